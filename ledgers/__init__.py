@@ -1,0 +1,1 @@
+"""The ledger protocol and the shared kernel of every other package."""

@@ -1,0 +1,73 @@
+"""One bookie as a ledger client sees it, over TCP or embedded in the same process.
+
+``ledgers.bookie_client.TcpBookieClient`` and ``bookie.local.LocalBookieClient`` implement it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from fencelog.ledgers.errors import FencelogError
+
+AddCallback = Callable[[FencelogError | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReply:
+    """``lac`` as far as this bookie knows (-1: none); ``run`` begins with the entry asked for."""
+
+    lac: int
+    run: bytes
+
+
+class BookieClient(Protocol):
+    """Requests are handled by the bookie in the order of the calls (FIFO per client)."""
+
+    @property
+    def bookie_id(self) -> str: ...
+
+    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+        """Store a run durably. ``on_reply`` is called exactly once, on the event loop, later:
+        None = durable on this bookie; else LEDGER_FENCED, BOOKIE_UNAVAILABLE (never sent),
+        REQUEST_TIMEOUT (unknown), OVERLOADED, STORAGE_FAILED, ….
+
+        Never raises and never calls back from within the call.
+        """
+
+    async def read(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        *,
+        max_entries: int,
+        max_bytes: int,
+        fence: bool = False,
+    ) -> ReadReply:
+        """Consecutive entries from ``first_entry_id`` on that this bookie holds, at least one.
+
+        With ``fence`` the ledger is durably fenced before any reply. Raises FencelogError:
+        NO_SUCH_ENTRY / NO_SUCH_LEDGER are explicit negatives from intact storage; every other
+        code means unknown. Entries come unverified: digests are the caller's to check.
+        """
+
+    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int:
+        """The highest LAC this bookie has seen for the ledger (-1: none).
+
+        With ``fence`` an unknown ledger is created and fenced (rule 6), so NO_SUCH_LEDGER comes
+        only without. Raises FencelogError.
+        """
+
+    async def close(self) -> None: ...
+
+
+class BookieDirectory(Protocol):
+    """Finds bookies. Implemented over the metadata store; tests pass a fixed table."""
+
+    def client(self, bookie_id: str) -> BookieClient:
+        """The client of a bookie; connects when first used. Never raises: a bookie that is not
+        registered answers BOOKIE_UNAVAILABLE."""
+
+    def available(self) -> list[str]:
+        """Ids of the bookies that are registered now, sorted."""

@@ -1,0 +1,132 @@
+"""One enum of everything that can go wrong, and what a caller may conclude from it.
+
+Every code answers three questions: whose fault it is, whether the same request may be sent again,
+and whether it may have taken effect. Wire codes (between clients and bookies) and HTTP statuses
+derive from the same row, so no two layers can disagree. *Unknown* is a result of its own: a code
+with ``Effects.MAYBE`` must never be folded into "it did not happen" (DESIGN §2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+
+class Fault(Enum):
+    """Who has to change something for the request to succeed."""
+
+    CLIENT = "client"
+    SERVER = "server"
+    ENVIRONMENT = "environment"
+
+
+class Effects(Enum):
+    """Whether a failed request may have taken effect all the same."""
+
+    NONE = "none"
+    MAYBE = "maybe"
+
+
+_C, _S, _E = Fault.CLIENT, Fault.SERVER, Fault.ENVIRONMENT
+_NONE, _MAYBE = Effects.NONE, Effects.MAYBE
+
+
+class ErrorCode(Enum):
+    """(wire code, HTTP status, fault, retryable, effects). Alphabetical; wire codes are for ever."""
+
+    ALREADY_EXISTS = (1, 409, _C, False, _NONE)
+    APPEND_UNKNOWN = (2, 504, _E, False, _MAYBE)
+    BAD_FRAME = (3, 400, _C, False, _NONE)
+    BAD_REQUEST = (4, 400, _C, False, _NONE)
+    BOOKIE_UNAVAILABLE = (5, 503, _E, True, _NONE)
+    CORRUPT = (6, 500, _S, False, _NONE)
+    DATA_DIRECTORY_IN_USE = (7, 409, _C, False, _NONE)
+    DRAINING = (8, 503, _E, True, _NONE)
+    INTERNAL = (9, 500, _S, False, _MAYBE)
+    INVALID_NAME = (10, 400, _C, False, _NONE)
+    LEDGER_CLOSED = (11, 409, _C, False, _NONE)
+    LEDGER_FENCED = (12, 409, _E, False, _MAYBE)
+    LEDGER_NOT_FOUND = (13, 404, _C, False, _NONE)
+    METADATA_CONFLICT = (14, 409, _E, True, _NONE)
+    METADATA_EXISTS = (15, 409, _E, False, _NONE)
+    METADATA_NOT_FOUND = (16, 404, _E, False, _NONE)
+    METADATA_UNAVAILABLE = (17, 503, _E, True, _NONE)
+    METADATA_UNKNOWN = (18, 503, _E, True, _MAYBE)
+    METHOD_NOT_ALLOWED = (19, 405, _C, False, _NONE)
+    NOT_ENOUGH_BOOKIES = (20, 503, _E, True, _NONE)
+    NOT_FOUND = (21, 404, _C, False, _NONE)
+    NOT_OWNER = (22, 421, _E, True, _NONE)
+    NO_OWNER = (23, 503, _E, True, _NONE)
+    NO_SUCH_ENTRY = (24, 404, _C, False, _NONE)
+    NO_SUCH_LEDGER = (25, 404, _C, False, _NONE)
+    OFFSET_BEYOND_TAIL = (26, 416, _C, True, _NONE)
+    OFFSET_TRIMMED = (27, 410, _C, False, _NONE)
+    OUT_OF_SPACE = (28, 503, _E, True, _NONE)
+    OVERLOADED = (29, 503, _E, True, _NONE)
+    PAYLOAD_TOO_LARGE = (30, 413, _C, False, _NONE)
+    READ_UNKNOWN = (31, 503, _E, True, _NONE)
+    RECOVERY_INCOMPLETE = (32, 503, _E, True, _NONE)
+    REQUEST_TIMEOUT = (33, 504, _E, True, _MAYBE)
+    STORAGE_FAILED = (34, 500, _S, False, _MAYBE)
+    TOPIC_NOT_FOUND = (35, 404, _C, False, _NONE)
+    UNAUTHORIZED = (36, 403, _C, False, _NONE)
+    UNSUPPORTED_MEDIA_TYPE = (37, 415, _C, False, _NONE)
+    UNSUPPORTED_VERSION = (38, 400, _C, False, _NONE)
+
+    def __init__(
+        self, wire: int, status: int, fault: Fault, retryable: bool, effects: Effects
+    ) -> None:
+        self.wire = wire
+        self.status = status
+        self.fault = fault
+        self.retryable = retryable
+        self.effects = effects
+
+    @property
+    def slug(self) -> str:
+        """The code as it stands in problem documents: ``append_unknown``."""
+        return self.name.lower()
+
+    @property
+    def is_negative(self) -> bool:
+        """An explicit "it is not there", which only intact storage may say (DESIGN §3 rule 7)."""
+        return self in (ErrorCode.NO_SUCH_ENTRY, ErrorCode.NO_SUCH_LEDGER)
+
+
+_BY_WIRE: Mapping[int, ErrorCode] = {code.wire: code for code in ErrorCode}
+
+OK_WIRE = 0
+"""The wire status of a request that was carried out."""
+
+
+def code_from_wire(wire: int) -> ErrorCode:
+    """The code for a non-zero wire status; one this version does not know is ``INTERNAL``."""
+    return _BY_WIRE.get(wire, ErrorCode.INTERNAL)
+
+
+class FencelogError(Exception):
+    """Something went wrong; ``code`` says what may be concluded from it.
+
+    ``detail`` is one sentence for a person that names what and where. ``extra`` are further
+    members of the problem document (JSON-compatible values), for example ``line=3``.
+    """
+
+    def __init__(self, code: ErrorCode, detail: str, **extra: Any) -> None:
+        super().__init__(f"{code.slug}: {detail}")
+        self.code = code
+        self.detail = detail
+        self.extra: dict[str, Any] = extra
+
+
+class ProtocolError(FencelogError):
+    """The peer sent bytes that are no valid frame. The connection is closed; nothing else happens."""
+
+    def __init__(self, detail: str, **extra: Any) -> None:
+        super().__init__(ErrorCode.BAD_FRAME, detail, **extra)
+
+
+def check(condition: bool, message: str) -> None:
+    """Assert an invariant of our own code, in production too (``python -O`` drops ``assert``)."""
+    if not condition:
+        raise AssertionError(message)

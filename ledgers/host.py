@@ -1,0 +1,41 @@
+"""The Host port: wall clock and randomness, the two things a process asks of its machine.
+
+Time that passes (timeouts, delays) is the event loop's; only dates and chance come from here, so
+that a simulator can supply both (DESIGN §2).
+"""
+
+from __future__ import annotations
+
+import os
+import random  # noqa: TID251 - this is the real port
+import time
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """Wall clock and randomness."""
+
+    def now_us(self) -> int:
+        """Microseconds since 1970 UTC. May jump in either direction."""
+
+    def random_bytes(self, size: int) -> bytes:
+        """Unpredictable bytes, for tokens and ids."""
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        """The items in random order."""
+
+
+class SystemHost:
+    """The machine this process runs on."""
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def random_bytes(self, size: int) -> bytes:
+        return os.urandom(size)
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        return random.sample(items, len(items))

@@ -1,0 +1,115 @@
+"""Every limit of the system, in one place, each with its reason. Sizes in bytes, times in ms or s.
+
+Over a limit there is a clear refusal (``PAYLOAD_TOO_LARGE``, ``OVERLOADED``, a closed connection),
+never memory growth and never something half done.
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# -- entries, runs and frames --------------------------------------------------------------------
+
+MAX_ENTRY_BYTES = 8 * MIB
+"""Payload of one ledger entry. BookKeeper's frame limit is 5 MiB; Kafka and Pulsar default to 1 and
+5 MiB per message. 8 MiB holds the largest HTTP batch with its columns and headers."""
+
+MAX_RUN_ENTRIES = 4096
+"""Entries in one run: bounds the work that one frame can ask for (an index of 16 KiB)."""
+
+MAX_RUN_BYTES = 12 * MIB
+"""A run as sent, journaled and stored: one largest entry, its headers, and room to group."""
+
+TARGET_RUN_BYTES = 1 * MIB
+"""Writers close a run at this size: large enough to make per-run costs vanish, small enough that
+a journal write of several runs stays below a few ms."""
+
+MAX_FRAME_BYTES = MAX_RUN_BYTES + 4 * KIB
+"""A wire frame: one largest run and its header. A longer one closes the connection unread."""
+
+MAX_HELLO_BYTES = 4 * KIB
+"""Handshake frame: versions, features and a name. Read before the peer is known."""
+
+# -- ledgers -------------------------------------------------------------------------------------
+
+MAX_ENSEMBLE = 32
+"""Bookies in an ensemble; metadata names them all in every fragment."""
+
+MAX_FRAGMENTS = 10_000
+"""Fragments of a ledger. Each ensemble change adds one; metadata must fit a ZooKeeper node."""
+
+MAX_METADATA_BYTES = 900 * KIB
+"""A metadata node. ZooKeeper refuses more than 1 MiB (jute.maxbuffer) a packet."""
+
+WRITER_MAX_PENDING_BYTES = 64 * MIB
+"""Unacknowledged payload of one ledger writer. Over it: ``OVERLOADED``, nothing was sent."""
+
+# -- bookie --------------------------------------------------------------------------------------
+
+BOOKIE_MAX_CONNECTIONS = 4096
+"""Open connections of one bookie; file descriptors are shared with logs and index."""
+
+BOOKIE_MAX_IN_FLIGHT_BYTES = 256 * MIB
+"""Adds received and not yet answered, all connections. Over it reading from sockets pauses."""
+
+BOOKIE_CONNECTION_OUT_BYTES = 64 * MIB
+"""Answers waiting for one slow reader. Over it reading from that connection pauses."""
+
+MAX_READ_BYTES = 4 * MIB
+"""Entries in one read reply; a reader asks again for more."""
+
+# -- topics --------------------------------------------------------------------------------------
+
+MAX_NAME_BYTES = 128
+"""Namespace and topic names (ASCII letters, digits, ``._-``): they stand in URLs and metadata."""
+
+MAX_PARTITIONS = 1024
+"""Partitions of one topic; each is a log of its own with its own ledgers."""
+
+MAX_MESSAGE_BYTES = 4 * MIB
+"""Value of one message. Larger objects belong in an object store, their address in the log."""
+
+MAX_KEY_BYTES = 64 * KIB
+"""Key of one message."""
+
+MAX_HEADERS = 64
+"""Headers of one message."""
+
+MAX_HEADER_BYTES = 32 * KIB
+"""Names and values of one message's headers together."""
+
+MAX_BATCH_MESSAGES = 100_000
+"""Messages in one ``:batch`` request, so that one request cannot hold the event loop for long."""
+
+MAX_BODY_BYTES = 7 * MIB
+"""Body of one HTTP request; with columns and headers it still fits ``MAX_ENTRY_BYTES``."""
+
+MAX_READ_MESSAGES = 100_000
+"""Messages in one read answer."""
+
+MAX_WAIT_MS = 60_000
+"""Long poll: proxies cut idle requests after about a minute."""
+
+MAX_PARTITION_PENDING_BYTES = 32 * MIB
+"""Appends waiting in one partition. Over it: 503 with ``Retry-After``, nothing was written."""
+
+MAX_BROKER_PENDING_BYTES = 256 * MIB
+"""Appends waiting in all partitions of one broker."""
+
+TAIL_CACHE_BYTES = 16 * MIB
+"""Newest entries that a partition keeps in memory for readers at the tail."""
+
+# -- times ---------------------------------------------------------------------------------------
+
+ADD_TIMEOUT_MS = 5_000
+"""A bookie that has not answered an add by then counts as failed (BookKeeper's default)."""
+
+READ_TIMEOUT_MS = 5_000
+"""A bookie that has not answered a read by then: its answer is unknown."""
+
+CONNECT_TIMEOUT_MS = 2_000
+"""Opening a TCP connection and the handshake, in one rack."""
+
+METADATA_TIMEOUT_MS = 10_000
+"""A metadata operation; after it the outcome is unknown. Also the wait for ZooKeeper at start."""

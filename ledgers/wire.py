@@ -1,0 +1,168 @@
+"""Wire codec v1 between ledger clients and bookies.
+
+A frame, little-endian:
+
+    0  u32 length of what follows           (<= MAX_FRAME_BYTES)
+    4  u8  operation; replies set bit 7
+    5  u8  flags
+    6  u16 status: 0 or an error's wire code (0 in requests)
+    8  u32 request id, chosen by the client, echoed in the reply
+   12  body
+
+The first frame each way is HELLO (msgpack, explicit limits): versions and features are agreed
+before anything else is read. Bodies of the others:
+
+    ADD        request: a run                          reply: -
+    READ       request: u64 ledger, u64 first entry, u32 max entries, u32 max bytes
+               reply:   i64 LAC, then a run that begins with the first entry
+    READ_LAC   request: u64 ledger                     reply: i64 LAC
+    error      reply:   UTF-8 text for a person
+
+Requests of one connection are handled in the order in which they were sent (the protocol needs FIFO
+per client, bookie and ledger); replies may overtake one another. Bytes that are no valid frame give
+ProtocolError, on which either side closes the connection and does nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Any
+
+import msgpack
+
+from fencelog.ledgers.errors import ErrorCode, ProtocolError
+from fencelog.ledgers.limits import MAX_FRAME_BYTES, MAX_HELLO_BYTES
+
+VERSION = 1
+MAGIC = "fencelog"
+
+FRAME_HEADER = struct.Struct("<IBBHI")
+READ_BODY = struct.Struct("<QQII")
+LEDGER_BODY = struct.Struct("<Q")
+LAC_BODY = struct.Struct("<q")
+REPLY_BIT = 0x80
+
+
+class Op(IntEnum):
+    HELLO = 0
+    ADD = 1
+    READ = 2
+    READ_LAC = 3
+
+
+class Flag(IntFlag):
+    NONE = 0
+    RECOVERY = 1
+    """ADD: by a recoverer; accepted on a fenced ledger (rule 5)."""
+    FENCE = 2
+    """READ, READ_LAC: fence the ledger durably before any reply (rule 6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame as received. ``status`` is 0 in requests and in successful replies."""
+
+    op: int
+    flags: int
+    status: int
+    request_id: int
+    body: bytes
+
+    @property
+    def is_reply(self) -> bool:
+        return bool(self.op & REPLY_BIT)
+
+
+def encode_request(op: Op, request_id: int, body: bytes, flags: int = 0) -> bytes:
+    return FRAME_HEADER.pack(8 + len(body), op, flags, 0, request_id) + body
+
+
+def request_header(op: Op, request_id: int, body_size: int, flags: int = 0) -> bytes:
+    """The header alone, for callers that send a large body as a buffer of its own."""
+    return FRAME_HEADER.pack(8 + body_size, op, flags, 0, request_id)
+
+
+def encode_reply(op: int, request_id: int, body: bytes = b"") -> bytes:
+    return FRAME_HEADER.pack(8 + len(body), op | REPLY_BIT, 0, 0, request_id) + body
+
+
+def encode_error(op: int, request_id: int, code: ErrorCode, detail: str) -> bytes:
+    body = detail.encode("utf-8", "replace")[:1024]
+    return FRAME_HEADER.pack(8 + len(body), op | REPLY_BIT, 0, code.wire, request_id) + body
+
+
+class FrameReader:
+    """Cuts a byte stream into frames. One per connection; holds at most one partial frame."""
+
+    __slots__ = ("_buffer", "_max_bytes")
+
+    def __init__(self, max_bytes: int = MAX_HELLO_BYTES) -> None:
+        self._buffer = bytearray()
+        self._max_bytes = max_bytes
+
+    def accept_large_frames(self) -> None:
+        """After the handshake: frames up to MAX_FRAME_BYTES."""
+        self._max_bytes = MAX_FRAME_BYTES
+
+    def feed(self, data: bytes, limit: int | None = None) -> list[Frame]:
+        """Take received bytes, return the frames that are complete now (at most ``limit``).
+
+        Raises ProtocolError; the stream is then unusable.
+        """
+        buffer = self._buffer
+        buffer += data
+        frames: list[Frame] = []
+        position, available = 0, len(buffer)
+        unpack = FRAME_HEADER.unpack_from
+        view = memoryview(buffer)
+        try:
+            while available - position >= 4 and (limit is None or len(frames) < limit):
+                if available - position < FRAME_HEADER.size:
+                    break
+                length, op, flags, status, request_id = unpack(buffer, position)
+                if not 8 <= length <= self._max_bytes:
+                    raise ProtocolError(
+                        f"frame of {length} bytes is not within 8..{self._max_bytes}"
+                    )
+                end = position + 4 + length
+                if end > available:
+                    break
+                body = bytes(view[position + FRAME_HEADER.size : end])
+                frames.append(Frame(op, flags, status, request_id, body))
+                position = end
+        finally:
+            view.release()
+        if position:
+            del buffer[:position]
+        return frames
+
+
+def encode_hello(fields: Mapping[str, Any]) -> bytes:
+    """Body of a HELLO: ``{"magic", "versions": [1], …}`` from a client, ``{"magic", "version": 1,
+    "bookie_id", …}`` from a bookie."""
+    packed: bytes = msgpack.packb({"magic": MAGIC, **fields}, use_bin_type=True)
+    return packed
+
+
+def decode_hello(body: bytes) -> dict[str, Any]:
+    """Read a HELLO body within explicit limits. Raises ProtocolError."""
+    try:
+        fields = msgpack.unpackb(
+            body,
+            raw=False,
+            strict_map_key=True,
+            max_buffer_size=MAX_HELLO_BYTES,
+            max_str_len=1024,
+            max_bin_len=1024,
+            max_array_len=64,
+            max_map_len=64,
+            max_ext_len=0,
+        )
+    except Exception as error:  # msgpack raises many types for hostile input; all mean the same
+        raise ProtocolError(f"HELLO is no valid msgpack: {type(error).__name__}") from error
+    if not isinstance(fields, dict) or fields.get("magic") != MAGIC:
+        raise ProtocolError("HELLO does not name this protocol")
+    return fields
