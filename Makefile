@@ -1,0 +1,118 @@
+# Every task of the project. `make run` needs Python alone; `make test` and `make demo` also need
+# Java 17 or newer, for ZooKeeper and Spark. Nothing is installed outside .venv.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := api bookie broker ledgers spark_connector
+EXTRAS := compression,spark,test
+
+# The first interpreter that is new enough; `make PYTHON=/path/to/python …` chooses another one.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The build tool is pinned and installed first, so that no second environment is made to build in.
+PIP_INSTALL := $(PIP) install --constraint constraints.txt --no-build-isolation
+
+.PHONY: help
+help:  ## Say what can be done here
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# -- running ---------------------------------------------------------------------------------------
+
+.PHONY: run
+run: $(VENV)/.installed  ## Start the service on http://127.0.0.1:8080 (ARGS="--http … --data …")
+	@exec $(BIN)/fencelog standalone $(ARGS)
+
+.PHONY: demo
+demo: java $(VENV)/.installed-all  ## Real logs through a real cluster and Spark (LOGS=DIR)
+	@exec $(BIN)/fencelog demo $(if $(LOGS),--logs "$(LOGS)") $(ARGS)
+
+.PHONY: bench
+bench: $(VENV)/.installed  ## Measure this machine (ARGS="--seconds 5 --json")
+	@$(BIN)/fencelog bench ledger $(ARGS)
+	@$(BIN)/fencelog bench http $(ARGS)
+	@$(BIN)/fencelog bench read $(ARGS)
+
+# -- checking --------------------------------------------------------------------------------------
+
+.PHONY: test
+test: java lint typecheck pytest  ## Set everything up and check everything (ARGS= for pytest)
+
+.PHONY: pytest
+pytest: $(VENV)/.installed-all  ## Run the tests alone (ARGS="tests/bookie -k journal")
+	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/.installed-all  ## Check format and style
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+.PHONY: typecheck
+typecheck: $(VENV)/.installed-all .typecheck  ## Check types
+	$(BIN)/mypy
+
+.PHONY: format
+format: $(VENV)/.installed-all  ## Put the code into its standard form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# -- setting up ------------------------------------------------------------------------------------
+
+.PHONY: install
+install: $(VENV)/.installed  ## Install the service alone into .venv
+
+.PHONY: install-all
+install-all: $(VENV)/.installed-all  ## Install it with Spark and the tools of the tests (0.5 GB)
+
+$(VENV)/.created:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found:" \
+	  "apt install python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments: apt install python3-venv" >&2; exit 1; }
+	@echo "Creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing fencelog into $(VENV)"
+	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-all: $(VENV)/.installed
+	@echo "Installing Spark and the tools of the tests into $(VENV)"
+	@$(PIP_INSTALL) --editable '.[$(EXTRAS)]'
+	@touch $@
+
+# mypy finds `fencelog.*` through links to the folders; pip's import hook means nothing to it.
+.typecheck: $(PACKAGES:%=.typecheck/fencelog/%)
+
+.typecheck/fencelog/%:
+	@mkdir -p $(@D)
+	@ln -sfn ../../$* $@
+
+.PHONY: java
+java:
+	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 \
+	  | sed -n 's/.* version "\([0-9]*\).*/\1/p' | { read -r major && test "$$major" -ge 17; } \
+	  || { echo "Java 17 or newer is needed for ZooKeeper and Spark:" \
+	  "apt install openjdk-17-jre-headless (or a newer one)" >&2; exit 1; }
+
+.PHONY: constraints
+constraints:  ## Resolve constraints.txt anew
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT \
+	  && $(PYTHON) -m venv "$$scratch" && "$$scratch/bin/pip" install -q -U setuptools \
+	  && "$$scratch/bin/pip" install -q --no-build-isolation --editable '.[$(EXTRAS)]' \
+	  && { grep '^#' constraints.txt; "$$scratch/bin/pip" freeze --all --exclude-editable \
+	  --exclude pip; } > constraints.new && mv constraints.new constraints.txt
+
+.PHONY: clean
+clean:  ## Remove everything that was installed or cached (never ./data)
+	rm -rf $(VENV) .typecheck .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info build
+	find $(PACKAGES) tests -name __pycache__ -prune -exec rm -rf {} +
