@@ -1,0 +1,38 @@
+"""Fixtures that several packages' tests share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from fencelog.api.zookeeper import DevelopmentZooKeeper
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.host import Host, SystemHost
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses the server, so that ``-m "not zookeeper"`` needs no Java."""
+    for item in items:
+        if "zookeeper" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.zookeeper)
+
+
+@pytest.fixture
+def host() -> Host:
+    return SystemHost()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """``host:port`` of a real ZooKeeper that runs for the whole test session.
+
+    Tests share it: each takes a root of its own. Without Java they fail with the reason.
+    """
+    try:
+        server = await DevelopmentZooKeeper.start(tmp_path_factory.mktemp("zookeeper"))
+    except FencelogError as error:
+        pytest.fail(error.detail, pytrace=False)
+    yield server.address
+    await server.stop()
