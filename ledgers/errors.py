@@ -33,7 +33,7 @@ _NONE, _MAYBE = Effects.NONE, Effects.MAYBE
 
 
 class ErrorCode(Enum):
-    """(wire code, HTTP status, fault, retryable, effects). Alphabetical; wire codes are for ever."""
+    """(wire code, HTTP status, fault, retryable, effects). Wire codes are for ever."""
 
     ALREADY_EXISTS = (1, 409, _C, False, _NONE)
     APPEND_UNKNOWN = (2, 504, _E, False, _MAYBE)
@@ -120,7 +120,7 @@ class FencelogError(Exception):
 
 
 class ProtocolError(FencelogError):
-    """The peer sent bytes that are no valid frame. The connection is closed; nothing else happens."""
+    """The peer sent bytes that are no valid frame: its connection is closed, nothing else happens."""
 
     def __init__(self, detail: str, **extra: Any) -> None:
         super().__init__(ErrorCode.BAD_FRAME, detail, **extra)

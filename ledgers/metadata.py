@@ -144,7 +144,7 @@ def to_json(metadata: LedgerMetadata) -> dict[str, Any]:
 
 
 def from_json(fields: Any) -> LedgerMetadata:
-    """The inverse of ``to_json``. Raises FencelogError(CORRUPT) for anything it cannot stand for."""
+    """The inverse of ``to_json``. Raises FencelogError(CORRUPT) for anything else."""
     try:
         if fields["v"] != FORMAT_VERSION:
             raise ValueError(f"version {fields['v']}")

@@ -1,0 +1,280 @@
+"""A bookie over TCP: one connection, pipelined requests, one timer.
+
+Requests leave in the order of the calls. A request whose bytes were never handed to the network
+fails with BOOKIE_UNAVAILABLE (nothing happened); one that was sent and not answered fails with
+REQUEST_TIMEOUT (it may have taken effect). When the oldest request is overdue the connection is
+given up as half-open, so that one silent bookie costs one timeout and not one per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fencelog.ledgers.bookie_port import AddCallback, ReadReply
+from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError, code_from_wire
+from fencelog.ledgers.limits import (
+    ADD_TIMEOUT_MS,
+    CONNECT_TIMEOUT_MS,
+    WRITER_MAX_PENDING_BYTES,
+)
+from fencelog.ledgers.wire import (
+    LAC_BODY,
+    LEDGER_BODY,
+    READ_BODY,
+    VERSION,
+    Flag,
+    Frame,
+    FrameReader,
+    Op,
+    decode_hello,
+    encode_hello,
+    encode_request,
+    request_header,
+)
+
+Reply = Callable[[Frame | FencelogError], None]
+
+RECONNECT_DELAY_S = 0.2
+"""After a failed attempt, requests are refused at once for this long instead of dialling again."""
+
+
+@dataclass(slots=True)
+class _Request:
+    header: bytes
+    body: bytes
+    reply: Reply
+    deadline: float
+
+
+class _Connection(asyncio.Protocol):
+    """The socket's side: frames in, and the end of the connection, are passed to the client."""
+
+    def __init__(self, on_frame: Callable[[Frame], None], on_lost: Callable[[str], None]) -> None:
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self.reader = FrameReader()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self.reader.feed(data):
+                self._on_frame(frame)
+        except ProtocolError as error:
+            if self.transport is not None:
+                self.transport.abort()
+            self._on_lost(error.detail)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_lost(str(exc) if exc else "closed by the bookie")
+
+
+class TcpBookieClient:
+    """Implements ``BookieClient``; connects at the first request and again after a loss."""
+
+    def __init__(self, bookie_id: str, address: str, *, timeout_ms: int = ADD_TIMEOUT_MS) -> None:
+        host, _, port = address.rpartition(":")
+        self._bookie_id = bookie_id
+        self._host, self._port = host.strip("[]"), int(port)
+        self._timeout_s = timeout_ms / 1000
+        self._outstanding: dict[int, _Request] = {}
+        self._waiting: list[int] = []
+        self._last_request_id = 0
+        self._connection: _Connection | None = None
+        self._transport: asyncio.Transport | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._hello: asyncio.Future[Frame] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._refuse_until = 0.0
+        self._closed = False
+
+    @property
+    def bookie_id(self) -> str:
+        return self._bookie_id
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+        def reply(answer: Frame | FencelogError) -> None:
+            on_reply(answer if isinstance(answer, FencelogError) else self._error_of(answer))
+
+        self._request(Op.ADD, run, Flag.RECOVERY if recovery else Flag.NONE, reply)
+
+    async def read(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        *,
+        max_entries: int,
+        max_bytes: int,
+        fence: bool = False,
+    ) -> ReadReply:
+        body = READ_BODY.pack(ledger_id, first_entry_id, max_entries, max_bytes)
+        answer = await self._ask(Op.READ, body, fence=fence)
+        if len(answer) <= LAC_BODY.size:
+            raise ProtocolError(f"READ reply of {len(answer)} bytes from {self._bookie_id}")
+        (lac,) = LAC_BODY.unpack_from(answer)
+        return ReadReply(lac, answer[LAC_BODY.size :])
+
+    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int:
+        answer = await self._ask(Op.READ_LAC, LEDGER_BODY.pack(ledger_id), fence=fence)
+        if len(answer) != LAC_BODY.size:
+            raise ProtocolError(f"READ_LAC reply of {len(answer)} bytes from {self._bookie_id}")
+        (lac,) = LAC_BODY.unpack(answer)
+        return int(lac)
+
+    async def close(self) -> None:
+        """Drop the connection; what is outstanding fails as lost."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        self._lost("the client was closed")
+
+    async def _ask(self, op: Op, body: bytes, *, fence: bool) -> bytes:
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def reply(answer: Frame | FencelogError) -> None:
+            if future.done():
+                return
+            error = answer if isinstance(answer, FencelogError) else self._error_of(answer)
+            if error is not None:
+                future.set_exception(error)
+            elif isinstance(answer, Frame):
+                future.set_result(answer.body)
+
+        self._request(op, body, Flag.FENCE if fence else Flag.NONE, reply)
+        return await future
+
+    def _request(self, op: Op, body: bytes, flags: int, reply: Reply) -> None:
+        loop = asyncio.get_running_loop()
+        refusal = self._refusal(loop.time())
+        if refusal is not None:
+            loop.call_soon(reply, refusal)
+            return
+        self._last_request_id = request_id = (self._last_request_id + 1) & 0xFFFFFFFF
+        header = request_header(op, request_id, len(body), flags)
+        request = _Request(header, body, reply, loop.time() + self._timeout_s)
+        self._outstanding[request_id] = request
+        if self._timer is None:
+            self._timer = loop.call_at(request.deadline, self._check_deadlines)
+        if self._transport is not None:
+            self._transport.writelines((header, body))
+            return
+        self._waiting.append(request_id)
+        if self._connecting is None:
+            self._connecting = loop.create_task(self._connect(), name=f"dial {self._bookie_id}")
+
+    def _refusal(self, now: float) -> FencelogError | None:
+        """Why a request cannot even be tried now: it is then certain that nothing happened."""
+        if self._closed or (self._transport is None and now < self._refuse_until):
+            return self._unavailable("not connected")
+        transport = self._transport
+        if transport is not None and transport.get_write_buffer_size() > WRITER_MAX_PENDING_BYTES:
+            return FencelogError(
+                ErrorCode.OVERLOADED, f"bookie {self._bookie_id} does not keep up with its writer"
+            )
+        return None
+
+    # -- replies ---------------------------------------------------------------------------------
+
+    def _on_frame(self, frame: Frame) -> None:
+        if self._hello is not None and not self._hello.done():
+            self._hello.set_result(frame)
+            return
+        request = self._outstanding.pop(frame.request_id, None)
+        if not frame.is_reply or request is None:
+            raise ProtocolError(f"unexpected frame from bookie {self._bookie_id}")
+        request.reply(frame)
+
+    def _error_of(self, frame: Frame) -> FencelogError | None:
+        if frame.status == 0:
+            return None
+        detail = frame.body.decode("utf-8", "replace")
+        return FencelogError(code_from_wire(frame.status), f"bookie {self._bookie_id}: {detail}")
+
+    def _check_deadlines(self) -> None:
+        """All requests have the same timeout, so the oldest is the first to be overdue."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        if not self._outstanding:
+            return
+        oldest = next(iter(self._outstanding.values()))
+        if oldest.deadline <= loop.time():
+            self._lost(f"no answer for {self._timeout_s:g} s")
+        else:
+            self._timer = loop.call_at(oldest.deadline, self._check_deadlines)
+
+    # -- connection ------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                connection = _Connection(self._on_frame, self._lost_later)
+                await loop.create_connection(lambda: connection, self._host, self._port)
+                self._connection = connection
+                await self._shake_hands(connection)
+        except (OSError, TimeoutError, ProtocolError) as error:
+            self._refuse_until = loop.time() + RECONNECT_DELAY_S
+            self._lost(f"cannot connect to {self._host}:{self._port}: {error}")
+            return
+        finally:
+            self._connecting = None
+            self._hello = None
+        self._transport = connection.transport
+        waiting, self._waiting = self._waiting, []
+        for request_id in waiting:
+            request = self._outstanding.get(request_id)
+            if request is not None and self._transport is not None:
+                self._transport.writelines((request.header, request.body))
+
+    async def _shake_hands(self, connection: _Connection) -> None:
+        """Agree on a version, and be sure that the address still belongs to this bookie."""
+        assert connection.transport is not None
+        self._hello = asyncio.get_running_loop().create_future()
+        hello = encode_hello({"versions": [VERSION]})
+        connection.transport.write(encode_request(Op.HELLO, 0, hello))
+        frame = await self._hello
+        error = self._error_of(frame)
+        if error is not None:
+            raise ProtocolError(error.detail)
+        fields = decode_hello(frame.body)
+        if fields.get("version") != VERSION or fields.get("bookie_id") != self._bookie_id:
+            raise ProtocolError(
+                f"expected bookie {self._bookie_id} with version {VERSION}, "
+                f"found {fields.get('bookie_id')} with version {fields.get('version')}"
+            )
+        connection.reader.accept_large_frames()
+
+    def _lost_later(self, reason: str) -> None:
+        if self._hello is not None and not self._hello.done():
+            self._hello.set_exception(ProtocolError(reason))
+        else:
+            self._lost(reason)
+
+    def _lost(self, reason: str) -> None:
+        """The connection is gone: answer all that is outstanding, each with what is known."""
+        connection, self._connection, self._transport = self._connection, None, None
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
+        outstanding, self._outstanding = self._outstanding, {}
+        unsent, self._waiting = set(self._waiting), []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        sent_error = FencelogError(
+            ErrorCode.REQUEST_TIMEOUT, f"bookie {self._bookie_id} did not answer: {reason}"
+        )
+        for request_id, request in outstanding.items():
+            request.reply(self._unavailable(reason) if request_id in unsent else sent_error)
+
+    def _unavailable(self, reason: str) -> FencelogError:
+        return FencelogError(
+            ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self._bookie_id} is not there: {reason}"
+        )

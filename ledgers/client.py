@@ -1,0 +1,124 @@
+"""The ledger client: create, open, recover and delete ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from fencelog.ledgers.bookie_port import BookieDirectory
+from fencelog.ledgers.digest import DigestType
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.ledger_ids import LedgerIds
+from fencelog.ledgers.ledger_store import LedgerStore
+from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
+from fencelog.ledgers.metadata_store import MetadataStore
+from fencelog.ledgers.placement import Placement
+from fencelog.ledgers.quorum import validate_quorums
+from fencelog.ledgers.reader import LedgerReader
+from fencelog.ledgers.recovery import recover_ledger
+from fencelog.ledgers.writer import LedgerWriter, OnAcknowledged, OnFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """E bookies hold a ledger, each entry goes to Qw of them and is acknowledged at Qa."""
+
+    ensemble_size: int = 3
+    write_quorum: int = 3
+    ack_quorum: int = 2
+
+    def validate(self) -> None:
+        """Raises FencelogError(BAD_REQUEST).
+
+        Qa = 1 is refused where Qw is larger: one absent bookie would then keep the ledger from
+        being recovered, for it alone might hold an entry (seed 000, "The Danger of Ack Quorum of
+        1").
+        """
+        validate_quorums(
+            ensemble_size=self.ensemble_size,
+            write_quorum=self.write_quorum,
+            ack_quorum=self.ack_quorum,
+        )
+        if self.ack_quorum == 1 and self.write_quorum > 1:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"Qa=1 with Qw={self.write_quorum}: a single absent bookie would stop recovery; "
+                f"for two copies take Qw=2 Qa=2",
+            )
+
+
+class LedgerClient:
+    """Everything a process does with ledgers. One per process; safe to use from all its tasks."""
+
+    def __init__(
+        self, store: MetadataStore, bookies: BookieDirectory, *, host: Host, key: bytes = b""
+    ) -> None:
+        self._bookies = bookies
+        self._host = host
+        self._key = key
+        self._ids = LedgerIds(store)
+        self.ledgers = LedgerStore(store)
+        self._placement = Placement(bookies, host=host)
+
+    async def create(
+        self,
+        replication: Replication,
+        *,
+        on_ack: OnAcknowledged,
+        on_failure: OnFailure,
+        properties: Mapping[str, str] | None = None,
+        exclude: Collection[str] = (),
+    ) -> LedgerWriter:
+        """Make a new ledger and its writer. Ids are never reused; a create whose reply was lost is
+        recognised by its token.
+
+        Raises BAD_REQUEST, NOT_ENOUGH_BOOKIES, METADATA_UNAVAILABLE, METADATA_UNKNOWN (a ledger
+        that nobody knows may be left behind, empty).
+        """
+        replication.validate()
+        ensemble = self._placement.choose(replication.ensemble_size, exclude=exclude)
+        metadata = new_metadata(
+            await self._ids.next(),
+            ensemble=ensemble,
+            write_quorum=replication.write_quorum,
+            ack_quorum=replication.ack_quorum,
+            token=self._host.random_bytes(16).hex(),
+            digest_type=DigestType.HMAC_SHA256 if self._key else DigestType.CRC32C,
+            created_us=self._host.now_us(),
+            properties=properties,
+        )
+        version = await self.ledgers.create(metadata)
+        return LedgerWriter(
+            metadata,
+            version,
+            ledgers=self.ledgers,
+            bookies=self._bookies,
+            placement=self._placement,
+            key=self._key,
+            on_ack=on_ack,
+            on_failure=on_failure,
+        )
+
+    async def open(self, ledger_id: int) -> LedgerReader:
+        """Open for reading without fencing: a live writer is not disturbed. LEDGER_NOT_FOUND."""
+        metadata, _ = await self.ledgers.get(ledger_id)
+        return self.reader(metadata)
+
+    def reader(self, metadata: LedgerMetadata) -> LedgerReader:
+        """A reader over metadata that the caller has already."""
+        return LedgerReader(metadata, bookies=self._bookies, key=self._key, source=self.ledgers)
+
+    async def recover(self, ledger_id: int) -> LedgerMetadata:
+        """Fence and close a ledger, see ``recover_ledger``. A closed one is returned as it is."""
+        return await recover_ledger(
+            ledger_id,
+            ledgers=self.ledgers,
+            bookies=self._bookies,
+            placement=self._placement,
+            key=self._key,
+        )
+
+    async def delete(self, ledger_id: int) -> None:
+        """Remove the ledger's metadata; bookies reclaim its space by comparison with metadata."""
+        await self.ledgers.delete(ledger_id)

@@ -1,0 +1,136 @@
+"""What a recoverer may conclude, as pure values (DESIGN §3 rules 4 and 5, seed 000).
+
+Generous with positives, strict with negatives: one verified copy recovers an entry; only
+(Qw - Qa) + 1 explicit "no such entry" end the ledger; anything else is unknown, and unknown aborts
+the recovery, it never closes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.quorum import coverage_threshold, is_ensemble_covered, write_set
+
+
+class Verdict(Enum):
+    """What is known so far."""
+
+    WAITING = "waiting"
+    POSITIVE = "positive"
+    NEGATIVE = "negative"
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class FenceRound:
+    """The fencing LAC reads to the last ensemble: who is fenced, and the highest LAC that came."""
+
+    metadata: LedgerMetadata
+    fenced: set[int] = field(default_factory=set)
+    failed: dict[int, FencelogError] = field(default_factory=dict)
+    highest_lac: int = -1
+
+    def answer(self, index: int, lac: int) -> None:
+        self.fenced.add(index)
+        self.highest_lac = max(self.highest_lac, lac)
+
+    def error(self, index: int, error: FencelogError) -> None:
+        """Any error is unknown: a fencing read creates the ledger where it was not known."""
+        self.failed[index] = error
+
+    @property
+    def verdict(self) -> Verdict:
+        if self._covered_by(self.fenced):
+            return Verdict.POSITIVE
+        if not self._covered_by(set(range(self.metadata.ensemble_size)) - self.failed.keys()):
+            return Verdict.UNKNOWN
+        return Verdict.WAITING
+
+    def _covered_by(self, indices: set[int]) -> bool:
+        metadata = self.metadata
+        return is_ensemble_covered(
+            indices,
+            ensemble_size=metadata.ensemble_size,
+            write_quorum=metadata.write_quorum,
+            ack_quorum=metadata.ack_quorum,
+        )
+
+    @property
+    def start_lac(self) -> int:
+        """Entries up to here are committed; reading begins above. Never below the last fragment:
+        its first entry was LAC + 1 when it was made (BK#2615)."""
+        return max(self.highest_lac, self.metadata.last_fragment.first_entry_id - 1)
+
+    def incomplete(self) -> FencelogError:
+        ensemble = self.metadata.last_fragment.bookies
+        return recovery_incomplete(
+            self.metadata.ledger_id,
+            "cannot be fenced on enough bookies",
+            {ensemble[index]: error for index, error in self.failed.items()},
+        )
+
+
+@dataclass(slots=True)
+class EntryRound:
+    """The fencing recovery reads of one entry against the ensemble at recovery start."""
+
+    metadata: LedgerMetadata
+    entry_id: int
+    negative: set[str] = field(default_factory=set)
+    unknown: dict[str, FencelogError] = field(default_factory=dict)
+    found: bool = False
+
+    @property
+    def bookies(self) -> tuple[str, ...]:
+        """The write set of the entry in the last fragment."""
+        ensemble = self.metadata.last_fragment.bookies
+        members = write_set(
+            self.entry_id,
+            ensemble_size=self.metadata.ensemble_size,
+            write_quorum=self.metadata.write_quorum,
+        )
+        return tuple(ensemble[index] for index in members)
+
+    def answer(self, bookie_id: str, error: FencelogError | None) -> None:
+        """``error`` None: a copy whose digest is valid. A copy with a bad digest is an error."""
+        if error is None:
+            self.found = True
+        elif error.code.is_negative:
+            self.negative.add(bookie_id)
+        else:
+            self.unknown[bookie_id] = error
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.found:
+            return Verdict.POSITIVE
+        metadata = self.metadata
+        need = coverage_threshold(cohort=metadata.write_quorum, ack_quorum=metadata.ack_quorum)
+        if len(self.negative) >= need:
+            return Verdict.NEGATIVE
+        if len(self.negative) + len(self.unknown) == metadata.write_quorum:
+            return Verdict.UNKNOWN
+        return Verdict.WAITING
+
+    def incomplete(self) -> FencelogError:
+        return recovery_incomplete(
+            self.metadata.ledger_id,
+            f"cannot tell whether entry {self.entry_id} exists",
+            self.unknown,
+        )
+
+
+def recovery_incomplete(
+    ledger_id: int, what: str, missing: dict[str, FencelogError]
+) -> FencelogError:
+    """A recovery that cannot decide says which bookies it lacks; it may be repeated at any time."""
+    reasons = "; ".join(f"{bookie}: {error.detail}" for bookie, error in sorted(missing.items()))
+    return FencelogError(
+        ErrorCode.RECOVERY_INCOMPLETE,
+        f"ledger {ledger_id} {what} ({reasons})",
+        ledger_id=ledger_id,
+        missing_bookies=sorted(missing),
+    )
