@@ -1,0 +1,80 @@
+"""Clock, chance and threads stay in the real ports, so that the rest can be simulated."""
+
+from __future__ import annotations
+
+import ast
+
+from house import Source
+
+SIMULATED = {"ledgers", "bookie", "broker"}
+
+CLOCK_AND_CHANCE = {
+    "datetime.datetime.now",
+    "datetime.datetime.utcnow",
+    "datetime.now",
+    "os.urandom",
+    "random",
+    "secrets",
+    "time.monotonic",
+    "time.monotonic_ns",
+    "time.perf_counter",
+    "time.perf_counter_ns",
+    "time.sleep",
+    "time.time",
+    "time.time_ns",
+    "uuid",
+}
+THREADS = {"asyncio.to_thread", "concurrent.futures", "threading"}
+
+HOST_PORT = {"ledgers/host.py"}
+"""The only module that asks the machine for a date or for chance."""
+
+THREAD_PORTS = {
+    "bookie/disk_posix.py",
+    "bookie/flush.py",
+    "bookie/journal.py",
+    "ledgers/metadata_sqlite.py",
+    "ledgers/metadata_zookeeper.py",
+}
+"""The modules that own a thread: disk and metadata block, the event loop must not."""
+
+
+def uses(source: Source) -> set[tuple[int, str]]:
+    """(line, dotted name) of everything named in a module, imports spelled out."""
+    found = set[tuple[int, str]]()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute):
+            found.add((node.lineno, ast.unparse(node)))
+        elif isinstance(node, ast.Import):
+            found |= {(node.lineno, alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add((node.lineno, node.module))
+            found |= {(node.lineno, f"{node.module}.{alias.name}") for alias in node.names}
+    return found
+
+
+def offences(sources: list[Source], banned: set[str], ports: set[str]) -> list[str]:
+    """Uses of banned names in simulated packages outside the ports."""
+    return [
+        f"{source.path}:{line} uses {name}"
+        for source in sources
+        if source.folder in SIMULATED and source.path not in ports
+        for line, name in sorted(uses(source))
+        if name in banned
+    ]
+
+
+def test_clock_and_chance_come_from_the_host_port(package_sources: list[Source]) -> None:
+    assert offences(package_sources, CLOCK_AND_CHANCE, HOST_PORT) == []
+
+
+def test_threads_belong_to_the_blocking_ports(package_sources: list[Source]) -> None:
+    assert offences(package_sources, THREADS, THREAD_PORTS) == []
+
+
+def test_the_rule_itself_sees_every_spelling() -> None:
+    text = "import time\nfrom time import monotonic\nimport uuid\nx = time.time()\n"
+    source = Source.parse("broker/example.py", text)
+    seen = offences([source], CLOCK_AND_CHANCE, set())
+    assert [line.split(":")[1].split(" ")[0] for line in seen] == ["2", "3", "4"]
+    assert offences([source], CLOCK_AND_CHANCE, {"broker/example.py"}) == []

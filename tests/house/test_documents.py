@@ -1,0 +1,88 @@
+"""Documents point at what exists: files, commands and targets."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from house import ROOT
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
+FENCE = re.compile(r"^```(?:bash|sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+EXPECTED = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "api/HTTP.md",
+    "bookie/STORAGE.md",
+    "broker/SEMANTICS.md",
+    "k8s/OPERATIONS.md",
+    "ledgers/PROTOCOL.md",
+    "tests/TESTING.md",
+)
+
+
+def command_lines(document: Path) -> Iterator[str]:
+    """The lines of every shell example, continued lines joined, comments cut off."""
+    for block in FENCE.findall(document.read_text("utf-8")):
+        for line in block.replace("\\\n", " ").splitlines():
+            if words := line.partition(" #")[0].strip():
+                yield words
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_each_package_has_its_document(name: str) -> None:
+    assert len((ROOT / name).read_text("utf-8")) > 500
+
+
+def test_links_lead_somewhere(documents: list[Path]) -> None:
+    dead = [
+        f"{document.relative_to(ROOT)}: {target}"
+        for document in documents
+        for target in LINK.findall(document.read_text("utf-8"))
+        if "://" not in target
+        and not target.startswith("#")
+        and not (document.parent / target.partition("#")[0]).exists()
+    ]
+    assert dead == []
+
+
+def test_make_targets_in_examples_exist(documents: list[Path]) -> None:
+    targets = set(TARGET.findall((ROOT / "Makefile").read_text("utf-8")))
+    used = {
+        word
+        for document in documents
+        for line in command_lines(document)
+        if line.startswith("make ")
+        for word in shlex.split(line)[1:]
+        if "=" not in word
+    }
+    assert used >= {"run", "test", "demo"}
+    assert used <= targets
+
+
+def test_commands_and_options_in_examples_exist(documents: list[Path]) -> None:
+    import click
+    from fencelog.api.cli import app
+    from typer.main import get_command
+
+    unknown = []
+    for document in documents:
+        for line in command_lines(document):
+            program, *words = shlex.split(line.partition(" | ")[0].partition(" > ")[0])
+            if not program.endswith("fencelog"):
+                continue
+            command: click.Command = get_command(app)
+            while isinstance(command, click.Group) and words:
+                command = command.commands.get(words.pop(0), click.Command("unknown"))
+            known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+            unknown += [
+                f"{document.relative_to(ROOT)}: {line}"
+                for word in words or ["--help"]
+                if command.name == "unknown" or (word.startswith("--") and word not in known)
+            ]
+    assert unknown == []

@@ -1,0 +1,122 @@
+"""What is installed: every folder, at pinned versions, and nothing under a name of its own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house import PACKAGES, ROOT
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+
+def constraints() -> dict[str, str]:
+    """Name -> version of every pin."""
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pins = (line.split("==") for line in lines if line and not line.startswith("#"))
+    return {canonicalize_name(name): pinned for name, pinned in pins}
+
+
+def requirements(pyproject: dict[str, Any]) -> list[Requirement]:
+    """Everything the project asks for, extras and build tool included."""
+    project = pyproject["project"]
+    extras = [text for extra in project["optional-dependencies"].values() for text in extra]
+    texts = [*pyproject["build-system"]["requires"], *project["dependencies"], *extras]
+    return [Requirement(text) for text in texts]
+
+
+def test_every_requirement_is_pinned_within_its_bounds(pyproject: dict[str, Any]) -> None:
+    pins = constraints()
+    for requirement in requirements(pyproject):
+        pinned = pins[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(Version(pinned)), requirement
+
+
+def test_pins_are_plain_versions() -> None:
+    assert all(re.fullmatch(r"[0-9][0-9a-z.]*", pinned) for pinned in constraints().values())
+
+
+def test_the_environment_holds_what_is_pinned(pyproject: dict[str, Any]) -> None:
+    pins = constraints()
+    for requirement in requirements(pyproject):
+        assert version(requirement.name) == pins[canonicalize_name(requirement.name)]
+
+
+def test_every_package_folder_is_listed(pyproject: dict[str, Any]) -> None:
+    folders = pyproject["tool"]["setuptools"]["package-dir"]
+    assert sorted(folders) == sorted(pyproject["tool"]["setuptools"]["packages"])
+    found = {
+        path.parent.relative_to(ROOT)
+        for name in PACKAGES
+        for path in (ROOT / name).rglob("__init__.py")
+    }
+    assert {Path(folder) for folder in folders.values()} == found
+    assert all((ROOT / name / "py.typed").exists() for name in PACKAGES)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The names in a wheel built from a copy of the packages."""
+    copy = tmp_path_factory.mktemp("source")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    subprocess.run(
+        [*command, "--no-build-isolation", "--wheel-dir", "dist", "."], cwd=copy, check=True
+    )
+    (built,) = (copy / "dist").glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        return archive.namelist()
+
+
+def test_a_wheel_holds_every_module(wheel: list[str], pyproject: dict[str, Any]) -> None:
+    for package, folder in pyproject["tool"]["setuptools"]["package-dir"].items():
+        for module in (ROOT / folder).glob("*.py"):
+            assert f"{package.replace('.', '/')}/{module.name}" in wheel
+
+
+def test_a_wheel_claims_no_name_but_ours(wheel: list[str]) -> None:
+    tops = {name.split("/")[0] for name in wheel}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {
+        "fencelog",
+        "pyspark_fencelog",
+    }
+
+
+def test_the_image_is_built_from_files_that_exist() -> None:
+    lines = (ROOT / "Dockerfile").read_text("utf-8").splitlines()
+    copied = {
+        source
+        for line in lines
+        if line.startswith("COPY ") and "--from" not in line
+        for source in line.split()[1:-1]
+    }
+    assert copied == {*PACKAGES, "constraints.txt", "pyproject.toml", "README.md", "LICENSE"}
+    assert all((ROOT / source).exists() for source in copied)
+    admitted = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    assert {line[1:] for line in admitted if line.startswith("!")} == copied
+
+
+def test_the_image_runs_as_the_user_of_the_manifests() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
+    assert "\nUSER 10000:10000\n" in dockerfile
+    assert "runAsUser: 10000" in (ROOT / "k8s/base/bookie.yaml").read_text("utf-8")
+
+
+def test_mypy_and_the_make_file_know_every_package(pyproject: dict[str, Any]) -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert f"PACKAGES := {' '.join(PACKAGES)}\n" in makefile
+    assert pyproject["tool"]["mypy"]["strict"] is True
+    assert set(pyproject["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) >= set(
+        PACKAGES
+    )

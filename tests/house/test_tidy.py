@@ -1,0 +1,79 @@
+"""Size and order. The table of exceptions may only shrink: it has to name each one exactly."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from house import Source
+
+MAX_MODULE_LINES = 300
+MAX_FUNCTION_LINES = 60
+EXCEPTIONS = Path(__file__).with_name("tidy_exceptions.json")
+
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+
+
+def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """(qualified name, lines) of every function, nested ones too."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{prefix}{node.name}"
+            if not isinstance(node, ast.ClassDef):
+                yield name, (node.end_lineno or node.lineno) - node.lineno + 1
+            yield from functions(node, f"{name}.")
+        else:
+            yield from functions(node, prefix)
+
+
+def oversize(sources: list[Source]) -> dict[str, int]:
+    """Lines of every module and function over its limit."""
+    found = {}
+    for source in sources:
+        lines = len(source.text.splitlines())
+        if lines > MAX_MODULE_LINES:
+            found[source.path] = lines
+        for name, length in functions(source.tree):
+            if length > MAX_FUNCTION_LINES:
+                found[f"{source.path}:{name}"] = length
+    return found
+
+
+def test_modules_and_functions_keep_their_size(all_sources: list[Source]) -> None:
+    """One that grew is cut up; one that shrank is taken out of the table, or lowered in it."""
+    assert oversize(all_sources) == json.loads(EXCEPTIONS.read_text(encoding="utf-8"))
+
+
+def test_every_module_says_what_it_is_for(all_sources: list[Source]) -> None:
+    assert [source.path for source in all_sources if not ast.get_docstring(source.tree)] == []
+
+
+def test_packages_check_invariants_in_production_too(package_sources: list[Source]) -> None:
+    """``python -O`` drops ``assert``; ``ledgers.errors.check`` stays."""
+    bare = [
+        f"{source.path}:{node.lineno}"
+        for source in package_sources
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Assert)
+    ]
+    assert bare == []
+
+
+def test_nothing_is_left_for_later(
+    all_sources: list[Source], documents: list[Path], root: Path
+) -> None:
+    manifests = [*(root / "k8s").rglob("*.yaml"), root / "Makefile", root / "Dockerfile"]
+    texts = {
+        str(path.relative_to(root)): path.read_text("utf-8") for path in [*documents, *manifests]
+    }
+    texts |= {source.path: source.text for source in all_sources}
+    assert [path for path, text in texts.items() if UNFINISHED.search(text)] == []
+
+
+def test_the_rule_itself_counts_lines() -> None:
+    text = "class A:\n    def long(self):\n" + "        pass\n" * 60 + "def short():\n    pass\n"
+    source = Source.parse("broker/example.py", text)
+    assert oversize([source]) == {"broker/example.py:A.long": 61}
