@@ -1,1 +1,9 @@
+"""Makes Spark find the data source ``fencelog`` by itself.
 
+Spark imports every top-level package named ``pyspark_*`` and registers its ``DefaultSource``. One
+such package that fails to import hides the sources of all others, so this one holds nothing else.
+"""
+
+from fencelog.spark_connector.source import FencelogDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,117 @@
+"""The columns of a topic as a table, and stored record batches as Arrow batches.
+
+Arrow wraps the buffers of a stored batch where they lie; only partition, offset and publish time
+are made here, by bulk operations. Types are exactly those that Spark derives from its own types
+(``timestamp[us, UTC]``, all nullable): Spark 4.2 and later refuse anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from fencelog.ledgers.batch_format import HAS_EVENT_TIME, HAS_HEADERS, HAS_KEY, BatchView
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADER = pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])
+HEADERS = pa.list_(pa.field("element", HEADER))
+
+
+class Place(NamedTuple):
+    """Where a batch stands in the topic. ``publish_time_us`` since 1970 UTC."""
+
+    partition: int
+    base_offset: int
+    publish_time_us: int
+
+
+def arrow_schema(names: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of these columns, in this order."""
+    return pa.schema([(name, _COLUMNS[name].type) for name in names])
+
+
+def to_arrow(view: BatchView, place: Place, schema: pa.Schema) -> pa.RecordBatch:
+    """The messages of a checked batch as rows. Keeps the batch's bytes alive, copies none."""
+    arrays = [_COLUMNS[name].make(view, place) for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _partition(view: BatchView, place: Place) -> pa.Array:
+    return pa.array(np.full(view.count, place.partition, dtype=np.int32))
+
+
+def _offset(view: BatchView, place: Place) -> pa.Array:
+    first = place.base_offset
+    return pa.array(np.arange(first, first + view.count, dtype=np.int64))
+
+
+def _key(view: BatchView, _place: Place) -> pa.Array:
+    if not view.columns & HAS_KEY:
+        return pa.nulls(view.count, pa.binary())
+    return _variable(pa.binary(), view.count, view.key_validity, view.key_offsets, view.key_data)
+
+
+def _value(view: BatchView, _place: Place) -> pa.Array:
+    return _variable(pa.binary(), view.count, None, view.value_offsets, view.value_data)
+
+
+def _headers(view: BatchView, _place: Place) -> pa.Array:
+    """An empty list where a message has no headers, so that queries need no case for null."""
+    if not view.columns & HAS_HEADERS:
+        offsets = pa.py_buffer(bytes(4 * (view.count + 1)))
+        nothing = pa.array([], type=HEADER)
+        return pa.Array.from_buffers(HEADERS, view.count, [None, offsets], children=[nothing])
+    total = len(view.header_name_offsets) // 4 - 1
+    names = _variable(pa.string(), total, None, view.header_name_offsets, view.header_name_data)
+    values = _variable(pa.binary(), total, None, view.header_value_offsets, view.header_value_data)
+    pairs = pa.Array.from_buffers(HEADER, total, [None], children=[names, values])
+    offsets = pa.py_buffer(view.header_list_offsets)
+    return pa.Array.from_buffers(HEADERS, view.count, [None, offsets], children=[pairs])
+
+
+def _publish_time(view: BatchView, place: Place) -> pa.Array:
+    times = np.full(view.count, place.publish_time_us, dtype=np.int64)
+    return pa.array(times).view(TIMESTAMP)
+
+
+def _event_time(view: BatchView, _place: Place) -> pa.Array:
+    if not view.columns & HAS_EVENT_TIME:
+        return pa.nulls(view.count, TIMESTAMP)
+    buffers = [_validity(view.event_time_validity), pa.py_buffer(view.event_times)]
+    return pa.Array.from_buffers(TIMESTAMP, view.count, buffers)
+
+
+def _variable(
+    kind: pa.DataType,
+    count: int,
+    validity: memoryview | None,
+    offsets: memoryview,
+    data: memoryview,
+) -> pa.Array:
+    """Wrap a column of binary or text."""
+    buffers = [_validity(validity), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, count, buffers)
+
+
+def _validity(bitmap: memoryview | None) -> pa.Buffer | None:
+    """An absent bitmap means that nothing is null."""
+    return pa.py_buffer(bitmap) if bitmap else None
+
+
+class _Column(NamedTuple):
+    type: pa.DataType
+    make: Callable[[BatchView, Place], pa.Array]
+
+
+_COLUMNS: Mapping[str, _Column] = {
+    "partition": _Column(pa.int32(), _partition),
+    "offset": _Column(pa.int64(), _offset),
+    "key": _Column(pa.binary(), _key),
+    "value": _Column(pa.binary(), _value),
+    "headers": _Column(HEADERS, _headers),
+    "publish_time": _Column(TIMESTAMP, _publish_time),
+    "event_time": _Column(TIMESTAMP, _event_time),
+}

@@ -1,0 +1,96 @@
+"""What the owner of a partition answers when it is asked for its segments, as values.
+
+A segment is a ledger and its place in the log. The answer is bounded by the owner's *confirmed*
+end: every entry it names is acknowledged, so it can be read from bookies without asking again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata import LedgerMetadata, from_json
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Entries ``first_entry`` to ``last_entry`` of a ledger hold ``messages`` messages, from
+    ``base_offset`` on. ``size_bytes`` of payload, as far as the service knows."""
+
+    ledger: LedgerMetadata
+    base_offset: int
+    messages: int
+    first_entry: int
+    last_entry: int
+    size_bytes: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.messages
+
+    @property
+    def entries(self) -> int:
+        return self.last_entry - self.first_entry + 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSegments:
+    """One partition of a topic at one moment: readable offsets are ``earliest_offset`` up to and
+    without ``end_offset``. ``bookies`` maps bookie ids to ``host:port``."""
+
+    partition: int
+    earliest_offset: int
+    end_offset: int
+    segments: tuple[Segment, ...]
+    bookies: Mapping[str, str]
+
+
+def parse_segments(answer: Any) -> PartitionSegments:
+    """The answer of ``GET …/partitions/{p}/segments``; segments without entries are left out.
+
+    Raises FencelogError(CORRUPT) for what no fencelog server would answer.
+    """
+    try:
+        segments = [_parse_segment(segment) for segment in answer["segments"]]
+        parsed = PartitionSegments(
+            partition=int(answer["partition"]),
+            earliest_offset=int(answer["earliest_offset"]),
+            end_offset=int(answer["end_offset"]),
+            segments=tuple(segment for segment in segments if segment.entries > 0),
+            bookies={str(key): str(value) for key, value in answer["bookies"].items()},
+        )
+        _check_order(parsed)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FencelogError(
+            ErrorCode.CORRUPT, f"the server's list of segments is not valid: {error!r}"
+        ) from error
+    return parsed
+
+
+def _parse_segment(fields: Any) -> Segment:
+    ledger = from_json(fields["ledger"])
+    return Segment(
+        ledger=ledger,
+        base_offset=int(fields["base_offset"]),
+        messages=int(fields["messages"]),
+        first_entry=int(fields["first_entry"]),
+        last_entry=int(fields["last_entry"]),
+        size_bytes=int(fields.get("bytes") or ledger.length),
+    )
+
+
+def _check_order(answer: PartitionSegments) -> None:
+    """Segments follow each other without a gap up to the end; a hole would be silent data loss."""
+    expected: int | None = None
+    for segment in answer.segments:
+        if expected is not None and segment.base_offset != expected:
+            raise ValueError(f"segment at {segment.base_offset}, expected at {expected}")
+        expected = segment.end_offset
+    first = answer.segments[0].base_offset if answer.segments else answer.end_offset
+    if (expected is not None and expected != answer.end_offset) or first > answer.earliest_offset:
+        raise ValueError(
+            f"segments cover {first} to {expected}, "
+            f"the log {answer.earliest_offset} to {answer.end_offset}"
+        )

@@ -1,0 +1,39 @@
+"""Asks the service, once per query, where a topic's segments are. Runs on Spark's driver."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fencelog.api.client import FencelogClient
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.spark_connector.options import ReadOptions
+from fencelog.spark_connector.segments import PartitionSegments, parse_segments
+
+MAX_CONCURRENT_REQUESTS = 16
+"""Partitions are asked side by side, without a connection for each of a thousand."""
+
+
+async def fetch_segments(options: ReadOptions) -> list[PartitionSegments]:
+    """The segments of every partition of the topic, in order of partition.
+
+    Raises FencelogError: TOPIC_NOT_FOUND, NO_OWNER (also: no server can be reached), ….
+    """
+    slots = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
+    async with FencelogClient(options.servers) as client:
+
+        async def ask(partition: int) -> PartitionSegments:
+            async with slots:
+                return parse_segments(await client.segments(options.topic, partition))
+
+        try:
+            topic = await client.topic(options.topic)
+            return await asyncio.gather(*map(ask, range(int(topic["partitions"]))))
+        except FencelogError as error:
+            raise _located(error, options) from error
+
+
+def _located(error: FencelogError, options: ReadOptions) -> FencelogError:
+    """The same error, saying which topic of which service: Spark shows nothing but its text."""
+    code: ErrorCode = error.code
+    where = f"reading topic {options.topic} from {','.join(options.servers)}"
+    return FencelogError(code, f"{where}: {error.detail}", **error.extra)

@@ -1,0 +1,101 @@
+"""The data source as Spark sees it: names, schema, planning on the driver, reading on executors.
+
+Spark pickles these objects and imports this module in every Python worker, so it imports only what
+describing a query needs; HTTP and Arrow come with planning and reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.spark_connector.options import ReadOptions, parse_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+FORMAT = "fencelog"
+
+COLUMNS: Mapping[str, str] = {
+    "partition": "int",
+    "offset": "bigint",
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<name:string,value:binary>>",
+    "publish_time": "timestamp",
+    "event_time": "timestamp",
+}
+"""Columns of a topic in order, with their Spark types as ``simpleString`` writes them."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session that did not find ``pyspark_fencelog`` by itself (as with
+    an editable install, which Spark cannot look into)."""
+    spark.dataSource.register(FencelogDataSource)
+
+
+class FencelogDataSource(DataSource):
+    """``spark.read.format("fencelog")``; options and columns are in SPARK.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        """All columns (DDL). Raises FencelogError(BAD_REQUEST) for options that are not valid."""
+        options = parse_options(self.options)
+        return ", ".join(
+            f"{name} {kind}"
+            for name, kind in COLUMNS.items()
+            if options.include_headers or name != "headers"
+        )
+
+    def reader(self, schema: StructType) -> FencelogReader:
+        """Raises FencelogError(BAD_REQUEST) for options or columns that are not valid."""
+        return FencelogReader(parse_options(self.options), checked_columns(schema))
+
+
+class FencelogReader(DataSourceReader):
+    """Reads the columns of a topic that the query's schema names."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = list(columns)
+
+    def partitions(self) -> list[InputPartition]:
+        """Ask the service once where everything is, and plan. The end is fixed from here on."""
+        from fencelog.spark_connector.planner import plan
+        from fencelog.spark_connector.service import fetch_segments
+
+        answers = asyncio.run(fetch_segments(self._options))
+        return [InputPartition(task) for task in plan(answers, self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, as Arrow batches."""
+        from fencelog.spark_connector.reading import read_task
+
+        if partition.value is None:  # Spark's own stand-in where nothing was planned
+            return iter(())
+        return read_task(partition.value, self._columns)
+
+
+def checked_columns(schema: StructType) -> list[str]:
+    """Names of the wanted columns: those of a topic, in any order and number.
+
+    Raises FencelogError(BAD_REQUEST) naming the column that a topic does not have.
+    """
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if COLUMNS.get(field.name) != kind:
+            known = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"fencelog data source: a topic has no column {field.name} {kind}; it has {known}",
+            )
+    return list(schema.fieldNames())
