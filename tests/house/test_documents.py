@@ -67,8 +67,9 @@ def test_make_targets_in_examples_exist(documents: list[Path]) -> None:
 
 def test_commands_and_options_in_examples_exist(documents: list[Path]) -> None:
     import click
-    from fencelog.api.cli import app
     from typer.main import get_command
+
+    from fencelog.api.cli import app
 
     unknown = []
     for document in documents:
