@@ -1,0 +1,112 @@
+"""Record batches as Arrow batches: exact types, the same contents, no copies."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fencelog.ledgers.batch_check import open_batch
+from fencelog.ledgers.record_batch import Message, encode_batch, encode_values
+from fencelog.spark_connector.columns import Place, arrow_schema, to_arrow
+from fencelog.spark_connector.source import COLUMNS
+
+PLACE = Place(partition=2, base_offset=1_000_000_000_000, publish_time_us=1_700_000_000_123_456)
+SCHEMA = arrow_schema(list(COLUMNS))
+PUBLISHED = datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
+
+messages = st.lists(
+    st.builds(
+        Message,
+        st.binary(max_size=20),
+        st.none() | st.binary(max_size=5),
+        st.none() | st.integers(0, 4_000_000_000_000_000),
+        st.lists(st.tuples(st.text(max_size=4), st.binary(max_size=4)), max_size=3).map(tuple),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def rows(batch: bytes) -> pa.RecordBatch:
+    arrow = to_arrow(open_batch(batch)[1], PLACE, SCHEMA)
+    arrow.validate(full=True)
+    return arrow
+
+
+@given(messages)
+@settings(max_examples=150, deadline=None)
+def test_rows_are_the_messages(sent: list[Message]) -> None:
+    arrow = rows(encode_batch(sent))
+    read = [
+        Message(
+            row["value"],
+            row["key"],
+            row["event_time"],
+            tuple((header["name"], header["value"]) for header in row["headers"]),
+        )
+        for row in arrow.set_column(
+            arrow.schema.get_field_index("event_time"),
+            "event_time",
+            arrow["event_time"].cast(pa.int64()),
+        )
+        .drop_columns(["publish_time"])
+        .to_pylist()
+    ]
+    assert read == sent
+    assert arrow["offset"].to_pylist() == [PLACE.base_offset + i for i in range(len(sent))]
+    assert set(arrow["partition"].to_pylist()) == {2}
+    assert set(arrow["publish_time"].to_pylist()) == {PUBLISHED}
+
+
+def test_types_are_those_spark_derives_from_the_columns() -> None:
+    from pyspark.sql.pandas import types
+    from pyspark.sql.types import (
+        ArrayType,
+        BinaryType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampType,
+    )
+
+    header = StructType([StructField("name", StringType()), StructField("value", BinaryType())])
+    spark_types = {
+        "int": IntegerType(),
+        "bigint": LongType(),
+        "binary": BinaryType(),
+        "timestamp": TimestampType(),
+        "array<struct<name:string,value:binary>>": ArrayType(header),
+    }
+    schema = StructType([StructField(name, spark_types[kind]) for name, kind in COLUMNS.items()])
+    assert types.to_arrow_schema(schema, timezone="UTC").equals(SCHEMA)
+    assert rows(encode_values([b"x"])).schema.equals(SCHEMA)
+
+
+def test_buffers_are_wrapped_where_they_lie() -> None:
+    batch = encode_batch([Message(b"value", b"key", 5, (("name", b"header"),))] * 1000)
+    arrow = rows(batch)
+    whole = pa.py_buffer(batch)
+    stored = range(whole.address, whole.address + whole.size)
+    for name in ("key", "value", "headers", "event_time"):
+        buffers = [buffer for buffer in arrow[name].buffers() if buffer is not None]
+        assert buffers
+        assert all(buffer.address in stored for buffer in buffers)
+
+
+def test_absent_columns_are_null_and_headers_empty() -> None:
+    arrow = rows(encode_values([b"a", b"", b"\xff\xfe"]))
+    assert arrow["key"].null_count == arrow["event_time"].null_count == 3
+    assert arrow["headers"].to_pylist() == [[], [], []]
+    assert arrow["value"].to_pylist() == [b"a", b"", b"\xff\xfe"]
+
+
+def test_only_the_columns_asked_for_are_made_in_their_order() -> None:
+    schema = arrow_schema(["value", "offset"])
+    arrow = to_arrow(open_batch(encode_values([b"a", b"b"]))[1], PLACE, schema)
+    assert arrow.schema.names == ["value", "offset"]
+    assert arrow.num_rows == 2

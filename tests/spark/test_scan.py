@@ -1,0 +1,150 @@
+"""Scanning ranges: exactly the wanted messages, in order, however entries and replies fall."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fencelog.ledgers.entry_header import KIND_CONTROL, pack_entry
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata import new_metadata
+from fencelog.ledgers.record_batch import encode_values
+from fencelog.ledgers.run import Entry
+from fencelog.spark_connector.columns import arrow_schema
+from fencelog.spark_connector.planner import EntryRange
+from fencelog.spark_connector.scan import SMALL_BATCH_ROWS, scan_range
+
+SCHEMA = arrow_schema(["partition", "offset", "value", "publish_time"])
+BASE = 500
+
+
+class MemoryLedger:
+    """A ledger in memory that answers at most ``chunk`` entries a read."""
+
+    def __init__(self, payloads: list[bytes], *, chunk: int = 1000) -> None:
+        self.payloads = payloads
+        self.chunk = chunk
+        self.reads: list[tuple[int, int]] = []
+
+    async def read(self, first: int, last: int) -> list[Entry]:
+        await asyncio.sleep(0)
+        self.reads.append((first, last))
+        ids = range(first, min(last, first + self.chunk - 1) + 1)
+        if not 0 <= first <= last < len(self.payloads):
+            raise FencelogError(ErrorCode.NO_SUCH_ENTRY, f"ledger 7 has no entry {first}")
+        return [Entry(7, n, -1, 0, memoryview(self.payloads[n])) for n in ids]
+
+
+def payloads(counts: list[int], *, first: int = 0) -> list[bytes]:
+    """Entries of that many messages each; every value is its message's number as text."""
+    entries = []
+    for number, count in enumerate(counts):
+        batch = encode_values([b"%d" % n for n in range(first, first + count)])
+        entries.append(pack_entry(batch, count=count, first_number=first, publish_time_us=number))
+        first += count
+    return entries
+
+
+def whole(entries: int, messages: int) -> EntryRange:
+    ledger = new_metadata(7, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t")
+    return EntryRange(4, ledger, BASE, 0, entries - 1, BASE, BASE + messages, 1000)
+
+
+async def scan(ledger: MemoryLedger, wanted: EntryRange) -> list[pa.RecordBatch]:
+    batches: list[pa.RecordBatch] = []
+
+    async def emit(batch: pa.RecordBatch) -> None:
+        batches.append(batch)
+
+    await scan_range(ledger, wanted, SCHEMA, emit)
+    return batches
+
+
+def offsets(batches: list[pa.RecordBatch]) -> list[int]:
+    return [offset for batch in batches for offset in batch["offset"].to_pylist()]
+
+
+counts_of_entries = st.lists(st.integers(1, 9), min_size=1, max_size=40)
+
+
+@given(counts_of_entries, st.integers(1, 7), st.data())
+@settings(max_examples=150, deadline=None)
+async def test_exactly_the_wanted_messages_come_in_order(
+    counts: list[int], chunk: int, data: st.DataObject
+) -> None:
+    total = sum(counts)
+    start = data.draw(st.integers(0, total - 1))
+    end = data.draw(st.integers(start + 1, total))
+    cut = data.draw(st.integers(0, len(counts)))
+    wanted = replace(whole(len(counts), total), start_offset=BASE + start, end_offset=BASE + end)
+    parts = wanted.cut(cut) if 0 < cut < len(counts) else (wanted,)
+    ledger = MemoryLedger(payloads(counts), chunk=chunk)
+    batches = [batch for part in parts for batch in await scan(ledger, part)]
+    assert offsets(batches) == list(range(BASE + start, BASE + end))
+    values = [value for batch in batches for value in batch["value"].to_pylist()]
+    assert values == [b"%d" % n for n in range(start, end)]
+    assert all(batch.num_rows for batch in batches)
+
+
+async def test_a_whole_ledger_is_read_without_a_search_and_a_read_ahead() -> None:
+    ledger = MemoryLedger(payloads([3] * 10), chunk=4)
+    await scan(ledger, whole(10, 30))
+    assert ledger.reads == [(0, 9), (4, 9), (8, 9)]
+
+
+async def test_reading_begins_near_a_wanted_offset_and_ends_behind_the_last() -> None:
+    ledger = MemoryLedger(payloads([10] * 1000), chunk=5)
+    wanted = replace(whole(1000, 10_000), start_offset=BASE + 7005, end_offset=BASE + 7010)
+    assert offsets(await scan(ledger, wanted)) == list(range(BASE + 7005, BASE + 7010))
+    assert len(ledger.reads) <= 13
+    assert ledger.reads[-1] == (700, 999)
+
+
+async def test_small_batches_are_joined_and_large_ones_left_alone() -> None:
+    large = SMALL_BATCH_ROWS
+    counts = [1, 2, 3, large, 1, 1]
+    batches = await scan(MemoryLedger(payloads(counts)), whole(6, sum(counts)))
+    assert [batch.num_rows for batch in batches] == [6, large, 2]
+    assert batches[0]["publish_time"].cast(pa.int64()).to_pylist() == [0, 1, 1, 2, 2, 2]
+
+
+async def test_control_entries_have_no_rows() -> None:
+    entries = payloads([2, 2])
+    control = pack_entry(b"", count=0, first_number=2, publish_time_us=0, kind=KIND_CONTROL)
+    ledger = MemoryLedger([entries[0], control, entries[1]])
+    assert offsets(await scan(ledger, whole(3, 4))) == [500, 501, 502, 503]
+
+
+async def test_a_ledger_that_is_gone_is_an_error_and_not_an_end() -> None:
+    ledger = MemoryLedger(payloads([2, 2]), chunk=1)
+    with pytest.raises(FencelogError, match="was trimmed or deleted") as raised:
+        await scan(ledger, whole(3, 6))
+    assert raised.value.code is ErrorCode.OFFSET_TRIMMED
+
+
+@pytest.mark.parametrize(
+    ("damaged", "named"),
+    [
+        (lambda good: payloads([2], first=3)[0], "begins at message 3, expected 2"),
+        (lambda good: good[:-1] + b"\x01", "checksum mismatch"),
+        (lambda good: good[:-8], "its header says"),
+        (
+            lambda good: pack_entry(
+                encode_values([b"a"]), count=2, first_number=2, publish_time_us=0
+            ),
+            "1 messages, its header says 2",
+        ),
+    ],
+)
+async def test_damage_is_named(damaged: object, named: str) -> None:
+    assert callable(damaged)
+    good = payloads([2, 2])
+    ledger = MemoryLedger([good[0], damaged(good[1])])
+    with pytest.raises(FencelogError, match=named) as raised:
+        await scan(ledger, whole(2, 4))
+    assert raised.value.code is ErrorCode.CORRUPT
