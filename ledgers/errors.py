@@ -120,7 +120,7 @@ class FencelogError(Exception):
 
 
 class ProtocolError(FencelogError):
-    """The peer sent bytes that are no valid frame: its connection is closed, nothing else happens."""
+    """The peer sent bytes that are no valid frame: the connection is closed, and that is all."""
 
     def __init__(self, detail: str, **extra: Any) -> None:
         super().__init__(ErrorCode.BAD_FRAME, detail, **extra)

@@ -7,7 +7,7 @@ registered but dead does not slow down every new ledger.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from fencelog.ledgers.bookie_port import BookieDirectory
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -47,3 +47,18 @@ class Placement:
         shuffled = self._host.shuffled(available)
         shuffled.sort(key=lambda bookie: self._suspect_until.get(bookie, 0.0) > now)
         return tuple(shuffled[:count])
+
+    def replace(self, ensemble: tuple[str, ...], failed: Iterable[int]) -> tuple[str, ...]:
+        """The ensemble with as many failed members replaced, at their index, as can be.
+
+        Raises FencelogError(NOT_ENOUGH_BOOKIES) if not one replacement is to be had.
+        """
+        members = list(ensemble)
+        for index in failed:
+            try:
+                (members[index],) = self.choose(1, exclude={*ensemble, *members})
+            except FencelogError:
+                if members == list(ensemble):
+                    raise
+                break
+        return tuple(members)

@@ -16,20 +16,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from fencelog.ledgers.bookie_port import BookieDirectory
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_RUN_ENTRIES
-from fencelog.ledgers.metadata import NO_ENTRY, LedgerMetadata, LedgerState
+from fencelog.ledgers.metadata import NO_ENTRY, LedgerMetadata
 from fencelog.ledgers.metadata_update import Ledgers, update_metadata
 from fencelog.ledgers.placement import Placement
 from fencelog.ledgers.reader import LedgerReader, verified_reply
 from fencelog.ledgers.recovery_core import EntryRound, FenceRound, Verdict, recovery_incomplete
 from fencelog.ledgers.run import Entry, slice_run
-from fencelog.ledgers.writer import replaced_ensemble
+from fencelog.ledgers.transitions import begin_recovery, closed_by_recoverer
 from fencelog.ledgers.writer_core import (
     Acknowledged,
     ChangeEnsemble,
@@ -57,31 +56,20 @@ async def recover_ledger(
     LEDGER_NOT_FOUND, UNAUTHORIZED, METADATA_UNAVAILABLE.
     """
     base, version = await ledgers.get(ledger_id)
-    base, version = await update_metadata(ledgers, base, version, _begin)
+    base, version = await update_metadata(ledgers, base, version, begin_recovery)
     if base.is_closed:
         return base
     recovery = _Recovery(base, bookies=bookies, placement=placement, key=key)
     await recovery.run()
-    closed, _ = await update_metadata(
-        ledgers, base, version, partial(_close, snapshot=base, core=recovery.core)
+    close = partial(
+        closed_by_recoverer,
+        snapshot=base,
+        fragments=recovery.core.metadata.fragments,
+        last_entry_id=recovery.core.lac,
+        length=recovery.core.length,
     )
+    closed, _ = await update_metadata(ledgers, base, version, close)
     return closed
-
-
-def _begin(base: LedgerMetadata) -> LedgerMetadata | None:
-    return base.in_recovery() if base.state is LedgerState.OPEN else None
-
-
-def _close(
-    base: LedgerMetadata, *, snapshot: LedgerMetadata, core: WriterCore
-) -> LedgerMetadata | None:
-    """Closed by somebody else meanwhile: theirs holds, and is adopted (seed 001)."""
-    if base.is_closed:
-        return None
-    if base.fragments != snapshot.fragments:
-        raise recovery_incomplete(base.ledger_id, "was changed during its recovery", {})
-    recovered = replace(base, fragments=core.metadata.fragments)
-    return recovered.closed(last_entry_id=core.lac, length=core.length)
 
 
 class _Recovery:
@@ -231,7 +219,7 @@ class _Recovery:
     def _changed_in_memory(self, change: ChangeEnsemble) -> list[Effect]:
         core = self.core
         try:
-            ensemble = replaced_ensemble(core.ensemble, change.failed, self._placement)
+            ensemble = self._placement.replace(core.ensemble, change.failed)
         except FencelogError:
             return core.ensemble_unchanged()
         return core.ensemble_changed(core.metadata.with_ensemble(change.first_entry_id, ensemble))

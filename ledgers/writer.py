@@ -12,17 +12,18 @@ from functools import partial
 
 from fencelog.ledgers.bookie_port import BookieDirectory
 from fencelog.ledgers.digest import digest_size
-from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import (
     MAX_ENTRY_BYTES,
     MAX_RUN_ENTRIES,
     TARGET_RUN_BYTES,
     WRITER_MAX_PENDING_BYTES,
 )
-from fencelog.ledgers.metadata import LedgerMetadata, LedgerState
+from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.metadata_update import Ledgers, update_metadata
 from fencelog.ledgers.placement import Placement
 from fencelog.ledgers.run import ENTRY_HEADER, build_run
+from fencelog.ledgers.transitions import closed_by_writer, with_new_ensemble
 from fencelog.ledgers.writer_core import (
     FATAL_CODES,
     Acknowledged,
@@ -250,7 +251,7 @@ class LedgerWriter:
         """Find replacements and commit them (rule 2). Ends in exactly one report to the core."""
         effects: list[Effect]
         try:
-            ensemble = replaced_ensemble(self._core.ensemble, change.failed, self._placement)
+            ensemble = self._placement.replace(self._core.ensemble, change.failed)
             metadata, self._version = await update_metadata(
                 self._ledgers,
                 self.metadata,
@@ -282,54 +283,3 @@ class LedgerWriter:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-
-
-def replaced_ensemble(
-    ensemble: tuple[str, ...], failed: Iterable[int], placement: Placement
-) -> tuple[str, ...]:
-    """The ensemble with as many failed members replaced, at their index, as can be.
-
-    Raises FencelogError(NOT_ENOUGH_BOOKIES) if not one replacement is to be had.
-    """
-    members = list(ensemble)
-    for index in failed:
-        try:
-            (members[index],) = placement.choose(1, exclude={*ensemble, *members})
-        except FencelogError:
-            if members == list(ensemble):
-                raise
-            break
-    return tuple(members)
-
-
-def with_new_ensemble(
-    base: LedgerMetadata, first_entry_id: int, ensemble: tuple[str, ...]
-) -> LedgerMetadata | None:
-    """The writer's step: a new fragment, only while OPEN (rule 2)."""
-    if base.state is not LedgerState.OPEN:
-        raise _taken_away(base)
-    if base.last_fragment.bookies == ensemble:
-        return None
-    return base.with_ensemble(first_entry_id, ensemble)
-
-
-def closed_by_writer(
-    base: LedgerMetadata, *, last_entry_id: int, length: int
-) -> LedgerMetadata | None:
-    """The writer's close: only from OPEN; CLOSED at the same entry is success (rule 8)."""
-    if base.state is LedgerState.OPEN:
-        return base.closed(last_entry_id=last_entry_id, length=length)
-    if base.is_closed and (base.last_entry_id, base.length) == (last_entry_id, length):
-        return None
-    check(
-        not base.is_closed or base.last_entry_id >= last_entry_id,
-        f"ledger {base.ledger_id} was closed below an acknowledged entry",
-    )
-    raise _taken_away(base)
-
-
-def _taken_away(base: LedgerMetadata) -> FencelogError:
-    state = base.state.value
-    return FencelogError(
-        ErrorCode.LEDGER_FENCED, f"ledger {base.ledger_id} is {state} by somebody else"
-    )

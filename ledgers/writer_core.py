@@ -99,8 +99,12 @@ class WriterCore:
         return bool(self._pending)
 
     @property
+    def failed_members(self) -> Mapping[int, str]:
+        """Members of the ensemble (index -> id) that failed and have not been replaced."""
+        return self._failed
+
+    @property
     def is_degraded(self) -> bool:
-        """Some member of the ensemble failed and has not been replaced."""
         return bool(self._failed)
 
     def push(self, data: bytes, *, count: int, length: int) -> list[Effect]:
@@ -205,7 +209,7 @@ class WriterCore:
                 return self._fail(
                     FencelogError(
                         ErrorCode.APPEND_UNKNOWN,
-                        f"entry {run.first_entry_id} of ledger {self.metadata.ledger_id} cannot reach "
+                        f"ledger {self.metadata.ledger_id}: entry {run.first_entry_id} cannot reach "
                         f"{self.metadata.ack_quorum} bookies: {', '.join(missing)} failed",
                         bookies=missing,
                     )

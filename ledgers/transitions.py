@@ -1,0 +1,72 @@
+"""What each party may make of a ledger's metadata: pure steps for ``update_metadata``.
+
+A step takes the metadata that stands in the store and returns what should stand there, None when
+that is so already, or raises. Being asked again after every conflict and every lost reply, a step
+recognises its own work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.metadata import Fragment, LedgerMetadata, LedgerState
+from fencelog.ledgers.recovery_core import recovery_incomplete
+
+
+def with_new_ensemble(
+    base: LedgerMetadata, first_entry_id: int, ensemble: tuple[str, ...]
+) -> LedgerMetadata | None:
+    """The writer's step: a new fragment, only while OPEN (rule 2)."""
+    if base.state is not LedgerState.OPEN:
+        raise _taken_away(base)
+    if base.last_fragment.bookies == ensemble:
+        return None
+    return base.with_ensemble(first_entry_id, ensemble)
+
+
+def closed_by_writer(
+    base: LedgerMetadata, *, last_entry_id: int, length: int
+) -> LedgerMetadata | None:
+    """The writer's close: only from OPEN; CLOSED at the same entry is success (rule 8)."""
+    if base.state is LedgerState.OPEN:
+        return base.closed(last_entry_id=last_entry_id, length=length)
+    if base.is_closed and (base.last_entry_id, base.length) == (last_entry_id, length):
+        return None
+    check(
+        not base.is_closed or base.last_entry_id >= last_entry_id,
+        f"ledger {base.ledger_id} was closed below an acknowledged entry",
+    )
+    raise _taken_away(base)
+
+
+def _taken_away(base: LedgerMetadata) -> FencelogError:
+    state = base.state.value
+    return FencelogError(
+        ErrorCode.LEDGER_FENCED, f"ledger {base.ledger_id} is {state} by somebody else"
+    )
+
+
+def begin_recovery(base: LedgerMetadata) -> LedgerMetadata | None:
+    """The recoverer's first step: OPEN -> IN_RECOVERY; from here the writer can change nothing."""
+    return base.in_recovery() if base.state is LedgerState.OPEN else None
+
+
+def closed_by_recoverer(
+    base: LedgerMetadata,
+    *,
+    snapshot: LedgerMetadata,
+    fragments: tuple[Fragment, ...],
+    last_entry_id: int,
+    length: int,
+) -> LedgerMetadata | None:
+    """The recoverer's last step: ensembles, CLOSED, last entry and length at once (rule 5).
+
+    Closed by somebody else meanwhile: theirs holds, and is adopted (seed 001).
+    """
+    if base.is_closed:
+        return None
+    if base.fragments != snapshot.fragments:
+        raise recovery_incomplete(base.ledger_id, "was changed during its recovery", {})
+    recovered = replace(base, fragments=fragments)
+    return recovered.closed(last_entry_id=last_entry_id, length=length)

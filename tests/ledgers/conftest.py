@@ -1,0 +1,193 @@
+"""A scripted cluster: bookies that keep runs in memory and do what a test tells them to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from fencelog.ledgers.bookie_port import AddCallback, ReadReply
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
+from fencelog.ledgers.placement import Placement
+from fencelog.ledgers.run import merge_runs, read_run_header, run_lac, slice_run
+from fencelog.ledgers.writer import LedgerWriter
+
+
+@dataclass
+class ScriptedBookie:
+    """Stores entries; ``fault`` decides about a request before it is carried out."""
+
+    bookie_id: str
+    entries: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    lacs: dict[int, int] = field(default_factory=dict)
+    fenced: set[int] = field(default_factory=set)
+    fault: Callable[[str], FencelogError | None] = lambda request: None
+    held: list[Callable[[], None]] | None = None
+    """When a list, replies to adds wait in it until the test calls them."""
+
+    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+        loop = asyncio.get_running_loop()
+        header = read_run_header(run)
+        error = self.fault("recovery add" if recovery else "add")
+        if error is None and header.ledger_id in self.fenced and not recovery:
+            error = FencelogError(ErrorCode.LEDGER_FENCED, f"{self.bookie_id} is fenced")
+        if error is None:
+            stored = self.entries.setdefault(header.ledger_id, {})
+            for entry_id in range(header.first_entry_id, header.last_entry_id + 1):
+                stored.setdefault(entry_id, slice_run(run, entry_id, entry_id))
+            self._learn(header.ledger_id, run_lac(run, header))
+        if self.held is not None:
+            self.held.append(lambda: on_reply(error))
+        else:
+            loop.call_soon(on_reply, error)
+
+    async def read(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        *,
+        max_entries: int,
+        max_bytes: int,
+        fence: bool = False,
+    ) -> ReadReply:
+        await asyncio.sleep(0)
+        self._fault_or_fence("read", ledger_id, fence=fence)
+        stored = self.entries.get(ledger_id)
+        if stored is None and ledger_id not in self.fenced:
+            raise FencelogError(ErrorCode.NO_SUCH_LEDGER, self.bookie_id)
+        runs: list[bytes] = []
+        while stored and len(runs) < max_entries and first_entry_id + len(runs) in stored:
+            runs.append(stored[first_entry_id + len(runs)])
+        if not runs:
+            raise FencelogError(ErrorCode.NO_SUCH_ENTRY, self.bookie_id)
+        return ReadReply(self.lacs.get(ledger_id, -1), merge_runs(runs))
+
+    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int:
+        await asyncio.sleep(0)
+        self._fault_or_fence("read_lac", ledger_id, fence=fence)
+        if ledger_id not in self.lacs and ledger_id not in self.fenced:
+            raise FencelogError(ErrorCode.NO_SUCH_LEDGER, self.bookie_id)
+        return self.lacs.get(ledger_id, -1)
+
+    async def close(self) -> None:
+        return None
+
+    def _fault_or_fence(self, request: str, ledger_id: int, *, fence: bool) -> None:
+        error = self.fault(request)
+        if error is not None:
+            raise error
+        if fence:
+            self.fenced.add(ledger_id)
+
+    def _learn(self, ledger_id: int, lac: int) -> None:
+        self.lacs[ledger_id] = max(lac, self.lacs.get(ledger_id, -1))
+
+    def go_down(self) -> None:
+        """From now on nobody gets an answer."""
+        error = FencelogError(ErrorCode.REQUEST_TIMEOUT, f"{self.bookie_id} is down")
+        self.fault = lambda request: error
+
+    def come_back(self) -> None:
+        self.fault = lambda request: None
+
+
+class ScriptedLedgers:
+    """Ledger metadata with compare-and-set; ``lose_reply`` loses the next update's answer."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, tuple[LedgerMetadata, int]] = {}
+        self.lose_reply = False
+        self.unavailable = False
+        self.before_update: Callable[[], None] = lambda: None
+
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
+        await asyncio.sleep(0)
+        if self.unavailable:
+            raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "the store is away")
+        return self.values[ledger_id]
+
+    async def update(self, metadata: LedgerMetadata, version: int) -> int:
+        await asyncio.sleep(0)
+        if self.unavailable:
+            raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "the store is away")
+        hook, self.before_update = self.before_update, lambda: None
+        hook()
+        _, present = self.values[metadata.ledger_id]
+        if present != version:
+            raise FencelogError(ErrorCode.METADATA_CONFLICT, f"version is {present}")
+        self.values[metadata.ledger_id] = (metadata, version + 1)
+        if self.lose_reply:
+            self.lose_reply = False
+            raise FencelogError(ErrorCode.METADATA_UNKNOWN, "the reply was lost")
+        return version + 1
+
+
+class Cluster:
+    """Bookies b1 … bN, metadata, and writers over them. Implements ``BookieDirectory``."""
+
+    def __init__(self, size: int) -> None:
+        self.bookies = {f"b{n}": ScriptedBookie(f"b{n}") for n in range(1, size + 1)}
+        self.ledgers = ScriptedLedgers()
+        self.placement = Placement(self, host=SystemHost())
+        self.acked: list[int] = []
+        self.failures: list[FencelogError] = []
+
+    def client(self, bookie_id: str) -> ScriptedBookie:
+        return self.bookies[bookie_id]
+
+    def available(self) -> list[str]:
+        return sorted(self.bookies)
+
+    def create(
+        self, ledger_id: int = 1, *, ensemble: str = "b1 b2 b3", write_quorum: int = 3, qa: int = 2
+    ) -> LedgerWriter:
+        metadata = new_metadata(
+            ledger_id,
+            ensemble=tuple(ensemble.split()),
+            write_quorum=write_quorum,
+            ack_quorum=qa,
+            token=f"token-{ledger_id}",
+        )
+        self.ledgers.values[ledger_id] = (metadata, 0)
+        return LedgerWriter(
+            metadata,
+            0,
+            ledgers=self.ledgers,
+            bookies=self,
+            placement=self.placement,
+            key=b"",
+            on_ack=self.acked.append,
+            on_failure=self.failures.append,
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Let the loop turn until something has happened; a story that stalls is an error."""
+        for _ in range(10_000):
+            if condition():
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("it never happened")
+
+    async def write(self, writer: LedgerWriter, *payloads: bytes) -> None:
+        """Append and wait until all are acknowledged."""
+        last = -1
+        for payload in payloads:
+            last = writer.append(payload)
+        await self.until(lambda: writer.last_add_confirmed >= last)
+
+    def metadata(self, ledger_id: int = 1) -> LedgerMetadata:
+        return self.ledgers.values[ledger_id][0]
+
+
+@pytest.fixture
+def make_cluster() -> Callable[[int], Cluster]:
+    return Cluster
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster(3)

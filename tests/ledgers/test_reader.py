@@ -1,0 +1,114 @@
+"""Reading: verified, never past what is confirmed, and "not there" only when all say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.reader import LedgerReader
+
+
+async def written(cluster: Any, count: int) -> Any:
+    writer = cluster.create()
+    for n in range(count):
+        await cluster.write(writer, b"%d" % n)
+    return writer
+
+
+async def test_open_ledger_is_read_up_to_the_lac_that_bookies_know(cluster: Any) -> None:
+    await written(cluster, 5)
+    reader = LedgerReader(cluster.metadata(), bookies=cluster, source=cluster.ledgers)
+    assert await reader.read_lac() == 3  # the last entry's own acknowledgement is not stored yet
+    assert [bytes(e.payload) for e in await reader.read(0, 99)] == [b"0", b"1", b"2", b"3"]
+    with pytest.raises(FencelogError) as caught:
+        await reader.read(4, 4)
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+    reader.confirm(4)  # told by the writer
+    assert [bytes(e.payload) for e in await reader.read(4, 4)] == [b"4"]
+
+
+async def test_reader_follows_the_ledger_being_closed(cluster: Any) -> None:
+    writer = await written(cluster, 5)
+    reader = LedgerReader(cluster.metadata(), bookies=cluster, source=cluster.ledgers)
+    assert await reader.read_lac() == 3
+    await writer.close()
+    assert await reader.read_lac() == 4
+    last = await reader.read_last()
+    assert last is not None
+    assert bytes(last.payload) == b"4"
+
+
+async def test_reading_does_not_fence(cluster: Any) -> None:
+    writer = await written(cluster, 2)
+    reader = LedgerReader(cluster.metadata(), bookies=cluster, source=cluster.ledgers)
+    await reader.read_lac()
+    await reader.read(0, 0)
+    assert all(not bookie.fenced for bookie in cluster.bookies.values())
+    assert (await writer.close()).last_entry_id == 1
+
+
+async def test_falls_over_to_the_next_bookie(cluster: Any) -> None:
+    writer = await written(cluster, 3)
+    closed = await writer.close()
+    for down in ("b1", "b2", "b3"):
+        cluster.bookies[down].go_down()
+        reader = LedgerReader(closed, bookies=cluster)
+        assert len(await reader.read(0, 2)) == 3
+        cluster.bookies[down].come_back()
+
+
+async def test_damaged_copy_is_passed_over_and_never_counts_as_absent(cluster: Any) -> None:
+    writer = await written(cluster, 1)
+    closed = await writer.close()
+    good = cluster.bookies["b1"].entries[1][0]
+    damaged = bytearray(good)
+    damaged[-8] ^= 1
+    for name in ("b1", "b2"):
+        cluster.bookies[name].entries[1][0] = bytes(damaged)
+    (entry,) = await LedgerReader(closed, bookies=cluster).read(0, 0)
+    assert bytes(entry.payload) == b"0"
+    del cluster.bookies["b3"].entries[1][0]
+    with pytest.raises(FencelogError) as caught:
+        await LedgerReader(closed, bookies=cluster).read(0, 0)
+    assert caught.value.code is ErrorCode.READ_UNKNOWN
+    assert set(caught.value.extra["missing_bookies"]) >= {"b1", "b2"}
+
+
+async def test_absent_only_when_the_whole_write_set_says_so(cluster: Any) -> None:
+    writer = await written(cluster, 1)
+    closed = await writer.close()
+    for bookie in cluster.bookies.values():
+        bookie.entries[1].clear()
+    with pytest.raises(FencelogError) as caught:
+        await LedgerReader(closed, bookies=cluster).read(0, 0)
+    assert caught.value.code is ErrorCode.NO_SUCH_ENTRY
+    cluster.bookies["b2"].go_down()
+    with pytest.raises(FencelogError) as caught:
+        await LedgerReader(closed, bookies=cluster).read(0, 0)
+    assert caught.value.code is ErrorCode.READ_UNKNOWN
+
+
+async def test_a_read_ends_where_its_fragment_ends(make_cluster: Any) -> None:
+    cluster = make_cluster(4)
+    writer = cluster.create()
+    for n in range(6):
+        if n == 3:
+            cluster.bookies["b1"].go_down()
+        await cluster.write(writer, b"%d" % n)
+    closed = await writer.close()
+    assert [f.first_entry_id for f in closed.fragments] == [0, 3]
+    reader = LedgerReader(closed, bookies=cluster)
+    assert [e.entry_id for e in await reader.read(0, 5)] == [0, 1, 2]
+    assert [e.entry_id for e in await reader.read(3, 5)] == [3, 4, 5]
+
+
+async def test_open_ledger_without_any_answer_is_unknown(cluster: Any) -> None:
+    await written(cluster, 1)
+    for bookie in cluster.bookies.values():
+        bookie.go_down()
+    reader = LedgerReader(cluster.metadata(), bookies=cluster)
+    with pytest.raises(FencelogError) as caught:
+        await reader.read_lac()
+    assert caught.value.code is ErrorCode.READ_UNKNOWN
