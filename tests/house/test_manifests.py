@@ -12,6 +12,9 @@ import kubernetes_validate
 import pytest
 import yaml
 from manifests import Manifest, containers, pod_template, render
+from typer.main import get_command
+
+from fencelog.api.cli import app
 
 BASE = Path(__file__).parents[2] / "k8s" / "base"
 
@@ -157,15 +160,12 @@ def options(command: Any) -> set[str]:
 
 
 def test_commands_and_options_exist(workloads: list[Manifest]) -> None:
-    typer = pytest.importorskip("typer")
-    from fencelog.api.cli import app
-
-    commands = typer.main.get_command(app).commands
+    command_line: Any = get_command(app)
     for workload in workloads:
         for container in containers(workload):
             if not container["image"].startswith("fencelog:"):
                 continue
             name, *arguments = container["args"]
             used = {argument for argument in arguments if argument.startswith("--")}
-            assert used <= options(commands[name])
+            assert used <= options(command_line.commands[name])
             assert len(arguments) == 2 * len(used)

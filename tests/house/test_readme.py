@@ -1,0 +1,71 @@
+"""The first screen of the README, run as it stands against a real process."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from house import ROOT
+
+from fencelog.api.child_process import ChildProcess
+
+pytestmark = pytest.mark.processes
+
+ADDRESS = "http://127.0.0.1:8080"
+"""Where the README's service listens; the one of the tests takes a free port."""
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[str]:
+    """The URL of a standalone service."""
+    command = ["standalone", "--http", "127.0.0.1:0", "--data", str(tmp_path / "data")]
+    process = await ChildProcess.start("standalone", command, log=tmp_path / "standalone.log")
+    yield str(process.announcement["http"])
+    await process.stop()
+
+
+def examples(heading: str) -> list[str]:
+    """The shell examples below a heading, one string each."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    section = readme.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"^```bash\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+
+
+def run(script: str, server: str) -> str:
+    """What a shell example prints; it must not fail in any line."""
+    script = script.replace(ADDRESS, server).replace(
+        ".venv/bin/", f"{Path(sys.executable).parent}/"
+    )
+    script = script.replace("curl ", "curl --silent --show-error --fail-with-body ")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "FENCELOG_SERVER": server},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+async def test_curl_examples_work_as_they_stand(server: str) -> None:
+    _, first = examples("Two commands")
+    assert "hello, log" in run(first, server)
+    (batches,) = examples("Over HTTP")
+    assert '"count":' in run(batches, server)
+
+
+async def test_command_line_examples_work_as_they_stand(server: str) -> None:
+    (script,) = examples("From the command line")
+    once = "\n".join(line for line in script.splitlines() if "--follow" not in line)
+    assert (ROOT / "README.md").read_text("utf-8") in run(once, server)
