@@ -1,0 +1,26 @@
+"""``host:port`` as people write it."""
+
+from __future__ import annotations
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+_MAX_PORT = 65_535
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``host:port`` or ``[ipv6]:port``. Raises FencelogError(BAD_REQUEST)."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""  # an IPv6 address needs its brackets, else the port is anybody's guess
+    if not (host and colon and port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"{text!r} is no HOST:PORT, for example 127.0.0.1:8080"
+        )
+    return host, int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """The inverse of ``parse_address``."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

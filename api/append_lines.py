@@ -1,0 +1,176 @@
+"""A byte stream's lines into a topic: reading ahead, one lane per partition."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from fencelog.api.appender import PartitionAppender
+from fencelog.api.client import FencelogClient
+from fencelog.api.line_batches import CHUNK_BYTES, MAX_LINES, LineBatch, LineBatcher
+from fencelog.ledgers.errors import Effects, FencelogError
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOptions:
+    """See ``fencelog append --help``. ``topic`` is ``namespace/name``."""
+
+    topic: str
+    server: str
+    key: str | None = None
+    partition: int | None = None
+    resume: bool = False
+
+
+async def append_lines(
+    options: AppendOptions, file: Path, *, on_progress: Callable[[int], None]
+) -> str:
+    """Append a file's lines (``-``: stdin's), and say what was appended.
+
+    One partition keeps the order of the lines. Where batches go to all partitions in turn, each
+    has a request of its own under way. ``on_progress`` is called with the bytes of each batch
+    that is durable. Raises FencelogError, whose detail names the lines that were not appended or
+    may have been, and OSError of the file.
+    """
+    name = "stdin" if str(file) == "-" else str(file)
+    async with contextlib.AsyncExitStack() as stack:
+        source = stack.enter_context(_opened(file))
+        client = await stack.enter_async_context(FencelogClient(options.server))
+        lanes = await _lanes(client, options)
+        feed = _Feed(_batches(source, name, options.key), lanes, on_progress)
+        await feed.run()
+        if feed.error is not None:
+            raise _where(feed.error, feed, name)
+        return _summary(lanes)
+
+
+async def _lanes(client: FencelogClient, options: AppendOptions) -> list[PartitionAppender]:
+    topic = await client.topic(options.topic)
+    partitions: list[int | None] = [options.partition]
+    if options.partition is None and options.key is None:
+        partitions = list(range(topic["partitions"]))
+    return [
+        PartitionAppender(
+            client, options.topic, partition=partition, key=options.key, resume=options.resume
+        )
+        for partition in partitions
+    ]
+
+
+class _Feed:
+    """Deals batches out to the lanes. After the first error no lane begins another batch, and
+    each ends the one it has: cutting a request off would make its outcome unknown, too."""
+
+    def __init__(
+        self,
+        batches: AsyncIterator[LineBatch],
+        lanes: list[PartitionAppender],
+        on_progress: Callable[[int], None],
+    ) -> None:
+        self._batches = batches
+        self._lanes = lanes
+        self._on_progress = on_progress
+        self._queue: asyncio.Queue[LineBatch | None] = asyncio.Queue(maxsize=1)
+        self.error: FencelogError | None = None
+        self.unknown: list[LineBatch] = []
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(lane.acknowledged for lane in self._lanes)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._reading = group.create_task(self._read_ahead())
+            for lane in self._lanes:
+                group.create_task(self._run_lane(lane))
+
+    async def _read_ahead(self) -> None:
+        try:
+            async for batch in self._batches:
+                await self._queue.put(batch)
+        except FencelogError as error:
+            self.error = self.error or error
+        finally:
+            for _ in self._lanes:
+                await self._queue.put(None)
+
+    async def _run_lane(self, lane: PartitionAppender) -> None:
+        while (batch := await self._queue.get()) is not None:
+            if self.error is None:
+                await self._append(lane, batch)
+
+    async def _append(self, lane: PartitionAppender, batch: LineBatch) -> None:
+        try:
+            await lane.append(batch.lines)
+        except FencelogError as error:
+            if error.code.effects is Effects.MAYBE:
+                self.unknown.append(batch)
+                self.error = error
+            self.error = self.error or error
+            self._reading.cancel()
+        else:
+            self._on_progress(batch.size)
+
+
+async def _batches(source: BinaryIO, name: str, key: str | None) -> AsyncIterator[LineBatch]:
+    # Every message carries its key, so a long one leaves room for fewer messages in a body.
+    max_lines = MAX_LINES if not key else max(1, min(MAX_LINES, CHUNK_BYTES // len(key.encode())))
+    batcher = LineBatcher(name, max_lines=max_lines)
+    async for chunk in _chunks(source):
+        for batch in batcher.feed(chunk):
+            yield batch
+    for batch in batcher.finish():
+        yield batch
+
+
+async def _chunks(source: BinaryIO) -> AsyncIterator[bytes]:
+    """Chunks as they come, from a pipe or terminal without blocking the loop; a regular file
+    does not keep us waiting."""
+    mode = os.fstat(source.fileno()).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(source.fileno())):
+        while chunk := source.read(CHUNK_BYTES):
+            yield chunk
+        return
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=CHUNK_BYTES)
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), source
+    )
+    try:
+        while chunk := await reader.read(CHUNK_BYTES):
+            yield chunk
+    finally:
+        transport.close()
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    if str(file) == "-":
+        yield sys.stdin.buffer
+    else:
+        with file.open("rb", buffering=0) as source:
+            yield source
+
+
+def _where(error: FencelogError, feed: _Feed, name: str) -> FencelogError:
+    detail = f"{error.detail}; {feed.acknowledged:,} messages are appended"
+    for batch in feed.unknown:
+        detail += f"; lines {batch.first_line}-{batch.last_line} of {name} may be or not"
+    return FencelogError(error.code, detail, **error.extra)
+
+
+def _summary(lanes: list[PartitionAppender]) -> str:
+    total = sum(lane.acknowledged for lane in lanes)
+    parts = [
+        f"partition {lane.partition} up to offset {lane.end - 1}"
+        for lane in lanes
+        if lane.end is not None and lane.acknowledged
+    ]
+    return f"{total:,} messages" + (f" ({', '.join(parts)})" if parts else "")

@@ -1,0 +1,96 @@
+"""Composition root of a broker: ledger client, broker, HTTP server."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+from fencelog.api.addresses import parse_address
+from fencelog.api.app import build_app
+from fencelog.api.lifecycle import Running
+from fencelog.api.serve import HttpServer, bind, url_of
+from fencelog.broker.broker import Broker, BrokerConfig
+from fencelog.ledgers.bookie_client import TcpBookieClient
+from fencelog.ledgers.bookie_port import BookieClient
+from fencelog.ledgers.client import LedgerClient
+from fencelog.ledgers.host import Host, SystemHost
+from fencelog.ledgers.metadata_open import open_metadata_store
+from fencelog.ledgers.metadata_store import MetadataStore
+from fencelog.ledgers.registration import RegisteredBookies
+
+_ID_BYTES = 4
+"""Of a random broker id: as many brokers as one cluster ever has will not collide."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerProcessConfig:
+    """``metadata``: URL of the store. ``http``: where to listen. ``advertise``: the URL that
+    other brokers forward to (None: the address listened on). ``broker_id``: None draws one."""
+
+    metadata: str
+    http: str = "127.0.0.1:8080"
+    advertise: str | None = None
+    broker_id: str | None = None
+
+
+@contextlib.asynccontextmanager
+async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
+    """A broker process over a shared metadata store and registered bookies.
+
+    Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS, BAD_REQUEST (address).
+    """
+    host = SystemHost()
+    async with contextlib.AsyncExitStack() as stack:
+        store = open_metadata_store(config.metadata, host=host)
+        await store.start()
+        stack.push_async_callback(store.close)
+        url = await stack.enter_async_context(
+            serving_broker(
+                store,
+                {},
+                host=host,
+                http=config.http,
+                advertise=config.advertise,
+                broker_id=config.broker_id,
+            )
+        )
+        yield Running({"role": "broker", "http": url})
+
+
+@contextlib.asynccontextmanager
+async def serving_broker(
+    store: MetadataStore,
+    local: Mapping[str, BookieClient],
+    *,
+    host: Host,
+    http: str,
+    advertise: str | None = None,
+    broker_id: str | None = None,
+) -> AsyncIterator[str]:
+    """A broker that serves HTTP, and its URL. ``local``: bookies in this process.
+
+    The socket is bound before the broker starts, for its address is what it registers, and
+    accepts only after. Leaving stops HTTP first, then closes the logs, then the bookie clients.
+    """
+    sock = bind(*parse_address(http))
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(sock.close)
+        bookies = RegisteredBookies(store, local=local, connect=_connect)
+        await bookies.start()
+        stack.push_async_callback(bookies.close)
+        ledgers = LedgerClient(store, bookies, host=host)
+        config = BrokerConfig(
+            broker_id=broker_id or f"broker-{host.random_bytes(_ID_BYTES).hex()}",
+            url=(advertise or url_of(sock)).rstrip("/"),
+        )
+        broker = Broker(store, ledgers, host=host, config=config)
+        await broker.start()
+        stack.push_async_callback(broker.close)
+        server = await HttpServer.start(build_app(broker, bookies=bookies), sock)
+        stack.push_async_callback(server.close)
+        yield server.url
+
+
+def _connect(address: str, bookie_id: str) -> BookieClient:
+    return TcpBookieClient(bookie_id, address)

@@ -1,0 +1,91 @@
+"""The command line: ``fencelog COMMAND``.
+
+Each command's module imports what it needs when it runs, for most of them need little. Exit codes:
+0 done; 1 an error, in one line on stderr; 2 a wrong command line; 3 the outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from fencelog.api import cli_append, cli_drill, cli_read, cli_run, cli_topic
+from fencelog.api.cli_common import (
+    EXIT_BROKEN_PIPE,
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    EXIT_UNKNOWN,
+)
+from fencelog.ledgers.errors import Effects, FencelogError
+
+app = typer.Typer(
+    name="fencelog",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="A durable, replicated, fenced log service over plain HTTP.",
+)
+cli_run.add_to(app)
+cli_topic.add_to(app)
+cli_append.add_to(app)
+cli_read.add_to(app)
+cli_drill.add_to(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fencelog {version('fencelog')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Options of all commands."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line; the exit code. Every failure is one line on stderr."""
+    try:
+        return int(app(list(arguments), prog_name="fencelog", standalone_mode=False) or 0)
+    except TyperException as error:
+        command = getattr(getattr(error, "ctx", None), "command_path", "fencelog")
+        _complain(f"{error.format_message()} (try: {command} --help)")
+        return error.exit_code
+    except FencelogError as error:
+        _complain(error.detail)
+        return EXIT_UNKNOWN if error.code.effects is Effects.MAYBE else EXIT_ERROR
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python's own flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except OSError as error:
+        _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return EXIT_ERROR
+
+
+def _complain(what: str) -> None:
+    print(f"fencelog: {' '.join(what.split())}", file=sys.stderr)  # noqa: T201 - the command line
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""``fencelog append``: each line of a file or of stdin becomes a message."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fencelog.api.cli_common import SERVER, ServerOption, topic_name
+from fencelog.api.cli_topic import TopicArgument
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(append)
+
+
+def append(
+    topic: TopicArgument,
+    file: Annotated[
+        Path, typer.Argument(metavar="[FILE|-]", help="By default, and for -, stdin.")
+    ] = Path("-"),
+    key: Annotated[
+        str | None, typer.Option(help="Key of every message; it chooses the partition.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="By default batches go to all in turn.")
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="I am the only producer: after a lost answer look what was written and go on.",
+        ),
+    ] = False,
+    server: ServerOption = SERVER,
+) -> None:
+    """Append each line of a file as a message.
+
+    The bytes stay as they are, without the line ends; all are durable when it returns.
+
+    An append whose answer is lost is never simply sent again: the command stops with exit code 3
+    and names the lines that may be there or not. With --resume it finds out and goes on.
+    """
+    from fencelog.api.append_lines import AppendOptions, append_lines
+    from fencelog.api.lifecycle import run_on_uvloop
+
+    options = AppendOptions(topic_name(topic), server, key, partition, resume)
+    with _progress(file) as progress:
+        task = progress.add_task(file.name, total=None if str(file) == "-" else _size_of(file))
+        summary = run_on_uvloop(
+            append_lines(
+                options, file, on_progress=lambda size: progress.advance(task, float(size))
+            )
+        )
+    typer.echo(f"appended {summary} to {options.topic}")
+
+
+def _size_of(file: Path) -> float | None:
+    """Bytes of a regular file; None for a pipe, whose end nobody knows."""
+    return file.stat().st_size if file.is_file() else None
+
+
+def _progress(file: Path) -> Progress:
+    """A progress bar on stderr, shown on a terminal only."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    typed_in = str(file) == "-" and sys.stdin.isatty()
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=typed_in or not sys.stderr.isatty(),
+        transient=True,
+    )

@@ -1,0 +1,146 @@
+"""Commands that run things: standalone, bookie, broker, zookeeper, cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fencelog.api.cli_common import ChildOption, MetadataOption
+
+if TYPE_CHECKING:
+    from fencelog.api.lifecycle import Running
+
+DataOption = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is stored.")]
+HttpOption = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    for command in (standalone, bookie, broker, zookeeper, cluster):
+        app.command()(command)
+
+
+def standalone(
+    http: HttpOption = "127.0.0.1:8080",
+    data: DataOption = Path("data"),
+    bookies: Annotated[int, typer.Option(min=1, max=32, help="Storage nodes.")] = 3,
+    child: ChildOption = False,
+) -> None:
+    """Run the whole service in one process."""
+    from fencelog.api.lifecycle import run_on_uvloop, run_service
+    from fencelog.api.standalone import StandaloneConfig
+    from fencelog.api.standalone import standalone as service
+
+    config = StandaloneConfig(data, http, bookies)
+    run_on_uvloop(run_service(service(config), greet=_greet_standalone, child=child))
+
+
+def bookie(
+    metadata: MetadataOption,
+    data: DataOption,
+    listen: HttpOption = "127.0.0.1:3181",
+    advertise: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Address for clients, if another.")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its name; by default kept in DIR.")
+    ] = None,
+    child: ChildOption = False,
+) -> None:
+    """Run a storage node."""
+    from fencelog.api.bookie_main import BookieProcessConfig, bookie_process
+    from fencelog.api.lifecycle import run_on_uvloop, run_service
+
+    config = BookieProcessConfig(metadata, data, listen, advertise, id)
+    run_on_uvloop(run_service(bookie_process(config), greet=_greet, child=child))
+
+
+def broker(
+    metadata: MetadataOption,
+    http: HttpOption = "127.0.0.1:8080",
+    advertise: Annotated[
+        str | None, typer.Option(metavar="URL", help="URL for other brokers, if another.")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its name; by default a random one.")
+    ] = None,
+    child: ChildOption = False,
+) -> None:
+    """Run a broker: topics over HTTP."""
+    from fencelog.api.broker_main import BrokerProcessConfig, broker_process
+    from fencelog.api.lifecycle import run_on_uvloop, run_service
+
+    config = BrokerProcessConfig(metadata, http, advertise, id)
+    run_on_uvloop(run_service(broker_process(config), greet=_greet, child=child))
+
+
+def zookeeper(
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = 2181,
+    data: DataOption = Path("data/zookeeper"),
+    child: ChildOption = False,
+) -> None:
+    """Run a ZooKeeper for development, on loopback."""
+    from fencelog.api.lifecycle import run_on_uvloop, run_service
+    from fencelog.api.zookeeper_main import zookeeper_process
+
+    run_on_uvloop(run_service(zookeeper_process(data, port=port), greet=_greet, child=child))
+
+
+def cluster(
+    bookies: Annotated[int, typer.Option(min=1, max=32, help="Storage nodes.")] = 3,
+    brokers: Annotated[int, typer.Option(min=1, max=32, help="Brokers.")] = 2,
+    data: DataOption = Path("data/cluster"),
+    http_port: Annotated[
+        int, typer.Option(min=0, max=65_000, help="Of the first broker; 0 takes free ones.")
+    ] = 8080,
+    child: ChildOption = False,
+) -> None:
+    """Run a local cluster of processes.
+
+    A development ZooKeeper, bookies and brokers, on loopback."""
+    from fencelog.api.cluster import ClusterConfig, cluster_service
+    from fencelog.api.lifecycle import run_on_uvloop, run_service
+
+    config = ClusterConfig(data, bookies, brokers, http_port)
+    run_on_uvloop(run_service(cluster_service(config), greet=_greet_cluster, child=child))
+
+
+def _greet(running: Running) -> None:
+    words = [f"{name} {value}" for name, value in running.announcement.items()]
+    typer.echo(f"fencelog is ready: {', '.join(words)}")
+
+
+def _greet_standalone(running: Running) -> None:
+    url, data = running.announcement["http"], running.announcement["data"]
+    typer.echo(
+        f"""fencelog is ready at {url}
+
+  Make a topic   curl -X PUT {url}/v1/topics/default/hello
+  Append         curl {url}/v1/topics/default/hello/messages --data-binary 'Hello, log!'
+  Read           curl '{url}/v1/topics/default/hello/partitions/0/messages?from=earliest'
+  Or             .venv/bin/fencelog read hello --server {url}
+
+  All requests   {url}/docs
+  Data           {data}
+
+Ctrl-C ends it; everything that was acknowledged stays."""
+    )
+
+
+def _greet_cluster(running: Running) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("process", "pid", "address", box=None, pad_edge=False)
+    for process in running.announcement["processes"]:
+        address = process.get("http") or process["address"]
+        table.add_row(process["name"], str(process["pid"]), address)
+    Console(highlight=False).print(table)
+    typer.echo(
+        f"\nmetadata: {running.announcement['metadata']}\n"
+        f"docs: {running.announcement['http']}/docs\n"
+        "Ctrl-C ends all of them."
+    )

@@ -1,0 +1,126 @@
+"""A local cluster of real processes: ZooKeeper, bookies, brokers; started in order, ended in order.
+
+DATA/zookeeper    DATA/bookie-1 …    DATA/log/NAME.log (what each process wrote to stderr)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fencelog.api.child_process import ChildProcess
+from fencelog.api.lifecycle import Running
+from fencelog.api.standalone import locked_directory
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """``http_port``: of the first broker, the others take the next ones; 0: free ports."""
+
+    data_dir: Path
+    bookies: int = 3
+    brokers: int = 2
+    http_port: int = 8080
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The running processes. Killing one of them is what a cluster is for."""
+
+    config: ClusterConfig
+    zookeeper: ChildProcess
+    bookies: list[ChildProcess] = field(default_factory=list)
+    brokers: list[ChildProcess] = field(default_factory=list)
+
+    @property
+    def metadata(self) -> str:
+        return f"zk://{self.zookeeper.announcement['address']}/fencelog"
+
+    @property
+    def urls(self) -> list[str]:
+        """Of all brokers that run."""
+        return [self.url_of(broker) for broker in self.brokers if broker.is_running]
+
+    @property
+    def processes(self) -> list[ChildProcess]:
+        return [self.zookeeper, *self.bookies, *self.brokers]
+
+    @staticmethod
+    def url_of(broker: ChildProcess) -> str:
+        return str(broker.announcement["http"])
+
+    def broker_at(self, url: str) -> ChildProcess:
+        """The broker process with this URL."""
+        return next(broker for broker in self.brokers if self.url_of(broker) == url)
+
+    async def start_bookie(self, number: int) -> ChildProcess:
+        """Start bookie ``number`` (again), on the data it had."""
+        name = f"bookie-{number}"
+        data = ("--data", str(self.config.data_dir / name))
+        return await self._start(name, "bookie", *data, "--listen", "127.0.0.1:0", "--id", name)
+
+    async def start_broker(self, number: int) -> ChildProcess:
+        """Start broker ``number`` (again)."""
+        port = self.config.http_port and self.config.http_port + number - 1
+        return await self._start(f"broker-{number}", "broker", "--http", f"127.0.0.1:{port}")
+
+    async def _start(self, name: str, *command: str) -> ChildProcess:
+        log = self.config.data_dir / "log" / f"{name}.log"
+        return await ChildProcess.start(name, [*command, "--metadata", self.metadata], log=log)
+
+
+@contextlib.asynccontextmanager
+async def running_cluster(config: ClusterConfig) -> AsyncIterator[Cluster]:
+    """Start all processes, and end exactly those that were started.
+
+    Brokers end before bookies, so that their last entries find them, and ZooKeeper last. Raises
+    FencelogError naming the process that did not start, DATA_DIRECTORY_IN_USE.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(locked_directory(config.data_dir))
+        zookeeper = await ChildProcess.start(
+            "zookeeper",
+            ["zookeeper", "--port", "0", "--data", str(config.data_dir / "zookeeper")],
+            log=config.data_dir / "log" / "zookeeper.log",
+        )
+        stack.push_async_callback(zookeeper.stop)
+        cluster = Cluster(config, zookeeper)
+        for processes, start, count in (
+            (cluster.bookies, cluster.start_bookie, config.bookies),
+            (cluster.brokers, cluster.start_broker, config.brokers),
+        ):
+            stack.push_async_callback(_stop_all, processes)
+            starts = [start(number) for number in range(1, count + 1)]
+            outcomes = await asyncio.gather(*starts, return_exceptions=True)
+            processes += [outcome for outcome in outcomes if isinstance(outcome, ChildProcess)]
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+        yield cluster
+
+
+@contextlib.asynccontextmanager
+async def cluster_service(config: ClusterConfig) -> AsyncIterator[Running]:
+    """A cluster as a service of its own: ``fencelog cluster``."""
+    async with running_cluster(config) as cluster:
+        processes = [
+            {"name": process.name, "pid": process.pid, **process.announcement}
+            for process in cluster.processes
+        ]
+        yield Running(
+            {
+                "role": "cluster",
+                "http": cluster.urls[0],
+                "metadata": cluster.metadata,
+                "processes": processes,
+            }
+        )
+
+
+async def _stop_all(processes: list[ChildProcess]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for process in processes:
+            group.create_task(process.stop())

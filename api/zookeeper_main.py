@@ -1,0 +1,23 @@
+"""Composition root of the development ZooKeeper."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from fencelog.api.lifecycle import Running
+from fencelog.api.zookeeper import DevelopmentZooKeeper
+
+
+@contextlib.asynccontextmanager
+async def zookeeper_process(data_dir: Path, *, port: int) -> AsyncIterator[Running]:
+    """A ZooKeeper server for as long as this lasts; port 0 takes a free one.
+
+    Raises FencelogError: METADATA_UNAVAILABLE (no Java, port in use), DATA_DIRECTORY_IN_USE.
+    """
+    server = await DevelopmentZooKeeper.start(data_dir, port=port)
+    try:
+        yield Running({"role": "zookeeper", "address": server.address})
+    finally:
+        await server.stop()
