@@ -149,12 +149,13 @@ def encode_hello(fields: Mapping[str, Any]) -> bytes:
 
 def decode_hello(body: bytes) -> dict[str, Any]:
     """Read a HELLO body within explicit limits. Raises ProtocolError."""
+    if len(body) > MAX_HELLO_BYTES:
+        raise ProtocolError(f"HELLO of {len(body)} bytes, at most {MAX_HELLO_BYTES}")
     try:
         fields = msgpack.unpackb(
             body,
             raw=False,
             strict_map_key=True,
-            max_buffer_size=MAX_HELLO_BYTES,
             max_str_len=1024,
             max_bin_len=1024,
             max_array_len=64,
