@@ -1,0 +1,193 @@
+"""The TCP client against a server that does what a test tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+
+from fencelog.ledgers.bookie_client import TcpBookieClient
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.run import build_run
+from fencelog.ledgers.wire import (
+    LAC_BODY,
+    Frame,
+    FrameReader,
+    Op,
+    encode_error,
+    encode_hello,
+    encode_reply,
+)
+
+RUN = build_run(1, 0, [b"x"], lac=-1, length_before=0)
+
+
+class ScriptedServer:
+    """Accepts connections, shakes hands, and passes every other frame to ``answer``."""
+
+    def __init__(self) -> None:
+        self.bookie_id = "b1"
+        self.frames: list[Frame] = []
+        self.answer: Callable[[Frame], bytes] = lambda frame: encode_reply(
+            frame.op, frame.request_id
+        )
+        self.connections = 0
+        self.server: asyncio.Server | None = None
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> str:
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        return f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.writers.append(writer)
+        frames = FrameReader()
+        frames.accept_large_frames()
+        while data := await reader.read(65536):
+            for frame in frames.feed(data):
+                if frame.op == Op.HELLO:
+                    hello = encode_hello({"version": 1, "bookie_id": self.bookie_id})
+                    writer.write(encode_reply(Op.HELLO, frame.request_id, hello))
+                else:
+                    self.frames.append(frame)
+                    writer.write(self.answer(frame))
+        writer.close()
+
+    async def close(self) -> None:
+        assert self.server is not None
+        self.server.close()
+        for writer in self.writers:
+            writer.transport.abort()
+        await self.server.wait_closed()
+        await asyncio.sleep(0.01)
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    scripted = ScriptedServer()
+    yield scripted
+    if scripted.server is not None:
+        await scripted.close()
+
+
+async def add(client: TcpBookieClient) -> FencelogError | None:
+    done: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
+    client.add(RUN, recovery=False, on_reply=done.set_result)
+    assert not done.done()  # never from within the call
+    return await done
+
+
+async def test_requests_are_pipelined_in_order(server: ScriptedServer) -> None:
+    client = TcpBookieClient("b1", await server.start())
+    results = await asyncio.gather(*(add(client) for _ in range(50)))
+    assert results == [None] * 50
+    numbers = [frame.request_id for frame in server.frames]
+    assert numbers == sorted(numbers)
+    assert server.connections == 1
+    await client.close()
+
+
+async def test_errors_come_back_with_their_code(server: ScriptedServer) -> None:
+    server.answer = lambda frame: encode_error(
+        frame.op, frame.request_id, ErrorCode.LEDGER_FENCED, "fenced"
+    )
+    client = TcpBookieClient("b1", await server.start())
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.LEDGER_FENCED
+    with pytest.raises(FencelogError) as caught:
+        await client.read_lac(1)
+    assert caught.value.code is ErrorCode.LEDGER_FENCED
+    await client.close()
+
+
+async def test_reads_return_lac_and_run(server: ScriptedServer) -> None:
+    server.answer = lambda frame: encode_reply(
+        frame.op,
+        frame.request_id,
+        LAC_BODY.pack(41) + (RUN if frame.op == Op.READ else b""),
+    )
+    client = TcpBookieClient("b1", await server.start())
+    assert await client.read_lac(1, fence=True) == 41
+    assert server.frames[-1].flags == 2
+    reply = await client.read(1, 0, max_entries=1, max_bytes=100)
+    assert (reply.lac, reply.run) == (41, RUN)
+    await client.close()
+
+
+async def test_nobody_there_is_definite(server: ScriptedServer) -> None:
+    address = await server.start()
+    await server.close()
+    server.server = None
+    client = TcpBookieClient("b1", address)
+    for _ in range(3):
+        error = await add(client)
+        assert error is not None
+        assert error.code is ErrorCode.BOOKIE_UNAVAILABLE
+    await client.close()
+
+
+async def test_connection_lost_after_sending_is_unknown(server: ScriptedServer) -> None:
+    client = TcpBookieClient("b1", await server.start())
+
+    def drop(frame: Frame) -> bytes:
+        server.writers[-1].transport.abort()
+        return b""
+
+    server.answer = drop
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.REQUEST_TIMEOUT
+    server.answer = lambda frame: encode_reply(frame.op, frame.request_id)
+    assert await add(client) is None  # it connects again
+    assert server.connections == 2
+    await client.close()
+
+
+async def test_silence_costs_one_timeout_for_all(server: ScriptedServer) -> None:
+    server.answer = lambda frame: b""
+    client = TcpBookieClient("b1", await server.start(), timeout_ms=200)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    errors = await asyncio.gather(*(add(client) for _ in range(10)))
+    assert {error.code for error in errors if error} == {ErrorCode.REQUEST_TIMEOUT}
+    assert 0.15 < loop.time() - start < 2
+    await client.close()
+
+
+async def test_another_bookie_at_the_address_is_not_accepted(server: ScriptedServer) -> None:
+    server.bookie_id = "somebody else"
+    client = TcpBookieClient("b1", await server.start())
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.BOOKIE_UNAVAILABLE
+    assert "somebody else" in error.detail
+    assert server.frames == []
+    await client.close()
+
+
+async def test_garbage_from_a_bookie_closes_the_connection(server: ScriptedServer) -> None:
+    server.answer = lambda frame: b"\xff" * 64
+    client = TcpBookieClient("b1", await server.start())
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.REQUEST_TIMEOUT  # it was sent: unknown
+    await client.close()
+
+
+async def test_close_answers_what_is_outstanding(server: ScriptedServer) -> None:
+    server.answer = lambda frame: b""
+    client = TcpBookieClient("b1", await server.start())
+    waiting = asyncio.create_task(add(client))
+    while not server.frames:  # noqa: ASYNC110 - the server is another connection's end
+        await asyncio.sleep(0.005)
+    await client.close()
+    error = await waiting
+    assert error is not None
+    assert error.code is ErrorCode.REQUEST_TIMEOUT
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.BOOKIE_UNAVAILABLE

@@ -1,0 +1,124 @@
+"""Ledger metadata: legal transitions only, and an encoding that refuses what it does not know."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.ledgers.digest import DigestType
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata import (
+    LedgerMetadata,
+    LedgerState,
+    decode_metadata,
+    encode_metadata,
+    new_metadata,
+    to_json,
+)
+from fencelog.ledgers.transitions import begin_recovery, closed_by_recoverer, with_new_ensemble
+
+
+def ledger() -> LedgerMetadata:
+    return new_metadata(
+        12,
+        ensemble=("b1", "b2", "b3"),
+        write_quorum=3,
+        ack_quorum=2,
+        token="0a1b",
+        created_us=1_700_000_000_000_000,
+        properties={"partition": "ns/t/0"},
+    )
+
+
+def test_round_trip_and_golden_bytes() -> None:
+    metadata = ledger().with_ensemble(10, ("b1", "b4", "b3")).closed(last_entry_id=20, length=99)
+    encoded = encode_metadata(metadata)
+    assert decode_metadata(encoded) == metadata
+    assert encoded == (
+        b'{"ack_quorum":2,"created_us":1700000000000000,"digest":"crc32c","ensemble_size":3,'
+        b'"fragments":[[0,["b1","b2","b3"]],[10,["b1","b4","b3"]]],"last_entry_id":20,'
+        b'"ledger_id":12,"length":99,"properties":{"partition":"ns/t/0"},"state":"closed",'
+        b'"token":"0a1b","v":1,"write_quorum":3}'
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"v": 2},
+        {"state": "ajar"},
+        {"fragments": []},
+        {"fragments": [[1, ["b1", "b2", "b3"]]]},
+        {"fragments": [[0, ["b1", "b2"]]]},
+        {"fragments": [[0, ["b1", "b1", "b3"]]]},
+        {"fragments": [[0, ["b1", "b2", "b3"]], [0, ["b1", "b2", "b3"]]]},
+        {"digest": "none"},
+        {"ledger_id": None},
+        {"properties": 3},
+    ],
+)
+def test_what_cannot_be_metadata_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(FencelogError) as caught:
+        decode_metadata(json.dumps({**to_json(ledger()), **change}).encode())
+    assert caught.value.code is ErrorCode.CORRUPT
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused(garbage: bytes) -> None:
+    with pytest.raises(FencelogError) as caught:
+        decode_metadata(garbage)
+    assert caught.value.code is ErrorCode.CORRUPT
+
+
+def test_fragment_at_the_same_entry_replaces_the_last_one() -> None:
+    metadata = ledger().with_ensemble(0, ("b4", "b2", "b3"))
+    assert [f.first_entry_id for f in metadata.fragments] == [0]
+    metadata = metadata.with_ensemble(7, ("b4", "b5", "b3"))
+    assert [f.first_entry_id for f in metadata.fragments] == [0, 7]
+    assert metadata.fragment_of(6).bookies == ("b4", "b2", "b3")
+    assert metadata.fragment_of(7).bookies == metadata.fragment_of(99).bookies
+    with pytest.raises(AssertionError):
+        metadata.with_ensemble(6, ("b1", "b2", "b3"))
+
+
+def test_a_closed_ledger_stays_closed() -> None:
+    closed = ledger().closed(last_entry_id=3, length=10)
+    assert closed.state is LedgerState.CLOSED
+    with pytest.raises(AssertionError):
+        closed.in_recovery()
+    with pytest.raises(AssertionError):
+        closed.closed(last_entry_id=4, length=11)
+    assert begin_recovery(closed) is None
+
+
+def test_only_an_open_ledger_changes_its_ensemble() -> None:
+    with pytest.raises(FencelogError) as caught:
+        with_new_ensemble(ledger().in_recovery(), 3, ("b1", "b2", "b4"))
+    assert caught.value.code is ErrorCode.LEDGER_FENCED
+
+
+def test_recoverer_adopts_a_close_and_refuses_a_changed_ensemble() -> None:
+    snapshot = ledger().in_recovery()
+    step = {"snapshot": snapshot, "fragments": snapshot.fragments, "last_entry_id": 4, "length": 9}
+    assert closed_by_recoverer(snapshot.closed(last_entry_id=2, length=5), **step) is None  # type: ignore[arg-type]
+    with pytest.raises(FencelogError) as caught:
+        closed_by_recoverer(snapshot.with_ensemble(1, ("b1", "b2", "b9")), **step)  # type: ignore[arg-type]
+    assert caught.value.code is ErrorCode.RECOVERY_INCOMPLETE
+    closed = closed_by_recoverer(snapshot, **step)  # type: ignore[arg-type]
+    assert closed is not None
+    assert (closed.last_entry_id, closed.length) == (4, 9)
+
+
+def test_digest_type_is_kept() -> None:
+    metadata = new_metadata(
+        1,
+        ensemble=("a",),
+        write_quorum=1,
+        ack_quorum=1,
+        token="t",
+        digest_type=DigestType.HMAC_SHA256,
+    )
+    assert decode_metadata(encode_metadata(metadata)).digest_type is DigestType.HMAC_SHA256
