@@ -20,7 +20,7 @@ from fencelog.ledgers.limits import KIB, MIB
 SYNC_WRITE_BYTES = 4 * KIB
 SEQUENTIAL_WRITE_BYTES = MIB
 LOOPBACK_WRITE_BYTES = 256 * KIB
-PREALLOCATED_BYTES = 64 * MIB
+PREALLOCATED_BYTES = 256 * MIB
 CHILD_START_TIMEOUT_S = 10.0
 
 
@@ -64,16 +64,14 @@ def measure_limits(directory: Path, seconds: float) -> Limits:
 def measure_sync(directory: Path, write_bytes: int, seconds: float) -> SyncRate:
     """Write and ``fdatasync`` one block after the other into a preallocated file.
 
-    The file was written once before, as a journal is: no block has to be allocated and no extent
-    converted, so one sync is one flush of the device and nothing else.
+    Blocks are allocated beforehand, as a bookie's journal does it.
     """
     path = directory / "limit.bin"
     block = os.urandom(write_bytes)
     times_s: list[float] = []
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        for _ in range(PREALLOCATED_BYTES // MIB):
-            os.write(descriptor, bytes(MIB))
+        os.posix_fallocate(descriptor, 0, PREALLOCATED_BYTES)
         os.fsync(descriptor)
         position = 0
         begin = now = time.perf_counter()

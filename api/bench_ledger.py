@@ -1,0 +1,159 @@
+"""``fencelog bench ledger``: durable adds of 1 KiB over three bookie processes, Qw 3 / Qa 2."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from fencelog.api.bench_limits import percentile
+from fencelog.api.child_process import ChildProcess
+from fencelog.ledgers.bookie_client import TcpBookieClient
+from fencelog.ledgers.bookie_port import BookieClient
+from fencelog.ledgers.client import LedgerClient, Replication
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.limits import KIB
+from fencelog.ledgers.metadata_memory import MemoryMetadataStore
+from fencelog.ledgers.writer import LedgerWriter
+
+REPLICATION = Replication(ensemble_size=3, write_quorum=3, ack_quorum=2)
+PAYLOAD_BYTES = KIB
+WINDOW_ENTRIES = 4000
+"""Adds under way at a time in the pipelined phase: some 4 MiB, far below the writer's limit."""
+
+WARM_UP_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFigures:
+    adds_per_s: float
+    single_add_p50_ms: float
+    single_add_p99_ms: float
+
+
+class FixedBookies:
+    """A BookieDirectory of bookies that neither come nor go."""
+
+    def __init__(self, clients: Mapping[str, BookieClient]) -> None:
+        self._clients = dict(clients)
+
+    def client(self, bookie_id: str) -> BookieClient:
+        return self._clients[bookie_id]
+
+    def available(self) -> list[str]:
+        return sorted(self._clients)
+
+
+async def measure_ledger(directory: Path, seconds: float) -> LedgerFigures:
+    """Measure adds as fast as they go, then one at a time, ``seconds`` each."""
+    async with _ledger_client(directory) as client:
+        await _pipelined_adds(client, WARM_UP_S)
+        adds_per_s = await _pipelined_adds(client, seconds)
+        times_s = await _single_adds(client, seconds)
+    return LedgerFigures(
+        adds_per_s=adds_per_s,
+        single_add_p50_ms=percentile(times_s, 0.50) * 1e3,
+        single_add_p99_ms=percentile(times_s, 0.99) * 1e3,
+    )
+
+
+@asynccontextmanager
+async def _ledger_client(directory: Path) -> AsyncIterator[LedgerClient]:
+    """A client of bookie processes. They share no metadata store; the client has one of its own."""
+    async with AsyncExitStack() as stack:
+        clients: dict[str, BookieClient] = {}
+        for number in range(REPLICATION.ensemble_size):
+            bookie = await _start_bookie(f"bookie-{number}", directory)
+            stack.push_async_callback(bookie.stop)
+            client = TcpBookieClient(bookie.announcement["id"], bookie.announcement["address"])
+            stack.push_async_callback(client.close)
+            clients[client.bookie_id] = client
+        store = MemoryMetadataStore()
+        await store.start()
+        stack.push_async_callback(store.close)
+        yield LedgerClient(store, FixedBookies(clients), host=SystemHost())
+
+
+async def _start_bookie(name: str, directory: Path) -> ChildProcess:
+    command = ["bookie", "--metadata", "memory:", "--listen", "127.0.0.1:0", "--id", name]
+    command += ["--data", str(directory / name)]
+    return await ChildProcess.start(name, command, log=directory / f"{name}.log")
+
+
+async def _pipelined_adds(client: LedgerClient, seconds: float) -> float:
+    """Keep WINDOW_ENTRIES adds under way; returns acknowledged adds per second."""
+    finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    payload = os.urandom(PAYLOAD_BYTES)
+    appended = -1
+
+    def acknowledged(lac: int) -> None:
+        nonlocal appended
+        if perf_counter() < end:
+            append = writer.append
+            for _ in range(lac + WINDOW_ENTRIES - appended):
+                appended = append(payload)
+        elif lac == appended and not finished.done():
+            finished.set_result(None)
+
+    writer = await _create(client, acknowledged, finished)
+    begin = perf_counter()
+    end = begin + seconds
+    acknowledged(-1)
+    await finished
+    elapsed_s = perf_counter() - begin
+    await _close(writer)
+    return (writer.last_add_confirmed + 1) / elapsed_s
+
+
+async def _single_adds(client: LedgerClient, seconds: float) -> list[float]:
+    """One add after the other, each when the one before is acknowledged; sorted times in s."""
+    finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    payload = os.urandom(PAYLOAD_BYTES)
+    times_s: list[float] = []
+    sent = 0.0
+
+    def acknowledged(lac: int) -> None:
+        nonlocal sent
+        now = perf_counter()
+        times_s.append(now - sent)
+        if now < end:
+            sent = now
+            writer.append(payload)
+        elif not finished.done():
+            finished.set_result(None)
+
+    writer = await _create(client, acknowledged, finished)
+    sent = perf_counter()
+    end = sent + seconds
+    writer.append(payload)
+    await finished
+    await _close(writer)
+    return sorted(times_s)
+
+
+async def _create(
+    client: LedgerClient, on_ack: Callable[[int], None], finished: asyncio.Future[None]
+) -> LedgerWriter:
+    """A new ledger; its failure is what ``finished`` raises."""
+
+    def failed(error: FencelogError) -> None:
+        if not finished.done():
+            finished.set_exception(error)
+
+    return await client.create(REPLICATION, on_ack=on_ack, on_failure=failed)
+
+
+async def _close(writer: LedgerWriter) -> None:
+    """Close the ledger and compare: a figure counts only if the ledger holds what it counted."""
+    metadata = await writer.close()
+    if metadata.last_entry_id != writer.last_add_confirmed:
+        raise FencelogError(
+            ErrorCode.INTERNAL,
+            f"ledger {writer.ledger_id} was closed at entry {metadata.last_entry_id}, "
+            f"{writer.last_add_confirmed} was acknowledged",
+        )

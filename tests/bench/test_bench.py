@@ -1,0 +1,71 @@
+"""The printed results: shapes that scripts read, and what is left on the disk."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from fencelog.api.bench import Result, app, render, scratch_directory
+
+LIMITS = {
+    "fdatasync_per_s",
+    "fdatasync_p50_ms",
+    "loopback_mb_per_s",
+    "sequential_sync_mb_per_s",
+}
+FIGURES = {
+    "ledger": {"adds_per_s", "single_add_p50_ms", "single_add_p99_ms"},
+    "http": {
+        "single_post_per_s",
+        "single_post_p99_ms",
+        "ndjson_batch_messages_per_s",
+        "record_batch_messages_per_s",
+    },
+    "read": {"messages_per_s", "mb_per_s"},
+}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_short_bench_prints_its_shape_and_cleans_up(name, tmp_path):
+    arguments = [name, "--json", "--seconds", "0.2", "--data", str(tmp_path / "data")]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+    assert result.exit_code == 0
+    printed = json.loads(result.stdout)
+    assert set(printed) == {"figures", "limits"}
+    assert set(printed["figures"]) == FIGURES[name]
+    assert set(printed["limits"]) == LIMITS
+    assert all(value > 0 for part in printed.values() for value in part.values())
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_the_table_puts_figures_beside_limits():
+    result = Result(
+        {"single_add_p50_ms": 0.5, "ndjson_batch_messages_per_s": 150_000.0},
+        {"fdatasync_p50_ms": 0.25, "loopback_mb_per_s": 2000.0},
+    )
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(render("ledger", result))
+    text = console.export_text()
+
+    assert "2.00 x fdatasync_p50_ms" in text
+    assert "150,000" in text
+    assert "loopback_mb_per_s" in text
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_scratch_directory_stays_only_when_asked(tmp_path, keep):
+    with scratch_directory(tmp_path / "new", keep=keep) as directory:
+        (directory / "file").write_bytes(b"x")
+    assert directory.exists() is keep
+
+
+def test_a_scratch_directory_goes_when_the_bench_fails(tmp_path):
+    with pytest.raises(RuntimeError), scratch_directory(tmp_path, keep=False) as directory:
+        raise RuntimeError
+    assert not directory.exists()
