@@ -1,8 +1,9 @@
-"""Which package may import which: the table of DESIGN §1 kept true."""
+"""Which package may import which: the table of ARCHITECTURE.md kept true."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,6 +69,18 @@ def test_imports_go_one_way(package_sources: list[Source]) -> None:
         if not allowed(source.folder, module)
     ]
     assert wrong == []
+
+
+def test_the_map_says_the_same(root: Path) -> None:
+    rows = re.findall(
+        r"^\| `(\w+)/` \| `fencelog\.\1` \| .* \| (.*) \|$",
+        (root / "ARCHITECTURE.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    table = {folder: set(may.replace("`", "").split(", ")) for folder, may in rows}
+    assert table == {
+        folder: OURS[folder] | ALSO.get(folder, set()) or {"nothing of ours"} for folder in OURS
+    }
 
 
 def test_imports_are_absolute(package_sources: list[Source]) -> None:
