@@ -1,1 +1,1 @@
-""""""
+"""HTTP, the Python client, the command line, and the composition of processes."""
