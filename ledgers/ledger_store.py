@@ -1,0 +1,128 @@
+"""Metadata of ledgers in the metadata store: one node each, ``/ledgers/{id >> 16}/{id & 0xffff}``.
+
+Both parts are hexadecimal, so that no directory has more than 65,536 children and a listing of it
+stays below what one ZooKeeper packet may hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata import LedgerMetadata, decode_metadata, encode_metadata
+from fencelog.ledgers.metadata_store import MetadataStore
+
+LEDGERS_PATH = "/ledgers"
+
+_ATTEMPTS = 3
+
+
+class LedgerStore:
+    """Creates, reads, changes and deletes ledger metadata."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    async def create(self, metadata: LedgerMetadata) -> int:
+        """Write the metadata of a new ledger; returns its version.
+
+        Safe after a lost reply: what stands there is ours if it carries our token. Raises
+        FencelogError: METADATA_EXISTS (another's), METADATA_UNKNOWN, METADATA_UNAVAILABLE.
+        """
+        path = _path(metadata.ledger_id)
+        value = encode_metadata(metadata)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                await self._store.create(path, value)
+                return 0
+            except FencelogError as error:
+                if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
+                    raise
+                token = await self._token(metadata.ledger_id)
+                if token == metadata.token:
+                    # The version that *we* wrote. If another has changed it since, our next
+                    # compare-and-set has to fail, not to undo that change.
+                    return 0
+                if token is not None or attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
+        """The metadata and its version. Raises FencelogError: LEDGER_NOT_FOUND, CORRUPT, …."""
+        try:
+            node = await self._store.get(_path(ledger_id))
+        except FencelogError as error:
+            raise _translated(error, ledger_id) from error
+        metadata = decode_metadata(node.value)
+        if metadata.ledger_id != ledger_id:
+            raise FencelogError(
+                ErrorCode.CORRUPT,
+                f"metadata of ledger {ledger_id} is that of ledger {metadata.ledger_id}",
+            )
+        return metadata, node.version
+
+    async def update(self, metadata: LedgerMetadata, version: int) -> int:
+        """Compare-and-set; returns the new version.
+
+        Raises FencelogError: METADATA_CONFLICT (another was faster: read again), LEDGER_NOT_FOUND,
+        METADATA_UNKNOWN (only the caller can tell, by what it finds when it reads again).
+        """
+        value = encode_metadata(metadata)
+        try:
+            return await self._store.set(_path(metadata.ledger_id), value, version)
+        except FencelogError as error:
+            raise _translated(error, metadata.ledger_id) from error
+
+    async def delete(self, ledger_id: int) -> None:
+        """Delete, whatever its version; nothing to do if it is gone.
+
+        Ids are never used again, so a delete of unknown outcome is simply sent again.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                await self._store.delete(_path(ledger_id))
+                return
+            except FencelogError as error:
+                if error.code is ErrorCode.METADATA_NOT_FOUND:
+                    return
+                if error.code is not ErrorCode.METADATA_UNKNOWN or attempt == _ATTEMPTS:
+                    raise
+
+    async def list(self) -> AsyncIterator[int]:
+        """Ids of all ledgers, ascending. Ledgers created or deleted meanwhile may be missing or
+        there. Raises FencelogError rather than end early.
+        """
+        for high in await self._numbers(LEDGERS_PATH):
+            for low in await self._numbers(f"{LEDGERS_PATH}/{high:x}"):
+                yield high << 16 | low
+
+    async def _numbers(self, path: str) -> tuple[int, ...]:
+        """The children, which are hexadecimal numbers, ascending; none if there is no such node."""
+        try:
+            names = await self._store.children(path)
+            return tuple(sorted(int(name, 16) for name in names))
+        except ValueError as error:
+            raise FencelogError(ErrorCode.CORRUPT, f"{path}: {error}") from error
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_NOT_FOUND:
+                return ()
+            raise
+
+    async def _token(self, ledger_id: int) -> str | None:
+        try:
+            metadata, _ = await self.get(ledger_id)
+        except FencelogError as error:
+            if error.code is ErrorCode.LEDGER_NOT_FOUND:
+                return None
+            raise
+        return metadata.token
+
+
+def _path(ledger_id: int) -> str:
+    return f"{LEDGERS_PATH}/{ledger_id >> 16:x}/{ledger_id & 0xFFFF:04x}"
+
+
+def _translated(error: FencelogError, ledger_id: int) -> FencelogError:
+    if error.code is ErrorCode.METADATA_NOT_FOUND:
+        return FencelogError(ErrorCode.LEDGER_NOT_FOUND, f"ledger {ledger_id} is not there")
+    return error

@@ -1,0 +1,57 @@
+"""The three metadata stores behind one face, so that every test runs against each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metadata_sqlite import SqliteMetadataStore
+from fencelog.ledgers.metadata_store import MetadataStore
+from fencelog.ledgers.metadata_zookeeper import ZooKeeperMetadataStore
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+
+@pytest.fixture
+def until() -> Until:
+    """Wait until a condition holds; fails after 10 s."""
+
+    async def wait(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110 - what is waited for knows no event
+                await asyncio.sleep(0.005)
+
+    return wait
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A place in the shared ZooKeeper that no other test uses."""
+    return f"/conformance/{tmp_path.parent.name}-{tmp_path.name}"
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("zookeeper", marks=pytest.mark.zookeeper)])
+def new_store(
+    request: pytest.FixtureRequest, tmp_path: Path, host: Host, root: str
+) -> Callable[[], MetadataStore]:
+    """Makes further sessions on the store under test, not started yet."""
+    if request.param == "memory":
+        cluster = MemoryCluster()
+        return lambda: MemoryMetadataStore(cluster)
+    if request.param == "sqlite":
+        return lambda: SqliteMetadataStore(tmp_path / "metadata.sqlite", host=host)
+    address = request.getfixturevalue("zookeeper")
+    return lambda: ZooKeeperMetadataStore([address], root=root)
+
+
+@pytest.fixture
+async def store(new_store: Callable[[], MetadataStore]) -> AsyncIterator[MetadataStore]:
+    store = new_store()
+    await store.start()
+    yield store
+    await store.close()
