@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from fencelog.ledgers.batch_check import open_batch
+from fencelog.ledgers.batch_format import read_batch
 from fencelog.ledgers.entry_header import KIND_MESSAGES, EntryHeader, read_entry_header
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
@@ -134,12 +134,14 @@ def _batches(
 
 def _decode(entry: Entry, header: EntryHeader, place: Place, schema: pa.Schema) -> pa.RecordBatch:
     try:
-        info, view = open_batch(entry.payload[header.header_bytes :])
+        _, view = read_batch(entry.payload[header.header_bytes :])
+        if view.count != header.count:
+            raise ValueError(f"{view.count} messages, its header says {header.count}")
+        return to_arrow(view, place, schema)
     except FencelogError as error:
         raise _corrupt(entry, error.detail) from error
-    if info.count != header.count:
-        raise _corrupt(entry, f"{info.count} messages, its header says {header.count}")
-    return to_arrow(view, place, schema)
+    except ValueError as error:
+        raise _corrupt(entry, str(error)) from error
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

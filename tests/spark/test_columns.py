@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencelog.ledgers.batch_check import open_batch
+from fencelog.ledgers.batch_format import BatchView, pack_ints, read_batch
 from fencelog.ledgers.record_batch import Message, encode_batch, encode_values
 from fencelog.spark_connector.columns import Place, arrow_schema, to_arrow
 from fencelog.spark_connector.source import COLUMNS
@@ -31,9 +33,7 @@ messages = st.lists(
 
 
 def rows(batch: bytes) -> pa.RecordBatch:
-    arrow = to_arrow(open_batch(batch)[1], PLACE, SCHEMA)
-    arrow.validate(full=True)
-    return arrow
+    return to_arrow(read_batch(batch)[1], PLACE, SCHEMA)
 
 
 @given(messages)
@@ -107,6 +107,39 @@ def test_absent_columns_are_null_and_headers_empty() -> None:
 
 def test_only_the_columns_asked_for_are_made_in_their_order() -> None:
     schema = arrow_schema(["value", "offset"])
-    arrow = to_arrow(open_batch(encode_values([b"a", b"b"]))[1], PLACE, schema)
+    arrow = to_arrow(read_batch(encode_values([b"a", b"b"]))[1], PLACE, schema)
     assert arrow.schema.names == ["value", "offset"]
     assert arrow.num_rows == 2
+
+
+FULL = read_batch(encode_batch([Message(b"ab", b"k", 7, (("n", b"v"),))] * 2))[1]
+
+
+def ints(*numbers: int) -> memoryview:
+    return memoryview(pack_ints("i", numbers))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        replace(FULL, value_offsets=ints(0, 2, 5)),
+        replace(FULL, value_offsets=ints(0, 5, 4)),
+        replace(FULL, value_offsets=ints(-1, 2, 4)),
+        replace(FULL, value_offsets=ints(0, 2)),
+        replace(FULL, value_offsets=ints(0, 2, 4, 4)),
+        replace(FULL, key_offsets=ints(0, 1, 2**31 - 1)),
+        replace(FULL, key_validity=memoryview(b""), key_offsets=memoryview(b"")),
+        replace(FULL, event_times=memoryview(bytes(8))),
+        replace(FULL, count=9, value_offsets=ints(*range(10)), value_data=memoryview(bytes(9))),
+        replace(FULL, header_list_offsets=ints(0, 1, 3)),
+        replace(FULL, header_list_offsets=ints(0, 1)),
+        replace(FULL, header_name_offsets=memoryview(b"")),
+        replace(FULL, header_name_offsets=ints(0, 1, 7)),
+        replace(FULL, header_value_offsets=ints(0, 1)),
+        replace(FULL, header_name_data=memoryview(b"\xff\xff")),
+    ],
+)
+def test_offsets_that_lead_out_of_the_buffers_are_refused(damaged: BatchView) -> None:
+    assert to_arrow(FULL, PLACE, SCHEMA).num_rows == 2
+    with pytest.raises(ValueError, match=r"\w"):
+        to_arrow(damaged, PLACE, SCHEMA)
