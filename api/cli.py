@@ -59,23 +59,39 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command line; the exit code. Every failure is one line on stderr."""
     try:
         return int(app(list(arguments), prog_name="fencelog", standalone_mode=False) or 0)
-    except TyperException as error:
-        command = getattr(getattr(error, "ctx", None), "command_path", "fencelog")
-        _complain(f"{error.format_message()} (try: {command} --help)")
-        return error.exit_code
-    except FencelogError as error:
-        _complain(error.detail)
-        return EXIT_UNKNOWN if error.code.effects is Effects.MAYBE else EXIT_ERROR
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         _complain("interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has enough; Python's own flush at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
-    except OSError as error:
-        _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        return EXIT_ERROR
+    except Exception as error:
+        return _explain(_first_of(error))
+
+
+def _first_of(error: Exception) -> Exception:
+    """The error itself, or the first that a group of tasks failed with."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _explain(error: Exception) -> int:
+    """Say what went wrong; the exit code. An error that is nobody's but ours is raised again."""
+    match error:
+        case TyperException():
+            command = getattr(getattr(error, "ctx", None), "command_path", "fencelog")
+            _complain(f"{error.format_message()} (try: {command} --help)")
+            return error.exit_code
+        case FencelogError():
+            _complain(error.detail)
+            return EXIT_UNKNOWN if error.code.effects is Effects.MAYBE else EXIT_ERROR
+        case OSError():
+            _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            return EXIT_ERROR
+        case _:
+            raise error
 
 
 def _complain(what: str) -> None:

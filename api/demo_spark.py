@@ -1,0 +1,52 @@
+"""The demo's Spark part, a process of its own: lines per topic, the largest topic's frequent words.
+
+python -m fencelog.api.demo_spark SERVER RESULT.json TOPIC…    (the first topic's words)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+WORDS = 10
+
+
+def main() -> None:
+    """Ask Spark and write ``{"lines": {topic: n}, "words": [[word, n], …]}``."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as f
+
+    server, result, *topics = sys.argv[1:]
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("fencelog demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    try:
+        logs = {
+            topic: spark.read.format("fencelog")
+            .option("server", server)
+            .option("topic", topic)
+            .load()
+            for topic in topics
+        }
+        lines = {topic: log.count() for topic, log in logs.items()}
+        word = f.explode(f.split(f.col("value").cast("string"), r"\W+")).alias("word")
+        counted = logs[topics[0]].select(word).where("word != ''").groupBy("word").count()
+        words = counted.orderBy(f.desc("count"), "word").limit(WORDS).collect()
+        answer = {"lines": lines, "words": [[row["word"], row["count"]] for row in words]}
+        Path(result).write_text(json.dumps(answer))
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
