@@ -1,0 +1,160 @@
+"""One Spark session and one filled service for all Spark tests; both take seconds to start."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from fencelog.api.child_process import ChildProcess
+from fencelog.api.client import FencelogClient
+from fencelog.api.zookeeper import JAVA_PACKAGE, MIN_JAVA, find_java
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.record_batch import Message, encode_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+"""Quick to start rather than quick to run."""
+
+PARTITIONS = 3
+
+Read = Callable[..., "DataFrame"]
+
+
+@dataclass
+class Filled:
+    """A running service, and what was appended to its topic ``spark/events`` by offset."""
+
+    server: str = ""
+    messages: dict[tuple[int, int], Message] = field(default_factory=dict)
+
+    async def append(self, client: FencelogClient, batch: list[Message], partition: int) -> None:
+        done = await client.append_batch("spark/events", encode_batch(batch), partition=partition)
+        assert done.count == len(batch)
+        for number, message in enumerate(batch):
+            self.messages[partition, done.offset + number] = message
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses Spark, so that ``-m "not spark"`` needs no Java."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session with two worker slots that finds the data source by itself."""
+    try:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(find_java())
+    except FencelogError:
+        pytest.fail(
+            f"Spark needs Java {MIN_JAVA} or newer: apt-get install {JAVA_PACKAGE}", pytrace=False
+        )
+    from pyspark.sql import SparkSession
+
+    place = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", str(_as_installed(place / "site-packages")))
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.driver.memory", "512m")
+            .config("spark.driver.extraJavaOptions", JVM_OPTIONS)
+            .config("spark.local.dir", str(place / "local"))
+            .config("spark.sql.warehouse.dir", str(place / "warehouse"))
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+def _as_installed(directory: Path) -> Path:
+    """A directory for ``sys.path`` that holds the shim as site-packages would.
+
+    Spark looks for it in directories, and an editable install puts it in none.
+    """
+    directory.mkdir()
+    spec = importlib.util.find_spec("pyspark_fencelog")
+    assert spec is not None
+    assert spec.origin is not None
+    os.symlink(Path(spec.origin).parent, directory / spec.name, target_is_directory=True)
+    return directory
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def filled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Filled]:
+    """A standalone service that was filled in three lives, the first of which ended by SIGKILL:
+    every partition then has several ledgers, closed by recovery, closed in order, and open."""
+    place = tmp_path_factory.mktemp("service")
+    filled = Filled()
+    for life in range(3):
+        process = await _start(place)
+        async with FencelogClient(process.announcement["http"]) as client:
+            if life == 0:
+                await client.create_topic("spark/empty", partitions=2)
+                await client.create_topic("spark/events", partitions=PARTITIONS)
+            for partition in range(PARTITIONS):
+                await _fill(filled, client, partition, life)
+        if life < 2:
+            await (process.kill() if life == 0 else process.stop())
+    filled.server = process.announcement["http"]
+    yield filled
+    await process.stop()
+
+
+async def _start(place: Path) -> ChildProcess:
+    command = ["standalone", "--http", "127.0.0.1:0", "--data", str(place / "data")]
+    return await ChildProcess.start("standalone", command, log=place / "log")
+
+
+async def _fill(filled: Filled, client: FencelogClient, partition: int, life: int) -> None:
+    """Batches of every shape: plain, with every column, of one message, large, with no text."""
+    words = [b"the quick brown fox", b"jumps over the lazy dog", b"the end"]
+    await filled.append(client, [Message(line) for line in words * 20], partition)
+    full = [
+        Message(
+            b"%d/%d/%d" % (life, partition, number),
+            None if number % 3 else b"key-%d" % number,
+            None if number % 4 else 1_600_000_000_000_000 + number,
+            tuple((f"name-{h}", b"\x00%d" % h) for h in range(number % 3)),
+        )
+        for number in range(200)
+    ]
+    await filled.append(client, full, partition)
+    for number in range(5):
+        await filled.append(client, [Message(b"\xff\xfe\x00" * number, b"\x80")], partition)
+    await filled.append(client, [Message(bytes([life, partition]) * 50)] * 9000, partition)
+    await filled.append(client, [Message(b""), Message("grüße".encode())], partition)
+
+
+@pytest.fixture
+def read(spark: SparkSession, filled: Filled) -> Read:
+    """``read(topic, **options)``: a DataFrame over the filled service."""
+
+    def frame(
+        topic: str = "spark/events", *, schema: str | None = None, **options: str
+    ) -> DataFrame:
+        reader = spark.read.format("fencelog").options(
+            **{"server": filled.server, "topic": topic} | options
+        )
+        return (reader.schema(schema) if schema else reader).load()
+
+    return frame

@@ -1,0 +1,32 @@
+"""The fixed table of bookies that an executor works with."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata import new_metadata
+from fencelog.ledgers.reader import LedgerReader
+from fencelog.spark_connector.bookies import BookieTable
+
+
+async def test_a_bookie_has_one_client() -> None:
+    table = BookieTable({"b2": "127.0.0.1:1", "b1": "127.0.0.1:1"})
+    assert table.available() == ["b1", "b2"]
+    assert table.client("b1") is table.client("b1")
+    assert table.client("b1").bookie_id == "b1"
+    await table.close()
+
+
+async def test_an_unregistered_bookie_makes_a_read_unknown_and_never_a_no() -> None:
+    metadata = new_metadata(
+        7, ensemble=("gone-1", "gone-2"), write_quorum=2, ack_quorum=2, token="t"
+    ).closed(last_entry_id=3, length=10)
+    table = BookieTable({})
+    reader = LedgerReader(metadata, bookies=table)
+    with pytest.raises(FencelogError, match="gone-1 was not registered") as raised:
+        await reader.read(0, 3)
+    assert raised.value.code is ErrorCode.READ_UNKNOWN
+    with pytest.raises(FencelogError, match="bookie_unavailable"):
+        await table.client("gone-1").read_lac(7)
+    await table.close()

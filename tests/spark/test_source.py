@@ -1,0 +1,175 @@
+"""Topics as tables, in a real Spark session over a real service."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+from pyspark.errors import PySparkException
+
+from fencelog.ledgers.record_batch import Message
+from fencelog.spark_connector.source import COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EVENTS = "spark/events"
+
+Read = Callable[..., "DataFrame"]
+
+
+class Filled(Protocol):
+    server: str
+    messages: dict[tuple[int, int], Message]
+
+
+def collected(frame: DataFrame) -> dict[tuple[int, int], Message]:
+    rows = frame.selectExpr(
+        "partition", "offset", "value", "key", "headers", "unix_micros(event_time) AS event_us"
+    ).collect()
+    messages = {
+        (row.partition, row.offset): Message(
+            bytes(row.value),
+            None if row.key is None else bytes(row.key),
+            row.event_us,
+            tuple((header.name, bytes(header.value)) for header in row.headers),
+        )
+        for row in rows
+    }
+    assert len(messages) == len(rows), "an offset was read twice"
+    return messages
+
+
+def test_the_format_is_found_without_registration(read: Read) -> None:
+    schema = read().schema
+    assert {field.name: field.dataType.simpleString() for field in schema} == dict(COLUMNS)
+    assert all(field.nullable for field in schema)
+
+
+def test_workers_run_this_python(spark: SparkSession) -> None:
+    versions = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable)
+    assert versions.collect() == [sys.executable]
+
+
+def test_rows_are_what_was_appended(read: Read, filled: Filled) -> None:
+    assert collected(read()) == filled.messages
+
+
+def test_count(read: Read, filled: Filled) -> None:
+    assert read().count() == len(filled.messages)
+
+
+@pytest.mark.parametrize(
+    "options", [{"partitions": "7"}, {"targetPartitionBytes": "400000"}, {"partitions": "1"}]
+)
+def test_rows_are_the_same_however_they_are_split(
+    read: Read, filled: Filled, options: dict[str, str]
+) -> None:
+    frame = read(**options)
+    tasks = frame.rdd.getNumPartitions()
+    assert tasks == 1 if options == {"partitions": "1"} else 4 <= tasks <= 7
+    assert collected(frame) == filled.messages
+
+
+def test_publish_times_rise_with_offsets(read: Read) -> None:
+    row = (
+        read()
+        .selectExpr(
+            "publish_time",
+            "lag(publish_time) OVER (PARTITION BY partition ORDER BY offset) AS before",
+        )
+        .selectExpr(
+            "min(publish_time) > current_timestamp() - INTERVAL 1 HOUR AS recent",
+            "count_if(before > publish_time) AS falls",
+        )
+        .first()
+    )
+    assert row is not None
+    assert row.recent
+    assert row.falls == 0
+
+
+def test_offsets_bound_what_is_read(read: Read, filled: Filled) -> None:
+    starting, ending = {0: 100, 2: 9260}, {0: 9300, 1: 70}
+    frame = read(
+        startingOffsets='{"0": 100, "2": 9260}',
+        endingOffsets='{"0": 9300, "1": 70}',
+        partitions="5",
+    )
+    wanted = {
+        (partition, offset): message
+        for (partition, offset), message in filled.messages.items()
+        if starting.get(partition, 0) <= offset < ending.get(partition, offset + 1)
+    }
+    assert collected(frame) == wanted
+
+
+def test_nothing_is_read_from_the_end_or_an_empty_topic(read: Read) -> None:
+    assert read(startingOffsets="latest").count() == 0
+    assert read("spark/empty").count() == 0
+    assert read("spark/empty").collect() == []
+
+
+def test_few_rows_end_a_read_early(read: Read, filled: Filled) -> None:
+    rows = read(partitions="1").limit(3).collect()
+    assert [(row.partition, row.offset) for row in rows] == [(0, 0), (0, 1), (0, 2)]
+    assert read().count() == len(filled.messages)
+
+
+def test_sql_view_and_word_count(spark: SparkSession, filled: Filled) -> None:
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW events USING fencelog "
+        f"OPTIONS (server '{filled.server}', topic '{EVENTS}', includeHeaders 'false')"
+    )
+    rows = spark.sql(
+        "SELECT word, count(*) AS n FROM (SELECT explode(split(CAST(value AS STRING), ' ')) AS word"
+        " FROM events WHERE value LIKE '%the%') GROUP BY word ORDER BY n DESC, word LIMIT 3"
+    ).collect()
+    counted = Counter(
+        word
+        for message in filled.messages.values()
+        if b"the" in message.value
+        for word in message.value.decode().split(" ")
+    )
+    expected = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:3]
+    assert [(row.word, row.n) for row in rows] == expected
+    assert "headers" not in spark.table("events").columns
+
+
+def test_a_schema_chooses_columns(read: Read, filled: Filled) -> None:
+    rows = read(schema="value BINARY, offset BIGINT").collect()
+    assert rows[0].__fields__ == ["value", "offset"]
+    assert Counter(row.offset for row in rows) == Counter(o for _, o in filled.messages)
+    with pytest.raises(PySparkException, match="no column size int; it has partition int"):
+        read(schema="size INT").collect()
+
+
+@pytest.mark.parametrize(
+    ("topic", "options", "named"),
+    [
+        (EVENTS, {"startOffset": "0"}, "unknown option 'startoffset'; did you mean startingOffset"),
+        ("", {}, "option 'topic' is missing"),
+        ("spark/none", {}, "topic_not_found: reading topic spark/none from http://"),
+        (EVENTS, {"server": "http://127.0.0.1:1"}, "cannot reach http://127.0.0.1:1"),
+        (EVENTS, {"startingOffsets": '{"0": 99999999}'}, "offset_beyond_tail: partition 0 of"),
+        (EVENTS, {"endingOffsets": '{"9": 1}'}, "has 3 partitions"),
+    ],
+)
+def test_errors_say_what_is_wrong(
+    read: Read, topic: str, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(PySparkException) as raised:
+        read(topic, **options).count()
+    assert named in str(raised.value)
+
+
+def test_a_session_can_also_be_told_of_the_format(spark: SparkSession, filled: Filled) -> None:
+    from fencelog.spark_connector.source import register
+
+    session = spark.newSession()
+    register(session)
+    frame = session.read.format("fencelog").options(server=filled.server, topic="spark/empty")
+    assert frame.load().count() == 0
