@@ -79,7 +79,7 @@ class LoadConnection(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        check(isinstance(transport, asyncio.Transport), "a stream socket has a Transport")
+        # uvloop's transports are Transports by duck typing only, so there is nothing to check.
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from fencelog.ledgers.bookie_port import AddCallback, ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError, code_from_wire
@@ -58,8 +59,8 @@ class _Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # uvloop's transports are Transports by duck typing only, so there is nothing to check.
+        self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         try:
