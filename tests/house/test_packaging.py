@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
 import pytest
-from house import PACKAGES, ROOT
+from house import PACKAGES, ROOT, Source
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -38,6 +39,42 @@ def test_every_requirement_is_pinned_within_its_bounds(pyproject: dict[str, Any]
     for requirement in requirements(pyproject):
         pinned = pins[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(Version(pinned)), requirement
+
+
+def libraries(sources: list[Source]) -> set[str]:
+    """The distributions that modules import, those inside functions too."""
+    names = {
+        name.split(".")[0]
+        for source in sources
+        for node in ast.walk(source.tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    foreign = names - sys.stdlib_module_names - {"fencelog", "pyspark_fencelog"}
+    providers = packages_distributions()
+    return {canonicalize_name(providers[name][0]) for name in foreign}
+
+
+def test_every_library_that_is_imported_is_required(
+    package_sources: list[Source], pyproject: dict[str, Any]
+) -> None:
+    project = pyproject["project"]
+    names = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    extras = {
+        extra: {canonicalize_name(Requirement(text).name) for text in texts}
+        for extra, texts in project["optional-dependencies"].items()
+    }
+    with_spark = [s for s in package_sources if s.folder == "spark_connector" or s.runs_in_spark]
+    without = [source for source in package_sources if source not in with_spark]
+    # uvicorn[standard] brings uvloop and httptools; fastapi brings starlette and pydantic.
+    brought = {"uvloop", "starlette", "pydantic"}
+    assert libraries(without) <= names | brought | extras["compression"]
+    assert libraries(with_spark) <= names | brought | extras["spark"]
 
 
 def test_pins_are_plain_versions() -> None:
