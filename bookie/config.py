@@ -1,0 +1,48 @@
+"""Settings of one bookie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_RUN_BYTES, MIB
+
+
+@dataclass(frozen=True, slots=True)
+class BookieConfig:
+    """Where a bookie keeps its data and how much it may hold in memory.
+
+    Raises FencelogError(BAD_REQUEST) for sizes it cannot work with.
+    """
+
+    data_dir: Path
+    """Locked by one process at a time; created when missing."""
+
+    bookie_id: str | None = None
+    """Given: the id of a new data directory, or what an existing one must say. None: keep the
+    directory's own, or make one up for a new directory."""
+
+    write_cache_bytes: int = 64 * MIB
+    """Both halves together. One half takes adds while the other is flushed."""
+
+    journal_file_bytes: int = 256 * MIB
+    """A journal file is closed and the next begun at this size."""
+
+    entry_log_bytes: int = 1024 * MIB
+    """An entry log is sealed at this size. The space of deleted ledgers comes back per file."""
+
+    flush_interval_ms: int = 10_000
+    """Longest time an entry waits in the write cache: bounds the replay after a crash."""
+
+    def __post_init__(self) -> None:
+        smallest = 2 * MAX_RUN_BYTES
+        for name in ("journal_file_bytes", "entry_log_bytes"):
+            if getattr(self, name) < smallest:
+                raise FencelogError(
+                    ErrorCode.BAD_REQUEST, f"{name} must be at least {smallest}: two largest runs"
+                )
+        if self.write_cache_bytes < 2 or self.flush_interval_ms < 1:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST, "write_cache_bytes and flush_interval_ms must be positive"
+            )

@@ -1,0 +1,121 @@
+"""Moving the write cache into entry logs and index, and the checkpoint after it.
+
+    swap halves -> journal durable up to there -> entry log, fsync -> index -> free the half
+        -> checkpoint -> older journal files deleted
+
+A flush begins when a half is full, or with the interval. The journal goes first so that the index
+never knows of more than the journal: replay checks that the journal reaches the index's mark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fencelog.bookie.disk import Lane
+from fencelog.bookie.journal import Journal, JournalPosition
+from fencelog.bookie.ledger_state import LedgerStates
+from fencelog.bookie.storage import FlushedState, Storage
+from fencelog.bookie.write_cache import WriteCache
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+
+class Flusher:
+    """Runs one flush at a time. ``on_failure`` is called once, when storage has failed."""
+
+    def __init__(
+        self,
+        *,
+        cache: WriteCache,
+        states: LedgerStates,
+        storage: Storage,
+        lane: Lane,
+        journal: Journal,
+        interval_ms: int,
+        on_failure: Callable[[FencelogError], None],
+    ) -> None:
+        self._cache = cache
+        self._states = states
+        self._storage = storage
+        self._lane = lane
+        self._journal = journal
+        self._interval_s = interval_ms / 1000
+        self._on_failure = on_failure
+        self._wake = asyncio.Event()
+        self._begun: FlushedState | None = None
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+        self.completed = 0
+        """Flushes that have moved their half into the index."""
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="bookie-flush")
+
+    def request(self) -> None:
+        """Begin a flush now unless one is running: the active half is empty on return."""
+        if self._begun is None and not self._closing:
+            self._begin(self._journal.position)
+            self._wake.set()
+
+    async def flush(self, position: JournalPosition) -> None:
+        """Flush what is cached, all of which lies before ``position``; for use while the flusher
+        is not started. Raises OSError or FencelogError."""
+        self._begin(position)
+        await self._carry_out()
+
+    async def close(self) -> None:
+        """End the running flush, and no more: the rest is the owner's to ``flush``."""
+        if self._task is not None:
+            task, self._task = self._task, None
+            self._closing = True
+            if self._begun is None:
+                task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # -- one flush ---------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while not self._closing:
+            try:
+                async with asyncio.timeout(self._interval_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                self.request()
+            self._wake.clear()
+            try:
+                await self._carry_out()
+            except Exception as error:  # whatever it was: a bookie that cannot flush must stop
+                self._on_failure(FencelogError(ErrorCode.STORAGE_FAILED, f"flush failed: {error}"))
+                return
+            if self._cache.wants_flush:
+                self.request()
+
+    def _begin(self, position: JournalPosition) -> None:
+        self._begun = FlushedState(self._cache.swap(), self._states.take_changed(), position)
+
+    async def _carry_out(self) -> None:
+        flushed = self._begun
+        if flushed is None:
+            return
+        if flushed.position != self._storage.checkpoint:
+            await self._journal_durable()
+            await self._lane.run(lambda: self._storage.store(flushed))
+        self._cache.release()
+        self.completed += 1
+        if flushed.position != self._storage.checkpoint:
+            await self._lane.run(lambda: self._storage.write_checkpoint(flushed.position))
+        self._begun = None
+
+    async def _journal_durable(self) -> None:
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def report(error: FencelogError | None) -> None:
+            if durable.cancelled():
+                return
+            if error is None:
+                durable.set_result(None)
+            else:
+                durable.set_exception(error)
+
+        self._journal.barrier(report)
+        await durable

@@ -1,0 +1,173 @@
+"""Reading the journal back after a crash, and deciding where it ends.
+
+The journal ends at the first place that holds no valid record with the next sequence number. That
+may be what a crash left of a group that nobody was told of (a torn tail), or damage to something
+acknowledged. It is damage, and the bookie refuses to start, when anything shows that the record
+had been synced: a later record that says so, or a later file (begun only after the file before it
+was synced).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fencelog.bookie.disk import Disk, File
+from fencelog.bookie.journal import JOURNAL_SUFFIX, JournalPosition, journal_name
+from fencelog.bookie.records import (
+    FILE_HEADER_BYTES,
+    JOURNAL_MAGIC,
+    Fetch,
+    FileHeader,
+    Record,
+    decode_file_header,
+    find_durable_record,
+    read_record,
+)
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MIB
+
+_WINDOW_BYTES = 4 * MIB
+
+
+def windowed(file: File, window: int = _WINDOW_BYTES) -> Fetch:
+    """A fetch that reads ahead, for reading a file from front to back."""
+    start, data = 0, b""
+
+    def fetch(offset: int, size: int) -> bytes:
+        nonlocal start, data
+        at = offset - start
+        if at < 0 or at + size > len(data):
+            start, data, at = offset, file.read(offset, max(size, window)), 0
+        return data[at : at + size]
+
+    return fetch
+
+
+def corrupt(path: Path, offset: int, what: str) -> FencelogError:
+    return FencelogError(
+        ErrorCode.CORRUPT, f"{path} at offset {offset}: {what}", path=str(path), offset=offset
+    )
+
+
+def journal_ids(disk: Disk, directory: Path) -> list[int]:
+    """Ids of the journal files in a directory, ascending."""
+    names = disk.names(directory)
+    return sorted(int(n.removesuffix(JOURNAL_SUFFIX), 16) for n in names if journal_name_ok(n))
+
+
+def journal_name_ok(name: str) -> bool:
+    stem = name.removesuffix(JOURNAL_SUFFIX)
+    return name != stem and len(stem) == 16 and set(stem) <= set("0123456789abcdef")
+
+
+class Replay:
+    """Records from a checkpoint to the end of the journal. Its methods block: they are lane work.
+
+    When it is done, ``position`` is the end and ``last_file_id`` the highest file id in use.
+    Everything it returns is durable: what a killed process wrote may be in the page cache only,
+    and the bookie is about to answer on the strength of it, so each file is synced first.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: Path, *, start: JournalPosition, incarnation: bytes
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._incarnation = incarnation
+        self._file: File | None = None
+        self._fetch: Fetch = lambda _offset, _size: b""
+        self._seed = 0
+        self.position = start
+        self._ids = [i for i in journal_ids(disk, directory) if i >= start.file_id]
+        self.last_file_id = self._ids[-1] if self._ids else start.file_id
+        if not self._ids or self._ids[0] != start.file_id:
+            raise corrupt(directory / journal_name(start.file_id), 0, "journal file is missing")
+        self._open(self._ids.pop(0))
+        self.position = start
+
+    def next_records(self, max_bytes: int) -> list[tuple[Record, JournalPosition]]:
+        """The next records, each with the position behind it; an empty list at the end.
+
+        Raises FencelogError(CORRUPT) naming file and offset.
+        """
+        records: list[tuple[Record, JournalPosition]] = []
+        size = 0
+        while self._file is not None and size < max_bytes:
+            at = self.position
+            record = read_record(self._fetch, at.offset, seed=self._seed)
+            if record is None or record.sequence != at.sequence:
+                self._end_of_file(record)
+                continue
+            self.position = JournalPosition(at.sequence + 1, at.file_id, record.end)
+            records.append((record, self.position))
+            size += record.end - at.offset
+        return records
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    # -- files -------------------------------------------------------------------------------
+
+    @property
+    def _path(self) -> Path:
+        return self._directory / journal_name(self.position.file_id)
+
+    def _open(self, file_id: int) -> bool:
+        """Go on with a file; False if it turned out to be one that never came to be."""
+        path = self._directory / journal_name(file_id)
+        file = self._disk.open(path)
+        try:
+            header = decode_file_header(file.read(0, FILE_HEADER_BYTES))
+            if header is None:
+                self._check_unborn(file, path)
+                file.close()
+                self._disk.remove(path)
+                self._disk.sync_directory(self._directory)
+                return False
+            self._check_header(header, path, file_id)
+            file.sync()
+        except BaseException:
+            file.close()
+            raise
+        self._file, self._fetch, self._seed = file, windowed(file), header.seed
+        self.position = JournalPosition(header.first_sequence, file_id, FILE_HEADER_BYTES)
+        return True
+
+    def _check_header(self, header: FileHeader, path: Path, file_id: int) -> None:
+        if header.magic != JOURNAL_MAGIC or header.file_id != file_id:
+            raise corrupt(path, 0, "is not this journal file")
+        if header.incarnation != self._incarnation:
+            raise corrupt(path, 0, "belongs to another data directory")
+
+    def _check_unborn(self, file: File, path: Path) -> None:
+        """A file without a whole header is one that a crash left while it was being made, which
+        only the last one can be, and only as long as nothing is behind the header."""
+        if self._ids or file.read(FILE_HEADER_BYTES, _WINDOW_BYTES).strip(b"\0"):
+            raise corrupt(path, 0, "journal file header is damaged")
+
+    def _end_of_file(self, record: Record | None) -> None:
+        """No record with the next sequence: the end of this file, of the journal, or damage."""
+        file, at = self._file, self.position
+        if file is None:
+            return
+        found = find_durable_record(
+            self._fetch, at.offset, size=file.size(), seed=self._seed, sequence=at.sequence
+        )
+        if found is not None or record is not None:
+            raise corrupt(
+                self._path,
+                at.offset,
+                f"journal record {at.sequence} is damaged; it had been synced and records follow",
+            )
+        path = self._path
+        file.close()
+        self._file = None
+        if self._ids and self._open(self._ids.pop(0)) and self.position.sequence != at.sequence:
+            raise corrupt(
+                path,
+                at.offset,
+                f"journal record {at.sequence} is missing; the next file begins with "
+                f"{self.position.sequence}",
+            )

@@ -1,0 +1,77 @@
+"""What a bookie knows of each ledger besides its entries.
+
+All of it is in memory (some 200 bytes a ledger), so that fencing and "is this new?" are decided
+without a disk; changes are in the journal first and in the index with the next flush.
+
+    value in the index   0  u8 version 1
+                         1  u8 flags: 1 fenced
+                         2  6 zero bytes
+                         8  i64 last entry id   (-1: none)
+                        16  i64 LAC             (-1: none)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+_STATE = struct.Struct("<BB6xqq")
+_VERSION = 1
+_FENCED = 1
+
+
+@dataclass(slots=True)
+class LedgerState:
+    """One ledger. That there is a state at all means that the bookie knows the ledger."""
+
+    fenced: bool = False
+    """No regular add is taken any more. Set before the fence is durable, never unset."""
+    fence_durable: bool = False
+    """The fence is synced: only now may a fencing request be answered (DESIGN §3 rule 6)."""
+    last_entry: int = -1
+    lac: int = -1
+
+    def encode(self) -> bytes:
+        return _STATE.pack(_VERSION, _FENCED if self.fenced else 0, self.last_entry, self.lac)
+
+
+def decode_state(ledger_id: int, data: bytes) -> LedgerState:
+    """Raises FencelogError(CORRUPT)."""
+    if len(data) != _STATE.size or data[0] != _VERSION:
+        raise FencelogError(
+            ErrorCode.CORRUPT, f"index: state of ledger {ledger_id} is not valid: {data.hex()}"
+        )
+    _version, flags, last_entry, lac = _STATE.unpack(data)
+    fenced = bool(flags & _FENCED)
+    return LedgerState(fenced, fenced, last_entry, lac)
+
+
+class LedgerStates:
+    """All the ledgers of a bookie, and which of them changed since the last flush."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, LedgerState] = {}
+        self._dirty: set[int] = set()
+
+    def load(self, states: Iterable[tuple[int, LedgerState]]) -> None:
+        self._states.update(states)
+
+    def get(self, ledger_id: int) -> LedgerState | None:
+        return self._states.get(ledger_id)
+
+    def change(self, ledger_id: int) -> LedgerState:
+        """The state of a ledger, made if it is new, to be changed by the caller now."""
+        self._dirty.add(ledger_id)
+        state = self._states.get(ledger_id)
+        if state is None:
+            state = self._states[ledger_id] = LedgerState()
+        return state
+
+    def take_changed(self) -> list[tuple[int, bytes]]:
+        """The encoded states that changed since the last call."""
+        changed = [(i, self._states[i].encode()) for i in sorted(self._dirty)]
+        self._dirty.clear()
+        return changed

@@ -1,0 +1,140 @@
+"""Entry logs and index together: where runs go at a flush and come from at a read.
+
+Writing is work of one lane, reading of another; the index is what makes a run visible to readers,
+so they never meet a run that is not durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.data_directory import DataDirectory, Identity
+from fencelog.bookie.disk import Disk
+from fencelog.bookie.entry_log import EntryLogReader, EntryLogWriter
+from fencelog.bookie.index import Index
+from fencelog.bookie.journal import JournalPosition, journal_name
+from fencelog.bookie.journal_replay import journal_ids
+from fencelog.bookie.runs import Range, join_runs, merged
+from fencelog.bookie.write_cache import CacheHalf
+from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.host import Host
+
+
+@dataclass(frozen=True, slots=True)
+class FlushedState:
+    """What one flush makes durable: all that was journaled before ``position``."""
+
+    runs: CacheHalf
+    states: list[tuple[int, bytes]]
+    position: JournalPosition
+
+
+class Storage:
+    """One data directory's entry logs, index and checkpoint. Its methods block: lane work."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: DataDirectory,
+        identity: Identity,
+        config: BookieConfig,
+        host: Host,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._checkpoint = directory.read_checkpoint()
+        try:
+            self.index = Index(disk.open_store(directory.index, create=False))
+        except OSError as error:
+            raise FencelogError(ErrorCode.CORRUPT, f"index cannot be opened: {error}") from error
+        self.mark = self.index.mark()
+        if self.mark < self._checkpoint.sequence:
+            self.index.close()
+            raise FencelogError(
+                ErrorCode.CORRUPT,
+                f"index in {directory.index} has what came before {self.mark}, the checkpoint "
+                f"says {self._checkpoint.sequence}: the index is older than the journal's end",
+            )
+        incarnation = identity.incarnation_bytes
+        self._log = EntryLogWriter(
+            disk,
+            directory.entry_log,
+            incarnation=incarnation,
+            salt=lambda: host.random_bytes(16),
+            max_file_bytes=config.entry_log_bytes,
+        )
+        self._reader = EntryLogReader(disk, directory.entry_log, incarnation=incarnation)
+
+    @property
+    def checkpoint(self) -> JournalPosition:
+        return self._checkpoint
+
+    # -- the writing lane --------------------------------------------------------------------
+
+    def store(self, flushed: FlushedState) -> None:
+        """Write the runs to entry logs, then the index. Raises OSError.
+
+        What if the process dies here? Before the index write: the log's tail is garbage that
+        nothing points to, and replay brings the runs again. After: the mark tells replay what it
+        need not bring again, although the checkpoint is still the old one.
+        """
+        stored = self._log.append(_planned(flushed.runs))
+        self.index.write(stored, flushed.states, mark=flushed.position.sequence)
+
+    def write_checkpoint(self, position: JournalPosition) -> None:
+        """Move the checkpoint, then drop the journal files before it. Raises OSError.
+
+        Only after ``store`` has returned for everything before ``position``.
+        """
+        check(position >= self._checkpoint, f"checkpoint back from {self._checkpoint}: {position}")
+        self._directory.write_checkpoint(position)
+        self._checkpoint = position
+        for file_id in journal_ids(self._disk, self._directory.journal):
+            if file_id < position.file_id:
+                self._disk.remove(self._directory.journal / journal_name(file_id))
+
+    def close(self) -> None:
+        self._log.close()
+        self._reader.close()
+        self.index.close()
+
+    # -- the reading lane --------------------------------------------------------------------
+
+    def read(
+        self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int
+    ) -> bytes | None:
+        """Entries from ``first_entry_id`` on as one run, within both limits but at least one.
+        None: the entry is not stored, says an index that was read without error.
+
+        Raises FencelogError(CORRUPT, STORAGE_FAILED).
+        """
+        runs: list[bytes] = []
+        entry_id, size = first_entry_id, 0
+        for stored in self.index.runs_from(ledger_id, first_entry_id):
+            if stored.first_entry_id > entry_id:
+                break
+            try:
+                runs.append(self._reader.read(stored))
+            except FencelogError:
+                if not runs:
+                    raise
+                break  # what was read is good; the damaged run is answered when it is asked for
+            size += stored.size
+            entry_id = stored.last_entry_id + 1
+            if size >= max_bytes or entry_id - first_entry_id >= max_entries:
+                break
+        if not runs:
+            return None
+        return join_runs(runs, first_entry_id, max_entries=max_entries, max_bytes=max_bytes)
+
+    def ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
+        """What of the entries wanted is stored. Raises FencelogError(CORRUPT, STORAGE_FAILED)."""
+        return self.index.ranges(ledger_id, wanted)
+
+
+def _planned(half: CacheHalf) -> Iterator[bytes]:
+    """Runs in the order in which they go to the log: by ledger, then entry; small ones merged."""
+    for runs in half.sorted_runs():
+        yield from merged(runs)
