@@ -14,15 +14,13 @@ reached the code is NO_OWNER, and nothing was done.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.api.client_http import REQUEST_TIMEOUT_S, ServiceHttp, json_object
+from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.limits import MAX_READ_MESSAGES, MIB
 from fencelog.ledgers.record_batch import FramedBatch, Message, encode_batch, read_frames
 
@@ -32,18 +30,8 @@ DEFAULT_NAMESPACE = "default"
 BATCH_TYPE = "application/vnd.fencelog.batch"
 """Media type of record batches, one in an append and framed many in a read."""
 
-REQUEST_TIMEOUT_S = 60.0
-"""Longer than any of the service's own timeouts: it knows more about an outcome than we do."""
-
-CONNECT_TIMEOUT_S = 5.0
-
-KEEP_ALIVE_S = 20.0
-"""Shorter than the server's, so that no request meets a connection that is being closed."""
-
 READ_BYTES = 4 * MIB
 """Record batches asked for in one read."""
-
-_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +74,7 @@ class FencelogClient:
     ) -> None:
         """``servers``: one URL, several, or several in one string separated by commas."""
         names = servers.split(",") if isinstance(servers, str) else servers
-        self._servers = [name.strip().rstrip("/") for name in names]
-        self._current = 0
-        self._timeout_s = timeout_s
-        self._http = httpx.AsyncClient(
-            timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S),
-            trust_env=False,  # the log is a neighbour; a proxy for the web must not see it
-        )
+        self._service = ServiceHttp([name.strip() for name in names], timeout_s=timeout_s)
 
     async def __aenter__(self) -> FencelogClient:
         return self
@@ -102,7 +83,7 @@ class FencelogClient:
         await self.close()
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._service.close()
 
     # -- topics ----------------------------------------------------------------------------------
 
@@ -113,19 +94,19 @@ class FencelogClient:
         Raises FencelogError: ALREADY_EXISTS (with another configuration), INVALID_NAME, ….
         """
         body = {name: value for name, value in config.items() if value is not None}
-        answer = await self._request("PUT", topic_path(topic), json=body)
-        return _json_object(answer)
+        answer = await self._service.request("PUT", topic_path(topic), json=body)
+        return json_object(answer)
 
     async def topic(self, topic: str) -> dict[str, Any]:
         """Name, id and configuration. TOPIC_NOT_FOUND."""
-        return _json_object(await self._request("GET", topic_path(topic)))
+        return json_object(await self._service.request("GET", topic_path(topic)))
 
     async def topics(self, namespace: str | None = None, prefix: str = "") -> list[dict[str, Any]]:
         """All topics, of one namespace or of all, sorted by name."""
         found: list[dict[str, Any]] = []
         query = {"prefix": prefix} | ({"namespace": namespace} if namespace else {})
         while True:
-            answer = _json_object(await self._request("GET", "/v1/topics", params=query))
+            answer = json_object(await self._service.request("GET", "/v1/topics", params=query))
             found += answer["topics"]
             start_after = answer.get("next_start_after")
             if start_after is None:
@@ -134,18 +115,18 @@ class FencelogClient:
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic and everything in it. TOPIC_NOT_FOUND."""
-        await self._request("DELETE", topic_path(topic))
+        await self._service.request("DELETE", topic_path(topic))
 
     async def owners(self, topic: str) -> list[dict[str, Any]]:
         """``partition, broker_id, url, epoch`` of every partition that a broker owns now."""
-        answer = await self._request("GET", f"{topic_path(topic)}/owners")
-        found: list[dict[str, Any]] = _json_object(answer)["owners"]
+        answer = await self._service.request("GET", f"{topic_path(topic)}/owners")
+        found: list[dict[str, Any]] = json_object(answer)["owners"]
         return found
 
     async def segments(self, topic: str, partition: int) -> dict[str, Any]:
         """The ledgers of a partition up to its confirmed end, and the bookies that hold them."""
         path = f"{topic_path(topic)}/partitions/{partition}/segments"
-        return _json_object(await self._request("GET", path))
+        return json_object(await self._service.request("GET", path))
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -176,7 +157,7 @@ class FencelogClient:
             query["partition"] = partition
         if key is not None:
             query["key"] = key
-        answer = await self._request(
+        answer = await self._service.request(
             "POST",
             f"{topic_path(topic)}/messages:batch",
             params=query,
@@ -184,7 +165,7 @@ class FencelogClient:
             headers={"content-type": BATCH_TYPE},
             lost=ErrorCode.APPEND_UNKNOWN,
         )
-        (appended,) = _json_object(answer)["appended"]
+        (appended,) = json_object(answer)["appended"]
         return Appended(appended["partition"], appended["offset"], appended["count"])
 
     async def read(
@@ -226,12 +207,12 @@ class FencelogClient:
     ) -> RawPage:
         """As ``read``, in any form that the service has: ``application/x-ndjson``, …."""
         query = {"from": start, "limit": max_messages, "max_bytes": max_bytes}
-        answer = await self._request(
+        answer = await self._service.request(
             "GET",
             f"{topic_path(topic)}/partitions/{partition}/messages",
             params=query | ({"wait": wait_s} if wait_s else {}),
             headers={"accept": media_type},
-            timeout_s=self._timeout_s + wait_s,
+            extra_wait_s=wait_s,
         )
         return RawPage(
             next_offset=int(answer.headers["next-offset"]),
@@ -252,42 +233,6 @@ class FencelogClient:
                 return
             start = page.next_offset
 
-    # -- requests --------------------------------------------------------------------------------
-
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        *,
-        lost: ErrorCode = ErrorCode.REQUEST_TIMEOUT,
-        timeout_s: float | None = None,
-        **options: Any,
-    ) -> httpx.Response:
-        """Send to the current server, or to the next one that can be reached at all.
-
-        ``lost``: the code of a request that was sent and whose answer never came.
-        """
-        if timeout_s is not None:
-            options["timeout"] = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
-        refusal = ""
-        for _ in self._servers:
-            server = self._servers[self._current]
-            try:
-                answer = await self._http.request(method, server + path, **options)
-            except _NOT_SENT as error:
-                refusal = f"cannot reach {server}: {error or type(error).__name__}"
-                self._current = (self._current + 1) % len(self._servers)
-            except httpx.InvalidURL as error:
-                raise FencelogError(ErrorCode.BAD_REQUEST, f"{server}: {error}") from error
-            except httpx.TransportError as error:
-                what = f"{server} did not answer: {error or type(error).__name__}"
-                raise FencelogError(lost, what) from error
-            else:
-                if answer.is_success:
-                    return answer
-                raise error_from_answer(answer)
-        raise FencelogError(ErrorCode.NO_OWNER, refusal)
-
 
 def topic_path(topic: str) -> str:
     """``/v1/topics/NAMESPACE/TOPIC`` of ``namespace/topic``, or of ``topic`` in ``default``."""
@@ -295,30 +240,3 @@ def topic_path(topic: str) -> str:
     if not slash:
         namespace, name = DEFAULT_NAMESPACE, topic
     return f"/v1/topics/{quote(namespace, safe='')}/{quote(name, safe='')}"
-
-
-def error_from_answer(answer: httpx.Response) -> FencelogError:
-    """The FencelogError that a problem document (RFC 9457) carries.
-
-    An answer that is none (a proxy's, a newer service's code) becomes INTERNAL, whose outcome is
-    unknown; below 500 BAD_REQUEST, for then nothing was done.
-    """
-    try:
-        problem = _json_object(answer)
-        code = ErrorCode[str(problem.pop("code")).upper()]
-        detail = str(problem.pop("detail"))
-    except (FencelogError, KeyError):
-        code = ErrorCode.INTERNAL if answer.status_code >= 500 else ErrorCode.BAD_REQUEST
-        return FencelogError(code, f"{answer.status_code} {answer.reason_phrase}: {answer.url}")
-    known = ("type", "title", "status", "instance", "retryable", "side_effects")
-    return FencelogError(code, detail, **{k: v for k, v in problem.items() if k not in known})
-
-
-def _json_object(answer: httpx.Response) -> dict[str, Any]:
-    try:
-        value = json.loads(answer.content)
-    except ValueError as error:
-        raise FencelogError(ErrorCode.INTERNAL, f"{answer.url} sent no JSON") from error
-    if not isinstance(value, dict):
-        raise FencelogError(ErrorCode.INTERNAL, f"{answer.url} sent no JSON object")
-    return value

@@ -131,7 +131,7 @@ class _Demo:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "fencelog.api.demo_spark",
+                "fencelog.spark_connector.demo",
                 self._cluster.urls[0],
                 str(result),
                 *topics,

@@ -1,6 +1,6 @@
 """The demo's Spark part, a process of its own: lines per topic, the largest topic's frequent words.
 
-python -m fencelog.api.demo_spark SERVER RESULT.json TOPIC…    (the first topic's words)
+python -m fencelog.spark_connector.demo SERVER RESULT.json TOPIC…    (the first topic's words)
 """
 
 from __future__ import annotations

@@ -1,0 +1,28 @@
+"""``host:port``."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencelog.api.addresses import format_address, parse_address
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
+        ("localhost:0", ("localhost", 0)),
+        ("[::1]:65535", ("::1", 65535)),
+    ],
+)
+def test_addresses_are_read_and_written(text: str, parsed: tuple[str, int]) -> None:
+    assert parse_address(text) == parsed
+    assert format_address(*parsed) == text
+
+
+@pytest.mark.parametrize("text", ["", "8080", ":8080", "host:", "host:x", "host:65536", "::1:80"])
+def test_anything_else_is_refused_by_name(text: str) -> None:
+    with pytest.raises(FencelogError, match="is no HOST:PORT") as raised:
+        parse_address(text)
+    assert raised.value.code is ErrorCode.BAD_REQUEST

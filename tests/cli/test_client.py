@@ -1,0 +1,157 @@
+"""The Python client against servers that misbehave: what it concludes from each silence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from fencelog.api.client import FencelogClient, topic_path
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def server(answer: Answer) -> AsyncIterator[str]:
+    """A server that does ``answer`` with each connection, and its URL."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await answer(reader, writer)
+        writer.close()
+
+    listening = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with listening:
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+def replying(status: str, body: object) -> Answer:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        text = body if isinstance(body, str) else json.dumps(body)
+        head = f"HTTP/1.1 {status}\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
+        writer.write((head + text).encode())
+        await writer.drain()
+
+    return answer
+
+
+async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+
+
+def unused_url() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
+APPENDED = {"count": 1, "appended": [{"partition": 0, "offset": 7, "count": 1}]}
+
+
+async def test_an_append_that_is_not_answered_has_an_unknown_outcome() -> None:
+    async with server(hang_up) as url, FencelogClient(url) as client:
+        with pytest.raises(FencelogError, match="did not answer") as raised:
+            await client.append("orders", b"one")
+    assert raised.value.code is ErrorCode.APPEND_UNKNOWN
+
+
+async def test_an_append_that_is_not_answered_is_not_sent_to_another_server() -> None:
+    async with (
+        server(hang_up) as lost,
+        server(replying("201 Created", APPENDED)) as other,
+        FencelogClient([lost, other]) as client,
+    ):
+        with pytest.raises(FencelogError) as raised:
+            await client.append("orders", b"one")
+    assert raised.value.code is ErrorCode.APPEND_UNKNOWN
+
+
+async def test_an_append_that_reached_nobody_goes_to_the_next_server() -> None:
+    async with (
+        server(replying("201 Created", APPENDED)) as url,
+        FencelogClient(f"{unused_url()}, {url}") as client,
+    ):
+        appended = await client.append("orders", b"one")
+    assert (appended.partition, appended.offset, appended.count) == (0, 7, 1)
+
+
+async def test_that_no_server_can_be_reached_means_that_nothing_was_done() -> None:
+    url = unused_url()
+    async with FencelogClient(url) as client:
+        with pytest.raises(FencelogError, match=f"cannot reach {url}") as raised:
+            await client.append("orders", b"one")
+    assert raised.value.code is ErrorCode.NO_OWNER
+
+
+async def test_a_read_that_is_not_answered_may_be_repeated() -> None:
+    async with server(hang_up) as url, FencelogClient(url) as client:
+        with pytest.raises(FencelogError) as raised:
+            await client.topic("orders")
+    assert raised.value.code is ErrorCode.REQUEST_TIMEOUT
+
+
+async def test_a_server_that_says_nothing_is_given_up() -> None:
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with server(wait) as url, FencelogClient(url, timeout_s=0.05) as client:
+        with pytest.raises(FencelogError) as raised:
+            await client.append("orders", b"one")
+    assert raised.value.code is ErrorCode.APPEND_UNKNOWN
+
+
+async def test_a_problem_document_comes_back_as_the_error_it_was() -> None:
+    problem = {
+        "type": "urn:fencelog:problem:bad_request",
+        "title": "Bad request",
+        "status": 400,
+        "detail": "line 3 is no JSON",
+        "instance": "/v1/topics/default/orders/messages:batch",
+        "code": "bad_request",
+        "retryable": False,
+        "side_effects": "none",
+        "line": 3,
+    }
+    async with server(replying("400 Bad Request", problem)) as url, FencelogClient(url) as client:
+        with pytest.raises(FencelogError) as raised:
+            await client.append("orders", b"one")
+    assert raised.value.code is ErrorCode.BAD_REQUEST
+    assert raised.value.detail == "line 3 is no JSON"
+    assert raised.value.extra == {"line": 3}
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [("502 Bad Gateway", ErrorCode.INTERNAL), ("404 Not Found", ErrorCode.BAD_REQUEST)],
+)
+async def test_an_answer_that_is_no_problem_document_is_judged_by_its_status(
+    status: str, code: ErrorCode
+) -> None:
+    async with server(replying(status, "<html>")) as url, FencelogClient(url) as client:
+        with pytest.raises(FencelogError, match=status) as raised:
+            await client.append("orders", b"one")
+    assert raised.value.code is code
+
+
+async def test_a_url_that_is_none_is_refused() -> None:
+    async with FencelogClient("nonsense") as client:
+        with pytest.raises(FencelogError, match="nonsense"):
+            await client.topic("orders")
+
+
+@pytest.mark.parametrize(
+    ("topic", "path"),
+    [
+        ("orders", "/v1/topics/default/orders"),
+        ("shop/orders", "/v1/topics/shop/orders"),
+        ("shop/a/b?c", "/v1/topics/shop/a%2Fb%3Fc"),
+    ],
+)
+def test_a_topic_without_a_namespace_is_in_default(topic: str, path: str) -> None:
+    assert topic_path(topic) == path
