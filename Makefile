@@ -85,9 +85,12 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	@$(PIP_INSTALL) --editable .
 	@touch $@
 
+# Spark finds data sources by looking into directories; an editable install puts nothing into them.
 $(VENV)/.installed-all: $(VENV)/.installed
 	@echo "Installing Spark and the tools of the tests into $(VENV)"
 	@$(PIP_INSTALL) --editable '.[$(EXTRAS)]'
+	@ln -sfn '$(CURDIR)/spark_connector/pyspark_fencelog' \
+	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyspark_fencelog"
 	@touch $@
 
 # mypy finds `fencelog.*` through links to the folders; pip's import hook means nothing to it.

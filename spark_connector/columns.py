@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fencelog.ledgers.batch_format import HAS_EVENT_TIME, HAS_HEADERS, HAS_KEY, BatchView
+from fencelog.ledgers.limits import MAX_BATCH_MESSAGES
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADER = pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(pa.field("element", HEADER))
+
+_NUMBERS = pa.array(range(MAX_BATCH_MESSAGES), pa.int64())
+"""0, 1, 2, …: offsets are the base offset added to a part of it."""
 
 
 class Place(NamedTuple):
@@ -47,12 +51,11 @@ def to_arrow(view: BatchView, place: Place, schema: pa.Schema) -> pa.RecordBatch
 
 
 def _partition(view: BatchView, place: Place) -> pa.Array:
-    return pa.array(np.full(view.count, place.partition, dtype=np.int32))
+    return pa.repeat(pa.scalar(place.partition, pa.int32()), view.count)
 
 
 def _offset(view: BatchView, place: Place) -> pa.Array:
-    first = place.base_offset
-    return pa.array(np.arange(first, first + view.count, dtype=np.int64))
+    return pc.add(_NUMBERS.slice(0, view.count), place.base_offset)
 
 
 def _key(view: BatchView, _place: Place) -> pa.Array:
@@ -80,8 +83,7 @@ def _headers(view: BatchView, _place: Place) -> pa.Array:
 
 
 def _publish_time(view: BatchView, place: Place) -> pa.Array:
-    times = np.full(view.count, place.publish_time_us, dtype=np.int64)
-    return pa.array(times).view(TIMESTAMP)
+    return pa.repeat(pa.scalar(place.publish_time_us, TIMESTAMP), view.count)
 
 
 def _event_time(view: BatchView, _place: Place) -> pa.Array:
