@@ -16,6 +16,7 @@ from fencelog.api.cli import app
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
+MODULE = re.compile(r"`([\w/]+\.(?:py|md|json|toml))`")
 FENCE = re.compile(r"^```(?:bash|sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 EXPECTED = (
@@ -53,6 +54,17 @@ def test_links_lead_somewhere(documents: list[Path]) -> None:
         and not (document.parent / target.partition("#")[0]).exists()
     ]
     assert dead == []
+
+
+def test_modules_that_are_named_exist(documents: list[Path]) -> None:
+    """`folder/module.py` from the root, or `module.py` beside the document."""
+    missing = [
+        f"{document.relative_to(ROOT)}: {name}"
+        for document in documents
+        for name in MODULE.findall(document.read_text("utf-8"))
+        if not (ROOT / name).exists() and not (document.parent / name).exists()
+    ]
+    assert missing == []
 
 
 def test_make_targets_in_examples_exist(documents: list[Path]) -> None:

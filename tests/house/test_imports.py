@@ -67,7 +67,6 @@ def test_imports_go_one_way(package_sources: list[Source]) -> None:
         for source in package_sources
         for line, module in imported(source)
         if not allowed(source.folder, module)
-        and not (source.runs_in_spark and module.split(".")[0] in SPARK)
     ]
     assert wrong == []
 

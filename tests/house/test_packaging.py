@@ -69,12 +69,12 @@ def test_every_library_that_is_imported_is_required(
         extra: {canonicalize_name(Requirement(text).name) for text in texts}
         for extra, texts in project["optional-dependencies"].items()
     }
-    with_spark = [s for s in package_sources if s.folder == "spark_connector" or s.runs_in_spark]
-    without = [source for source in package_sources if source not in with_spark]
+    service = [source for source in package_sources if source.folder != "spark_connector"]
+    connector = [source for source in package_sources if source.folder == "spark_connector"]
     # uvicorn[standard] brings uvloop and httptools; fastapi brings starlette and pydantic.
     brought = {"uvloop", "starlette", "pydantic"}
-    assert libraries(without) <= names | brought | extras["compression"]
-    assert libraries(with_spark) <= names | brought | extras["spark"]
+    assert libraries(service) <= names | brought | extras["compression"]
+    assert libraries(connector) <= names | brought | extras["spark"]
 
 
 def test_pins_are_plain_versions() -> None:

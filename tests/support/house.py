@@ -28,11 +28,6 @@ class Source:
         """The top-level folder it lies in."""
         return self.path.split("/", 1)[0]
 
-    @property
-    def runs_in_spark(self) -> bool:
-        """Whether it is a program of its own for Spark, which the service never loads."""
-        return self.path == "api/demo_spark.py"
-
 
 def read_sources(*folders: str) -> Iterator[Source]:
     """Every Python file below the folders."""
