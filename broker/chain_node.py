@@ -1,0 +1,115 @@
+"""A chain in the metadata store: read, and changed by one compare-and-set at a time.
+
+Every change carries a fresh random token. A reply that was lost is resolved by sending the same
+change again and, on a conflict, reading back: our token there means that it had landed. So a
+listed ledger is never taken for an unlisted one (Pravega#4721 lost a log that way). Anything else
+means that another owner has changed the chain: this instance has lost it, for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from fencelog.broker.chain import Chain
+from fencelog.broker.chain_codec import decode_chain, encode_chain
+from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.metadata_store import MetadataStore
+
+RETRY_S = 0.25
+"""Pause before an unanswered change is sent again."""
+
+_TRANSIENT = (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN)
+
+
+class ChainLost(FencelogError):
+    """Somebody else has changed the chain. ``chain`` is what stands there now, None if nothing."""
+
+    def __init__(self, path: str, chain: Chain | None) -> None:
+        gone = chain is None or chain.deleted
+        super().__init__(
+            ErrorCode.TOPIC_NOT_FOUND if gone else ErrorCode.NO_OWNER,
+            f"{path} was deleted" if gone else f"{path} was taken over by another broker",
+        )
+        self.chain = chain
+
+
+def chain_path(topic_id: str, partition: int) -> str:
+    return f"/logs/{topic_id}/{partition}"
+
+
+class ChainNode:
+    """One instance's hold on a chain; ``chain`` is the last value it read or wrote."""
+
+    def __init__(self, store: MetadataStore, path: str, *, host: Host) -> None:
+        self._store = store
+        self.path = path
+        self._host = host
+        self._version = 0
+        self._changing = False
+        self.chain = Chain()
+
+    async def load(self) -> None:
+        """Read the chain. Raises METADATA_NOT_FOUND, METADATA_UNAVAILABLE, CORRUPT."""
+        node = await self._store.get(self.path)
+        self.chain, self._version = decode_chain(node.value), node.version
+
+    async def create(self) -> None:
+        """Make the node with an empty chain; it is no error if it is there."""
+        try:
+            await self._store.create(self.path, encode_chain(Chain()))
+        except FencelogError as error:
+            if error.code is not ErrorCode.METADATA_EXISTS:
+                raise
+
+    async def check_unchanged(self) -> None:
+        """Raises ChainLost if another instance has changed the chain; waits out a store that
+        cannot be reached."""
+        found = await self._read_back()
+        if found is None or found.token != self.chain.token:
+            raise ChainLost(self.path, found)
+
+    async def commit(self, chain: Chain) -> None:
+        """Write the next value and return once it stands there. One call at a time.
+
+        Raises ChainLost; BAD_REQUEST if it is too large (nothing was written). Goes on trying
+        while the store does not answer, since a change of unknown outcome must be resolved before
+        the next: the caller sets a time limit where it can afford not to know.
+        """
+        check(not self._changing, f"two changes of {self.path} at once")
+        chain = replace(chain, token=self._host.random_bytes(16).hex())
+        value = encode_chain(chain)
+        self._changing = True
+        try:
+            self._version = await self._set(value, chain.token)
+        finally:
+            self._changing = False
+        self.chain = chain
+
+    async def _set(self, value: bytes, token: str) -> int:
+        while True:
+            try:
+                return await self._store.set(self.path, value, self._version)
+            except FencelogError as error:
+                if error.code is ErrorCode.METADATA_CONFLICT:
+                    found = await self._read_back()
+                    if found is not None and found.token == token:
+                        return self._version + 1
+                    raise ChainLost(self.path, found) from error
+                if error.code is ErrorCode.METADATA_NOT_FOUND:
+                    raise ChainLost(self.path, None) from error
+                if error.code not in _TRANSIENT:
+                    raise
+            await asyncio.sleep(RETRY_S)
+
+    async def _read_back(self) -> Chain | None:
+        while True:
+            try:
+                return decode_chain((await self._store.get(self.path)).value)
+            except FencelogError as error:
+                if error.code is ErrorCode.METADATA_NOT_FOUND:
+                    return None
+                if error.code not in _TRANSIENT:
+                    raise
+            await asyncio.sleep(RETRY_S)

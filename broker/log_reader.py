@@ -1,0 +1,130 @@
+"""The reading half of a partition's log: newest batches from memory, older ones from ledgers."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+from fencelog.broker.chain import Chain
+from fencelog.broker.ledger_port import EntryWriter, Ledgers
+from fencelog.broker.segment_reader import SegmentReader
+from fencelog.broker.stored import ReadResult, StoredBatch
+from fencelog.broker.tail_cache import TailBell, TailCache
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata import LedgerMetadata
+
+
+class LogReader:
+    """Reads never go past ``tail_offset``, the end of what is acknowledged."""
+
+    def __init__(self, ledgers: Ledgers, chain: Chain) -> None:
+        """``chain`` as committed at takeover: all its segments but the last are sealed."""
+        self._ledgers = ledgers
+        self._cache = TailCache()
+        self._bell = TailBell()
+        self._segments: list[SegmentReader] = []
+        self._bases: list[int] = []
+        for segment in chain.segments[:-1]:
+            if segment.sealed is not None and segment.base_offset is not None:
+                self._add(
+                    SegmentReader(
+                        ledgers,
+                        ledger_id=segment.ledger_id,
+                        base_offset=segment.base_offset,
+                        messages=segment.sealed.messages,
+                    )
+                )
+        self.tail_offset = chain.segments[-1].base_offset or 0
+        self.closed: FencelogError | None = None
+
+    @property
+    def earliest_offset(self) -> int:
+        return self._bases[0]
+
+    # -- news from the writing half --------------------------------------------------------------
+
+    def begin(self, writer: EntryWriter) -> None:
+        """The log goes on in this ledger."""
+        ledger_id = writer.ledger_id
+        self._add(
+            SegmentReader(
+                self._ledgers, ledger_id=ledger_id, base_offset=self.tail_offset, writer=writer
+            )
+        )
+
+    def stored(self, batches: list[StoredBatch]) -> None:
+        """These were acknowledged."""
+        self._cache.extend(batches)
+        self.tail_offset = batches[-1].end_offset
+        self._bell.ring()
+
+    def confirm(self, last_entry_id: int) -> None:
+        """The present ledger is acknowledged up to this entry, which ends at the tail."""
+        segment = self._segments[-1]
+        segment.confirm(last_entry_id, self.tail_offset - segment.base_offset)
+
+    def seal(self, metadata: LedgerMetadata, *, messages: int) -> None:
+        """A ledger was closed."""
+        for segment in reversed(self._segments):
+            if segment.ledger_id == metadata.ledger_id:
+                segment.seal(metadata, messages=messages)
+                return
+
+    def close(self, error: FencelogError) -> None:
+        """Every read fails from now on, those that wait too."""
+        self.closed = error
+        self._bell.ring()
+
+    def _add(self, segment: SegmentReader) -> None:
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    # -- for readers -----------------------------------------------------------------------------
+
+    async def read(
+        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
+    ) -> ReadResult:
+        """Batches from the one that holds ``offset``; none if it is the tail and stays it.
+
+        Raises OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, READ_UNKNOWN, CORRUPT, or why the log is closed.
+        """
+        self._check(offset)
+        if offset == self.tail_offset and wait_ms > 0:
+            await self._bell.wait(wait_ms)
+            self._check(offset)
+        if offset == self.tail_offset:
+            return ReadResult([], offset, offset)
+        batches = self._cache.read(offset, max_messages=max_messages, max_bytes=max_bytes)
+        if not batches:
+            segment = self._segments[bisect_right(self._bases, offset) - 1]
+            batches = await segment.read(offset, max_messages=max_messages, max_bytes=max_bytes)
+        return ReadResult(batches, batches[-1].end_offset, self.tail_offset)
+
+    def _check(self, offset: int) -> None:
+        if self.closed is not None:
+            raise FencelogError(self.closed.code, self.closed.detail)
+        if offset > self.tail_offset:
+            raise FencelogError(
+                ErrorCode.OFFSET_BEYOND_TAIL,
+                f"offset {offset} is beyond the tail {self.tail_offset}",
+                tail_offset=self.tail_offset,
+            )
+        if offset < self.earliest_offset:
+            raise FencelogError(
+                ErrorCode.OFFSET_TRIMMED,
+                f"offset {offset} was trimmed, the log begins at {self.earliest_offset}",
+                earliest_offset=self.earliest_offset,
+            )
+
+    async def segments(self) -> dict[str, Any]:
+        """What reads straight from bookies need, JSON-compatible: ranges of ledger entries up to
+        the confirmed end, each with its ledger's metadata."""
+        for segment in list(self._segments):
+            await segment.reader()
+        # From here on nothing waits, so that the ranges and the end belong together.
+        described = [segment.describe(end_offset=self.tail_offset) for segment in self._segments]
+        return {
+            "earliest_offset": self.earliest_offset,
+            "end_offset": self.tail_offset,
+            "segments": [fields for fields in described if fields["messages"]],
+        }

@@ -1,0 +1,312 @@
+"""The writing half of a partition's log: the present ledger, its roll, and its replacement.
+
+One task, the keeper, does everything that changes the chain, one thing at a time; appends and
+acknowledgements pass it by. Whatever it meets, these hold:
+
+* a roll lists the new ledger while the old one is still written, then holds appends until the old
+  one is drained, switches, and closes it; the next roll begins only after that;
+* a ledger that failed is recovered first; what recovery found in it is acknowledged, the rest is
+  sent to the next ledger;
+* a chain that somebody else has changed is never fought over: the instance is finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from fencelog.broker.chain import Chain, Sealed
+from fencelog.broker.chain_hold import ChainHold
+from fencelog.broker.chain_node import ChainLost, ChainNode
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.log_reader import LogReader
+from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
+from fencelog.broker.pipeline import AppendPipeline
+from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.metadata import LedgerMetadata
+
+FENCE_GRACE_S = 0.25
+"""Who fenced our ledger is most likely taking over: give it time to write the chain."""
+
+ROLL_RETRY_S = 5.0
+"""Pause after a roll that could not begin; the old ledger goes on meanwhile."""
+
+log = logging.getLogger(__name__)
+
+
+class LogWriter:
+    """Writes one partition. ``lost`` is set once the instance is finished."""
+
+    def __init__(
+        self,
+        node: ChainNode,
+        factory: LedgerFactory,
+        ledger: OpenLedger,
+        pipeline: AppendPipeline,
+        reader: LogReader,
+        *,
+        config: BrokerConfig,
+        is_leader: Callable[[], Awaitable[bool]],
+        on_lost: Callable[[], None],
+    ) -> None:
+        """Serve at once, in the ledger that the takeover has listed."""
+        self._node = node
+        self._factory = factory
+        self._ledger = ledger
+        self._pipeline = pipeline
+        self._reader = reader
+        self._config = config
+        self._hold = ChainHold(node, is_leader)
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._writers = [ledger.writer]
+        self._stopping = False
+        self._roll_not_before = 0.0
+        self._age_timer: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self.lost: FencelogError | None = None
+        self._switch(ledger)
+        self._keeper = self._loop.create_task(self._keep(), name=f"keeper of {node.path}")
+
+    @property
+    def is_serving(self) -> bool:
+        return self.lost is None and not self._stopping
+
+    async def close(self) -> None:
+        """Let appends under way finish, seal the log's last ledger, and end. Never raises.
+
+        What is not finished within ``close_timeout_s`` ends as after a crash: the next owner
+        recovers it.
+        """
+        refusal = FencelogError(ErrorCode.DRAINING, f"{self._node.path} is being closed")
+        self._pipeline.refusal = refusal
+        self._stopping = True
+        self._news.set()
+        await asyncio.wait((self._keeper,), timeout=self._config.close_timeout_s)
+        await self.abandon(refusal)
+
+    async def abandon(self, error: FencelogError) -> None:
+        """End at once. Appends in flight are of unknown outcome. Never raises."""
+        self._finish(error)
+        self._keeper.cancel()
+        await asyncio.wait((self._keeper,))
+        for writer in self._writers:
+            await writer.abandon()
+        self._writers.clear()
+
+    # -- news from the ledger --------------------------------------------------------------------
+
+    def on_ack(self, ledger: OpenLedger) -> None:
+        if ledger is not self._ledger or self.lost is not None:
+            return
+        self._pipeline.acknowledged(ledger.last_confirmed)
+        self._reader.confirm(ledger.last_confirmed)
+        if self._pipeline.held or self._stopping or self._is_roll_due():
+            self._news.set()
+
+    def on_failure(self, ledger: OpenLedger) -> None:
+        if ledger is not self._ledger or self.lost is not None:
+            return
+        self._pipeline.held = True
+        self._patience = self._loop.call_later(self._config.repair_patience_s, self._lose_patience)
+        self._news.set()
+
+    # -- the keeper ------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        try:
+            while not (self._stopping and self._pipeline.is_idle):
+                if self._ledger.failure is not None:
+                    await self._replace_failed()
+                elif self._is_roll_due() and not self._stopping:
+                    await self._roll()
+                else:
+                    self._news.clear()
+                    await self._news.wait()
+            await self._seal_last()
+        except ChainLost as lost:
+            log.info("%s: %s", self._node.path, lost)
+            self._finish(lost)
+        except FencelogError as error:
+            log.error("%s: gives up its log: %s", self._node.path, error)
+            self._finish(error)
+        except AssertionError:
+            # A broken invariant: nothing may be acknowledged any more.
+            log.exception("%s: stops", self._node.path)
+            self._finish(FencelogError(ErrorCode.INTERNAL, f"{self._node.path} has stopped"))
+
+    def _is_roll_due(self) -> bool:
+        now = self._loop.time()
+        return now >= self._roll_not_before and self._config.roll.is_due(
+            entries=self._ledger.entries,
+            size=self._ledger.writer.length,
+            age_s=now - self._ledger.opened_at_s,
+        )
+
+    async def _roll(self) -> None:
+        """Create, list, hold until the old ledger is drained, switch, close the old one."""
+        try:
+            following = await self._create()
+            await self._list(self._node.chain, following)
+        except ChainLost:
+            raise
+        except FencelogError as error:
+            log.warning("%s: cannot roll now: %s", self._node.path, error)
+            self._roll_not_before = self._loop.time() + ROLL_RETRY_S
+            self._loop.call_later(ROLL_RETRY_S, self._news.set)
+            return
+        old, pipeline = self._ledger, self._pipeline
+        pipeline.held = True
+        while old.failure is None and not pipeline.is_drained:
+            self._news.clear()
+            await self._news.wait()
+        if old.failure is not None:
+            metadata = await self._resolve(old)
+            sealed = self._facts_of_present(metadata)
+            self._switch(following)
+        else:
+            facts = self._facts_of_present(old.writer.metadata)
+            self._switch(following)
+            metadata = await self._close_drained(old)
+            sealed = replace(facts, entries=metadata.last_entry_id + 1, size=metadata.length)
+        await self._node.commit(self._node.chain.with_sealed(metadata.ledger_id, sealed))
+        self._reader.seal(metadata, messages=sealed.messages)
+
+    async def _replace_failed(self) -> None:
+        """Recover the ledger that failed, tell its appends apart, and go on in a new one."""
+        failed = self._ledger
+        log.warning("%s: ledger %d: %s", self._node.path, failed.ledger_id, failed.failure)
+        if failed.failure is not None and failed.failure.code is ErrorCode.LEDGER_FENCED:
+            await asyncio.sleep(FENCE_GRACE_S)
+        await self._hold.check()
+        metadata = await self._resolve(failed)
+        sealed = self._facts_of_present(metadata)
+        following = await self._hold.insist(self._create)
+        chain = self._node.chain.with_sealed(metadata.ledger_id, sealed)
+        await self._list(chain, following)
+        self._reader.seal(metadata, messages=sealed.messages)
+        self._switch(following)
+
+    async def _seal_last(self) -> None:
+        """The graceful end: close the ledger and say so in the chain, to spare the next owner."""
+        metadata = await self._close_drained(self._ledger)
+        sealed = self._facts_of_present(metadata)
+        await self._node.commit(self._node.chain.with_sealed(metadata.ledger_id, sealed))
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    async def _create(self) -> OpenLedger:
+        ledger = await self._factory.create(self._node.chain.epoch)
+        self._writers.append(ledger.writer)
+        return ledger
+
+    async def _list(self, chain: Chain, following: OpenLedger) -> None:
+        """Put a new ledger on the list; it may be used once this has returned."""
+        created_us = self._factory.host.now_us()
+        try:
+            await self._node.commit(
+                chain.with_next(ledger_id=following.ledger_id, created_us=created_us)
+            )
+        except ChainLost as lost:
+            await self._factory.discard(following, lost)
+            raise
+
+    def _switch(self, ledger: OpenLedger) -> None:
+        """Everything in the old ledger is settled: go on in this one."""
+        if self._patience is not None:
+            self._patience.cancel()
+        if self._age_timer is not None:
+            self._age_timer.cancel()
+        self._age_timer = self._loop.call_later(self._config.roll.max_age_s, self._news.set)
+        if not self._stopping:
+            self._pipeline.refusal = None
+        self._ledger = ledger
+        self._reader.begin(ledger.writer)
+        ledger.listener = self
+        self._pipeline.start_ledger(ledger.writer)
+        if ledger.failure is not None:
+            self.on_failure(ledger)
+
+    async def _resolve(self, failed: OpenLedger) -> LedgerMetadata:
+        """Recover a failed ledger; acknowledge what is in it, take back what is not."""
+        await self._let_go(failed)
+        metadata = await self._recover(failed)
+        check(
+            metadata.last_entry_id >= failed.last_confirmed,
+            f"ledger {failed.ledger_id} was recovered below an acknowledged entry",
+        )
+        failed.last_confirmed = metadata.last_entry_id
+        self._pipeline.resolve(metadata.last_entry_id)
+        self._reader.confirm(metadata.last_entry_id)
+        return metadata
+
+    async def _recover(self, ledger: OpenLedger) -> LedgerMetadata:
+        return await self._hold.insist(lambda: self._factory.ledgers.recover(ledger.ledger_id))
+
+    async def _close_drained(self, ledger: OpenLedger) -> LedgerMetadata:
+        """Close a ledger in which nothing is outstanding, by recovery if it has to be."""
+        try:
+            metadata = await ledger.writer.close()
+        except FencelogError as error:
+            log.warning("%s: ledger %d: %s", self._node.path, ledger.ledger_id, error)
+            metadata = await self._hold.insist(
+                lambda: self._factory.ledgers.recover(ledger.ledger_id)
+            )
+        await self._let_go(ledger)
+        check(
+            metadata.last_entry_id == ledger.last_confirmed,
+            f"ledger {ledger.ledger_id} was closed at {metadata.last_entry_id}, "
+            f"its last entry is {ledger.last_confirmed}",
+        )
+        return metadata
+
+    async def _let_go(self, ledger: OpenLedger) -> None:
+        await ledger.writer.abandon()
+        self._writers = [writer for writer in self._writers if writer is not ledger.writer]
+
+    def _facts_of_present(self, metadata: LedgerMetadata) -> Sealed:
+        """What the chain records of the present ledger, in which everything is settled."""
+        return Sealed(
+            entries=metadata.last_entry_id + 1,
+            messages=self._pipeline.messages_in_ledger,
+            size=metadata.length,
+            last_publish_us=self._pipeline.settled_publish_us,
+            sealed_us=self._factory.host.now_us(),
+        )
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _lose_patience(self) -> None:
+        """A failed ledger is not replaced yet: callers are told, new ones refused meanwhile."""
+        error = FencelogError(
+            ErrorCode.BOOKIE_UNAVAILABLE,
+            f"{self._node.path} cannot be written: its ledger failed and is being replaced",
+        )
+        self._pipeline.give_up(error, self._unknown("its ledger failed"))
+        if self._pipeline.refusal is None:
+            self._pipeline.refusal = error
+
+    def _finish(self, error: FencelogError) -> None:
+        """This instance serves no more, for good."""
+        if self.lost is not None:
+            return
+        self.lost = error
+        for timer in (self._age_timer, self._patience):
+            if timer is not None:
+                timer.cancel()
+        pipeline = self._pipeline
+        pipeline.held = True
+        pipeline.refusal = error
+        pipeline.give_up(error, self._unknown(error.detail))
+        pipeline.discard()
+        self._reader.close(error)
+        self._on_lost()
+
+    def _unknown(self, why: str) -> FencelogError:
+        return FencelogError(
+            ErrorCode.APPEND_UNKNOWN,
+            f"the append reached bookies, but its outcome is not known: {why}",
+        )

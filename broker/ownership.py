@@ -1,0 +1,135 @@
+"""Who serves a partition: one ephemeral node each, ``/owners/{topic id}-{partition}``.
+
+Ownership is a hint that keeps brokers out of each other's way and tells where to forward to. Safety
+does not rest on it: any number of brokers may believe that they own a partition, and the takeover
+of its log (``takeover``) lets one of them acknowledge.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata_store import MetadataStore, Versioned, Watch
+
+OWNERS_PATH = "/owners"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A broker that owns a partition, and the session and version its node has."""
+
+    broker_id: str
+    url: str
+    session_id: int
+    version: int
+
+
+class NotOwner(FencelogError):
+    """Another broker owns the partition; the request belongs at ``url``."""
+
+    def __init__(self, what: str, owner: Owner) -> None:
+        super().__init__(
+            ErrorCode.NOT_OWNER,
+            f"{what} is owned by {owner.broker_id}",
+            broker_id=owner.broker_id,
+            url=owner.url,
+        )
+        self.url = owner.url
+
+
+class Ownership:
+    """This broker's dealings with owner nodes."""
+
+    def __init__(self, store: MetadataStore, *, broker_id: str, url: str) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._value = json.dumps({"broker_id": broker_id, "url": url}).encode()
+
+    async def claim(self, topic_id: str, partition: int) -> Owner | None:
+        """Own the partition if nobody does; returns the other owner, None if it is ours now.
+
+        A node that an earlier session of this broker left behind is replaced. Raises METADATA_….
+        """
+        path = _path(topic_id, partition)
+        while True:
+            try:
+                await self._store.create(path, self._value, ephemeral=True)
+                return None
+            except FencelogError as error:
+                if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
+                    raise
+            owner = await self.get(topic_id, partition)
+            if owner is None:
+                continue
+            if self.is_ours(owner):
+                return None
+            if owner.broker_id != self._broker_id:
+                return owner
+            await self._remove(path, owner.version)
+
+    async def get(self, topic_id: str, partition: int) -> Owner | None:
+        """The present owner. Raises METADATA_UNAVAILABLE, CORRUPT."""
+        try:
+            node = await self._store.get(_path(topic_id, partition))
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_NOT_FOUND:
+                return None
+            raise
+        return _decode(node)
+
+    def is_ours(self, owner: Owner) -> bool:
+        """Whether the node belongs to this broker's present session."""
+        return owner.session_id == self._store.session_id
+
+    async def release(self, topic_id: str, partition: int) -> None:
+        """Give the partition up, if it is ours. Raises METADATA_UNAVAILABLE."""
+        owner = await self.get(topic_id, partition)
+        if owner is not None and self.is_ours(owner):
+            await self._remove(_path(topic_id, partition), owner.version)
+
+    async def remove_dead(self, topic_id: str, partition: int, url: str) -> None:
+        """Remove the node of an owner that does not listen at ``url`` any more, if it still is
+        that owner's. An owner that lives puts it back and is asked again."""
+        owner = await self.get(topic_id, partition)
+        if owner is not None and owner.url == url and not self.is_ours(owner):
+            await self._remove(_path(topic_id, partition), owner.version)
+
+    def watch(
+        self, topic_id: str, partition: int, callback: Callable[[Owner | None], None]
+    ) -> Watch:
+        """Call back with the owner now and after every change."""
+
+        def changed(node: Versioned | None) -> None:
+            callback(None if node is None else _decode(node))
+
+        return self._store.watch_value(_path(topic_id, partition), changed)
+
+    async def _remove(self, path: str, version: int) -> None:
+        gone = (
+            ErrorCode.METADATA_NOT_FOUND,
+            ErrorCode.METADATA_CONFLICT,
+            ErrorCode.METADATA_UNKNOWN,
+        )
+        try:
+            await self._store.delete(path, version)
+        except FencelogError as error:
+            if error.code not in gone:
+                raise
+
+
+def _path(topic_id: str, partition: int) -> str:
+    return f"{OWNERS_PATH}/{topic_id}-{partition}"
+
+
+def _decode(node: Versioned) -> Owner:
+    """Raises FencelogError(CORRUPT)."""
+    try:
+        fields = json.loads(node.value)
+        return Owner(
+            str(fields["broker_id"]), str(fields["url"]), node.ephemeral_owner, node.version
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise FencelogError(ErrorCode.CORRUPT, f"owner node is not valid: {error}") from error

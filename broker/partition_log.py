@@ -1,0 +1,149 @@
+"""One partition's log, as its owner serves it: append at the tail, read anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fencelog.broker.chain_node import ChainNode
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.ledger_port import Ledgers
+from fencelog.broker.log_reader import LogReader
+from fencelog.broker.log_writer import LogWriter
+from fencelog.broker.open_ledger import LedgerFactory
+from fencelog.broker.pending import AppendFuture, PendingBytes
+from fencelog.broker.pipeline import AppendPipeline
+from fencelog.broker.stored import ReadResult
+from fencelog.broker.takeover import take_over
+from fencelog.ledgers.client import Replication
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.record_batch import BatchInfo, Message
+
+
+async def _always() -> bool:
+    return True
+
+
+class PartitionLog:
+    """An open log. Made by ``open``; ended by ``close`` or, when it lost its chain, by itself."""
+
+    def __init__(
+        self,
+        node: ChainNode,
+        pipeline: AppendPipeline,
+        reader: LogReader,
+        writer: LogWriter,
+        bookie_addresses: Callable[[], dict[str, str]],
+    ) -> None:
+        self._bookie_addresses = bookie_addresses
+        self._node = node
+        self._pipeline = pipeline
+        self._reader = reader
+        self._writer = writer
+        # The hot path, bound once.
+        self.append_message: Callable[[Message], AppendFuture] = pipeline.append_message
+        """Append one message. The future gives ``Appended`` once the message is durable, in log
+        order. It fails with FencelogError: APPEND_UNKNOWN (it may be in the log); OVERLOADED,
+        NO_OWNER, DRAINING, BOOKIE_UNAVAILABLE, TOPIC_NOT_FOUND, PAYLOAD_TOO_LARGE (it is not)."""
+        self.append_batch: Callable[[bytes, BatchInfo], AppendFuture] = pipeline.append_batch
+        """Append a record batch that passed ``check_batch``: all of it at consecutive offsets, or
+        nothing. Futures as for ``append_message``; ``Appended.count`` is the batch's."""
+
+    @classmethod
+    async def open(
+        cls,
+        node: ChainNode,
+        ledgers: Ledgers,
+        *,
+        partition: int,
+        replication: Replication,
+        host: Host,
+        config: BrokerConfig,
+        broker_pending: PendingBytes | None = None,
+        bookie_addresses: Callable[[], dict[str, str]] = dict,
+        is_leader: Callable[[], Awaitable[bool]] = _always,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> PartitionLog:
+        """Take the log over (``takeover``) and serve it.
+
+        ``node`` was loaded. ``is_leader`` is asked before a failed ledger is replaced, ``on_lost``
+        is called once when the log has ended. Raises FencelogError: ChainLost when another owner
+        was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
+        """
+        factory = LedgerFactory(ledgers, replication, host, node.path.removeprefix("/logs/"))
+        ledger = await take_over(node, factory)
+        reader = LogReader(ledgers, node.chain)
+        pipeline = AppendPipeline(
+            partition,
+            tail_offset=reader.tail_offset,
+            last_publish_us=node.chain.last_publish_us,
+            now_us=host.now_us,
+            on_stored=reader.stored,
+            broker_pending=broker_pending or PendingBytes(),
+        )
+        writer = LogWriter(
+            node,
+            factory,
+            ledger,
+            pipeline,
+            reader,
+            config=config,
+            is_leader=is_leader,
+            on_lost=on_lost,
+        )
+        return cls(node, pipeline, reader, writer, bookie_addresses)
+
+    @property
+    def partition(self) -> int:
+        return self._pipeline.partition
+
+    @property
+    def epoch(self) -> int:
+        """Grows with every takeover of the log."""
+        return self._node.chain.epoch
+
+    @property
+    def is_serving(self) -> bool:
+        """False once the log was lost or is being closed; it never becomes true again."""
+        return self._writer.is_serving
+
+    @property
+    def earliest_offset(self) -> int:
+        return self._reader.earliest_offset
+
+    @property
+    def tail_offset(self) -> int:
+        """The offset that the next message will get: everything below is durable."""
+        return self._reader.tail_offset
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._pipeline.pending_bytes
+
+    async def read(
+        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
+    ) -> ReadResult:
+        """Batches from the one that holds ``offset``; see ``LogReader.read``.
+
+        At the tail it waits up to ``wait_ms`` for the next append. Raises FencelogError:
+        OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, READ_UNKNOWN, CORRUPT, NO_OWNER, DRAINING.
+        """
+        return await self._reader.read(
+            offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
+        )
+
+    async def segments(self) -> dict[str, Any]:
+        """For readers that go straight to the bookies, JSON-compatible: ``partition``,
+        ``earliest_offset``, ``end_offset`` (everything below is confirmed), ``segments`` (ranges of
+        ledger entries) and ``bookies`` (addresses by id)."""
+        ranges = await self._reader.segments()
+        return {"partition": self.partition, **ranges, "bookies": self._bookie_addresses()}
+
+    async def close(self) -> None:
+        """Let appends under way finish, seal the last ledger, end. Never raises."""
+        await self._writer.close()
+
+    async def abandon(self, error: FencelogError) -> None:
+        """End at once, as after a crash; callers get ``error`` or APPEND_UNKNOWN. Never raises."""
+        await self._writer.abandon(error)

@@ -1,0 +1,259 @@
+"""The append pipeline of one partition: from callers' messages to acknowledged entries, in order.
+
+Synchronous and free of I/O: the shell (``partition_log``) gives it a ledger's writer, tells it of
+acknowledgements and failures, and decides when to hold it. What it guarantees:
+
+* entries are handed to a ledger in the order of arrival, and callers are told in that order, over
+  ledger boundaries too: a new ledger begins only when nothing of the former is outstanding;
+* natural batching: while a few groups are under way, messages that arrive wait together and leave
+  as one entry; no timer, so an idle partition answers at once;
+* after a ledger failed nothing is told or sent until recovery has said which entries are in it;
+  those are acknowledged, the others are sent again to the next ledger: nothing twice;
+* an append that never reached a ledger fails with a definite error, one that did with
+  APPEND_UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from fencelog.broker.ledger_port import EntryWriter
+from fencelog.broker.pending import (
+    AppendFuture,
+    PendingBytes,
+    PendingEntry,
+    WaitingGroup,
+    copy_of,
+    message_size,
+)
+from fencelog.broker.stored import StoredBatch
+from fencelog.ledgers.entry_header import HEADER, pack_entry
+from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.limits import MAX_ENTRY_BYTES, MAX_PARTITION_PENDING_BYTES
+from fencelog.ledgers.record_batch import BatchInfo, Message
+
+GROUPS_IN_FLIGHT = 4
+"""Entries under way above which single messages wait and gather."""
+
+BATCHES_IN_FLIGHT = 64
+"""Entries under way above which whole batches wait."""
+
+OnStored = Callable[[list[StoredBatch]], None]
+
+
+class AppendPipeline:
+    """Appends of one partition. ``tail_offset`` is the end of what is acknowledged."""
+
+    def __init__(
+        self,
+        partition: int,
+        *,
+        tail_offset: int,
+        last_publish_us: int,
+        now_us: Callable[[], int],
+        on_stored: OnStored,
+        broker_pending: PendingBytes,
+    ) -> None:
+        self.partition = partition
+        self.tail_offset = tail_offset
+        self.last_publish_us = last_publish_us
+        self.settled_publish_us = last_publish_us
+        self.pending_bytes = 0
+        self.held = True
+        self.refusal: FencelogError | None = None
+        self._now_us = now_us
+        self._on_stored = on_stored
+        self._broker_pending = broker_pending
+        self._queue: deque[PendingEntry | WaitingGroup] = deque()
+        self._gathering: WaitingGroup | None = None
+        self._in_flight: deque[PendingEntry] = deque()
+        self._writer: EntryWriter | None = None
+        self._first_offset = tail_offset
+        self._next_number = 0
+        self._pump_scheduled = False
+        self._loop = asyncio.get_running_loop()
+
+    # -- for callers -----------------------------------------------------------------------------
+
+    def append_message(self, message: Message) -> AppendFuture:
+        future: AppendFuture = self._loop.create_future()
+        try:
+            size = message_size(message)
+            self._admit(size)
+        except FencelogError as error:
+            future.set_exception(error)
+            return future
+        group = self._gathering
+        if group is None or group.is_full:
+            group = self._gathering = WaitingGroup()
+            self._queue.append(group)
+        group.add(message, size, future)
+        self._schedule_pump()
+        return future
+
+    def append_batch(self, batch: bytes, info: BatchInfo) -> AppendFuture:
+        future: AppendFuture = self._loop.create_future()
+        size = len(batch)
+        try:
+            if size + HEADER.size > MAX_ENTRY_BYTES:
+                raise FencelogError(
+                    ErrorCode.PAYLOAD_TOO_LARGE,
+                    f"a batch of {size} bytes, at most {MAX_ENTRY_BYTES - HEADER.size}",
+                )
+            self._admit(size)
+        except FencelogError as error:
+            future.set_exception(error)
+            return future
+        self._gathering = None
+        self._queue.append(PendingEntry(batch, info.count, size, [future], is_group=False))
+        self._schedule_pump()
+        return future
+
+    def _admit(self, size: int) -> None:
+        if self.refusal is not None:
+            raise copy_of(self.refusal)
+        if self.pending_bytes + size > MAX_PARTITION_PENDING_BYTES and self.pending_bytes:
+            raise FencelogError(
+                ErrorCode.OVERLOADED,
+                f"{self.pending_bytes} bytes of appends wait in partition {self.partition}",
+            )
+        if self._broker_pending.total + size > self._broker_pending.limit:
+            raise FencelogError(
+                ErrorCode.OVERLOADED,
+                f"{self._broker_pending.total} bytes of appends wait in this broker",
+            )
+        self._count(size)
+
+    # -- for the shell ---------------------------------------------------------------------------
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is outstanding in the ledger (appends may wait for the next)."""
+        return not self._in_flight
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._in_flight and not self._queue
+
+    @property
+    def messages_in_ledger(self) -> int:
+        """Acknowledged messages of the present ledger."""
+        return self.tail_offset - self._first_offset
+
+    def start_ledger(self, writer: EntryWriter) -> None:
+        """Send to this ledger from now on, first what the former did not take."""
+        check(self.is_drained, "a new ledger before the old one is drained")
+        self._writer = writer
+        self._first_offset = self.tail_offset
+        self._next_number = 0
+        self.held = False
+        self._pump()
+
+    def acknowledged(self, last_entry_id: int) -> None:
+        """All entries of the present ledger up to this one are durable."""
+        self._settle(last_entry_id)
+        self._pump()
+
+    def resolve(self, last_entry_id: int) -> None:
+        """The failed ledger was recovered and ends at this entry: what is in it is acknowledged,
+        the rest waits for the next ledger, in its old order."""
+        check(self.held, "a ledger is resolved while it is in use")
+        self._settle(last_entry_id)
+        unwritten = [entry for entry in self._in_flight if not entry.is_given_up]
+        for given_up in self._in_flight:
+            if given_up.is_given_up:
+                self._count(-given_up.size)
+        self._in_flight.clear()
+        for entry in reversed(unwritten):
+            entry.entry_id = -1
+            self._queue.appendleft(entry)
+
+    def give_up(self, waiting: FencelogError, handed: FencelogError) -> None:
+        """Fail every append: ``handed`` for those that reached a ledger whose end is not known.
+
+        Entries in flight stay, without their callers, until ``resolve`` says whether they are in
+        the log: offsets must count them.
+        """
+        for queued in self._queue:
+            queued.fail(waiting)
+            self._count(-queued.size)
+        self._queue.clear()
+        self._gathering = None
+        for entry in self._in_flight:
+            entry.fail(handed)
+
+    def discard(self) -> None:
+        """Forget what is in flight: this instance is finished. After ``give_up`` only."""
+        for entry in self._in_flight:
+            self._count(-entry.size)
+        self._in_flight.clear()
+
+    # -- internals -------------------------------------------------------------------------------
+
+    def _count(self, size: int) -> None:
+        self.pending_bytes += size
+        self._broker_pending.total += size
+
+    def _schedule_pump(self) -> None:
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump_now)
+
+    def _pump_now(self) -> None:
+        self._pump_scheduled = False
+        self._pump()
+
+    def _pump(self) -> None:
+        """Hand waiting appends to the ledger as far as the limits in flight allow."""
+        queue, in_flight = self._queue, self._in_flight
+        while queue and not self.held and self._writer is not None:
+            head = queue[0]
+            gathers = isinstance(head, WaitingGroup)
+            if len(in_flight) >= (GROUPS_IN_FLIGHT if gathers else BATCHES_IN_FLIGHT):
+                return
+            queue.popleft()
+            if isinstance(head, WaitingGroup):
+                if head is self._gathering:
+                    self._gathering = None
+                head = head.build()
+            if not self._push(self._writer, head):
+                return
+
+    def _push(self, writer: EntryWriter, entry: PendingEntry) -> bool:
+        """Whether the ledger took it."""
+        if not entry.publish_time_us:
+            self.last_publish_us = max(self._now_us(), self.last_publish_us)
+            entry.publish_time_us = self.last_publish_us
+        payload = pack_entry(
+            entry.batch,
+            count=entry.count,
+            first_number=self._next_number,
+            publish_time_us=entry.publish_time_us,
+        )
+        try:
+            entry.entry_id = writer.append(payload)
+        except FencelogError:
+            # Nothing was sent. Its failure, or the acks that make room again, come separately.
+            self._queue.appendleft(entry)
+            return False
+        self._next_number += entry.count
+        self._in_flight.append(entry)
+        return True
+
+    def _settle(self, last_entry_id: int) -> None:
+        in_flight = self._in_flight
+        stored: list[StoredBatch] = []
+        while in_flight and in_flight[0].entry_id <= last_entry_id:
+            entry = in_flight.popleft()
+            offset = self.tail_offset
+            self.tail_offset += entry.count
+            self._count(-entry.size)
+            self.settled_publish_us = entry.publish_time_us
+            entry.succeed(self.partition, offset)
+            stored.append(
+                StoredBatch(offset, entry.count, entry.publish_time_us, memoryview(entry.batch))
+            )
+        if stored:
+            self._on_stored(stored)

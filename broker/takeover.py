@@ -1,0 +1,84 @@
+"""Taking over a log (seed 001, "Opening a log"): what makes any number of would-be owners safe.
+
+1. Read the list of ledgers and its version.
+2. Recover, that is fence and close, every ledger that is not marked sealed and at least the last
+   two: the former owner may be writing to either.
+3. Create a ledger.
+4. Put it on the list, with the sizes learnt in step 2, by compare-and-set on the version of
+   step 1. If another instance was faster, this one has lost; its ledger is removed only when the
+   list, read back, proves that it is not there.
+
+Nothing may be served before step 4 has returned.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from fencelog.broker.chain import Sealed
+from fencelog.broker.chain_node import ChainLost, ChainNode
+from fencelog.broker.ledger_port import Ledgers
+from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
+from fencelog.ledgers.entry_header import read_entry_header
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata import LedgerMetadata
+
+
+async def take_over(node: ChainNode, factory: LedgerFactory) -> OpenLedger:
+    """Steps 2 to 4 on a chain that was just loaded; ``node.chain`` is the new one afterwards.
+
+    Raises ChainLost, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN, CORRUPT, METADATA_….
+    """
+    former = node.chain
+    if former.deleted:
+        raise ChainLost(node.path, former)
+    sealed = await _recover_all(node, factory)
+    ledger = await factory.create(former.epoch + 1)
+    created_us = factory.host.now_us()
+    try:
+        await node.commit(
+            former.taken_over(sealed, ledger_id=ledger.ledger_id, created_us=created_us)
+        )
+    except ChainLost as lost:
+        await factory.discard(ledger, lost)
+        raise
+    except BaseException:
+        await ledger.writer.abandon()  # listed or not: the next owner will find out
+        raise
+    kept = {segment.ledger_id for segment in node.chain.segments}
+    for segment in former.segments:
+        if segment.ledger_id not in kept:
+            with suppress(FencelogError):  # proved empty, and on no list any more
+                await factory.ledgers.delete(segment.ledger_id)
+    return ledger
+
+
+async def _recover_all(node: ChainNode, factory: LedgerFactory) -> dict[int, Sealed]:
+    """Fence and close what has to be; the facts of each ledger by its id."""
+    found: dict[int, Sealed] = {}
+    for segment in node.chain.to_recover:
+        metadata = await factory.ledgers.recover(segment.ledger_id)
+        sealed = await _facts_of(factory.ledgers, metadata, now_us=factory.host.now_us())
+        if segment.sealed is not None and segment.sealed.messages != sealed.messages:
+            raise FencelogError(
+                ErrorCode.CORRUPT,
+                f"{node.path} lists ledger {segment.ledger_id} with {segment.sealed.messages} "
+                f"messages, it holds {sealed.messages}",
+            )
+        found[segment.ledger_id] = sealed
+    return found
+
+
+async def _facts_of(ledgers: Ledgers, metadata: LedgerMetadata, *, now_us: int) -> Sealed:
+    """What the chain records of a closed ledger, computed from its last entry."""
+    last = await ledgers.reader(metadata).read_last()
+    if last is None:
+        return Sealed(entries=0, messages=0, size=0, last_publish_us=0, sealed_us=now_us)
+    header = read_entry_header(last.payload)
+    return Sealed(
+        entries=metadata.last_entry_id + 1,
+        messages=header.next_number,
+        size=metadata.length,
+        last_publish_us=header.publish_time_us,
+        sealed_us=now_us,
+    )
