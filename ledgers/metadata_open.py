@@ -11,7 +11,8 @@ from fencelog.ledgers.metadata_memory import MemoryMetadataStore
 from fencelog.ledgers.metadata_paths import check_path
 from fencelog.ledgers.metadata_sqlite import SqliteMetadataStore
 from fencelog.ledgers.metadata_store import MetadataStore
-from fencelog.ledgers.metadata_zookeeper import SESSION_TIMEOUT_MS, ZooKeeperMetadataStore
+from fencelog.ledgers.metadata_zookeeper import ZooKeeperMetadataStore
+from fencelog.ledgers.zookeeper_session import SESSION_TIMEOUT_MS
 
 _SESSION_TIMEOUT_RANGE_MS = range(1_000, 60_001)
 

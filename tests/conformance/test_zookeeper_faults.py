@@ -1,0 +1,295 @@
+"""ZooKeeper only: lost connections, lost replies, killed servers and expired sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from fencelog.api.zookeeper import DevelopmentZooKeeper
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.metadata_open import open_metadata_store
+from fencelog.ledgers.metadata_store import SessionState, Versioned
+from fencelog.ledgers.metadata_zookeeper import ZooKeeperMetadataStore
+from fencelog.ledgers.registration import Registration
+from fencelog.ledgers.zookeeper_session import START_TIMEOUT_MS
+
+pytestmark = pytest.mark.zookeeper
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+
+class Proxy:
+    """Stands between a client and ZooKeeper; can hold answers back, and cut connections."""
+
+    def __init__(self, upstream: str) -> None:
+        self._upstream = upstream.split(":")
+        self._writers: list[asyncio.StreamWriter] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.holds_answers = False
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        self._server.close()
+        self.cut()
+        await asyncio.gather(*self._tasks)
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+        server_reader, server_writer = await asyncio.open_connection(*self._upstream)
+        self._writers += [writer, server_writer]
+        await asyncio.gather(
+            self._copy(reader, server_writer, answers=False),
+            self._copy(server_reader, writer, answers=True),
+        )
+
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
+    ) -> None:
+        try:
+            while data := await reader.read(65536):
+                if not (answers and self.holds_answers):
+                    writer.write(data)
+        except ConnectionError:
+            pass
+        writer.close()
+
+
+@pytest.fixture
+async def proxy(zookeeper: str) -> AsyncIterator[Proxy]:
+    proxy = Proxy(zookeeper)
+    yield proxy
+    await proxy.stop()
+
+
+@pytest.fixture
+async def proxied(proxy: Proxy, root: str) -> AsyncIterator[ZooKeeperMetadataStore]:
+    store = ZooKeeperMetadataStore([await proxy.start()], root=root)
+    await store.start()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def store(zookeeper: str, root: str) -> AsyncIterator[ZooKeeperMetadataStore]:
+    store = ZooKeeperMetadataStore([zookeeper], root=root)
+    await store.start()
+    yield store
+    await store.close()
+
+
+async def expire(store: ZooKeeperMetadataStore, address: str) -> None:
+    """Have the server end a session: another client takes it over by id and password, and closes
+    it."""
+    identity = store._session._client.client_id
+
+    def take_over_and_close() -> None:
+        client = KazooClient(address, client_id=identity)
+        client.start()
+        client.stop()
+        client.close()
+
+    await asyncio.get_running_loop().run_in_executor(None, take_over_and_close)
+
+
+async def test_nobody_there_is_a_clear_error_in_time(
+    unused_tcp_port: int, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert START_TIMEOUT_MS < 10_000
+    monkeypatch.setattr("fencelog.ledgers.zookeeper_session.START_TIMEOUT_MS", 1_000)
+    store = open_metadata_store(f"zk://127.0.0.1:{unused_tcp_port}/x", host=host)
+    began = time.monotonic()
+    with pytest.raises(FencelogError, match=f"127.0.0.1:{unused_tcp_port}") as caught:
+        await store.start()
+    assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+    assert time.monotonic() - began < 5
+
+
+async def test_a_write_whose_reply_is_lost_is_unknown_and_reads_back(
+    proxied: ZooKeeperMetadataStore, proxy: Proxy, store: ZooKeeperMetadataStore, until: Until
+) -> None:
+    await proxied.create("/node", b"before")
+    seen: list[Versioned | None] = []
+    store.watch_value("/node", seen.append)
+
+    proxy.holds_answers = True
+    write = asyncio.create_task(proxied.set("/node", b"after", 0))
+    await until(lambda: Versioned(b"after", 1) in seen)
+    proxy.cut()
+    with pytest.raises(FencelogError) as caught:
+        await write
+    proxy.holds_answers = False
+
+    assert caught.value.code is ErrorCode.METADATA_UNKNOWN
+    assert await proxied.get("/node") == Versioned(b"after", 1)
+
+
+async def test_a_create_whose_reply_is_lost_is_unknown(
+    proxied: ZooKeeperMetadataStore, proxy: Proxy, store: ZooKeeperMetadataStore, until: Until
+) -> None:
+    seen: list[Versioned | None] = []
+    store.watch_value("/node", seen.append)
+    proxy.holds_answers = True
+    write = asyncio.create_task(proxied.create("/node", b"mine"))
+    await until(lambda: Versioned(b"mine", 0) in seen)
+    proxy.cut()
+    with pytest.raises(FencelogError) as caught:
+        await write
+    proxy.holds_answers = False
+    assert caught.value.code is ErrorCode.METADATA_UNKNOWN
+    assert (await proxied.get("/node")).value == b"mine"
+
+
+async def test_a_read_outlives_a_lost_connection(
+    proxied: ZooKeeperMetadataStore, proxy: Proxy
+) -> None:
+    await proxied.create("/node", b"value")
+    proxy.holds_answers = True
+    read = asyncio.create_task(proxied.get("/node"))
+    await asyncio.sleep(0.1)
+    proxy.cut()
+    proxy.holds_answers = False
+    assert (await read).value == b"value"
+
+
+async def test_what_was_never_sent_is_unavailable(
+    proxied: ZooKeeperMetadataStore,
+    proxy: Proxy,
+    store: ZooKeeperMetadataStore,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    states: list[SessionState] = []
+    proxied.on_session(states.append)
+    await proxied.create("/node", b"")
+    proxy.holds_answers = True
+    proxy.cut()
+    await until(lambda: states == [SessionState.SUSPENDED])
+    monkeypatch.setattr("fencelog.ledgers.zookeeper_session.METADATA_TIMEOUT_MS", 300)
+    for request in (proxied.set("/node", b"x", 0), proxied.get("/node")):
+        with pytest.raises(FencelogError) as caught:
+            await request
+        assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+    assert (await store.get("/node")).version == 0
+    proxy.holds_answers = False
+    proxy.cut()  # ends the attempt to connect whose answer was held back
+
+
+async def test_watches_survive_a_lost_connection(
+    proxied: ZooKeeperMetadataStore, proxy: Proxy, store: ZooKeeperMetadataStore, until: Until
+) -> None:
+    values: list[Versioned | None] = []
+    names: list[list[str]] = []
+    states: list[SessionState] = []
+    proxied.on_session(states.append)
+    proxied.watch_value("/dir/a", values.append)
+    proxied.watch_children("/dir", names.append)
+    await until(lambda: values == [None] and names == [[]])
+
+    proxy.holds_answers = True
+    proxy.cut()
+    await store.create("/dir/a", b"1")
+    await store.create("/dir/b", b"")
+    proxy.cut()
+    proxy.holds_answers = False
+    await until(lambda: names[-1] == ["a", "b"] and values[-1] == Versioned(b"1", 0))
+    assert states[0] is SessionState.SUSPENDED
+    assert SessionState.EXPIRED not in states
+
+    await store.set("/dir/a", b"2", 0)
+    await store.delete("/dir/b")
+    await until(lambda: names[-1] == ["a"] and values[-1] == Versioned(b"2", 1))
+
+
+async def test_an_expired_session_loses_its_nodes_and_is_followed_by_another(
+    store: ZooKeeperMetadataStore, zookeeper: str, until: Until
+) -> None:
+    states: list[SessionState] = []
+    seen: list[Versioned | None] = []
+    store.on_session(states.append)
+    await store.create("/me", b"", ephemeral=True)
+    store.watch_value("/me", seen.append)
+    await until(lambda: bool(seen))
+    before = store.session_id
+
+    await expire(store, zookeeper)
+    await until(lambda: states[-2:] == [SessionState.EXPIRED, SessionState.CONNECTED])
+    assert store.session_id not in (0, before)
+    await until(lambda: seen[-1] is None)
+    await store.create("/me", b"again", ephemeral=True)
+    await until(lambda: seen[-1] == Versioned(b"again", 0, store.session_id))
+
+
+async def test_a_registration_comes_back_after_its_session_expired(
+    store: ZooKeeperMetadataStore, zookeeper: str, until: Until
+) -> None:
+    registration = await Registration.start(store, "/bookies/b1", b"address")
+    seen: list[Versioned | None] = []
+    store.watch_value("/bookies/b1", seen.append)
+    before = store.session_id
+    await expire(store, zookeeper)
+    await until(
+        lambda: (
+            store.session_id != before and seen[-1:] == [Versioned(b"address", 0, store.session_id)]
+        )
+    )
+    await registration.close()
+    await until(lambda: seen[-1] is None)
+
+
+async def test_a_server_killed_amid_writes_never_gives_a_false_answer(
+    tmp_path: Path, root: str
+) -> None:
+    server = await DevelopmentZooKeeper.start(tmp_path)
+    store = ZooKeeperMetadataStore([server.address], root=root)
+    await store.start()
+    acknowledged: dict[int, int] = {}
+    failures: dict[int, ErrorCode] = {}
+    restarted = asyncio.Event()
+
+    async def write_until_it_fails(writer: int) -> None:
+        await store.create(f"/w{writer}", b"0")
+        acknowledged[writer] = 0
+        try:
+            while not restarted.is_set():
+                value = acknowledged[writer] + 1
+                await store.set(f"/w{writer}", b"%d" % value, value - 1)
+                acknowledged[writer] = value
+        except FencelogError as error:
+            failures[writer] = error.code
+
+    async with asyncio.TaskGroup() as writers:
+        for writer in range(10):
+            writers.create_task(write_until_it_fails(writer))
+        await asyncio.sleep(0.5)
+        await server.kill()
+        server = await DevelopmentZooKeeper.start(tmp_path, port=server.port)
+        restarted.set()
+
+    assert failures
+    assert sum(acknowledged.values()) > 10
+    assert set(failures.values()) <= {ErrorCode.METADATA_UNKNOWN, ErrorCode.METADATA_UNAVAILABLE}
+    for writer, value in acknowledged.items():
+        node = await store.get(f"/w{writer}")
+        assert int(node.value) == node.version
+        possible = {value}
+        if failures.get(writer) is ErrorCode.METADATA_UNKNOWN:
+            possible.add(value + 1)
+        assert node.version in possible
+    await store.close()
+    await server.stop()

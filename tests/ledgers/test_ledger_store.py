@@ -1,0 +1,136 @@
+"""Ledger metadata in the store: ambiguous creates, compare-and-set, listing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_store import LedgerStore
+from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
+from fencelog.ledgers.metadata_memory import MemoryMetadataStore
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryMetadataStore]:
+    store = MemoryMetadataStore()
+    await store.start()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def ledgers(store: MemoryMetadataStore) -> LedgerStore:
+    return LedgerStore(store)
+
+
+def ledger(ledger_id: int, token: str = "mine") -> LedgerMetadata:
+    return new_metadata(
+        ledger_id, ensemble=("a", "b", "c"), write_quorum=3, ack_quorum=2, token=token
+    )
+
+
+async def test_create_get_update_delete(ledgers: LedgerStore) -> None:
+    created = ledger(70_000)
+    assert await ledgers.create(created) == 0
+    assert await ledgers.get(70_000) == (created, 0)
+    closed = created.closed(last_entry_id=9, length=90)
+    assert await ledgers.update(closed, 0) == 1
+    assert await ledgers.get(70_000) == (closed, 1)
+    await ledgers.delete(70_000)
+    with pytest.raises(FencelogError, match="70000") as caught:
+        await ledgers.get(70_000)
+    assert caught.value.code is ErrorCode.LEDGER_NOT_FOUND
+    await ledgers.delete(70_000)
+
+
+async def test_a_create_whose_reply_is_lost_finds_its_token(
+    ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
+    store.lose_replies(1)
+    assert await ledgers.create(ledger(1)) == 0
+    assert await ledgers.create(ledger(1)) == 0
+
+
+async def test_a_create_is_told_from_anothers(ledgers: LedgerStore) -> None:
+    await ledgers.create(ledger(1, token="theirs"))
+    with pytest.raises(FencelogError) as caught:
+        await ledgers.create(ledger(1))
+    assert caught.value.code is ErrorCode.METADATA_EXISTS
+    assert (await ledgers.get(1))[0].token == "theirs"
+
+
+async def test_a_ledger_recovered_before_its_lost_create_is_noticed_is_not_reopened(
+    ledgers: LedgerStore,
+) -> None:
+    """The creator gets the version it wrote, so that its next change conflicts."""
+    created = ledger(1)
+    await ledgers.create(created)
+    await ledgers.update(created.in_recovery(), 0)
+    version = await ledgers.create(created)
+    with pytest.raises(FencelogError) as caught:
+        await ledgers.update(created.with_ensemble(0, ("a", "b", "d")), version)
+    assert caught.value.code is ErrorCode.METADATA_CONFLICT
+
+
+async def test_an_update_of_unknown_outcome_stays_unknown(
+    ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
+    await ledgers.create(ledger(1))
+    store.lose_replies(1)
+    with pytest.raises(FencelogError) as caught:
+        await ledgers.update(ledger(1).in_recovery(), 0)
+    assert caught.value.code is ErrorCode.METADATA_UNKNOWN
+    assert (await ledgers.get(1))[1] == 1
+
+
+async def test_an_update_of_a_deleted_ledger_says_so(ledgers: LedgerStore) -> None:
+    with pytest.raises(FencelogError) as caught:
+        await ledgers.update(ledger(5), 0)
+    assert caught.value.code is ErrorCode.LEDGER_NOT_FOUND
+
+
+async def test_a_delete_whose_reply_is_lost_is_sent_again(
+    ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
+    await ledgers.create(ledger(1))
+    store.lose_replies(1)
+    await ledgers.delete(1)
+    assert [i async for i in ledgers.list()] == []
+
+
+async def test_the_list_is_complete_and_in_order(ledgers: LedgerStore) -> None:
+    ids = [1, 9, 10, 255, 65_535, 65_536, 1 << 20, (1 << 20) + 17, 1 << 40]
+    assert [i async for i in ledgers.list()] == []
+    for ledger_id in reversed(ids):
+        await ledgers.create(ledger(ledger_id))
+    assert [i async for i in ledgers.list()] == ids
+
+
+async def test_a_list_that_cannot_be_complete_fails(
+    ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
+    await ledgers.create(ledger(1))
+    await ledgers.create(ledger(70_000))
+    listing = ledgers.list()
+    assert await anext(listing) == 1
+    store.disconnect()
+    with pytest.raises(FencelogError) as caught:
+        await anext(listing)
+    assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+    store.reconnect()
+    await store.create("/ledgers/strange", b"")
+    with pytest.raises(FencelogError, match="strange"):
+        _ = [i async for i in ledgers.list()]
+
+
+async def test_metadata_under_a_wrong_id_is_corrupt(
+    ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
+    await ledgers.create(ledger(1))
+    node = await store.get("/ledgers/0/0001")
+    await store.create("/ledgers/0/0002", node.value)
+    with pytest.raises(FencelogError) as caught:
+        await ledgers.get(2)
+    assert caught.value.code is ErrorCode.CORRUPT

@@ -1,0 +1,370 @@
+"""Registrations come back after expiry, never fight, and make a live table of bookies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from fencelog.ledgers.bookie_port import AddCallback, ReadReply
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.registration import ChildrenValues, RegisteredBookies, Registration
+
+PATH = "/bookies/b1"
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    return MemoryCluster()
+
+
+@pytest.fixture
+async def store(cluster: MemoryCluster) -> AsyncIterator[MemoryMetadataStore]:
+    store = MemoryMetadataStore(cluster)
+    await store.start()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def other(cluster: MemoryCluster) -> AsyncIterator[MemoryMetadataStore]:
+    store = MemoryMetadataStore(cluster)
+    await store.start()
+    yield store
+    await store.close()
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - what is waited for knows no event
+            await asyncio.sleep(0.005)
+
+
+def owner(cluster: MemoryCluster) -> int:
+    try:
+        return cluster.get(PATH).ephemeral_owner
+    except FencelogError:
+        return 0
+
+
+async def quiet() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+# -- Registration --------------------------------------------------------------------------------
+
+
+async def test_it_is_there_from_start_to_close(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    registration = await Registration.start(store, PATH, b"address")
+    assert cluster.get(PATH).value == b"address"
+    assert owner(cluster) == store.session_id
+    await registration.close()
+    assert cluster.children("/bookies") == []
+
+
+async def test_it_comes_back_after_every_expiry(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    registration = await Registration.start(store, PATH, b"address")
+    for _ in range(3):
+        store.expire()
+        await eventually(lambda: owner(cluster) == store.session_id)
+    await registration.close()
+
+
+async def test_it_comes_back_after_a_deletion(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    registration = await Registration.start(store, PATH, b"address")
+    cluster.delete(PATH)
+    await eventually(lambda: owner(cluster) == store.session_id)
+    await registration.close()
+
+
+async def test_an_expiry_while_cut_off_is_made_good_after_it(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    registration = await Registration.start(store, PATH, b"address")
+    store.disconnect()
+    store.expire()
+    await quiet()
+    assert owner(cluster) == 0
+    store.reconnect()
+    await eventually(lambda: owner(cluster) == store.session_id)
+    await registration.close()
+
+
+async def test_start_replaces_what_an_earlier_run_left(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    cluster.create(PATH, b"old", owner=cluster.new_session())
+    registration = await Registration.start(store, PATH, b"new")
+    assert cluster.get(PATH).value == b"new"
+    assert owner(cluster) == store.session_id
+    await registration.close()
+
+
+async def test_a_lost_reply_of_the_create_is_recognised(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    store.lose_replies(1)
+    registration = await Registration.start(store, PATH, b"address")
+    assert owner(cluster) == store.session_id
+    await registration.close()
+
+
+async def test_a_lost_reply_of_the_removal_is_recognised(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    cluster.create(PATH, b"old", owner=cluster.new_session())
+    delete = store.delete
+
+    async def delete_and_lose(path: str, version: int) -> None:
+        store.lose_replies(1)
+        await delete(path, version)
+
+    store.delete = delete_and_lose  # type: ignore[method-assign, assignment]
+    registration = await Registration.start(store, PATH, b"new")
+    assert owner(cluster) == store.session_id
+    store.delete = delete  # type: ignore[method-assign]
+    await registration.close()
+
+
+async def test_two_processes_with_one_name_do_not_fight(
+    cluster: MemoryCluster, store: MemoryMetadataStore, other: MemoryMetadataStore
+) -> None:
+    older = await Registration.start(store, PATH, b"older")
+    newer = await Registration.start(other, PATH, b"newer")
+    await quiet()
+    assert cluster.get(PATH).value == b"newer"
+    assert owner(cluster) == other.session_id
+    await newer.close()
+    await eventually(lambda: owner(cluster) == store.session_id)
+    await older.close()
+
+
+async def test_closing_leaves_anothers_node_alone(
+    cluster: MemoryCluster, store: MemoryMetadataStore, other: MemoryMetadataStore
+) -> None:
+    older = await Registration.start(store, PATH, b"older")
+    newer = await Registration.start(other, PATH, b"newer")
+    await older.close()
+    assert cluster.get(PATH).value == b"newer"
+    await newer.close()
+
+
+async def test_it_tries_again_while_the_store_refuses(
+    cluster: MemoryCluster, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.ledgers.registration.RETRY_MS", 5)
+    registration = await Registration.start(store, PATH, b"address")
+    refusals = 3
+    create = store.create
+
+    async def refuse_at_first(path: str, value: bytes, *, ephemeral: bool = False) -> None:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "not now")
+        await create(path, value, ephemeral=ephemeral)
+
+    store.create = refuse_at_first  # type: ignore[method-assign]
+    store.expire()
+    await eventually(lambda: owner(cluster) == store.session_id)
+    assert refusals == 0
+    await registration.close()
+
+
+async def test_start_and_close_without_the_store(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    registration = await Registration.start(store, PATH, b"address")
+    store.disconnect()
+    await registration.close()
+    with pytest.raises(FencelogError) as caught:
+        await Registration.start(store, PATH, b"address")
+    assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+    store.reconnect()
+
+
+# -- ChildrenValues ------------------------------------------------------------------------------
+
+
+async def test_the_table_follows_the_directory(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    cluster.create("/dir/a", b"1")
+    changes: list[dict[str, bytes]] = []
+    table = ChildrenValues(store, "/dir")
+    table.on_change = lambda: changes.append(dict(table.values))
+    await table.start()
+    assert table.values == {"a": b"1"}
+    cluster.create("/dir/b", b"2")
+    cluster.set("/dir/a", b"3", 0)
+    await eventually(lambda: table.values == {"a": b"3", "b": b"2"})
+    cluster.delete("/dir/a")
+    await eventually(lambda: table.values == {"b": b"2"})
+    assert changes[-1] == {"b": b"2"}
+    table.close()
+    cluster.delete("/dir/b")
+    await quiet()
+    assert table.values == {"b": b"2"}
+
+
+async def test_a_table_of_nothing_is_complete(store: MemoryMetadataStore) -> None:
+    table = ChildrenValues(store, "/none")
+    await table.start()
+    assert table.values == {}
+    table.close()
+
+
+async def test_a_table_that_cannot_be_read_is_unavailable(
+    store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.ledgers.registration.METADATA_TIMEOUT_MS", 50)
+    store.disconnect()
+    with pytest.raises(FencelogError, match="/dir") as caught:
+        await ChildrenValues(store, "/dir").start()
+    assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+    store.reconnect()
+
+
+# -- RegisteredBookies ---------------------------------------------------------------------------
+
+
+class FakeClient:
+    def __init__(self, address: str, bookie_id: str) -> None:
+        self.address = address
+        self.bookie_id = bookie_id
+        self.closed = False
+
+    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+        asyncio.get_running_loop().call_soon(on_reply, None)
+
+    async def read(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        *,
+        max_entries: int,
+        max_bytes: int,
+        fence: bool = False,
+    ) -> ReadReply:
+        return ReadReply(-1, b"")
+
+    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int:
+        return -1
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        self.closed = True
+
+
+def register(cluster: MemoryCluster, bookie_id: str, address: str) -> None:
+    value = json.dumps({"address": address, "incarnation": "0", "started_us": 1})
+    cluster.create(f"/bookies/{bookie_id}", value.encode())
+
+
+@pytest.fixture
+async def bookies(store: MemoryMetadataStore) -> AsyncIterator[RegisteredBookies]:
+    bookies = RegisteredBookies(store, connect=FakeClient)
+    await bookies.start()
+    yield bookies
+    await bookies.close()
+
+
+def client_of(bookies: RegisteredBookies, bookie_id: str) -> FakeClient:
+    client = bookies.client(bookie_id)
+    assert isinstance(client, FakeClient)
+    return client
+
+
+async def test_a_bookie_is_connected_once_at_its_address(
+    cluster: MemoryCluster, bookies: RegisteredBookies
+) -> None:
+    register(cluster, "b2", "10.0.0.2:3181")
+    register(cluster, "b1", "10.0.0.1:3181")
+    await eventually(lambda: bookies.available() == ["b1", "b2"])
+    client = client_of(bookies, "b1")
+    assert (client.address, client.bookie_id) == ("10.0.0.1:3181", "b1")
+    assert bookies.client("b1") is client
+    assert bookies.addresses() == {"b1": "10.0.0.1:3181", "b2": "10.0.0.2:3181"}
+
+
+async def test_a_client_outlives_its_registration_but_not_its_address(
+    cluster: MemoryCluster, bookies: RegisteredBookies
+) -> None:
+    register(cluster, "b1", "10.0.0.1:3181")
+    await eventually(lambda: bookies.available() == ["b1"])
+    client = client_of(bookies, "b1")
+    cluster.delete("/bookies/b1")
+    await eventually(lambda: bookies.available() == [])
+    assert bookies.client("b1") is client
+    register(cluster, "b1", "10.0.0.1:3181")
+    await eventually(lambda: bookies.available() == ["b1"])
+    assert bookies.client("b1") is client
+    assert not client.closed
+    cluster.delete("/bookies/b1")
+    register(cluster, "b1", "10.0.0.9:3181")
+    await eventually(lambda: client.closed)
+    assert client_of(bookies, "b1").address == "10.0.0.9:3181"
+
+
+async def test_a_bookie_nobody_knows_refuses_everything(bookies: RegisteredBookies) -> None:
+    client = bookies.client("nobody")
+    assert client.bookie_id == "nobody"
+    replies: list[FencelogError | None] = []
+    client.add(b"", recovery=False, on_reply=replies.append)
+    assert replies == []
+    await quiet()
+    assert [reply and reply.code for reply in replies] == [ErrorCode.BOOKIE_UNAVAILABLE]
+    requests: list[Awaitable[object]] = [
+        client.read(1, 0, max_entries=1, max_bytes=1),
+        client.read_lac(1),
+    ]
+    for request in requests:
+        with pytest.raises(FencelogError, match="nobody") as caught:
+            await request
+        assert caught.value.code is ErrorCode.BOOKIE_UNAVAILABLE
+    await client.close()
+
+
+async def test_local_bookies_win_and_belong_to_their_owner(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    register(cluster, "b1", "10.0.0.1:3181")
+    local = {"b1": FakeClient("local", "b1"), "b0": FakeClient("local", "b0")}
+    bookies = RegisteredBookies(store, connect=FakeClient, local=local)
+    await bookies.start()
+    assert bookies.client("b1") is local["b1"]
+    assert bookies.available() == ["b0", "b1"]
+    await bookies.close()
+    assert not local["b1"].closed
+
+
+async def test_closing_closes_what_was_connected(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    register(cluster, "b1", "10.0.0.1:3181")
+    bookies = RegisteredBookies(store, connect=FakeClient)
+    await bookies.start()
+    client = client_of(bookies, "b1")
+    await bookies.close()
+    assert client.closed
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b"\xff", b"null"])
+async def test_a_registration_that_is_no_json_is_left_out(
+    cluster: MemoryCluster, bookies: RegisteredBookies, value: bytes
+) -> None:
+    cluster.create("/bookies/bad", value)
+    register(cluster, "good", "10.0.0.1:3181")
+    await eventually(lambda: bookies.available() == ["good"])
+    with pytest.raises(FencelogError, match="bad"):
+        await bookies.client("bad").read_lac(1)
