@@ -7,7 +7,7 @@ The promises (DESIGN §3), and where they are kept:
 * an add is answered after its record is synced (``journal.append``), in the order of the journal;
 * a fence holds from the moment of the request, and no reply to a fencing request, negative ones
   included, leaves before it is durable (``fence``);
-* an entry that is stored is never replaced: runs that overlap it are trimmed (``overlaps.py``);
+* an entry that is stored is never replaced: what overlaps it is trimmed (``overlaps.py``);
 * "not there" is said only when cache and index were read without error (``read``);
 * after a failed write or sync nothing is promised any more: ``failure`` (``_fail``).
 """
@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from fencelog.bookie.adds import Adds
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.data_directory import DataDirectory, Identity
 from fencelog.bookie.disk import Disk, Lane
@@ -25,22 +27,20 @@ from fencelog.bookie.flush import Flusher
 from fencelog.bookie.journal import Journal
 from fencelog.bookie.journal_replay import Replay
 from fencelog.bookie.ledger_state import LedgerState, LedgerStates
-from fencelog.bookie.overlaps import Overlaps
 from fencelog.bookie.records import Record, RecordType
-from fencelog.bookie.runs import join_runs
+from fencelog.bookie.runs import Range, join_runs
 from fencelog.bookie.storage import Storage
 from fencelog.bookie.write_cache import WriteCache
 from fencelog.ledgers.bookie_port import AddCallback, ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_RUN_ENTRIES, MIB
-from fencelog.ledgers.run import RunHeader, read_run_header, run_lac
+from fencelog.ledgers.run import read_run_header
 
 __all__ = ["Bookie", "BookieConfig"]
 
 _LEDGER_ID = struct.Struct("<Q")
 _REPLAY_CHUNK_BYTES = 8 * MIB
-_MAX_ENTRY_ID = (1 << 63) - 1
 
 _Fenced = asyncio.Future[FencelogError | None]
 """Done when a fence is durable (None) or its journal record failed."""
@@ -71,7 +71,6 @@ class Bookie:
         self._states = states
         self._cache = WriteCache(config.write_cache_bytes)
         self._read_lane = read_lane
-        self._refusal: FencelogError | None = None
         self._flusher = Flusher(
             cache=self._cache,
             states=states,
@@ -79,16 +78,20 @@ class Bookie:
             lane=write_lane,
             journal=journal,
             interval_ms=config.flush_interval_ms,
+            on_room=lambda: self._adds.release(),
             on_failure=self._fail,
         )
-        self._overlaps = Overlaps(
+        self._adds = Adds(
+            cache=self._cache,
+            states=states,
+            journal=journal,
+            flusher=self._flusher,
+            max_held_bytes=config.write_cache_bytes // 2,
             stored_ranges=self._stored_ranges,
-            cached_ranges=self._cache.ranges,
-            generation=lambda: self._flusher.completed,
-            admit=self._admit,
-            store=self._store,
-            barrier=journal.barrier,
+            on_pressure=self._pressure_changed,
         )
+        self.on_pressure: set[Callable[[], None]] = set()
+        """Called when ``is_under_pressure`` changes: transports stop reading, or go on."""
         self._resources = AsyncExitStack()
 
     @classmethod
@@ -160,17 +163,17 @@ class Bookie:
         await journal.start(file_id=replay.last_file_id + 1, sequence=replay.position.sequence)
         stack.push_async_callback(journal.close)
         bookie._flusher.start()
-        bookie._overlaps.start()
+        bookie._adds.start()
         return bookie
 
     async def close(self) -> None:
         """Answer what was accepted, flush, move the checkpoint, let go of the directory. After a
         failure: only let go."""
-        if self._refusal is None:
-            self._refusal = FencelogError(
-                ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self.bookie_id} is closing"
+        if self._adds.refusal is None:
+            self._adds.refuse(
+                FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self.bookie_id} is closing")
             )
-        await self._overlaps.close()
+        await self._adds.close()
         await self._flusher.close()
         async with self._resources:
             if not self.failure.done():
@@ -186,17 +189,12 @@ class Bookie:
 
         ``run`` was verified by the transport, or built in this process.
         """
-        try:
-            header = read_run_header(run)
-            _check_numbers(header, run)
-            state = self._admit(header.ledger_id, recovery=recovery)
-        except FencelogError as error:
-            self._loop.call_soon(on_reply, error)
-            return
-        if state is None or header.first_entry_id > state.last_entry:
-            self._store(header, run, on_reply)
-        else:
-            self._overlaps.add(header, run, recovery=recovery, on_reply=on_reply)
+        self._adds.add(run, recovery=recovery, on_reply=on_reply)
+
+    @property
+    def is_under_pressure(self) -> bool:
+        """Adds are waiting for the flush: nothing more should be read from sockets."""
+        return self._adds.are_waiting
 
     async def read(
         self,
@@ -246,7 +244,7 @@ class Bookie:
         order). None: durable already; else done when it is, with None or an error.
         """
         state = self._states.get(ledger_id)
-        if self._refusal is not None or (state is not None and state.fence_durable):
+        if self._adds.refusal is not None or (state is not None and state.fence_durable):
             return None
         durable: _Fenced = self._loop.create_future()
 
@@ -269,8 +267,8 @@ class Bookie:
         fenced = self.fence(ledger_id) if fence else None
         if fenced is not None and (error := await fenced) is not None:
             raise error
-        if self._refusal is not None:
-            raise self._refusal
+        if self._adds.refusal is not None:
+            raise self._adds.refusal
         state = self._states.get(ledger_id)
         if state is None:
             raise FencelogError(
@@ -278,41 +276,8 @@ class Bookie:
             )
         return state
 
-    # -- adds ----------------------------------------------------------------------------------
-
-    def _admit(self, ledger_id: int, *, recovery: bool) -> LedgerState | None:
-        """The state of the ledger (None: a new one) if an add may be taken now.
-
-        Raises FencelogError: LEDGER_FENCED, OVERLOADED, STORAGE_FAILED, BOOKIE_UNAVAILABLE.
-        """
-        if self._refusal is not None:
-            raise self._refusal
-        state = self._states.get(ledger_id)
-        if state is not None and state.fenced and not recovery:
-            raise FencelogError(
-                ErrorCode.LEDGER_FENCED, f"ledger {ledger_id} is fenced on {self.bookie_id}"
-            )
-        if not self._cache.has_room(recovery=recovery):
-            raise FencelogError(
-                ErrorCode.OVERLOADED, f"write cache of {self.bookie_id} is full, being flushed"
-            )
-        return state
-
-    def _store(self, header: RunHeader, run: bytes, on_reply: AddCallback) -> None:
-        """Journal and cache a run none of whose entries is stored here."""
-        self._remember(header, run)
-        self._journal.append(RecordType.RUN, run, on_reply)
-        if self._cache.wants_flush:
-            self._flusher.request()
-
-    def _remember(self, header: RunHeader, run: bytes) -> None:
-        self._cache.put(header, run)
-        state = self._states.change(header.ledger_id)
-        state.last_entry = max(state.last_entry, header.last_entry_id)
-        state.lac = max(state.lac, run_lac(run, header))
-
-    async def _stored_ranges(self, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
-        return await self._read_lane.run(lambda: self._storage.ranges(ledger_id, (first, last)))
+    async def _stored_ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
+        return await self._read_lane.run(lambda: self._storage.ranges(ledger_id, wanted))
 
     # -- start and end -------------------------------------------------------------------------
 
@@ -335,32 +300,22 @@ class Bookie:
 
     def _take_back(self, record: Record) -> None:
         if record.type is RecordType.RUN:
-            self._remember(read_run_header(record.body), record.body)
+            self._adds.remember(read_run_header(record.body), record.body)
         else:
             state = self._states.change(_LEDGER_ID.unpack(record.body)[0])
             state.fenced = state.fence_durable = True
+
+    def _pressure_changed(self) -> None:
+        for listener in self.on_pressure:
+            listener()
 
     def _fail(self, error: FencelogError) -> None:
         """Storage failed: nothing more is written, everything waiting is answered "unknown"."""
         if self.failure.done():
             return
-        self._refusal = FencelogError(
+        refusal = FencelogError(
             ErrorCode.STORAGE_FAILED, f"bookie {self.bookie_id} has stopped: {error.detail}"
         )
-        self._journal.fail(self._refusal)
+        self._adds.refuse(refusal)
+        self._journal.fail(refusal)
         self.failure.set_result(error)
-
-
-def _check_numbers(header: RunHeader, run: bytes) -> None:
-    """Refuse numbers that no writer sends: ids that the formats have no room for, and a LAC that
-    is not before the entry that carries it, which recovery would believe.
-
-    Raises FencelogError(BAD_REQUEST).
-    """
-    lac = run_lac(run, header)
-    if header.last_entry_id > _MAX_ENTRY_ID or not -1 <= lac < header.last_entry_id:
-        raise FencelogError(
-            ErrorCode.BAD_REQUEST,
-            f"run {header.first_entry_id}..{header.last_entry_id} of ledger {header.ledger_id} "
-            f"carries LAC {lac}",
-        )

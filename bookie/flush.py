@@ -21,7 +21,8 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
 class Flusher:
-    """Runs one flush at a time. ``on_failure`` is called once, when storage has failed."""
+    """Runs one flush at a time. ``on_room`` is called when a half has become free, ``on_failure``
+    once, when storage has failed."""
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class Flusher:
         lane: Lane,
         journal: Journal,
         interval_ms: int,
+        on_room: Callable[[], None],
         on_failure: Callable[[FencelogError], None],
     ) -> None:
         self._cache = cache
@@ -40,6 +42,7 @@ class Flusher:
         self._lane = lane
         self._journal = journal
         self._interval_s = interval_ms / 1000
+        self._on_room = on_room
         self._on_failure = on_failure
         self._wake = asyncio.Event()
         self._begun: FlushedState | None = None
@@ -102,6 +105,7 @@ class Flusher:
             await self._lane.run(lambda: self._storage.store(flushed))
         self._cache.release()
         self.completed += 1
+        self._on_room()
         if flushed.position != self._storage.checkpoint:
             await self._lane.run(lambda: self._storage.write_checkpoint(flushed.position))
         self._begun = None

@@ -41,7 +41,7 @@ class Overlaps:
     def __init__(
         self,
         *,
-        stored_ranges: Callable[[int, int, int], Awaitable[list[Range]]],
+        stored_ranges: Callable[[int, Range], Awaitable[list[Range]]],
         cached_ranges: Callable[[int, Range], list[Range]],
         generation: Callable[[], int],
         admit: _Admit,
@@ -109,7 +109,7 @@ class Overlaps:
         wanted = (header.first_entry_id, header.last_entry_id)
         while True:
             before = self._generation()
-            stored = await self._stored_ranges(header.ledger_id, *wanted)
+            stored = await self._stored_ranges(header.ledger_id, wanted)
             if self._generation() == before:
                 cached = self._cached_ranges(header.ledger_id, wanted)
                 return missing_ranges(wanted, [*stored, *cached])

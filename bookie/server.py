@@ -3,7 +3,8 @@
 Everything that one ``data_received`` brings is handled in one pass, in order; answers of one sync
 leave in one write per connection. Nothing grows without bound:
 
-* adds in flight over BOOKIE_MAX_IN_FLIGHT_BYTES (all connections): no connection is read from;
+* adds in flight over BOOKIE_MAX_IN_FLIGHT_BYTES (all connections), or a write cache that waits for
+  its flush: no connection is read from;
 * answers waiting for a slow peer, or reads in progress, over their limit: its connection is not;
 * frames over their limit, and anything else that is no valid request: that connection is closed.
 """
@@ -64,6 +65,7 @@ class BookieServer:
         """Listen; port 0 takes a free one. Raises OSError."""
         server = cls(bookie)
         loop = asyncio.get_running_loop()
+        bookie.on_pressure.add(server._update_reading)
         server._server = await loop.create_server(lambda: _Connection(server), host, port)
         return server
 
@@ -77,6 +79,7 @@ class BookieServer:
 
     async def close(self) -> None:
         """Stop listening and drop all connections. Adds in flight are still made durable."""
+        self.bookie.on_pressure.discard(self._update_reading)
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -116,12 +119,16 @@ class BookieServer:
             self._paused = False
         else:
             return
-        for connection in self._connections:
-            connection.update_reading()
+        self._update_reading()
 
     @property
     def is_paused(self) -> bool:
-        return self._paused
+        """Nothing more should be read from any connection."""
+        return self._paused or self.bookie.is_under_pressure
+
+    def _update_reading(self) -> None:
+        for connection in self._connections:
+            connection.update_reading()
 
 
 class _Connection(asyncio.Protocol):

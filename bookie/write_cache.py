@@ -88,10 +88,11 @@ class CacheHalf:
 
 
 class WriteCache:
-    """Both halves. ``half_bytes`` is what one takes before it has to be flushed."""
+    """Both halves. A flush begins at a third of ``max_bytes``: what comes in while it runs has
+    twice that before adds must wait."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._half_bytes = max_bytes // 2
+        self._max_bytes = max_bytes
         self._active = CacheHalf()
         self._frozen: CacheHalf | None = None
 
@@ -100,19 +101,14 @@ class WriteCache:
         return self._active.size + (self._frozen.size if self._frozen else 0)
 
     @property
-    def active_size(self) -> int:
-        return self._active.size
-
-    @property
     def wants_flush(self) -> bool:
         """Whether the active half has taken its share."""
-        return self._active.size >= self._half_bytes
+        return self._active.size * 3 >= self._max_bytes
 
     def has_room(self, *, recovery: bool) -> bool:
-        """Whether an add can be taken now. Recovery has a reserve of a quarter of a half: it must
-        be able to end a ledger that the load of others keeps full."""
-        limit = self._half_bytes + (self._half_bytes // 4 if recovery else 0)
-        return self._active.size < limit
+        """Whether an add can be taken now. Recovery has a reserve of an eighth: it must be able to
+        end a ledger while the load of others keeps the cache full."""
+        return self.size < self._max_bytes + (self._max_bytes // 8 if recovery else 0)
 
     def put(self, header: RunHeader, run: bytes) -> None:
         self._active.put(header, run)

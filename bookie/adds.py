@@ -1,0 +1,167 @@
+"""The way of an add: numbers checked, held back if need be, fenced or not, new or overlapping; then
+into write cache and journal at once, and answered when the journal has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from fencelog.bookie.flush import Flusher
+from fencelog.bookie.journal import Journal
+from fencelog.bookie.ledger_state import LedgerState, LedgerStates
+from fencelog.bookie.overlaps import Overlaps
+from fencelog.bookie.records import RecordType
+from fencelog.bookie.runs import Range
+from fencelog.bookie.throttle import Throttle
+from fencelog.bookie.write_cache import WriteCache
+from fencelog.ledgers.bookie_port import AddCallback
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.run import RunHeader, read_run_header, run_lac
+
+_MAX_ENTRY_ID = (1 << 63) - 1
+
+
+class Adds:
+    """Takes adds until ``refuse``. Nothing here waits: the caller's loop is never held up."""
+
+    def __init__(
+        self,
+        *,
+        cache: WriteCache,
+        states: LedgerStates,
+        journal: Journal,
+        flusher: Flusher,
+        max_held_bytes: int,
+        stored_ranges: Callable[[int, Range], Awaitable[list[Range]]],
+        on_pressure: Callable[[], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._cache = cache
+        self._states = states
+        self._journal = journal
+        self._flusher = flusher
+        self.refusal: FencelogError | None = None
+        """Why nothing is taken any more."""
+        self._throttle = Throttle(
+            max_bytes=max_held_bytes,
+            has_room=lambda: cache.has_room(recovery=False),
+            take=self._take_held,
+            on_change=on_pressure,
+        )
+        self._overlaps = Overlaps(
+            stored_ranges=stored_ranges,
+            cached_ranges=cache.ranges,
+            generation=lambda: flusher.completed,
+            admit=self._admit,
+            store=self._store,
+            barrier=journal.barrier,
+        )
+
+    def start(self) -> None:
+        self._overlaps.start()
+
+    @property
+    def are_waiting(self) -> bool:
+        """Adds are held back until the flush has caught up."""
+        return self._throttle.is_holding
+
+    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+        """The contract of ``BookieClient.add``, for a run that was verified."""
+        try:
+            header = read_run_header(run)
+            _check_numbers(header, run)
+            if not recovery and self._must_wait():
+                self._throttle.hold(header, run, on_reply)
+                return
+            state = self._admit(header.ledger_id, recovery=recovery)
+        except FencelogError as error:
+            self._loop.call_soon(on_reply, error)
+            return
+        self._take(state, header, run, recovery=recovery, on_reply=on_reply)
+
+    def remember(self, header: RunHeader, run: bytes) -> None:
+        """Cache a run, none of whose entries is stored, that is in the journal or about to be."""
+        self._cache.put(header, run)
+        state = self._states.change(header.ledger_id)
+        state.last_entry = max(state.last_entry, header.last_entry_id)
+        state.lac = max(state.lac, run_lac(run, header))
+
+    def release(self) -> None:
+        """The cache has room again."""
+        self._throttle.release()
+
+    def refuse(self, error: FencelogError) -> None:
+        """Take nothing more; what was held back, hence not stored, is answered with ``error``."""
+        self.refusal = error
+        self._throttle.refuse(error)
+
+    async def close(self) -> None:
+        """After ``refuse``: end the look-ups too."""
+        await self._overlaps.close()
+
+    # -- one add -----------------------------------------------------------------------------
+
+    def _must_wait(self) -> bool:
+        held = self._throttle.is_holding
+        return self.refusal is None and (held or not self._cache.has_room(recovery=False))
+
+    def _admit(self, ledger_id: int, *, recovery: bool) -> LedgerState | None:
+        """The state of the ledger (None: a new one) if an add may be taken now.
+
+        Raises FencelogError: LEDGER_FENCED, OVERLOADED (the cache is full, to recovery and to
+        look-ups that ended), or the refusal.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        state = self._states.get(ledger_id)
+        if state is not None and state.fenced and not recovery:
+            raise FencelogError(ErrorCode.LEDGER_FENCED, f"ledger {ledger_id} is fenced here")
+        if not self._cache.has_room(recovery=recovery):
+            raise FencelogError(ErrorCode.OVERLOADED, "write cache is full, being flushed")
+        return state
+
+    def _take_held(self, header: RunHeader, run: bytes, on_reply: AddCallback) -> None:
+        """An add that waited for room; its ledger may have been fenced meanwhile."""
+        try:
+            state = self._admit(header.ledger_id, recovery=False)
+        except FencelogError as error:
+            on_reply(error)
+            return
+        self._take(state, header, run, recovery=False, on_reply=on_reply)
+
+    def _take(
+        self,
+        state: LedgerState | None,
+        header: RunHeader,
+        run: bytes,
+        *,
+        recovery: bool,
+        on_reply: AddCallback,
+    ) -> None:
+        if state is None or header.first_entry_id > state.last_entry:
+            self._store(header, run, on_reply)
+        else:
+            self._overlaps.add(header, run, recovery=recovery, on_reply=on_reply)
+
+    def _store(self, header: RunHeader, run: bytes, on_reply: AddCallback) -> None:
+        """Cache and journal a run none of whose entries is stored here."""
+        self.remember(header, run)
+        self._journal.append(RecordType.RUN, run, on_reply)
+        if self._cache.wants_flush:
+            self._flusher.request()
+
+
+def _check_numbers(header: RunHeader, run: bytes) -> None:
+    """Refuse numbers that no writer sends: ids that the formats have no room for, and a LAC that
+    is not before the entry that carries it, which recovery would believe.
+
+    Raises FencelogError(BAD_REQUEST).
+    """
+    lac = run_lac(run, header)
+    if header.last_entry_id > _MAX_ENTRY_ID or not -1 <= lac < header.last_entry_id:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"run {header.first_entry_id}..{header.last_entry_id} of ledger {header.ledger_id} "
+            f"carries LAC {lac}",
+        )
