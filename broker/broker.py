@@ -107,7 +107,7 @@ class Broker:
         return slot.open_log or await slot.log()
 
     async def _slot(self, topic: TopicName, partition: int) -> PartitionSlot:
-        info = await self._info(topic)
+        info = await self.topic(topic)
         if self._draining:
             raise FencelogError(ErrorCode.DRAINING, f"{self.config.broker_id} is being closed")
         if not 0 <= partition < info.config.partitions:
@@ -120,8 +120,11 @@ class Broker:
             self._slots[key] = PartitionSlot(info, partition, self._services)
         return self._slots[key]
 
-    async def _info(self, topic: TopicName) -> TopicInfo:
-        """The topic, remembered until a watch says that it has changed."""
+    async def topic(self, topic: TopicName) -> TopicInfo:
+        """The topic, remembered until a watch says that it has changed.
+
+        Raises FencelogError: TOPIC_NOT_FOUND, METADATA_….
+        """
         known = self._known.get(topic)
         if known is not None:
             return known[0]
@@ -183,7 +186,7 @@ class Broker:
         Leadership is a hint, so this is safe even if the owner lives: fencing protects the log,
         and a living owner puts its node back. Raises TOPIC_NOT_FOUND, METADATA_….
         """
-        info = await self._info(topic)
+        info = await self.topic(topic)
         await self._ownership.remove_dead(info.topic_id, partition, url)
         slot = self._slots.get((topic, partition))
         if slot is not None:

@@ -1,0 +1,158 @@
+"""Topics, owners, brokers and bookies: the part of the service that FastAPI serves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Body, Query, Request, Response
+
+from fencelog.api.models import (
+    PROBLEM_RESPONSES,
+    Bookie,
+    Bookies,
+    BrokerEntry,
+    Brokers,
+    Owner,
+    Owners,
+    Topic,
+    TopicList,
+    TopicSettings,
+)
+from fencelog.broker.names import TopicName, check_name
+from fencelog.broker.topics import TopicConfig, TopicInfo
+from fencelog.ledgers.client import Replication
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.registration import RegisteredBookies
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+
+DEFAULT_PAGE = 1000
+MAX_PAGE = 10_000
+
+
+def admin_router(broker: Broker, bookies: RegisteredBookies) -> APIRouter:
+    """The administrative routes. Handlers raise FencelogError; the application makes problems."""
+    router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+    _add_topics(router, broker)
+    _add_cluster(router, broker, bookies)
+    return router
+
+
+def _add_topics(router: APIRouter, broker: Broker) -> None:
+    @router.put("/topics/{namespace}/{topic}", tags=["topics"], status_code=201)
+    async def create_topic(
+        namespace: str,
+        topic: str,
+        request: Request,
+        response: Response,
+        settings: Annotated[TopicSettings | None, Body()] = None,
+    ) -> Topic:
+        """Create a topic: 201; 200 if it exists with the same settings, 409 with others."""
+        refuse_query(request)
+        wanted = settings or TopicSettings()
+        config = TopicConfig(
+            partitions=wanted.partitions,
+            replication=Replication(
+                ensemble_size=wanted.ensemble_size,
+                write_quorum=wanted.write_quorum,
+                ack_quorum=wanted.ack_quorum,
+            ),
+        )
+        info, created = await broker.topics.create(TopicName.of(namespace, topic), config)
+        response.status_code = 201 if created else 200
+        return topic_model(info)
+
+    @router.get("/topics/{namespace}/{topic}", tags=["topics"])
+    async def get_topic(namespace: str, topic: str, request: Request) -> Topic:
+        """A topic's id and settings."""
+        refuse_query(request)
+        return topic_model(await broker.topics.get(TopicName.of(namespace, topic)))
+
+    @router.delete("/topics/{namespace}/{topic}", tags=["topics"], status_code=204)
+    async def delete_topic(namespace: str, topic: str, request: Request) -> None:
+        """Delete a topic and everything in it."""
+        refuse_query(request)
+        await broker.topics.delete(TopicName.of(namespace, topic))
+
+    @router.get("/topics", tags=["topics"])
+    async def list_topics(
+        request: Request,
+        namespace: str | None = None,
+        prefix: str = "",
+        start_after: str = "",
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = DEFAULT_PAGE,
+    ) -> TopicList:
+        """Topics by name, of one namespace or of all; ``prefix`` is of the topic's own name."""
+        refuse_query(request, "namespace", "prefix", "start_after", "limit")
+        if namespace is not None:
+            check_name("namespace", namespace)
+        found = await broker.topics.list(namespace, prefix)
+        return topic_page(found, start_after, limit)
+
+    @router.get("/topics/{namespace}/{topic}/owners", tags=["cluster"])
+    async def list_owners(namespace: str, topic: str, request: Request) -> Owners:
+        """Which brokers own the topic's partitions now; unused partitions have no owner."""
+        refuse_query(request)
+        found = await broker.owners(TopicName.of(namespace, topic))
+        return Owners(owners=[Owner.model_validate(owner) for owner in found])
+
+
+def _add_cluster(router: APIRouter, broker: Broker, bookies: RegisteredBookies) -> None:
+    @router.get("/brokers", tags=["cluster"])
+    async def list_brokers(request: Request) -> Brokers:
+        """Brokers that are registered."""
+        refuse_query(request)
+        return Brokers(brokers=[BrokerEntry.model_validate(b) for b in broker.brokers()])
+
+    @router.get("/bookies", tags=["cluster"])
+    async def list_bookies(request: Request) -> Bookies:
+        """Bookies that are registered, and where they listen."""
+        refuse_query(request)
+        addresses = bookies.addresses()
+        found = [
+            Bookie(bookie_id=bookie_id, address=addresses.get(bookie_id))
+            for bookie_id in bookies.available()
+        ]
+        return Bookies(bookies=found)
+
+
+def refuse_query(request: Request, *allowed: str) -> None:
+    """A misspelt parameter is an error, not a default. Raises FencelogError(BAD_REQUEST)."""
+    for name in request.query_params:
+        if name not in allowed:
+            known = ", ".join(sorted(allowed)) or "none"
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"unknown query parameter {name!r}; known here: {known}",
+                parameter=name,
+            )
+
+
+def topic_model(info: TopicInfo) -> Topic:
+    replication = info.config.replication
+    return Topic(
+        namespace=info.name.namespace,
+        topic=info.name.topic,
+        topic_id=str(info.topic_id),
+        partitions=info.config.partitions,
+        ensemble_size=replication.ensemble_size,
+        write_quorum=replication.write_quorum,
+        ack_quorum=replication.ack_quorum,
+        created_us=info.created_us,
+    )
+
+
+def topic_page(found: list[TopicInfo], start_after: str, limit: int) -> TopicList:
+    """``limit`` topics after the one named ``start_after`` (``namespace/topic``)."""
+    rest = sorted((info for info in found if str(info.name) > start_after), key=_full_name)
+    page = rest[:limit]
+    more = len(rest) > limit
+    return TopicList(
+        topics=[topic_model(info) for info in page],
+        next_start_after=str(page[-1].name) if more else None,
+    )
+
+
+def _full_name(info: TopicInfo) -> str:
+    return str(info.name)

@@ -1,0 +1,132 @@
+"""The HTTP application: the hot endpoints on plain ASGI, in front of FastAPI for everything else.
+
+A FastAPI endpoint answers a third of what plain ASGI does, so appends and reads never enter it;
+they are described in its OpenAPI document all the same (``openapi``). Every error of both parts
+leaves as a problem document from here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from prometheus_client.registry import Collector
+
+from fencelog.api.admin import admin_router
+from fencelog.api.asgi import ClientGone, Exchange, Receive, Scope, Send
+from fencelog.api.forward import Forwarder
+from fencelog.api.framework import build_framework
+from fencelog.api.metrics import ApiMetrics
+from fencelog.api.ownership import Ownership
+from fencelog.api.problems import send_problem, unexpected
+from fencelog.api.produce import Produce
+from fencelog.api.produce_batch import ProduceBatch
+from fencelog.api.read import Read
+from fencelog.api.routing import Turns
+from fencelog.api.targets import Endpoint, Target, Targets
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.registration import RegisteredBookies
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+
+Handler = Callable[[Exchange, Target], Awaitable[None]]
+
+_log = logging.getLogger(__name__)
+
+
+class Application:
+    """An ASGI application. Its lifespan closes the connections to other brokers."""
+
+    def __init__(
+        self,
+        endpoints: Mapping[Endpoint, Mapping[str, Handler]],
+        framework: FastAPI,
+        forwarder: Forwarder,
+        metrics: ApiMetrics,
+    ) -> None:
+        self._endpoints = endpoints
+        self._framework = framework
+        self._forwarder = forwarder
+        self._metrics = metrics
+        self._targets = Targets()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        exchange = Exchange(scope, receive, send)
+        try:
+            target = self._targets.find(exchange.path)
+            if target is None:
+                await self._framework(scope, receive, exchange.send)
+            else:
+                await self._dispatch(exchange, target)
+        except ClientGone:
+            return
+        except FencelogError as error:
+            await self._fail(exchange, error)
+        except Exception:
+            _log.exception("%s %s failed", exchange.method, exchange.path)
+            await self._fail(exchange, unexpected())
+
+    async def _dispatch(self, exchange: Exchange, target: Target) -> None:
+        handlers = self._endpoints[target.endpoint]
+        handler = handlers.get(exchange.method)
+        if handler is not None:
+            await handler(exchange, target)
+        elif exchange.method == "OPTIONS":
+            allow = ", ".join((*handlers, "OPTIONS")).encode()
+            await exchange.start(204, [(b"allow", allow)])
+            await exchange.send_body(b"")
+        else:
+            raise FencelogError(
+                ErrorCode.METHOD_NOT_ALLOWED,
+                f"{exchange.method} is not among {', '.join(handlers)}",
+                allow=[*handlers, "OPTIONS"],
+            )
+
+    async def _fail(self, exchange: Exchange, error: FencelogError) -> None:
+        """Answer with a problem; of an answer that has begun, leave the rest out, so that the
+        server closes the connection and the client sees that it is not whole."""
+        if not exchange.started:
+            self._metrics.problem(error.code.slug)
+            await send_problem(exchange, error)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            event = await receive()
+            if event["type"] == "lifespan.shutdown":
+                await self._forwarder.close()
+            await send({"type": f"{event['type']}.complete"})
+            if event["type"] == "lifespan.shutdown":
+                return
+
+
+def build_app(
+    broker: Broker, *, bookies: RegisteredBookies, collectors: Iterable[Collector] = ()
+) -> Application:
+    """The application of a broker that has been started.
+
+    ``collectors``: further figures for ``/metrics``.
+    """
+    metrics = ApiMetrics()
+    forwarder = Forwarder()
+    ownership = Ownership(broker, forwarder)
+    turns = Turns()
+    produce = Produce(broker, ownership, turns, metrics)
+    batch = ProduceBatch(broker, ownership, forwarder, turns, metrics)
+    read = Read(ownership, metrics)
+    endpoints: dict[Endpoint, dict[str, Handler]] = {
+        Endpoint.PRODUCE: {"POST": produce.post},
+        Endpoint.PRODUCE_BATCH: {"POST": batch.post},
+        Endpoint.READ: {"GET": read.get, "HEAD": read.get},
+        Endpoint.READ_ONE: {"GET": read.get_one, "HEAD": read.get_one},
+        Endpoint.SEGMENTS: {"GET": read.get_segments, "HEAD": read.get_segments},
+    }
+    framework = build_framework(
+        admin_router(broker, bookies), broker.check_ready, [metrics, *collectors], metrics.problem
+    )
+    return Application(endpoints, framework, forwarder, metrics)

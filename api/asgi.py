@@ -1,0 +1,188 @@
+"""One HTTP exchange on plain ASGI: what the hot endpoints read and answer, without a framework.
+
+The types follow the ASGI specification 3.0. Nothing here knows of topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+Scope = MutableMapping[str, Any]
+Event = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+Buffer = bytes | bytearray | memoryview
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+T = TypeVar("T")
+
+JSON = b"application/json"
+NDJSON = b"application/x-ndjson"
+TEXT = b"text/plain"
+BATCH = b"application/vnd.fencelog.batch"
+EVENT_STREAM = b"text/event-stream"
+OCTETS = b"application/octet-stream"
+
+_MAX_QUERY_FIELDS = 32
+_SEND_CHUNK_BYTES = 256 * 1024
+
+
+class ClientGone(Exception):
+    """The client closed its connection; there is nobody to answer."""
+
+
+class Exchange:
+    """A request and its way to be answered. ``started`` tells whether a status went out."""
+
+    __slots__ = ("_receive", "_send", "scope", "started")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.started = False
+        self._receive = receive
+        self._send = send
+
+    @property
+    def method(self) -> str:
+        return str(self.scope["method"])
+
+    @property
+    def path(self) -> str:
+        return str(self.scope["path"])
+
+    @property
+    def headers(self) -> RawHeaders:
+        """Names in lower case, as ASGI promises."""
+        headers: RawHeaders = self.scope["headers"]
+        return headers
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first header of that (lower-case) name."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+    def media_type(self) -> bytes:
+        """The Content-Type without its parameters, in lower case; empty if there is none."""
+        return (self.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+
+    def query(self, allowed: frozenset[str]) -> dict[str, str]:
+        """The query parameters. BAD_REQUEST names one that is unknown or given twice."""
+        raw: bytes = self.scope["query_string"]
+        return parse_query(raw, allowed) if raw else {}
+
+    async def receive(self) -> Event:
+        """The next part of the body. Raises ClientGone."""
+        event = await self._receive()
+        if event["type"] == "http.disconnect":
+            raise ClientGone
+        return event
+
+    async def send(self, event: Event) -> None:
+        """Send an event that another application made."""
+        self.started = True
+        await self._send(event)
+
+    async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """Send status and headers; the body follows with ``send_body``."""
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def send_body(self, body: bytes, *, more: bool = False) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def respond(
+        self, status: int, media_type: bytes, body: bytes, headers: RawHeaders = ()
+    ) -> None:
+        """A whole answer with its length."""
+        length = b"%d" % len(body)
+        await self.start(
+            status, [(b"content-type", media_type), (b"content-length", length), *headers]
+        )
+        await self.send_body(b"" if self.scope["method"] == "HEAD" else body)
+
+    async def respond_parts(
+        self, status: int, media_type: bytes, parts: Sequence[Buffer], headers: RawHeaders = ()
+    ) -> None:
+        """As ``respond``, for a large body in parts: copied once, sent at the client's pace."""
+        length = b"%d" % sum(map(len, parts))
+        await self.start(
+            status, [(b"content-type", media_type), (b"content-length", length), *headers]
+        )
+        chunk: list[Buffer] = []
+        size = 0
+        for part in parts if self.scope["method"] != "HEAD" else ():
+            chunk.append(part)
+            size += len(part)
+            if size >= _SEND_CHUNK_BYTES:
+                await self.send_body(b"".join(chunk), more=True)
+                chunk, size = [], 0
+        await self.send_body(b"".join(chunk))
+
+    async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of ``work``; if the client goes first, it is cancelled and ClientGone raised.
+
+        Only for exchanges whose request body has been read or does not matter.
+        """
+        task = asyncio.create_task(work)
+        watcher = asyncio.create_task(self._until_gone())
+        try:
+            await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise ClientGone
+        finally:
+            task.cancel()
+            watcher.cancel()
+            await asyncio.gather(task, watcher, return_exceptions=True)
+
+    async def _until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+def parse_query(raw: bytes, allowed: frozenset[str]) -> dict[str, str]:
+    """Parameters by name. Raises FencelogError(BAD_REQUEST)."""
+    try:
+        pairs = parse_qsl(
+            raw.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=True,
+            errors="surrogateescape",
+            max_num_fields=_MAX_QUERY_FIELDS,
+        )
+    except ValueError as error:
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"query cannot be read: {error}") from None
+    parameters: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in allowed:
+            known = ", ".join(sorted(allowed)) or "none"
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"unknown query parameter {name!r}; known here: {known}",
+                parameter=name,
+            )
+        if name in parameters:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST, f"query parameter {name!r} twice", parameter=name
+            )
+        parameters[name] = value
+    return parameters
+
+
+def parse_number(name: str, text: str, *, low: int, high: int) -> int:
+    """A decimal number within bounds. Raises FencelogError(BAD_REQUEST) naming the parameter."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and low <= int(text) <= high):
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"{name} must be a whole number from {low} to {high}, not {text!r}",
+            parameter=name,
+        )
+    return int(text)

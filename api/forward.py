@@ -1,0 +1,191 @@
+"""Requests for a partition that another broker owns: passed on once, answered as it answers.
+
+The owner is known to be the owner only as far as metadata tells (leadership is a hint), so there
+are three ways for a forward to fail, and they must not be mixed up:
+
+* nobody listens there (``OwnerUnreachable``): nothing was sent, the next step is to take over;
+* the owner says 421: it does not own the partition (any more), nothing was done;
+* the connection was lost after the request went out: an append may have been written
+  (APPEND_UNKNOWN), a read can be asked again (READ_UNKNOWN).
+"""
+
+from __future__ import annotations
+
+import httpx
+import msgspec
+
+from fencelog.api.asgi import BATCH, EVENT_STREAM, Exchange
+from fencelog.api.problems import error_from_problem
+from fencelog.api.sse import problem_event
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS, MAX_WAIT_MS
+
+FORWARDED = b"fencelog-forwarded"
+"""Marks a forwarded request. A broker that gets one and is not the owner answers 421."""
+
+KEEP_ALIVE_S = 20.0
+"""Idle connections are dropped long before the other side closes them, so that an append does not
+meet a connection that is being closed (its outcome would be unknown)."""
+
+ANSWER_TIMEOUT_S = MAX_WAIT_MS / 1000 + 15
+"""Silence after which an owner counts as lost: the longest long poll, and time to answer it."""
+
+MAX_CONNECTIONS = 1024
+"""Forwards under way at a time; followed streams hold one each."""
+
+_HOP_BY_HOP = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    )
+)
+_REQUEST_DROPPED = _HOP_BY_HOP | {b"host", b"content-length", b"expect", FORWARDED}
+_ANSWER_DROPPED = _HOP_BY_HOP | {b"date", b"server"}
+
+
+class OwnerUnreachable(Exception):
+    """Nobody accepts connections at the owner's address; nothing was sent."""
+
+
+class RemoteAppended(msgspec.Struct):
+    """One element of ``appended`` in another broker's answer."""
+
+    partition: int
+    offset: int
+    count: int
+
+
+class _BatchAnswer(msgspec.Struct):
+    appended: list[RemoteAppended]
+
+
+class Forwarder:
+    """Keep-alive connections to the other brokers. ``close`` it."""
+
+    def __init__(self) -> None:
+        self._http = httpx.AsyncClient(
+            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_MS / 1000, pool=1.0),
+            limits=httpx.Limits(
+                max_connections=MAX_CONNECTIONS,
+                max_keepalive_connections=MAX_CONNECTIONS,
+                keepalive_expiry=KEEP_ALIVE_S,
+            ),
+            trust_env=False,  # brokers are neighbours; a proxy for the web must not see them
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def relay(self, exchange: Exchange, url: str, query: bytes, body: bytes) -> None:
+        """Let the broker at ``url`` answer this exchange; the answer streams through.
+
+        Raises OwnerUnreachable; FencelogError: NOT_OWNER (from there), NO_OWNER, OVERLOADED
+        (all: nothing was done), APPEND_UNKNOWN, READ_UNKNOWN.
+        """
+        scope = exchange.scope
+        headers = [item for item in exchange.headers if item[0] not in _REQUEST_DROPPED]
+        path = scope.get("raw_path") or exchange.path.encode()
+        answer = await self._send(exchange.method, url, path, query, headers, body)
+        try:
+            if answer.status_code == ErrorCode.NOT_OWNER.status:
+                raise error_from_problem(await answer.aread(), answer.status_code)
+            await self._pass_on(exchange, answer)
+        except httpx.TransportError as error:
+            if not exchange.started:
+                raise _lost(exchange.method, url, error) from error
+            await _end_broken_stream(exchange, answer, _lost("GET", url, error))
+        finally:
+            await answer.aclose()
+
+    async def append_batch(
+        self, url: str, path: str, partition: int, batch: bytes
+    ) -> RemoteAppended:
+        """Append a record batch to one partition through its owner. Raises as ``relay`` does,
+        and what the owner reports."""
+        headers = [(b"content-type", BATCH)]
+        query = b"partition=%d" % partition
+        answer = await self._send("POST", url, path.encode(), query, headers, batch)
+        try:
+            content = await answer.aread()
+        except httpx.TransportError as error:
+            raise _lost("POST", url, error) from error
+        finally:
+            await answer.aclose()
+        if answer.status_code != 201:
+            raise error_from_problem(content, answer.status_code)
+        try:
+            (appended,) = msgspec.json.decode(content, type=_BatchAnswer).appended
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise _lost("POST", url, error) from error
+        return appended
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        path: bytes,
+        query: bytes,
+        headers: list[tuple[bytes, bytes]],
+        body: bytes,
+    ) -> httpx.Response:
+        """The answer's head; its body is still to be read, and ``aclose`` to be called."""
+        target = f"{url.rstrip('/')}{path.decode('ascii', 'replace')}"
+        if query:
+            target += f"?{query.decode('ascii', 'replace')}"
+        content = body if method == "POST" else None
+        request = self._http.build_request(
+            method, target, headers=[*headers, (FORWARDED, b"1")], content=content
+        )
+        try:
+            return await self._http.send(request, stream=True)
+        except httpx.ConnectError as error:
+            raise OwnerUnreachable(f"{url}: {error}") from error
+        except httpx.ConnectTimeout as error:
+            raise FencelogError(
+                ErrorCode.NO_OWNER, f"the owner at {url} does not accept a connection"
+            ) from error
+        except httpx.PoolTimeout as error:
+            raise FencelogError(
+                ErrorCode.OVERLOADED, f"{MAX_CONNECTIONS} forwards are under way"
+            ) from error
+        except httpx.TransportError as error:
+            raise _lost(method, url, error) from error
+
+    async def _pass_on(self, exchange: Exchange, answer: httpx.Response) -> None:
+        headers = [
+            (name.lower(), value)
+            for name, value in answer.headers.raw
+            if name.lower() not in _ANSWER_DROPPED
+        ]
+        chunks = answer.aiter_raw()
+        first = await anext(chunks, b"")
+        await exchange.start(answer.status_code, headers)
+        await exchange.send_body(first, more=True)
+        async for chunk in chunks:
+            await exchange.send_body(chunk, more=True)
+        await exchange.send_body(b"")
+
+
+def _lost(method: str, url: str, error: Exception) -> FencelogError:
+    """The request went out, and its answer did not come back."""
+    why = f"the owner at {url} did not answer: {error or type(error).__name__}"
+    if method == "POST":
+        return FencelogError(ErrorCode.APPEND_UNKNOWN, why)
+    return FencelogError(ErrorCode.READ_UNKNOWN, why)
+
+
+async def _end_broken_stream(
+    exchange: Exchange, answer: httpx.Response, error: FencelogError
+) -> None:
+    """Events end with a problem. Of any other body the rest is missing, and only a connection
+    that breaks off tells so: the exchange is left unfinished, which makes the server close it."""
+    if answer.headers.get("content-type", "").startswith(EVENT_STREAM.decode()):
+        await exchange.send_body(problem_event(error, exchange.path))
+    else:
+        raise error

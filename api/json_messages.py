@@ -1,0 +1,161 @@
+"""Message objects as JSON -> columns of messages, in bulk.
+
+A message object has exactly one of ``text``, ``json``, ``base64``, and optionally ``key`` or
+``key_base64``, ``event_time`` (µs) and ``headers`` or ``headers_base64``. Decoding runs in C, over
+a whole body at once; here is what remains to be done per message. Which message of a body was at
+fault is found out by ``batch_bodies``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from fencelog.ledgers.errors import ErrorCode
+from fencelog.ledgers.limits import (
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
+    MAX_KEY_BYTES,
+    MAX_MESSAGE_BYTES,
+)
+
+Headers = tuple[tuple[str, bytes], ...]
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+
+class Columns(NamedTuple):
+    """Messages as columns of equal length; a column that no message uses is None."""
+
+    values: Sequence[bytes]
+    keys: Sequence[bytes | None] | None = None
+    event_times: Sequence[int | None] | None = None
+    headers: Sequence[Headers] | None = None
+
+    def take(self, rows: Sequence[int]) -> Columns:
+        """The messages at these positions."""
+        return Columns(
+            [self.values[row] for row in rows],
+            None if self.keys is None else [self.keys[row] for row in rows],
+            None if self.event_times is None else [self.event_times[row] for row in rows],
+            None if self.headers is None else [self.headers[row] for row in rows],
+        )
+
+
+class MessageFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    key: str | None = None
+    key_base64: bytes | None = None
+    event_time: int | None = None
+    headers: dict[str, str] | None = None
+    headers_base64: list[tuple[str, bytes]] | None = None
+
+
+class TextMessage(MessageFields, forbid_unknown_fields=True, gc=False, kw_only=True):
+    """What nearly every message is; decoding with it proves that ``text`` is the only value."""
+
+    text: str
+
+
+class AnyMessage(MessageFields, forbid_unknown_fields=True, gc=False, kw_only=True):
+    text: str | UnsetType = UNSET
+    json: Raw = Raw()
+    base64: bytes | UnsetType = UNSET
+
+
+Messages = Sequence[TextMessage | AnyMessage]
+
+_EXTRAS = attrgetter("key", "key_base64", "event_time", "headers", "headers_base64")
+_NO_EXTRAS = (None, None, None, None, None)
+
+
+class InvalidMessage(Exception):
+    """One message is not acceptable; the caller knows which one."""
+
+    def __init__(
+        self, why: str, field: str | None = None, code: ErrorCode = ErrorCode.BAD_REQUEST
+    ) -> None:
+        super().__init__(why)
+        self.why = why
+        self.field = field
+        self.code = code
+
+
+def columns_of(messages: Messages) -> Columns:
+    """Raises InvalidMessage for the first message that is not acceptable, without saying which."""
+    values = [_value(message) for message in messages]
+    extras = list(map(_EXTRAS, messages))
+    if extras.count(_NO_EXTRAS) == len(extras):
+        return Columns(values)
+    keys = [_key(key, coded) for key, coded, *_ in extras]
+    times = [_event_time(time) for _, _, time, _, _ in extras]
+    headers = [_headers(plain, coded) for *_, plain, coded in extras]
+    return Columns(
+        values,
+        keys if keys.count(None) < len(keys) else None,
+        times if times.count(None) < len(times) else None,
+        headers if any(headers) else None,
+    )
+
+
+def _value(message: TextMessage | AnyMessage) -> bytes:
+    value = _any_value(message) if isinstance(message, AnyMessage) else message.text.encode()
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise _too_large("value", len(value), MAX_MESSAGE_BYTES)
+    return value
+
+
+def _any_value(message: AnyMessage) -> bytes:
+    text, json, base64 = message.text, bytes(message.json), message.base64
+    if (text is not UNSET) + (json != b"") + (base64 is not UNSET) != 1:
+        raise InvalidMessage("a message has exactly one of text, json and base64")
+    if text is not UNSET:
+        return text.encode()
+    if base64 is not UNSET:
+        return base64
+    try:
+        json.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidMessage(f"json is not UTF-8: {error}", "json") from None
+    return json
+
+
+def _key(key: str | None, coded: bytes | None) -> bytes | None:
+    if key is not None:
+        if coded is not None:
+            raise InvalidMessage("a message has at most one of key and key_base64", "key_base64")
+        coded = key.encode()
+    if coded is not None and len(coded) > MAX_KEY_BYTES:
+        raise _too_large("key", len(coded), MAX_KEY_BYTES)
+    return coded
+
+
+def _event_time(time: int | None) -> int | None:
+    if time is not None and not _INT64_MIN <= time <= _INT64_MAX:
+        raise InvalidMessage("event_time is no 64-bit number of microseconds", "event_time")
+    return time
+
+
+def _headers(plain: dict[str, str] | None, coded: list[tuple[str, bytes]] | None) -> Headers:
+    if plain is not None:
+        if coded is not None:
+            raise InvalidMessage(
+                "a message has at most one of headers and headers_base64", "headers_base64"
+            )
+        coded = [(name, value.encode()) for name, value in plain.items()]
+    if not coded:
+        return ()
+    if len(coded) > MAX_HEADERS:
+        raise _too_large("headers", len(coded), MAX_HEADERS, unit="headers")
+    size = sum(len(name.encode()) + len(value) for name, value in coded)
+    if size > MAX_HEADER_BYTES:
+        raise _too_large("headers", size, MAX_HEADER_BYTES)
+    return tuple(coded)
+
+
+def _too_large(field: str, size: int, limit: int, unit: str = "bytes") -> InvalidMessage:
+    why = f"{field}: {size} {unit}, at most {limit}"
+    return InvalidMessage(why, field, ErrorCode.PAYLOAD_TOO_LARGE)

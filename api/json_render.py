@@ -1,0 +1,105 @@
+"""Messages as JSON objects, as reads show them.
+
+A value appears under exactly one of ``text``, ``json`` and ``base64``. The form that was asked for
+(``?as=``) is used where the bytes allow it; other bytes show as ``text`` where they are UTF-8 and
+as ``base64`` where not, so that a reader never gets stuck on a message.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from fencelog.ledgers.record_batch import Message
+
+_encoder = msgspec.json.Encoder()
+
+
+class ValueForm(Enum):
+    """How values are shown."""
+
+    TEXT = "text"
+    JSON = "json"
+    BASE64 = "base64"
+
+
+def message_object(
+    partition: int, offset: int, publish_time_us: int, message: Message, form: ValueForm
+) -> dict[str, Any]:
+    """One message. Times in µs since 1970 UTC."""
+    value, key, event_time, headers = message
+    shown: dict[str, Any] = {
+        "partition": partition,
+        "offset": offset,
+        "publish_time": publish_time_us,
+    }
+    if key is not None:
+        _put_text(shown, "key", "key_base64", key)
+    if event_time is not None:
+        shown["event_time"] = event_time
+    if headers:
+        _put_headers(shown, headers)
+    if form is ValueForm.BASE64:
+        shown["base64"] = b64encode(value).decode()
+    elif form is ValueForm.TEXT or not _put_json(shown, value):
+        _put_text(shown, "text", "base64", value)
+    return shown
+
+
+def encode_objects(objects: Iterable[dict[str, Any]]) -> list[bytes]:
+    """Each as JSON on one line."""
+    return [_encoder.encode(shown) for shown in objects]
+
+
+def json_answer(objects: Sequence[dict[str, Any]], *, next_offset: int, tail_offset: int) -> bytes:
+    """The document that a read answers."""
+    return _encoder.encode(
+        {
+            "messages": objects,
+            "next_offset": next_offset,
+            "tail_offset": tail_offset,
+            "at_tail": next_offset >= tail_offset,
+        }
+    )
+
+
+def ndjson_answer(objects: Sequence[dict[str, Any]]) -> bytes:
+    """A message object a line."""
+    return bytes(_encoder.encode_lines(objects))
+
+
+def _put_text(shown: dict[str, Any], text: str, coded: str, value: bytes) -> None:
+    """Show bytes under the member ``text`` where they are UTF-8, else under ``coded``."""
+    try:
+        shown[text] = value.decode()
+    except UnicodeDecodeError:
+        shown[coded] = b64encode(value).decode()
+
+
+def _put_json(shown: dict[str, Any], value: bytes) -> bool:
+    """Show the value as the JSON it is, on one line; False if it is none."""
+    try:
+        value.decode()
+        msgspec.json.decode(value)
+        breaks = b"\n" in value or b"\r" in value
+        one_line = msgspec.json.format(value, indent=-1) if breaks else value
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        return False
+    shown["json"] = msgspec.Raw(one_line)
+    return True
+
+
+def _put_headers(shown: dict[str, Any], headers: Sequence[tuple[str, bytes]]) -> None:
+    """``headers`` as an object where names are unique and values text, else pairs in base64."""
+    try:
+        plain = {name: value.decode() for name, value in headers}
+    except UnicodeDecodeError:
+        plain = {}
+    if len(plain) == len(headers):
+        shown["headers"] = plain
+    else:
+        shown["headers_base64"] = [(name, b64encode(value).decode()) for name, value in headers]

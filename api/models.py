@@ -1,0 +1,116 @@
+"""Shapes of the administrative requests and answers (the hot paths have none of their own)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fencelog.ledgers.limits import MAX_ENSEMBLE, MAX_PARTITIONS
+
+
+BookieCount = Annotated[int, Field(ge=1, le=MAX_ENSEMBLE)]
+
+
+class TopicSettings(BaseModel):
+    """What a topic is created with; what is left out takes the service's default."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = 1
+    """Logs that the topic has."""
+    ensemble_size: BookieCount = 3
+    """Bookies that a segment is spread over."""
+    write_quorum: BookieCount = 3
+    """Bookies that each entry is written to."""
+    ack_quorum: BookieCount = 2
+    """Bookies that must have it durably before it is acknowledged."""
+
+
+class Topic(BaseModel):
+    """A topic. Times in µs since 1970 UTC."""
+
+    namespace: str
+    topic: str
+    topic_id: str
+    partitions: int
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    created_us: int
+
+
+class TopicList(BaseModel):
+    """One page of topics, sorted by name; the next one begins after ``next_start_after``."""
+
+    topics: list[Topic]
+    next_start_after: str | None = None
+
+
+class Owner(BaseModel):
+    """The broker that owns a partition now."""
+
+    partition: int
+    broker_id: str
+    url: str
+    epoch: int
+
+
+class Owners(BaseModel):
+    """Owned partitions only: one that nobody has used yet has no owner."""
+
+    owners: list[Owner]
+
+
+class BrokerEntry(BaseModel):
+    """A broker that is registered."""
+
+    broker_id: str
+    url: str
+    started_us: int
+
+
+class Brokers(BaseModel):
+    brokers: list[BrokerEntry]
+
+
+class Bookie(BaseModel):
+    """A bookie that is registered."""
+
+    bookie_id: str
+    address: str | None
+
+
+class Bookies(BaseModel):
+    bookies: list[Bookie]
+
+
+class Health(BaseModel):
+    """``ok``, or what is missing."""
+
+    status: str
+
+
+class Problem(BaseModel):
+    """RFC 9457, with what a client may conclude."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str = Field(description="One of the codes of the error table")
+    retryable: bool = Field(description="Whether the same request may be sent again")
+    side_effects: str = Field(description="none: nothing was done; maybe: it may have been done")
+
+
+PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "Problem (RFC 9457)",
+        "content": {
+            "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
+        },
+    }
+}

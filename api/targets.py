@@ -1,0 +1,99 @@
+"""Paths of the hot endpoints, parsed once: ``/v1/topics/{ns}/{topic}/…`` -> Target.
+
+Parsed paths are remembered, so a producer's path costs one dictionary look-up per request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fencelog.broker.names import TopicName
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_PARTITIONS
+
+PREFIX = "/v1/topics/"
+
+_MAX_REMEMBERED = 4096
+"""Topics times endpoints that one broker serves at a time; beyond it the memory starts anew."""
+
+_MAX_OFFSET_DIGITS = 19
+
+
+class Endpoint(Enum):
+    """The endpoints that are served without a framework."""
+
+    PRODUCE = "produce"
+    PRODUCE_BATCH = "produce_batch"
+    READ = "read"
+    READ_ONE = "read_one"
+    SEGMENTS = "segments"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names. ``partition`` is -1 where the path names none; ``offset`` likewise."""
+
+    endpoint: Endpoint
+    topic: TopicName
+    partition: int = -1
+    offset: int = -1
+
+
+class Targets:
+    """``find`` with a memory."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Target] = {}
+
+    def find(self, path: str) -> Target | None:
+        """The target of a path, or None if the path is none of these.
+
+        Raises FencelogError: INVALID_NAME, BAD_REQUEST for a partition or offset that is no number.
+        """
+        target = self._known.get(path)
+        if target is None:
+            target = parse_path(path)
+            if target is not None and target.endpoint is not Endpoint.READ_ONE:
+                if len(self._known) >= _MAX_REMEMBERED:
+                    self._known.clear()
+                self._known[path] = target
+        return target
+
+
+def parse_path(path: str) -> Target | None:
+    """See ``Targets.find``."""
+    if not path.startswith(PREFIX):
+        return None
+    match path.split("/")[3:]:
+        case [namespace, topic, "messages"]:
+            return Target(Endpoint.PRODUCE, TopicName.of(namespace, topic))
+        case [namespace, topic, "messages:batch"]:
+            return Target(Endpoint.PRODUCE_BATCH, TopicName.of(namespace, topic))
+        case [namespace, topic, "partitions", partition, "messages"]:
+            return Target(Endpoint.READ, TopicName.of(namespace, topic), _partition(partition))
+        case [namespace, topic, "partitions", partition, "segments"]:
+            return Target(Endpoint.SEGMENTS, TopicName.of(namespace, topic), _partition(partition))
+        case [namespace, topic, "partitions", partition, "messages", offset]:
+            name = TopicName.of(namespace, topic)
+            return Target(Endpoint.READ_ONE, name, _partition(partition), _offset(offset))
+        case _:
+            return None
+
+
+def _partition(text: str) -> int:
+    if not _is_number(text) or int(text) >= MAX_PARTITIONS:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"partition {text[:40]!r} is no partition number"
+        )
+    return int(text)
+
+
+def _offset(text: str) -> int:
+    if not _is_number(text):
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"offset {text[:40]!r} is no offset")
+    return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_OFFSET_DIGITS
