@@ -60,7 +60,7 @@ def list_topics(
 ) -> None:
     """List topics, one a line."""
     for topic in _ask(server, lambda client: client.topics(namespace, prefix)):
-        typer.echo(topic["name"])
+        typer.echo(f"{topic['namespace']}/{topic['topic']}")
 
 
 def show(topic: TopicArgument, server: ServerOption = SERVER) -> None:
