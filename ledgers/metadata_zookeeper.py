@@ -6,20 +6,18 @@ How requests get there, and what it means when they get lost, is ``zookeeper_ses
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 from kazoo import exceptions as zk
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata_paths import (
-    ancestors_of,
     below_ephemeral,
     check_node,
     check_path,
     exists,
     has_children,
     not_found,
+    parent_of,
     version_conflict,
 )
 from fencelog.ledgers.metadata_store import ANY_VERSION, SessionState, Versioned, Watch
@@ -53,7 +51,7 @@ class ZooKeeperMetadataStore:
         await self._session.start()
         try:
             if self._root:
-                await self._create_each([*ancestors_of(self._root), self._root])
+                await self._ensure(self._root)
         except BaseException:
             await self._session.close()
             raise
@@ -77,7 +75,7 @@ class ZooKeeperMetadataStore:
             except zk.NoChildrenForEphemeralsError:
                 raise below_ephemeral(path) from None
             except zk.NoNodeError:
-                await self._create_each(ancestors_of(node))
+                await self._ensure(parent_of(node))
 
     async def get(self, path: str) -> Versioned:
         check_path(path)
@@ -172,23 +170,24 @@ class ZooKeeperMetadataStore:
         if state is SessionState.CONNECTED:
             self._watches.refresh_all()
 
-    async def _create_each(self, nodes: Sequence[str]) -> None:
-        """Create empty nodes that are missing. Others may do the same; sending twice is harmless,
-        so an unknown outcome is tried again."""
-        for node in nodes:
-            while True:
-                try:
-                    await self._session.write(f"create {node}", partial(_create_empty, node))
-                except zk.NodeExistsError:
-                    break
-                except zk.NoChildrenForEphemeralsError:
-                    raise below_ephemeral(node) from None
-                except FencelogError as error:
-                    if error.code is not ErrorCode.METADATA_UNKNOWN:
-                        raise
-                else:
-                    break
+    async def _ensure(self, node: str) -> None:
+        """Create an empty node, and its missing parents, if it is not there.
 
-
-def _create_empty(node: str, client: Any) -> Any:
-    return client.create_async(node, b"")
+        Others may do the same, and sending it twice is harmless, so an unknown outcome is tried
+        again.
+        """
+        while True:
+            try:
+                await self._session.write(
+                    f"create {node}", lambda client: client.create_async(node, b"")
+                )
+                return
+            except zk.NodeExistsError:
+                return
+            except zk.NoChildrenForEphemeralsError:
+                raise below_ephemeral(node) from None
+            except zk.NoNodeError:
+                await self._ensure(parent_of(node))
+            except FencelogError as error:
+                if error.code is not ErrorCode.METADATA_UNKNOWN:
+                    raise
