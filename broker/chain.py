@@ -22,6 +22,10 @@ from fencelog.ledgers.errors import check
 
 MAX_UNSEALED = 2
 
+MAX_SEGMENTS = 4000
+"""Ledgers of one log; above it none is rolled. One takes up to 200 bytes of a metadata node, which
+holds 900 KiB: room is left for the ledgers that takeovers and failures add."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sealed:

@@ -17,14 +17,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from fencelog.broker.chain import Chain, Sealed
-from fencelog.broker.chain_hold import ChainHold
+from fencelog.broker.chain import MAX_SEGMENTS, Sealed
 from fencelog.broker.chain_node import ChainLost, ChainNode
 from fencelog.broker.config import BrokerConfig
+from fencelog.broker.ledger_steps import LedgerSteps
 from fencelog.broker.log_reader import LogReader
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.pipeline import AppendPipeline
-from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
 
 FENCE_GRACE_S = 0.25
@@ -53,16 +53,15 @@ class LogWriter:
     ) -> None:
         """Serve at once, in the ledger that the takeover has listed."""
         self._node = node
-        self._factory = factory
+        self._host = factory.host
         self._ledger = ledger
         self._pipeline = pipeline
         self._reader = reader
         self._config = config
-        self._hold = ChainHold(node, is_leader)
+        self._steps = LedgerSteps(node, factory, ledger, is_leader)
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
-        self._writers = [ledger.writer]
         self._stopping = False
         self._roll_not_before = 0.0
         self._age_timer: asyncio.TimerHandle | None = None
@@ -93,9 +92,7 @@ class LogWriter:
         self._finish(error)
         self._keeper.cancel()
         await asyncio.wait((self._keeper,))
-        for writer in self._writers:
-            await writer.abandon()
-        self._writers.clear()
+        await self._steps.abandon_all()
 
     # -- news from the ledger --------------------------------------------------------------------
 
@@ -133,24 +130,28 @@ class LogWriter:
         except FencelogError as error:
             log.error("%s: gives up its log: %s", self._node.path, error)
             self._finish(error)
-        except AssertionError:
-            # A broken invariant: nothing may be acknowledged any more.
+        except Exception:
+            # A broken invariant, or a mistake of ours: nothing may be acknowledged any more.
             log.exception("%s: stops", self._node.path)
             self._finish(FencelogError(ErrorCode.INTERNAL, f"{self._node.path} has stopped"))
 
     def _is_roll_due(self) -> bool:
         now = self._loop.time()
-        return now >= self._roll_not_before and self._config.roll.is_due(
-            entries=self._ledger.entries,
-            size=self._ledger.writer.length,
-            age_s=now - self._ledger.opened_at_s,
+        return (
+            now >= self._roll_not_before
+            and self._config.roll.is_due(
+                entries=self._ledger.entries,
+                size=self._ledger.writer.length,
+                age_s=now - self._ledger.opened_at_s,
+            )
+            and len(self._node.chain.segments) < MAX_SEGMENTS
         )
 
     async def _roll(self) -> None:
         """Create, list, hold until the old ledger is drained, switch, close the old one."""
         try:
-            following = await self._create()
-            await self._list(self._node.chain, following)
+            following = await self._steps.create()
+            await self._steps.list(following)
         except ChainLost:
             raise
         except FencelogError as error:
@@ -163,56 +164,31 @@ class LogWriter:
         while old.failure is None and not pipeline.is_drained:
             self._news.clear()
             await self._news.wait()
-        if old.failure is not None:
+        if old.failure is None:
+            facts = self._facts_of_present(old.writer.metadata)
+            self._switch(following)
+            metadata = await self._steps.close(old)
+            sealed = replace(facts, size=metadata.length)
+            self._reader.seal(metadata, messages=sealed.messages)
+        else:
             metadata = await self._resolve(old)
             sealed = self._facts_of_present(metadata)
             self._switch(following)
-        else:
-            facts = self._facts_of_present(old.writer.metadata)
-            self._switch(following)
-            metadata = await self._close_drained(old)
-            sealed = replace(facts, entries=metadata.last_entry_id + 1, size=metadata.length)
-        await self._node.commit(self._node.chain.with_sealed(metadata.ledger_id, sealed))
-        self._reader.seal(metadata, messages=sealed.messages)
+        await self._steps.mark_sealed(metadata.ledger_id, sealed)
 
     async def _replace_failed(self) -> None:
         """Recover the ledger that failed, tell its appends apart, and go on in a new one."""
-        failed = self._ledger
-        log.warning("%s: ledger %d: %s", self._node.path, failed.ledger_id, failed.failure)
-        if failed.failure is not None and failed.failure.code is ErrorCode.LEDGER_FENCED:
-            await asyncio.sleep(FENCE_GRACE_S)
-        await self._hold.check()
-        metadata = await self._resolve(failed)
+        metadata = await self._resolve(self._ledger)
         sealed = self._facts_of_present(metadata)
-        following = await self._hold.insist(self._create)
+        following = await self._steps.insist(self._steps.create)
         chain = self._node.chain.with_sealed(metadata.ledger_id, sealed)
-        await self._list(chain, following)
-        self._reader.seal(metadata, messages=sealed.messages)
+        await self._steps.list(following, after=chain)
         self._switch(following)
 
     async def _seal_last(self) -> None:
         """The graceful end: close the ledger and say so in the chain, to spare the next owner."""
-        metadata = await self._close_drained(self._ledger)
-        sealed = self._facts_of_present(metadata)
-        await self._node.commit(self._node.chain.with_sealed(metadata.ledger_id, sealed))
-
-    # -- steps -----------------------------------------------------------------------------------
-
-    async def _create(self) -> OpenLedger:
-        ledger = await self._factory.create(self._node.chain.epoch)
-        self._writers.append(ledger.writer)
-        return ledger
-
-    async def _list(self, chain: Chain, following: OpenLedger) -> None:
-        """Put a new ledger on the list; it may be used once this has returned."""
-        created_us = self._factory.host.now_us()
-        try:
-            await self._node.commit(
-                chain.with_next(ledger_id=following.ledger_id, created_us=created_us)
-            )
-        except ChainLost as lost:
-            await self._factory.discard(following, lost)
-            raise
+        metadata = await self._steps.close(self._ledger)
+        await self._steps.mark_sealed(metadata.ledger_id, self._facts_of_present(metadata))
 
     def _switch(self, ledger: OpenLedger) -> None:
         """Everything in the old ledger is settled: go on in this one."""
@@ -231,50 +207,29 @@ class LogWriter:
             self.on_failure(ledger)
 
     async def _resolve(self, failed: OpenLedger) -> LedgerMetadata:
-        """Recover a failed ledger; acknowledge what is in it, take back what is not."""
-        await self._let_go(failed)
-        metadata = await self._recover(failed)
-        check(
-            metadata.last_entry_id >= failed.last_confirmed,
-            f"ledger {failed.ledger_id} was recovered below an acknowledged entry",
-        )
+        """Recover a failed ledger; acknowledge what is in it, take back what is not.
+
+        If somebody else has fenced it, the chain says in a moment whether the log is still ours.
+        """
+        log.warning("%s: ledger %d: %s", self._node.path, failed.ledger_id, failed.failure)
+        if failed.failure is not None and failed.failure.code is ErrorCode.LEDGER_FENCED:
+            await asyncio.sleep(FENCE_GRACE_S)
+        await self._steps.check_still_ours()
+        metadata = await self._steps.recover(failed)
         failed.last_confirmed = metadata.last_entry_id
         self._pipeline.resolve(metadata.last_entry_id)
         self._reader.confirm(metadata.last_entry_id)
+        self._reader.seal(metadata, messages=self._pipeline.messages_in_ledger)
         return metadata
-
-    async def _recover(self, ledger: OpenLedger) -> LedgerMetadata:
-        return await self._hold.insist(lambda: self._factory.ledgers.recover(ledger.ledger_id))
-
-    async def _close_drained(self, ledger: OpenLedger) -> LedgerMetadata:
-        """Close a ledger in which nothing is outstanding, by recovery if it has to be."""
-        try:
-            metadata = await ledger.writer.close()
-        except FencelogError as error:
-            log.warning("%s: ledger %d: %s", self._node.path, ledger.ledger_id, error)
-            metadata = await self._hold.insist(
-                lambda: self._factory.ledgers.recover(ledger.ledger_id)
-            )
-        await self._let_go(ledger)
-        check(
-            metadata.last_entry_id == ledger.last_confirmed,
-            f"ledger {ledger.ledger_id} was closed at {metadata.last_entry_id}, "
-            f"its last entry is {ledger.last_confirmed}",
-        )
-        return metadata
-
-    async def _let_go(self, ledger: OpenLedger) -> None:
-        await ledger.writer.abandon()
-        self._writers = [writer for writer in self._writers if writer is not ledger.writer]
 
     def _facts_of_present(self, metadata: LedgerMetadata) -> Sealed:
         """What the chain records of the present ledger, in which everything is settled."""
         return Sealed(
-            entries=metadata.last_entry_id + 1,
+            entries=self._ledger.entries,
             messages=self._pipeline.messages_in_ledger,
             size=metadata.length,
             last_publish_us=self._pipeline.settled_publish_us,
-            sealed_us=self._factory.host.now_us(),
+            sealed_us=self._host.now_us(),
         )
 
     # -- the end ---------------------------------------------------------------------------------

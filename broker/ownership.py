@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -100,10 +101,14 @@ class Ownership:
     def watch(
         self, topic_id: str, partition: int, callback: Callable[[Owner | None], None]
     ) -> Watch:
-        """Call back with the owner now and after every change."""
+        """Call back with the owner now and after every change (None: there is none to be read)."""
 
         def changed(node: Versioned | None) -> None:
-            callback(None if node is None else _decode(node))
+            owner = None
+            if node is not None:
+                with suppress(FencelogError):  # the next claim says what is wrong with it
+                    owner = _decode(node)
+            callback(owner)
 
         return self._store.watch_value(_path(topic_id, partition), changed)
 

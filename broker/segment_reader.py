@@ -97,16 +97,18 @@ class SegmentReader:
         """JSON-compatible; after ``reader`` was called once. ``end_offset`` ends an open ledger."""
         if self._writer is not None:
             metadata, last = self._writer.metadata, self._confirmed
+            size = self._writer.length
         else:
             check(self._reader is not None, f"ledger {self.ledger_id} was not opened")
             metadata = cast(EntryReader, self._reader).metadata
-            last = metadata.last_entry_id
+            last, size = metadata.last_entry_id, metadata.length
         messages = end_offset - self.base_offset if self.messages is None else self.messages
         return {
             "base_offset": self.base_offset,
             "messages": messages,
             "first_entry": 0,
             "last_entry": last,
+            "bytes": size,
             "ledger": to_json(metadata),
         }
 

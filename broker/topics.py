@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.limits import MAX_PARTITIONS
 from fencelog.ledgers.metadata_store import MetadataStore, Versioned, Watch
+
+log = logging.getLogger(__name__)
 
 TOPICS_PATH = "/topics"
 FORMAT_VERSION = 1
@@ -100,7 +103,10 @@ class TopicRegistry:
         """Call back with the topic now and after every change (None: there is none)."""
 
         def changed(node: Versioned | None) -> None:
-            callback(None if node is None else _decode(name, node.value))
+            try:
+                callback(None if node is None else _decode(name, node.value))
+            except FencelogError as error:
+                log.error("%s", error)
 
         return self._store.watch_value(_path(name), changed)
 
@@ -126,11 +132,9 @@ class TopicRegistry:
         try:
             await self._store.delete(_path(name), version)
         except FencelogError as error:
-            if error.code not in (*_MISSING, ErrorCode.METADATA_UNKNOWN):
+            certain = error.code not in (*_MISSING, ErrorCode.METADATA_UNKNOWN)
+            if certain or await self._is_alive(info):
                 raise
-            with suppress(FencelogError):
-                if (await self.get(name)).topic_id == info.topic_id:
-                    raise error
         for partition in range(info.config.partitions):
             await self.delete_chain(info.topic_id, partition)
         with suppress(FencelogError):  # absent if no partition was ever opened
@@ -172,19 +176,20 @@ class TopicRegistry:
             if error.code is not ErrorCode.METADATA_NOT_FOUND:
                 raise
             await node.create()
-            await self._check_alive(info, partition)
+            if not await self._is_alive(info):
+                await self.delete_chain(info.topic_id, partition)
+                raise _not_found(info.name) from None
             await node.load()
         return node
 
-    async def _check_alive(self, info: TopicInfo, partition: int) -> None:
+    async def _is_alive(self, info: TopicInfo) -> bool:
+        """Whether this very topic is in the registry."""
         try:
-            if (await self.get(info.name)).topic_id == info.topic_id:
-                return
+            return (await self.get(info.name)).topic_id == info.topic_id
         except FencelogError as error:
-            if error.code is not ErrorCode.TOPIC_NOT_FOUND:
-                raise
-        await self.delete_chain(info.topic_id, partition)
-        raise _not_found(info.name)
+            if error.code is ErrorCode.TOPIC_NOT_FOUND:
+                return False
+            raise
 
     async def _get(self, name: TopicName) -> tuple[TopicInfo, int]:
         try:
