@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fencelog.ledgers.limits import MAX_ENSEMBLE, MAX_PARTITIONS
 
-
 BookieCount = Annotated[int, Field(ge=1, le=MAX_ENSEMBLE)]
 
 

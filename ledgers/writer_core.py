@@ -209,8 +209,8 @@ class WriterCore:
                 return self._fail(
                     FencelogError(
                         ErrorCode.APPEND_UNKNOWN,
-                        f"ledger {self.metadata.ledger_id}: entry {run.first_entry_id} cannot reach "
-                        f"{self.metadata.ack_quorum} bookies: {', '.join(missing)} failed",
+                        f"ledger {self.metadata.ledger_id}: entry {run.first_entry_id} cannot "
+                        f"reach {self.metadata.ack_quorum} bookies: {', '.join(missing)} failed",
                         bookies=missing,
                     )
                 )
