@@ -18,6 +18,8 @@ def main() -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
+    from fencelog.spark_connector.source import register
+
     server, result, *topics = sys.argv[1:]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
@@ -30,6 +32,7 @@ def main() -> None:
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+    register(spark)
     try:
         logs = {
             topic: spark.read.format("fencelog")
