@@ -127,6 +127,11 @@ async def test_a_session_that_is_cut_off_catches_up(
     one.reconnect()
     await until(lambda: seen[-1] == Versioned(b"1", 0))
     assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+    one.disconnect()
+    one.reconnect()
+    await until(lambda: len(states) == 4)
+    await one.get("/node")  # as long as reading again takes
+    assert seen == [None, Versioned(b"1", 0)]  # what has not changed is not delivered again
 
 
 async def test_a_session_that_expires_while_cut_off_learns_it_later(

@@ -61,7 +61,7 @@ async def test_a_create_is_told_from_anothers(ledgers: LedgerStore) -> None:
     assert (await ledgers.get(1))[0].token == "theirs"
 
 
-async def test_a_ledger_recovered_before_its_lost_create_is_noticed_is_not_reopened(
+async def test_a_ledger_recovered_before_its_creator_reads_back_is_not_reopened(
     ledgers: LedgerStore,
 ) -> None:
     """The creator gets the version it wrote, so that its next change conflicts."""
