@@ -78,7 +78,16 @@ class FileHeader:
     salt: bytes
 
     def encode(self) -> bytes:
-        head = _FILE_HEADER.pack(
+        head = self._head()
+        return head + _FILE_CRC.pack(crc32c(head), 0)
+
+    @property
+    def seed(self) -> int:
+        """What the checksums of the file's records begin with: the header's own."""
+        return crc32c(self._head())
+
+    def _head(self) -> bytes:
+        return _FILE_HEADER.pack(
             self.magic,
             FORMAT_VERSION,
             FILE_HEADER_BYTES,
@@ -87,12 +96,6 @@ class FileHeader:
             self.incarnation,
             self.salt,
         )
-        return head + _FILE_CRC.pack(crc32c(head), 0)
-
-    @property
-    def seed(self) -> int:
-        """What the checksums of the file's records begin with."""
-        return crc32c(self.encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,14 +49,11 @@ class Storage:
             self.index = Index(disk.open_store(directory.index, create=False))
         except OSError as error:
             raise FencelogError(ErrorCode.CORRUPT, f"index cannot be opened: {error}") from error
-        self.mark = self.index.mark()
-        if self.mark < self._checkpoint.sequence:
+        try:
+            self.mark = self._checked_mark()
+        except FencelogError:
             self.index.close()
-            raise FencelogError(
-                ErrorCode.CORRUPT,
-                f"index in {directory.index} has what came before {self.mark}, the checkpoint "
-                f"says {self._checkpoint.sequence}: the index is older than the journal's end",
-            )
+            raise
         incarnation = identity.incarnation_bytes
         self._log = EntryLogWriter(
             disk,
@@ -66,6 +63,17 @@ class Storage:
             max_file_bytes=config.entry_log_bytes,
         )
         self._reader = EntryLogReader(disk, directory.entry_log, incarnation=incarnation)
+
+    def _checked_mark(self) -> int:
+        """How far the index reaches: at least to the checkpoint, or part of it was lost."""
+        mark = self.index.mark()
+        if mark < self._checkpoint.sequence:
+            raise FencelogError(
+                ErrorCode.CORRUPT,
+                f"index in {self._directory.index} has the records before {mark}, the checkpoint "
+                f"says {self._checkpoint.sequence}: the index is older than the checkpoint",
+            )
+        return mark
 
     @property
     def checkpoint(self) -> JournalPosition:

@@ -3,18 +3,93 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from errno import EIO
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from fencelog.bookie.bookie import Bookie, BookieConfig
-from fencelog.bookie.disk_posix import PosixDisk
+from fencelog.bookie.disk import Buffer, KeyValueStore
+from fencelog.bookie.disk_posix import PosixDisk, PosixFile
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.run import build_run
 
 OpenBookie = Callable[..., Awaitable[Bookie]]
+
+
+class FaultyFile(PosixFile):
+    """A file whose disk may fail or wait."""
+
+    def __init__(self, descriptor: int, disk: FaultyDisk, name: str) -> None:
+        super().__init__(descriptor)
+        self._disk = disk
+        self._name = name
+
+    def write(self, buffers: Sequence[Buffer], offset: int) -> None:
+        self._disk.on_call("write", self._name)
+        super().write(buffers, offset)
+
+    def sync(self) -> None:
+        self._disk.on_call("sync", self._name)
+        super().sync()
+
+    def read(self, offset: int, size: int) -> bytes:
+        self._disk.on_call("read", self._name)
+        return super().read(offset, size)
+
+
+class FaultyStore:
+    """A store whose disk may fail or wait."""
+
+    def __init__(self, store: KeyValueStore, disk: FaultyDisk) -> None:
+        self._store = store
+        self._disk = disk
+
+    def write(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+        self._disk.on_call("write", "index")
+        self._store.write(items)
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._store.get(key)
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self._disk.on_call("read", "index")
+        return self._store.scan(first, end)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class FaultyDisk(PosixDisk):
+    """Fails or delays the calls that a test names, as ``"sync .journal"`` or ``"write index"``."""
+
+    def __init__(self) -> None:
+        self.fails: set[str] = set()
+        self.waits: set[str] = set()
+        self.calls: list[str] = []
+        self._go = Event()
+
+    def on_call(self, what: str, name: str) -> None:
+        self.calls.append(f"{what} {name}")
+        call = f"{what} {Path(name).suffix or name}"
+        while call in self.waits:
+            self._go.wait(0.005)
+        if call in self.fails:
+            raise OSError(EIO, "made to fail", name)
+
+    def create(self, path: Path) -> FaultyFile:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        return FaultyFile(os.open(path, flags, 0o644), self, path.name)
+
+    def open(self, path: Path) -> FaultyFile:
+        return FaultyFile(os.open(path, os.O_RDWR), self, path.name)
+
+    def open_store(self, path: Path, *, create: bool) -> KeyValueStore:
+        return FaultyStore(super().open_store(path, create=create), self)
 
 
 class Requests:
@@ -34,9 +109,23 @@ class Requests:
             return await answer
 
     @staticmethod
+    async def until(condition: Callable[[], bool]) -> None:
+        """Let the loop and the lanes run until something is so; fail after some seconds."""
+        for _ in range(5000):
+            if condition():
+                return
+            await asyncio.sleep(0.001)
+        raise AssertionError("it did not come about")
+
+    @staticmethod
     async def read(bookie: Bookie, ledger_id: int, first: int, max_entries: int = 4096) -> bytes:
         reply = await bookie.read(ledger_id, first, max_entries=max_entries, max_bytes=1 << 22)
         return reply.run
+
+
+@pytest.fixture
+def faulty_disk() -> FaultyDisk:
+    return FaultyDisk()
 
 
 @pytest.fixture

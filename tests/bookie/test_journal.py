@@ -1,0 +1,217 @@
+"""The journal on a real directory: order, groups, files, and what replay makes of damage."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.bookie.disk_posix import PosixDisk
+from fencelog.bookie.journal import Journal, JournalPosition, journal_name
+from fencelog.bookie.journal_replay import Replay, windowed
+from fencelog.bookie.records import FILE_HEADER_BYTES, RecordType
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
+
+INCARNATION = b"i" * 16
+START = JournalPosition(sequence=1, file_id=1, offset=FILE_HEADER_BYTES)
+
+
+@pytest.fixture
+async def journal(tmp_path: Path, faulty_disk: Any) -> AsyncIterator[Journal]:
+    """File 1 takes about four of the test's records."""
+    lane = faulty_disk.lane("journal")
+    journal = Journal(
+        disk=faulty_disk,
+        lane=lane,
+        host=SystemHost(),
+        directory=tmp_path,
+        incarnation=INCARNATION,
+        max_file_bytes=4096,
+        on_failure=lambda _error: None,
+    )
+    await journal.start(file_id=1, sequence=1)
+    yield journal
+    await journal.close()
+    await lane.close()
+
+
+def files(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir())
+
+
+async def append_all(journal: Journal, runs: list[bytes]) -> None:
+    answers: list[FencelogError | None] = []
+    done = asyncio.Event()
+    for run in runs:
+        journal.append(RecordType.RUN, run, answers.append)
+    journal.barrier(lambda _error: done.set())
+    async with asyncio.timeout(10):
+        await done.wait()
+    assert answers == [None] * len(runs)
+
+
+def replay(directory: Path, start: JournalPosition = START) -> tuple[list[bytes], Replay]:
+    found = Replay(PosixDisk(), directory, start=start, incarnation=INCARNATION)
+    bodies: list[bytes] = []
+    try:
+        while records := found.next_records(1000):
+            bodies += [record.body for record, _end in records]
+    finally:
+        found.close()
+    return bodies, found
+
+
+async def test_answers_come_in_order_after_the_sync_and_waiting_records_share_one(
+    journal: Journal, faulty_disk: Any, requests: Any
+):
+    order: list[int] = []
+    faulty_disk.waits.add("sync .journal")
+    journal.append(RecordType.RUN, requests.run(1, 0), lambda _e: order.append(0))
+    # The header's write and sync, the record's write and sync.
+    await requests.until(lambda: len(faulty_disk.calls) == 4)
+    for number in range(1, 6):
+        journal.append(
+            RecordType.RUN, requests.run(1, number), lambda _e, n=number: order.append(n)
+        )
+    journal.barrier(lambda _e: order.append(99))
+    await asyncio.sleep(0.03)
+    assert order == []
+    faulty_disk.waits.clear()
+    await requests.until(lambda: 99 in order)
+    assert order == [0, 1, 2, 3, 4, 5, 99]
+    syncs = [call for call in faulty_disk.calls if call.startswith("sync")]
+    assert len(syncs) == 3
+
+
+async def test_a_barrier_with_nothing_on_the_way_is_answered_at_once(journal: Journal):
+    answers: list[FencelogError | None] = []
+    journal.barrier(answers.append)
+    assert answers == []
+    await asyncio.sleep(0)
+    assert answers == [None]
+
+
+async def test_files_are_rolled_and_read_back_as_one_sequence(
+    journal: Journal, requests: Any, tmp_path: Path
+):
+    runs = [requests.run(1, i, 5) for i in range(0, 200, 5)]
+    await append_all(journal, runs)
+    assert len(files(tmp_path)) > 3
+    assert all(path.stat().st_size <= 4096 for path in files(tmp_path))
+    bodies, found = replay(tmp_path)
+    assert bodies == runs
+    assert found.position == journal.position
+
+
+async def test_replay_begins_at_a_position_within_a_file(
+    journal: Journal, requests: Any, tmp_path: Path
+):
+    runs = [requests.run(1, i, 5) for i in range(0, 60, 5)]
+    await append_all(journal, runs[:7])
+    middle = journal.position
+    await append_all(journal, runs[7:])
+    assert replay(tmp_path, middle)[0] == runs[7:]
+
+
+async def test_damage_before_the_last_group_is_refused_naming_file_and_offset(
+    journal: Journal, requests: Any, tmp_path: Path
+):
+    for first in range(0, 60, 5):
+        await append_all(journal, [requests.run(1, first, 5)])
+    for path in files(tmp_path):
+        whole = path.read_bytes()
+        path.write_bytes(whole[:200] + bytes([whole[200] ^ 4]) + whole[201:])
+        with pytest.raises(FencelogError, match=rf"{path.name} at offset") as caught:
+            replay(tmp_path)
+        assert caught.value.code is ErrorCode.CORRUPT
+        path.write_bytes(whole)
+
+
+async def test_a_missing_file_is_refused(journal: Journal, requests: Any, tmp_path: Path):
+    await append_all(journal, [requests.run(1, i, 5) for i in range(0, 100, 5)])
+    for file_id in (1, 2):
+        path = tmp_path / journal_name(file_id)
+        whole = path.read_bytes()
+        path.unlink()
+        with pytest.raises(FencelogError, match="missing"):
+            replay(tmp_path)
+        path.write_bytes(whole)
+
+
+async def test_a_torn_tail_is_left_behind_and_the_next_file_goes_on(
+    journal: Journal, requests: Any, tmp_path: Path, faulty_disk: Any
+):
+    runs = [requests.run(1, i, 2) for i in range(0, 6, 2)]
+    for run in runs:
+        await append_all(journal, [run])
+    end = journal.position
+    path = tmp_path / journal_name(end.file_id)
+    data = bytearray(path.read_bytes())
+    data[end.offset - 100 : end.offset] = bytes(100)
+    path.write_bytes(data)
+    bodies, found = replay(tmp_path)
+    assert bodies == runs[:-1]
+    await journal.start(file_id=found.last_file_id + 1, sequence=found.position.sequence)
+    await append_all(journal, [requests.run(1, 50, 2)])
+    assert replay(tmp_path)[0] == [*runs[:-1], requests.run(1, 50, 2)]
+
+
+async def test_a_file_that_never_came_to_be_is_removed_and_a_damaged_header_is_refused(
+    journal: Journal, requests: Any, tmp_path: Path
+):
+    await append_all(journal, [requests.run(1, 0, 2)])
+    unborn = tmp_path / journal_name(2)
+    unborn.write_bytes(bytes(1000))
+    bodies, found = replay(tmp_path)
+    assert bodies == [requests.run(1, 0, 2)]
+    assert found.last_file_id == 2
+    assert not unborn.exists()
+    first = tmp_path / journal_name(1)
+    first.write_bytes(b"?" + first.read_bytes()[1:])
+    with pytest.raises(FencelogError, match="header is damaged"):
+        replay(tmp_path)
+
+
+async def test_a_journal_of_another_directory_is_refused(
+    journal: Journal, requests: Any, tmp_path: Path
+):
+    await append_all(journal, [requests.run(1, 0, 2)])
+    with pytest.raises(FencelogError, match="another data directory"):
+        Replay(PosixDisk(), tmp_path, start=START, incarnation=b"x" * 16)
+
+
+async def test_after_a_failed_sync_nothing_is_written_and_all_is_answered(
+    journal: Journal, faulty_disk: Any, requests: Any
+):
+    faulty_disk.fails.add("sync .journal")
+    answers: list[FencelogError | None] = []
+    for number in range(3):
+        journal.append(RecordType.RUN, requests.run(1, number), answers.append)
+    await requests.until(lambda: len(answers) == 3)
+    calls = len(faulty_disk.calls)
+    faulty_disk.fails.clear()
+    journal.append(RecordType.RUN, requests.run(1, 3), answers.append)
+    journal.barrier(answers.append)
+    await asyncio.sleep(0.02)
+    assert [error.code if error else None for error in answers] == [ErrorCode.STORAGE_FAILED] * 5
+    assert len(faulty_disk.calls) == calls
+
+
+@given(
+    st.binary(max_size=300),
+    st.lists(st.tuples(st.integers(0, 320), st.integers(0, 80)), max_size=20),
+)
+def test_reading_ahead_gives_what_reading_gives(data: bytes, reads: list[tuple[int, int]]):
+    class Memory:
+        def read(self, offset: int, size: int) -> bytes:
+            return data[offset : offset + size]
+
+    fetch = windowed(Memory(), window=64)  # type: ignore[arg-type]  # only read is used
+    for offset, size in reads:
+        assert fetch(offset, size) == data[offset : offset + size]
