@@ -25,7 +25,9 @@ from fencelog.api.produce import Produce
 from fencelog.api.produce_batch import ProduceBatch
 from fencelog.api.read import Read
 from fencelog.api.routing import Turns
+from fencelog.api.sse import problem_event
 from fencelog.api.targets import Endpoint, Target, Targets
+from fencelog.api.waits import Waits
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.registration import RegisteredBookies
 
@@ -38,18 +40,21 @@ _log = logging.getLogger(__name__)
 
 
 class Application:
-    """An ASGI application. Its lifespan closes the connections to other brokers."""
+    """An ASGI application. Call ``drain`` before the server closes; the lifespan's end closes the
+    connections to other brokers."""
 
     def __init__(
         self,
         endpoints: Mapping[Endpoint, Mapping[str, Handler]],
         framework: FastAPI,
         forwarder: Forwarder,
+        waits: Waits,
         metrics: ApiMetrics,
     ) -> None:
         self._endpoints = endpoints
         self._framework = framework
         self._forwarder = forwarder
+        self._waits = waits
         self._metrics = metrics
         self._targets = Targets()
 
@@ -72,6 +77,10 @@ class Application:
             _log.exception("%s %s failed", exchange.method, exchange.path)
             await self._fail(exchange, unexpected())
 
+    def drain(self) -> None:
+        """End long polls and event streams, so that the server can close without waiting."""
+        self._waits.close()
+
     async def _dispatch(self, exchange: Exchange, target: Target) -> None:
         handlers = self._endpoints[target.endpoint]
         handler = handlers.get(exchange.method)
@@ -89,11 +98,15 @@ class Application:
             )
 
     async def _fail(self, exchange: Exchange, error: FencelogError) -> None:
-        """Answer with a problem; of an answer that has begun, leave the rest out, so that the
-        server closes the connection and the client sees that it is not whole."""
+        """Answer with a problem. An event stream that has begun ends with one; of any other
+        answer the rest is left out, so that the server closes the connection and the client sees
+        that it is not whole."""
         if not exchange.started:
             self._metrics.problem(error.code.slug)
             await send_problem(exchange, error)
+        elif exchange.sends_events:
+            self._metrics.problem(error.code.slug)
+            await exchange.send_body(problem_event(error, exchange.path))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -114,11 +127,12 @@ def build_app(
     """
     metrics = ApiMetrics()
     forwarder = Forwarder()
-    ownership = Ownership(broker, forwarder)
+    waits = Waits()
+    ownership = Ownership(broker, forwarder, waits)
     turns = Turns()
     produce = Produce(broker, ownership, turns, metrics)
     batch = ProduceBatch(broker, ownership, forwarder, turns, metrics)
-    read = Read(ownership, metrics)
+    read = Read(ownership, waits, metrics)
     endpoints: dict[Endpoint, dict[str, Handler]] = {
         Endpoint.PRODUCE: {"POST": produce.post},
         Endpoint.PRODUCE_BATCH: {"POST": batch.post},
@@ -129,4 +143,4 @@ def build_app(
     framework = build_framework(
         admin_router(broker, bookies), broker.check_ready, [metrics, *collectors], metrics.problem
     )
-    return Application(endpoints, framework, forwarder, metrics)
+    return Application(endpoints, framework, forwarder, waits, metrics)

@@ -5,9 +5,8 @@ The types follow the ASGI specification 3.0. Nothing here knows of topics.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from typing import Any
 from urllib.parse import parse_qsl
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -19,8 +18,6 @@ Send = Callable[[Event], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Buffer = bytes | bytearray | memoryview
 RawHeaders = Iterable[tuple[bytes, bytes]]
-
-T = TypeVar("T")
 
 JSON = b"application/json"
 NDJSON = b"application/x-ndjson"
@@ -38,13 +35,17 @@ class ClientGone(Exception):
 
 
 class Exchange:
-    """A request and its way to be answered. ``started`` tells whether a status went out."""
+    """A request and its way to be answered.
 
-    __slots__ = ("_receive", "_send", "scope", "started")
+    ``started``: a status went out. ``sends_events``: and an event stream is its body.
+    """
+
+    __slots__ = ("_receive", "_send", "scope", "sends_events", "started")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
         self.started = False
+        self.sends_events = False
         self._receive = receive
         self._send = send
 
@@ -93,6 +94,7 @@ class Exchange:
     async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """Send status and headers; the body follows with ``send_body``."""
         self.started = True
+        self.sends_events = (b"content-type", EVENT_STREAM) in headers
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def send_body(self, body: bytes, *, more: bool = False) -> None:
@@ -126,24 +128,8 @@ class Exchange:
                 chunk, size = [], 0
         await self.send_body(b"".join(chunk))
 
-    async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of ``work``; if the client goes first, it is cancelled and ClientGone raised.
-
-        Only for exchanges whose request body has been read or does not matter.
-        """
-        task = asyncio.create_task(work)
-        watcher = asyncio.create_task(self._until_gone())
-        try:
-            await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            raise ClientGone
-        finally:
-            task.cancel()
-            watcher.cancel()
-            await asyncio.gather(task, watcher, return_exceptions=True)
-
-    async def _until_gone(self) -> None:
+    async def until_gone(self) -> None:
+        """Return when the client has closed its connection, whatever it sends before."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 

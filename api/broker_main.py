@@ -87,8 +87,10 @@ async def serving_broker(
         broker = Broker(store, ledgers, host=host, config=config)
         await broker.start()
         stack.push_async_callback(broker.close)
-        server = await HttpServer.start(build_app(broker, bookies=bookies), sock)
+        app = build_app(broker, bookies=bookies)
+        server = await HttpServer.start(app, sock)
         stack.push_async_callback(server.close)
+        stack.callback(app.drain)
         yield server.url
 
 

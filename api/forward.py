@@ -14,9 +14,8 @@ from __future__ import annotations
 import httpx
 import msgspec
 
-from fencelog.api.asgi import BATCH, EVENT_STREAM, Exchange
+from fencelog.api.asgi import BATCH, Exchange
 from fencelog.api.problems import error_from_problem
-from fencelog.api.sse import problem_event
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS, MAX_WAIT_MS
 
@@ -83,7 +82,8 @@ class Forwarder:
         await self._http.aclose()
 
     async def relay(self, exchange: Exchange, url: str, query: bytes, body: bytes) -> None:
-        """Let the broker at ``url`` answer this exchange; the answer streams through.
+        """Let the broker at ``url`` answer this exchange; the answer streams through, and may
+        have begun when an error is raised.
 
         Raises OwnerUnreachable; FencelogError: NOT_OWNER (from there), NO_OWNER, OVERLOADED
         (all: nothing was done), APPEND_UNKNOWN, READ_UNKNOWN.
@@ -97,9 +97,7 @@ class Forwarder:
                 raise error_from_problem(await answer.aread(), answer.status_code)
             await self._pass_on(exchange, answer)
         except httpx.TransportError as error:
-            if not exchange.started:
-                raise _lost(exchange.method, url, error) from error
-            await _end_broken_stream(exchange, answer, _lost("GET", url, error))
+            raise _lost(exchange.method, url, error) from error
         finally:
             await answer.aclose()
 
@@ -178,14 +176,3 @@ def _lost(method: str, url: str, error: Exception) -> FencelogError:
     if method == "POST":
         return FencelogError(ErrorCode.APPEND_UNKNOWN, why)
     return FencelogError(ErrorCode.READ_UNKNOWN, why)
-
-
-async def _end_broken_stream(
-    exchange: Exchange, answer: httpx.Response, error: FencelogError
-) -> None:
-    """Events end with a problem. Of any other body the rest is missing, and only a connection
-    that breaks off tells so: the exchange is left unfinished, which makes the server close it."""
-    if answer.headers.get("content-type", "").startswith(EVENT_STREAM.decode()):
-        await exchange.send_body(problem_event(error, exchange.path))
-    else:
-        raise error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fencelog.api.asgi import Exchange
 from fencelog.api.forward import FORWARDED, Forwarder, OwnerUnreachable
+from fencelog.api.waits import Waits
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -27,9 +28,10 @@ SETTLE_S = 0.05
 class Ownership:
     """Finds the owner of a partition for a request and has it served there."""
 
-    def __init__(self, broker: Broker, forwarder: Forwarder) -> None:
+    def __init__(self, broker: Broker, forwarder: Forwarder, waits: Waits) -> None:
         self._broker = broker
         self._forwarder = forwarder
+        self._waits = waits
 
     async def serve(
         self,
@@ -53,30 +55,28 @@ class Ownership:
                 await self._forwarder.relay(exchange, url, passed_query, body)
             else:
                 relay = self._forwarder.relay(exchange, url, passed_query, body)
-                await exchange.while_connected(relay)
+                await self._waits.run(exchange, relay)
 
-        forwarded = exchange.header(FORWARDED) is not None
-        await self.at_owner(topic, partition, local, remote, may_forward=not forwarded)
+        await self.at_owner(exchange, topic, partition, local, remote)
 
     async def at_owner(
         self,
+        exchange: Exchange,
         topic: TopicName,
         partition: int,
         local: Callable[[PartitionLog], Awaitable[T]],
         remote: Callable[[str], Awaitable[T]],
-        *,
-        may_forward: bool = True,
     ) -> T:
         """The result of ``local(log)`` or of ``remote(url)``, whichever is the owner's.
 
-        Raises what they raise; NO_OWNER when no owner could be found; NOT_OWNER when this broker
-        is not it and ``may_forward`` is false.
+        Raises what they raise; NO_OWNER when no owner could be found; NOT_OWNER for an exchange
+        that was forwarded here already, or whose answer has begun.
         """
         for _ in range(ATTEMPTS):
             try:
                 return await local(await self._broker.partition(topic, partition))
             except FencelogError as error:
-                if error.code is not ErrorCode.NOT_OWNER or not may_forward:
+                if error.code is not ErrorCode.NOT_OWNER or not _is_movable(exchange):
                     raise
                 url = owner_url(error)
             if url is not None:
@@ -92,6 +92,10 @@ class Ownership:
         raise FencelogError(
             ErrorCode.NO_OWNER, f"partition {partition} of {topic} is changing its owner"
         )
+
+
+def _is_movable(exchange: Exchange) -> bool:
+    return not exchange.started and exchange.header(FORWARDED) is None
 
 
 def owner_url(error: FencelogError) -> str | None:

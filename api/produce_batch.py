@@ -147,7 +147,7 @@ class ProduceBatch:
                 answer = await self._forwarder.append_batch(url, path, partition, batch)
                 return Part(answer.partition, answer.offset, answer.count)
 
-            return await self._ownership.at_owner(topic, partition, local, remote)
+            return await self._ownership.at_owner(exchange, topic, partition, local, remote)
 
         results = await asyncio.gather(
             *(append(partition, batch) for partition, batch in sorted(batches.items())),

@@ -24,8 +24,9 @@ from fencelog.api.metrics import ApiMetrics
 from fencelog.api.ownership import Ownership
 from fencelog.api.produce import EVENT_TIME, HEADER_PREFIX, KEY
 from fencelog.api.read_request import Place, ReadRequest, read_request
-from fencelog.api.sse import PING, PING_INTERVAL_MS, control_event, message_events, problem_event
+from fencelog.api.sse import PING, PING_INTERVAL_MS, control_event, message_events
 from fencelog.api.targets import Target
+from fencelog.api.waits import Waits
 from fencelog.broker.stored import ReadResult
 from fencelog.ledgers.batch_frames import frame_parts
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -47,8 +48,9 @@ _HEADER_VALUE = re.compile(
 class Read:
     """The endpoints that read."""
 
-    def __init__(self, ownership: Ownership, metrics: ApiMetrics) -> None:
+    def __init__(self, ownership: Ownership, waits: Waits, metrics: ApiMetrics) -> None:
         self._ownership = ownership
+        self._waits = waits
         self._metrics = metrics
 
     # -- many messages ---------------------------------------------------------------------------
@@ -64,9 +66,11 @@ class Read:
             if exchange.method == "HEAD":
                 await self._head(exchange, log, request)
             elif request.media_type == EVENT_STREAM:
-                await exchange.while_connected(self._follow(exchange, log, request, target))
+                follow = self._follow(exchange, log, request, target)
+                await self._waits.run(exchange, follow)
             elif request.wait_ms:
-                await exchange.while_connected(self._answer(exchange, log, request, target))
+                answer = self._answer(exchange, log, request, target)
+                await self._waits.run(exchange, answer)
             else:
                 await self._answer(exchange, log, request, target)
 
@@ -123,9 +127,6 @@ class Read:
         self._metrics.streams += 1
         try:
             await self._send_events(exchange, log, request, target, offset)
-        except FencelogError as error:
-            self._metrics.problem(error.code.slug)
-            await exchange.send_body(problem_event(error, exchange.path))
         finally:
             self._metrics.streams -= 1
 

@@ -82,6 +82,8 @@ class FakeLog:
         return ReadResult(found, next_offset, self.tail_offset)
 
     async def _wait(self, offset: int, wait_ms: int) -> None:
+        if wait_ms == 0:
+            return
         self._count_readers(1)
         try:
             async with asyncio.timeout(wait_ms / 1000):

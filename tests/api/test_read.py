@@ -10,7 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from fencelog.api.app import build_app
 from fencelog.broker.names import TopicName
+from fencelog.broker.topics import TopicConfig
 from fencelog.ledgers.batch_check import check_batch
 from fencelog.ledgers.batch_frames import read_frames
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -276,3 +278,22 @@ class TestEventStream:
             await events(answer.aiter_lines(), 1)
         await log.readers_are(0)
         assert not caplog.records
+
+
+async def test_closing_ends_what_waits(fake_broker: Any, fake_bookies: Any, serve: Any) -> None:
+    """A long poll gets a problem, an event stream ends with one, and nothing waits for them."""
+    await fake_broker.topics.create(T, TopicConfig())
+    log = await fake_broker.partition(T, 0)
+    app = build_app(fake_broker, bookies=fake_bookies)
+    async with serve(app) as url, httpx.AsyncClient(base_url=url, trust_env=False) as http:
+        polling = asyncio.create_task(http.get(URL, params={"wait": 60}))
+        following = asyncio.create_task(http.get(URL, headers=EVENTS))
+        await log.readers_are(2)
+        app.drain()
+        polled, followed = await polling, await following
+        late = await http.get(URL, headers=EVENTS)
+    assert (polled.status_code, polled.json()["code"]) == (503, "draining")
+    assert followed.status_code == 200
+    assert "event: problem" in followed.text
+    assert '"code":"draining"' in followed.text
+    assert (late.status_code, late.json()["code"]) == (503, "draining")
