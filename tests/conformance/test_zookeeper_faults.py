@@ -252,10 +252,19 @@ async def test_a_registration_comes_back_after_its_session_expired(
     await until(lambda: seen[-1] is None)
 
 
+@pytest.fixture
+async def servers(tmp_path: Path) -> AsyncIterator[list[DevelopmentZooKeeper]]:
+    """One server of the test's own; what the test starts again it adds, for all to be ended."""
+    servers = [await DevelopmentZooKeeper.start(tmp_path)]
+    yield servers
+    for server in servers:
+        await server.stop()
+
+
 async def test_a_server_killed_amid_writes_never_gives_a_false_answer(
-    tmp_path: Path, root: str
+    servers: list[DevelopmentZooKeeper], tmp_path: Path, root: str
 ) -> None:
-    server = await DevelopmentZooKeeper.start(tmp_path)
+    (server,) = servers
     store = ZooKeeperMetadataStore([server.address], root=root)
     await store.start()
     acknowledged: dict[int, int] = {}
@@ -278,7 +287,7 @@ async def test_a_server_killed_amid_writes_never_gives_a_false_answer(
             writers.create_task(write_until_it_fails(writer))
         await asyncio.sleep(0.5)
         await server.kill()
-        server = await DevelopmentZooKeeper.start(tmp_path, port=server.port)
+        servers.append(await DevelopmentZooKeeper.start(tmp_path, port=server.port))
         restarted.set()
 
     assert failures
@@ -292,4 +301,3 @@ async def test_a_server_killed_amid_writes_never_gives_a_false_answer(
             possible.add(value + 1)
         assert node.version in possible
     await store.close()
-    await server.stop()
