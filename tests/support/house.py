@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -16,8 +16,8 @@ class Source:
     """One Python file: its path from the root of the repository, its text and its tree."""
 
     path: str
-    text: str
-    tree: ast.Module
+    text: str = field(repr=False)
+    tree: ast.Module = field(repr=False)
 
     @classmethod
     def parse(cls, path: str, text: str) -> Source:
