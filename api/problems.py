@@ -6,6 +6,7 @@ Every problem says who has to act (the status), whether the same request may be 
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -46,8 +47,8 @@ def title(code: ErrorCode) -> str:
 
 
 def problem_body(error: FencelogError, instance: str) -> bytes:
-    """The document as JSON bytes. Extra members that JSON has no form for are shown as text."""
-    return msgspec.json.encode(problem(error, instance), enc_hook=str)
+    """The document as JSON in ASCII: details quote what clients send, which may be no text."""
+    return json.dumps(problem(error, instance), separators=(",", ":"), default=str).encode()
 
 
 def problem_headers(error: FencelogError) -> list[tuple[bytes, bytes]]:

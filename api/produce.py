@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fencelog.api.asgi import JSON, Exchange
 from fencelog.api.bodies import BodyReader
+from fencelog.api.message_headers import read_metadata
 from fencelog.api.metrics import ApiMetrics
 from fencelog.api.ownership import Ownership
 from fencelog.api.routing import Turns, named_partition, partition_of_key
@@ -26,14 +27,6 @@ if TYPE_CHECKING:
     from fencelog.broker.partition_log import PartitionLog
 
 PARAMETERS = frozenset(("partition", "key"))
-
-KEY = b"fencelog-key"
-EVENT_TIME = b"fencelog-event-time"
-HEADER_PREFIX = b"fencelog-header-"
-_PREFIX = b"fencelog-"
-
-_MAX_TIME_DIGITS = 20
-"""A 64-bit number and its sign; the broker checks the range, and the other limits of a message."""
 
 
 class Produce:
@@ -59,7 +52,7 @@ class Produce:
         """
         started = asyncio.get_running_loop().time()
         query = exchange.query(PARAMETERS)
-        key, event_time, headers = _metadata(exchange)
+        key, event_time, headers = read_metadata(exchange.headers)
         if "key" in query:
             if key is not None:
                 raise FencelogError(
@@ -92,37 +85,3 @@ class Produce:
             raw_query += b"%bpartition=%d" % (b"&" if raw_query else b"", partition)
         await self._ownership.serve(exchange, topic, partition, append, query=raw_query, body=body)
         self._metrics.appended(1, len(body), asyncio.get_running_loop().time() - started)
-
-
-def _metadata(
-    exchange: Exchange,
-) -> tuple[bytes | None, int | None, tuple[tuple[str, bytes], ...]]:
-    """Key, event time (µs) and headers of a message. Raises FencelogError."""
-    key: bytes | None = None
-    event_time: int | None = None
-    headers: list[tuple[str, bytes]] = []
-    for name, value in exchange.headers:
-        if not name.startswith(_PREFIX):
-            if name == b"content-encoding":
-                raise FencelogError(
-                    ErrorCode.UNSUPPORTED_MEDIA_TYPE, "Content-Encoding is not supported"
-                )
-        elif name == KEY:
-            if key is not None:
-                raise FencelogError(ErrorCode.BAD_REQUEST, "Fencelog-Key is given twice")
-            key = value
-        elif name == EVENT_TIME:
-            event_time = _event_time(value)
-        elif name.startswith(HEADER_PREFIX):
-            headers.append((name[len(HEADER_PREFIX) :].decode("latin-1"), value))
-    return key, event_time, tuple(headers)
-
-
-def _event_time(value: bytes) -> int:
-    if value.removeprefix(b"-").isdigit() and len(value) <= _MAX_TIME_DIGITS:
-        return int(value)
-    shown = value[:40].decode("latin-1")
-    raise FencelogError(
-        ErrorCode.BAD_REQUEST,
-        f"Fencelog-Event-Time must be microseconds since 1970, not {shown!r}",
-    )

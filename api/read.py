@@ -7,9 +7,6 @@ as they were stored; every other form decodes them. All forms carry ``Next-Offse
 
 from __future__ import annotations
 
-import re
-from base64 import b64encode
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fencelog.api.asgi import BATCH, EVENT_STREAM, JSON, NDJSON, OCTETS, Buffer, Exchange
@@ -20,9 +17,9 @@ from fencelog.api.json_render import (
     message_object,
     ndjson_answer,
 )
+from fencelog.api.message_headers import message_headers
 from fencelog.api.metrics import ApiMetrics
 from fencelog.api.ownership import Ownership
-from fencelog.api.produce import EVENT_TIME, HEADER_PREFIX, KEY
 from fencelog.api.read_request import Place, ReadRequest, read_request
 from fencelog.api.sse import PING, PING_INTERVAL_MS, control_event, message_events
 from fencelog.api.targets import Target
@@ -39,10 +36,6 @@ STREAM_MESSAGES = 1000
 """Messages of one piece of an event stream."""
 
 _STREAM_HEADERS = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_HEADER_VALUE = re.compile(
-    rb"|[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?"
-)
 
 
 class Read:
@@ -249,33 +242,3 @@ def beyond_tail(target: Target, tail_offset: int) -> FencelogError:
         f"offset {target.offset} of partition {target.partition} is not written yet",
         tail_offset=tail_offset,
     )
-
-
-def message_headers(message: Message) -> list[tuple[bytes, bytes]]:
-    """Key, event time and headers, as far as HTTP can carry them.
-
-    A key that it cannot comes as ``Fencelog-Key-Base64``; of other headers the number left out is
-    told, and the JSON forms show them.
-    """
-    shown: list[tuple[bytes, bytes]] = []
-    if message.key is not None:
-        if _HEADER_VALUE.fullmatch(message.key):
-            shown.append((KEY, message.key))
-        else:
-            shown.append((KEY + b"-base64", b64encode(message.key)))
-    if message.event_time is not None:
-        shown.append((EVENT_TIME, b"%d" % message.event_time))
-    carried = _carried_headers(message.headers)
-    shown += carried
-    if len(carried) < len(message.headers):
-        omitted = len(message.headers) - len(carried)
-        shown.append((b"fencelog-headers-omitted", b"%d" % omitted))
-    return shown
-
-
-def _carried_headers(headers: Sequence[tuple[str, bytes]]) -> list[tuple[bytes, bytes]]:
-    return [
-        (HEADER_PREFIX + name.encode(), value)
-        for name, value in headers
-        if _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)
-    ]

@@ -74,6 +74,7 @@ async def test_keys_choose_partitions_and_the_rest_takes_turns(
         ("?partition=x", {}, 400, "bad_request"),
         ("?partitoin=0", {}, 400, "bad_request"),
         ("?partition=0&partition=0", {}, 400, "bad_request"),
+        ("?%ff=0", {}, 400, "bad_request"),
         ("?key=a", {"Fencelog-Key": "a"}, 400, "bad_request"),
         ("", {"Fencelog-Event-Time": "yesterday"}, 400, "bad_request"),
         ("", {"Fencelog-Event-Time": "9223372036854775808"}, 400, "bad_request"),
