@@ -228,8 +228,7 @@ class RegisteredBookies:
             await asyncio.wait(self._closing)
 
     def client(self, bookie_id: str) -> BookieClient:
-        local = self._local.get(bookie_id)
-        if local is not None:
+        if (local := self._local.get(bookie_id)) is not None:
             return local
         if bookie_id in self._clients:
             return self._clients[bookie_id][1]

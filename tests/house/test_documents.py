@@ -16,7 +16,7 @@ from fencelog.api.cli import app
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
-MODULE = re.compile(r"`([\w/]+\.(?:py|md|json|toml))`")
+MODULE = re.compile(r"`(?!/)([\w/]+\.(?:py|md|json|toml))`")
 FENCE = re.compile(r"^```(?:bash|sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 EXPECTED = (
