@@ -6,7 +6,7 @@ process. Nothing here blocks: cached runs are answered at once, the rest is lane
 The promises (DESIGN §3), and where they are kept:
 * an add is answered after its record is synced (``journal.append``), in the order of the journal;
 * a fence holds from the moment of the request, and no reply to a fencing request, negative ones
-  included, leaves before it is durable (``fence``);
+  included, leaves before it is durable (``fences.py``);
 * an entry that is stored is never replaced: what overlaps it is trimmed (``overlaps.py``);
 * "not there" is said only when cache and index were read without error (``read``);
 * after a failed write or sync nothing is promised any more: ``failure`` (``_fail``).
@@ -15,7 +15,6 @@ The promises (DESIGN §3), and where they are kept:
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -23,6 +22,7 @@ from fencelog.bookie.adds import Adds
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.data_directory import DataDirectory, Identity
 from fencelog.bookie.disk import Disk, Lane
+from fencelog.bookie.fences import FENCE_BODY, Fenced, Fences
 from fencelog.bookie.flush import Flusher
 from fencelog.bookie.journal import Journal
 from fencelog.bookie.journal_replay import Replay
@@ -39,11 +39,7 @@ from fencelog.ledgers.run import read_run_header
 
 __all__ = ["Bookie", "BookieConfig"]
 
-_LEDGER_ID = struct.Struct("<Q")
 _REPLAY_CHUNK_BYTES = 8 * MIB
-
-_Fenced = asyncio.Future[FencelogError | None]
-"""Done when a fence is durable (None) or its journal record failed."""
 
 
 class Bookie:
@@ -92,6 +88,7 @@ class Bookie:
         )
         self.on_pressure: set[Callable[[], None]] = set()
         """Called when ``is_under_pressure`` changes: transports stop reading, or go on."""
+        self._fences = Fences(states, journal)
         self._resources = AsyncExitStack()
 
     @classmethod
@@ -235,32 +232,14 @@ class Bookie:
         """The highest LAC seen for a ledger; the contract of ``BookieClient.read_lac``."""
         return (await self._known(ledger_id, fence=fence)).lac
 
-    def fence(self, ledger_id: int) -> _Fenced | None:
+    def fence(self, ledger_id: int) -> Fenced | None:
         """Take no regular add of a ledger, known or not, from now on.
 
-        The fence is not durable yet, and no reply may leave before it is: ``read`` and
-        ``read_lac`` with ``fence`` wait for that. A transport calls this when the request comes
-        in, so that requests behind it see the fence (requests of a connection are handled in
-        order). None: durable already; else done when it is, with None or an error.
+        A transport calls this when a fencing request comes in, so that the requests behind it see
+        the fence; ``read`` and ``read_lac`` with ``fence`` then wait until it is durable. None: it
+        is; else done when it is, with None or an error.
         """
-        state = self._states.get(ledger_id)
-        if self._adds.refusal is not None or (state is not None and state.fence_durable):
-            return None
-        durable: _Fenced = self._loop.create_future()
-
-        def report(error: FencelogError | None) -> None:
-            if error is None:
-                self._states.change(ledger_id).fence_durable = True
-            if not durable.cancelled():
-                durable.set_result(error)
-
-        if state is not None and state.fenced:
-            # Another request fenced it and its record is still on the way: wait for that.
-            self._journal.barrier(report)
-        else:
-            self._states.change(ledger_id).fenced = True
-            self._journal.append(RecordType.FENCE, _LEDGER_ID.pack(ledger_id), report)
-        return durable
+        return None if self._adds.refusal is not None else self._fences.fence(ledger_id)
 
     async def _known(self, ledger_id: int, *, fence: bool) -> LedgerState:
         """The state of a ledger that the bookie knows, fenced durably if that was asked for."""
@@ -302,7 +281,7 @@ class Bookie:
         if record.type is RecordType.RUN:
             self._adds.remember(read_run_header(record.body), record.body)
         else:
-            state = self._states.change(_LEDGER_ID.unpack(record.body)[0])
+            state = self._states.change(FENCE_BODY.unpack(record.body)[0])
             state.fenced = state.fence_durable = True
 
     def _pressure_changed(self) -> None:

@@ -1,7 +1,6 @@
-"""A bookie on TCP: one asyncio protocol per connection, over ``ledgers/wire.py``.
+"""A bookie on TCP, over ``ledgers/wire.py``; ``connection.py`` is one client of it.
 
-Everything that one ``data_received`` brings is handled in one pass, in order; answers of one sync
-leave in one write per connection. Nothing grows without bound:
+Nothing grows without bound:
 
 * adds in flight over BOOKIE_MAX_IN_FLIGHT_BYTES (all connections), or a write cache that waits for
   its flush: no connection is read from;
@@ -12,41 +11,13 @@ leave in one write per connection. Nothing grows without bound:
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
-from typing import Any, cast
+from collections.abc import Coroutine
+from typing import Any
 
 from fencelog.bookie.bookie import Bookie
-from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
-from fencelog.ledgers.limits import (
-    BOOKIE_CONNECTION_OUT_BYTES,
-    BOOKIE_MAX_CONNECTIONS,
-    BOOKIE_MAX_IN_FLIGHT_BYTES,
-    CONNECT_TIMEOUT_MS,
-    MAX_READ_BYTES,
-)
-from fencelog.ledgers.run import verify_run
-from fencelog.ledgers.wire import (
-    LAC_BODY,
-    LEDGER_BODY,
-    READ_BODY,
-    VERSION,
-    Flag,
-    Frame,
-    FrameReader,
-    Op,
-    decode_hello,
-    encode_error,
-    encode_hello,
-    encode_reply,
-)
-
-_MAX_READS = BOOKIE_CONNECTION_OUT_BYTES // MAX_READ_BYTES
-"""Reads in progress on one connection: as many answers as it may have waiting."""
-
-Answer = Callable[[], Awaitable[bytes]]
-"""Carries out a read and gives the body of its reply."""
+from fencelog.bookie.connection import Connection
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import BOOKIE_MAX_CONNECTIONS, BOOKIE_MAX_IN_FLIGHT_BYTES
 
 
 class BookieServer:
@@ -56,7 +27,7 @@ class BookieServer:
         self.bookie = bookie
         self.in_flight_bytes = 0
         self._server: asyncio.Server | None = None
-        self._connections: set[_Connection] = set()
+        self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._paused = False
 
@@ -66,7 +37,7 @@ class BookieServer:
         server = cls(bookie)
         loop = asyncio.get_running_loop()
         bookie.on_pressure.add(server._update_reading)
-        server._server = await loop.create_server(lambda: _Connection(server), host, port)
+        server._server = await loop.create_server(lambda: Connection(server), host, port)
         return server
 
     @property
@@ -94,14 +65,14 @@ class BookieServer:
 
     # -- for connections ---------------------------------------------------------------------
 
-    def opened(self, connection: _Connection) -> bool:
+    def opened(self, connection: Connection) -> bool:
         """Whether one more connection is allowed."""
         if len(self._connections) >= BOOKIE_MAX_CONNECTIONS:
             return False
         self._connections.add(connection)
         return True
 
-    def closed(self, connection: _Connection) -> None:
+    def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -129,186 +100,3 @@ class BookieServer:
     def _update_reading(self) -> None:
         for connection in self._connections:
             connection.update_reading()
-
-
-class _Connection(asyncio.Protocol):
-    """One client."""
-
-    def __init__(self, server: BookieServer) -> None:
-        self._server = server
-        self._bookie = server.bookie
-        self._loop = asyncio.get_running_loop()
-        self._frames = FrameReader()
-        self._transport: asyncio.Transport | None = None
-        self._greeted = False
-        self._hello_deadline: asyncio.TimerHandle | None = None
-        self._out: list[bytes] = []
-        self._reads: deque[tuple[int, int, Answer]] = deque()
-        self._reading = 0
-        self._slow_peer = False
-        self._paused = False
-
-    # -- transport ---------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are Transports by duck typing only, so there is nothing to check.
-        self._transport = stream = cast("asyncio.Transport", transport)
-        stream.set_write_buffer_limits(high=BOOKIE_CONNECTION_OUT_BYTES)
-        if not self._server.opened(self):
-            stream.abort()
-            return
-        self._hello_deadline = self._loop.call_later(CONNECT_TIMEOUT_MS / 1000, self.abort)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._server.closed(self)
-        if self._hello_deadline is not None:
-            self._hello_deadline.cancel()
-        self._out.clear()
-        self._reads.clear()
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for frame in self._frames.feed(data):
-                self._handle(frame)
-        except ProtocolError:
-            # Nothing of what the peer says can be trusted any more, not even where a frame ends.
-            self.abort()
-
-    def pause_writing(self) -> None:
-        self._slow_peer = True
-        self.update_reading()
-
-    def resume_writing(self) -> None:
-        self._slow_peer = False
-        self.update_reading()
-        self._start_reads()
-
-    def update_reading(self) -> None:
-        """Read from the socket only while nothing is over its limit."""
-        pause = self._server.is_paused or self._slow_peer or bool(self._reads)
-        if pause != self._paused and self._transport is not None:
-            self._paused = pause
-            if pause:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    # -- requests ----------------------------------------------------------------------------
-
-    def _handle(self, frame: Frame) -> None:
-        """Carry out one request. Raises ProtocolError."""
-        op = frame.op
-        if op == Op.ADD and self._greeted:
-            self._add(frame)
-        elif op == Op.HELLO and not self._greeted:
-            self._greet(frame)
-        elif op == Op.READ and self._greeted and len(frame.body) == READ_BODY.size:
-            ledger_id, first, max_entries, max_bytes = READ_BODY.unpack(frame.body)
-            fence = self._fence(frame, ledger_id)
-            self._queue_read(
-                frame,
-                partial(self._read, ledger_id, first, max_entries, max_bytes, fence=fence),
-            )
-        elif op == Op.READ_LAC and self._greeted and len(frame.body) == LEDGER_BODY.size:
-            (ledger_id,) = LEDGER_BODY.unpack(frame.body)
-            fence = self._fence(frame, ledger_id)
-            self._queue_read(frame, partial(self._read_lac, ledger_id, fence=fence))
-        else:
-            raise ProtocolError(f"operation {op} with {len(frame.body)} bytes is not valid here")
-
-    def _greet(self, frame: Frame) -> None:
-        hello = decode_hello(frame.body)
-        versions = hello.get("versions")
-        if not isinstance(versions, list) or VERSION not in versions:
-            detail = f"this bookie speaks version {VERSION}, the client {versions!r}"
-            self._send(
-                encode_error(Op.HELLO, frame.request_id, ErrorCode.UNSUPPORTED_VERSION, detail)
-            )
-            return
-        self._greeted = True
-        self._frames.accept_large_frames()
-        if self._hello_deadline is not None:
-            self._hello_deadline.cancel()
-        fields = {
-            "version": VERSION,
-            "bookie_id": self._bookie.bookie_id,
-            "incarnation": self._bookie.incarnation,
-        }
-        self._send(encode_reply(Op.HELLO, frame.request_id, encode_hello(fields)))
-
-    def _add(self, frame: Frame) -> None:
-        run = frame.body
-        verify_run(run)
-        size = len(run)
-        self._server.add_in_flight(size)
-        self._bookie.add(
-            run,
-            recovery=bool(frame.flags & Flag.RECOVERY),
-            on_reply=partial(self._added, frame.request_id, size),
-        )
-
-    def _added(self, request_id: int, size: int, error: FencelogError | None) -> None:
-        self._server.add_in_flight(-size)
-        if error is None:
-            self._send(encode_reply(Op.ADD, request_id))
-        else:
-            self._send(encode_error(Op.ADD, request_id, error.code, error.detail))
-
-    # -- reads -------------------------------------------------------------------------------
-
-    def _fence(self, frame: Frame, ledger_id: int) -> bool:
-        """Fence in the order of the requests, although the read may have to wait its turn."""
-        if not frame.flags & Flag.FENCE:
-            return False
-        self._bookie.fence(ledger_id)
-        return True
-
-    async def _read(
-        self, ledger_id: int, first: int, max_entries: int, max_bytes: int, *, fence: bool
-    ) -> bytes:
-        reply = await self._bookie.read(
-            ledger_id, first, max_entries=max_entries, max_bytes=max_bytes, fence=fence
-        )
-        return LAC_BODY.pack(reply.lac) + reply.run
-
-    async def _read_lac(self, ledger_id: int, *, fence: bool) -> bytes:
-        return LAC_BODY.pack(await self._bookie.read_lac(ledger_id, fence=fence))
-
-    def _queue_read(self, frame: Frame, answer: Answer) -> None:
-        self._reads.append((frame.op, frame.request_id, answer))
-        self._start_reads()
-
-    def _start_reads(self) -> None:
-        while self._reads and self._reading < _MAX_READS and not self._slow_peer:
-            self._reading += 1
-            self._server.spawn(self._answer(*self._reads.popleft()))
-        self.update_reading()
-
-    async def _answer(self, op: int, request_id: int, answer: Answer) -> None:
-        try:
-            self._send(encode_reply(op, request_id, await answer()))
-        except FencelogError as error:
-            self._send(encode_error(op, request_id, error.code, error.detail))
-        finally:
-            self._reading -= 1
-            self._start_reads()
-
-    # -- answers -----------------------------------------------------------------------------
-
-    def _send(self, frame: bytes) -> None:
-        """Queue an answer; all that are queued in this turn of the loop leave in one write."""
-        if self._transport is None:
-            return
-        if not self._out:
-            self._loop.call_soon(self._write_out)
-        self._out.append(frame)
-
-    def _write_out(self) -> None:
-        if self._transport is not None and self._out:
-            out, self._out = self._out, []
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))

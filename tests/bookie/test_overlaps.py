@@ -22,7 +22,7 @@ ENTRIES = 40
 
 async def held_entries(bookie: Any, requests: Any, ledger_id: int) -> set[int]:
     held = set()
-    for entry_id in range(ENTRIES + 5):
+    for entry_id in range(ENTRIES + 8):
         try:
             run = await requests.read(bookie, ledger_id, entry_id, 1)
         except FencelogError as error:
