@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 """Quick to start rather than quick to run."""
 
+START_TIMEOUT_S = 180
+
 PARTITIONS = 3
 
 Read = Callable[..., "DataFrame"]
@@ -46,10 +48,12 @@ class Filled:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses Spark, so that ``-m "not spark"`` needs no Java."""
+    """Mark what uses Spark, so that ``-m "not spark"`` needs no Java, and give it time: the first
+    such test also waits for a JVM, a service that is restarted twice, and Spark's first query."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(START_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

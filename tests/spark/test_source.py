@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from pyspark.errors import PySparkException
 
+from fencelog.api.client import FencelogClient
 from fencelog.ledgers.record_batch import Message
 from fencelog.spark_connector.source import COLUMNS
 
@@ -58,12 +59,21 @@ def test_rows_are_what_was_appended(read: Read, filled: Filled) -> None:
     assert collected(read()) == filled.messages
 
 
+async def test_every_partition_lies_in_ledgers_of_every_kind(filled: Filled) -> None:
+    async with FencelogClient(filled.server) as client:
+        answers = [await client.segments(EVENTS, partition) for partition in range(3)]
+    for answer in answers:
+        states = [segment["ledger"]["state"] for segment in answer["segments"]]
+        assert states == ["closed", "closed", "open"]
+        assert all(segment["bytes"] > 900_000 for segment in answer["segments"])
+
+
 def test_count(read: Read, filled: Filled) -> None:
     assert read().count() == len(filled.messages)
 
 
 @pytest.mark.parametrize(
-    "options", [{"partitions": "7"}, {"targetPartitionBytes": "400000"}, {"partitions": "1"}]
+    "options", [{"partitions": "7"}, {"targetPartitionBytes": "2000000"}, {"partitions": "1"}]
 )
 def test_rows_are_the_same_however_they_are_split(
     read: Read, filled: Filled, options: dict[str, str]
