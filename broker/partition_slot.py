@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from fencelog.broker.chain_node import ChainLost
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.ownership import NotOwner, Owner, Ownership
@@ -21,6 +22,9 @@ from fencelog.ledgers.metadata_store import Watch
 
 RECLAIM_RETRY_S = 1.0
 """Pause between attempts to put a lost owner node back."""
+
+TAKEOVER_ATTEMPTS = 4
+"""Of one opening. A former owner changes the list once more at most before it meets the fence."""
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +127,7 @@ class PartitionSlot:
                     self._other = other
                     raise NotOwner(str(self), other)
                 try:
-                    self._log = await self._take_over()
+                    self._log = await self._win()
                 except BaseException:
                     await self._release()
                     raise
@@ -133,6 +137,18 @@ class PartitionSlot:
             ) from None
         log.info("%s: opened, epoch %d", self, self._log.epoch)
         return self._log
+
+    async def _win(self) -> PartitionLog:
+        """Take the log over; if its list changed meanwhile and the leadership is still ours, start
+        again (seed 001): the former owner was rolling, or is another broker that has lost it."""
+        for _ in range(TAKEOVER_ATTEMPTS - 1):
+            try:
+                return await self._take_over()
+            except ChainLost as lost:
+                if lost.code is not ErrorCode.NO_OWNER or not await self._is_leader():
+                    raise
+                log.info("%s: starts again: %s", self, lost)
+        return await self._take_over()
 
     async def _take_over(self) -> PartitionLog:
         services = self._services

@@ -1,0 +1,150 @@
+"""The list of ledgers: its legal changes, its encoding, and its hold by compare-and-set."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_ledgers import ScriptedLedgers
+
+from fencelog.broker.chain import Chain, Sealed
+from fencelog.broker.chain_codec import decode_chain, encode_chain
+from fencelog.broker.chain_node import ChainLost
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+
+def sealed(messages: int) -> Sealed:
+    return Sealed(
+        entries=messages, messages=messages, size=10 * messages, last_publish_us=7, sealed_us=8
+    )
+
+
+def opened(*messages: int) -> Chain:
+    """A chain with sealed ledgers 1, 2, … of so many messages, and an open one."""
+    chain = Chain().taken_over({}, ledger_id=1, created_us=0)
+    for number, count in enumerate(messages, 1):
+        chain = chain.with_next(ledger_id=number + 1, created_us=0)
+        chain = chain.with_sealed(number, sealed(count))
+    return chain
+
+
+def test_offsets_are_dense_over_rolls_and_takeovers() -> None:
+    chain = opened(5, 0, 3)
+    assert [segment.base_offset for segment in chain.segments] == [0, 5, 5, 8]
+    taken = chain.taken_over({4: sealed(2), 3: sealed(3)}, ledger_id=9, created_us=1)
+    assert [(s.ledger_id, s.base_offset) for s in taken.segments] == [
+        (1, 0),
+        (3, 5),
+        (4, 8),
+        (9, 10),
+    ]
+    assert taken.epoch == chain.epoch + 1
+    assert taken.last_publish_us == 7
+
+
+def test_the_base_is_unknown_until_the_former_ledger_is_sealed() -> None:
+    chain = opened(5).with_next(ledger_id=7, created_us=0)
+    assert chain.segments[-1].base_offset is None
+    assert chain.with_sealed(2, sealed(4)).segments[-1].base_offset == 9
+
+
+def test_a_second_roll_before_the_first_is_finished_is_a_mistake() -> None:
+    rolling = opened(5).with_next(ledger_id=7, created_us=0)
+    with pytest.raises(AssertionError, match="second roll"):
+        rolling.with_next(ledger_id=8, created_us=0)
+
+
+def test_takeover_recovers_every_unsealed_ledger_and_at_least_the_last_two() -> None:
+    assert [s.ledger_id for s in opened(1, 1, 1).to_recover] == [3, 4]
+    rolling = opened(1, 1).with_next(ledger_id=9, created_us=0)
+    assert [s.ledger_id for s in rolling.to_recover] == [3, 9]
+    closed = opened(1, 1).with_sealed(3, sealed(2))
+    assert [s.ledger_id for s in closed.to_recover] == [2, 3]
+
+
+def test_a_log_of_empty_ledgers_only_keeps_its_place() -> None:
+    chain = opened(4).taken_over({1: sealed(4), 2: sealed(0)}, ledger_id=5, created_us=0)
+    again = chain.taken_over({1: sealed(4), 5: sealed(0)}, ledger_id=6, created_us=0)
+    assert [(s.ledger_id, s.base_offset) for s in again.segments] == [(1, 0), (6, 4)]
+
+
+@given(st.lists(st.integers(0, 5), max_size=6), st.booleans(), st.booleans())
+def test_what_is_encoded_is_decoded(counts: list[int], rolling: bool, deleted: bool) -> None:
+    chain = opened(*counts)
+    if rolling:
+        chain = chain.with_next(ledger_id=99, created_us=3)
+    if deleted:
+        chain = chain.as_deleted()
+    assert decode_chain(encode_chain(chain)) == chain
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b'{"v":2}', b'{"v":1,"epoch":1,"token":"","segments":[1]}']
+)
+def test_a_node_that_is_no_chain_is_refused(data: bytes) -> None:
+    with pytest.raises(FencelogError) as raised:
+        decode_chain(data)
+    assert raised.value.code is ErrorCode.CORRUPT
+
+
+async def test_a_lost_reply_is_read_back_and_taken_for_what_it_is(stage) -> None:
+    store = await stage.store()
+    node = await stage.node(store)
+    store.lose_replies(2)
+    await node.commit(opened())
+    assert node.chain.segments[0].ledger_id == 1
+    # The version is right again: the next change lands.
+    await node.commit(node.chain.with_next(ledger_id=2, created_us=0))
+    fresh = await stage.node()
+    assert [s.ledger_id for s in fresh.chain.segments] == [1, 2]
+
+
+async def test_a_change_by_another_is_a_loss_for_good(stage) -> None:
+    mine, other = await stage.node(), await stage.node()
+    await other.commit(opened())
+    with pytest.raises(ChainLost) as raised:
+        await mine.commit(opened(3))
+    assert raised.value.code is ErrorCode.NO_OWNER
+    assert raised.value.chain == other.chain
+    with pytest.raises(ChainLost):
+        await mine.check_unchanged()
+
+
+async def test_a_lost_reply_and_a_change_by_another_are_told_apart(stage) -> None:
+    """The write landed, the reply was lost, another took over before the retry: still a loss."""
+    store = await stage.store()
+    mine, other = await stage.node(store), await stage.node()
+    store.lose_replies(1)
+    committing = asyncio.create_task(mine.commit(opened()))
+    await asyncio.sleep(0.05)
+    await other.load()
+    assert [s.ledger_id for s in other.chain.segments] == [1]
+    await other.commit(other.chain.taken_over({1: sealed(0)}, ledger_id=2, created_us=0))
+    with pytest.raises(ChainLost):
+        await committing
+
+
+async def test_a_change_waits_out_a_store_that_is_away(stage) -> None:
+    store = await stage.store()
+    node = await stage.node(store)
+    store.disconnect()
+    committing = asyncio.create_task(node.commit(opened()))
+    await asyncio.sleep(0.05)
+    assert not committing.done()
+    store.reconnect()
+    await committing
+    assert (await stage.node()).chain == node.chain
+
+
+async def test_a_deleted_chain_cannot_be_changed(stage, ledgers: ScriptedLedgers) -> None:
+    node, deleter = await stage.node(), await stage.node()
+    await deleter.commit(deleter.chain.as_deleted())
+    with pytest.raises(ChainLost) as raised:
+        await node.commit(opened())
+    assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND
+    with pytest.raises(FencelogError) as refused:
+        await stage.open()
+    assert refused.value.code is ErrorCode.TOPIC_NOT_FOUND
+    assert ledgers.writers == {}

@@ -1,0 +1,193 @@
+"""Reading back: from memory at the tail, from ledgers before it, and waiting at the end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from scripted_ledgers import ScriptedReader
+
+from fencelog.broker.segment_reader import MAX_POINTS, SegmentReader, SparseIndex
+from fencelog.broker.stored import StoredBatch
+from fencelog.broker.tail_cache import TailBell, TailCache
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import Message, check_batch, encode_values
+
+
+def batches(*counts: int) -> list[StoredBatch]:
+    found, offset = [], 0
+    for count in counts:
+        found.append(StoredBatch(offset, count, 0, memoryview(bytes(100))))
+        offset += count
+    return found
+
+
+async def write(log, *counts: int) -> None:
+    number = log.tail_offset
+    for count in counts:
+        batch = encode_values([b"%d" % (number + n) for n in range(count)])
+        await log.append_batch(batch, check_batch(batch))
+        number += count
+
+
+def test_the_cache_keeps_the_newest_batches_within_its_limit() -> None:
+    cache = TailCache(limit=350)
+    cache.extend(batches(1, 2, 3, 4, 5))
+    assert cache.size == 300
+    assert cache.read(2, max_messages=10, max_bytes=1000) == []
+    assert [b.base_offset for b in cache.read(7, max_messages=10, max_bytes=1000)] == [6, 10]
+    assert [b.base_offset for b in cache.read(3, max_messages=4, max_bytes=1000)] == [3, 6]
+    assert [b.base_offset for b in cache.read(3, max_messages=99, max_bytes=1)] == [3]
+    assert cache.read(15, max_messages=1, max_bytes=1) == []
+
+
+def test_the_cache_forgets_in_strides() -> None:
+    cache = TailCache(limit=1000)
+    cache.extend(batches(*[1] * 5000))
+    assert cache.size == 1000
+    found = cache.read(4995, max_messages=100, max_bytes=1000)
+    assert [b.base_offset for b in found] == list(range(4995, 5000))
+
+
+def test_the_index_stays_small_and_right() -> None:
+    index = SparseIndex()
+    for number in range(0, 10 * MAX_POINTS, 2):
+        index.add(number, number // 2)
+    assert len(index._points) <= MAX_POINTS
+    index.add(7, 3)
+    for number in (0, 1, 555, 9 * MAX_POINTS):
+        (known, entry), after = index.around(number)
+        assert known <= number
+        assert entry == known // 2
+        assert after is None or after[0] > number
+
+
+async def test_a_bell_wakes_everybody_once_and_survives_those_who_leave() -> None:
+    bell = TailBell()
+    waiting = [asyncio.create_task(bell.wait(5_000)) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    bell.ring()
+    await asyncio.gather(*waiting[1:])
+    await bell.wait(1)  # nobody rings: the time is over
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_every_offset_can_be_read_from(stage, reopened: bool) -> None:
+    log = await stage.open(max_entries=3)
+    await write(log, 3, 1, 4, 1, 5, 9, 2, 6)
+    await asyncio.sleep(0.05)
+    await write(log, 5, 3, 5)
+    await asyncio.sleep(0.05)
+    if reopened:
+        log = await stage.open()
+    for offset in range(log.tail_offset):
+        result = await log.read(offset, max_messages=1, max_bytes=1)
+        (stored,) = result.entries
+        assert stored.base_offset <= offset < stored.end_offset == result.next_offset
+
+
+async def test_a_sequential_reader_never_searches(stage, ledgers) -> None:
+    first = await stage.open()
+    await write(first, *[2] * 50)
+    log = await stage.open()
+    reader = await log._reader._segments[0].reader()
+    reader.reads.clear()
+    offset = 0
+    while offset < log.tail_offset:
+        offset = (await log.read(offset, max_messages=10, max_bytes=1 << 20)).next_offset
+    assert len(reader.reads) == 10
+    reader.reads.clear()
+    await log.read(51, max_messages=1, max_bytes=1)
+    assert len(reader.reads) <= 5  # a known place is near, whatever is asked for
+
+
+async def test_a_search_without_an_index_is_a_bisection(stage, ledgers) -> None:
+    first = await stage.open()
+    await write(first, *[3] * 200)
+    segment = SegmentReader(ledgers, ledger_id=1, base_offset=0)
+    await ledgers.recover(1)
+    reader = await segment.reader()
+    assert isinstance(reader, ScriptedReader)
+    (stored, *_) = await segment.read(445, max_messages=1, max_bytes=1)
+    assert stored.base_offset == 444
+    assert len(reader.reads) <= 9
+
+
+async def test_limits_of_a_read(stage) -> None:
+    log = await stage.open()
+    await write(log, *[10] * 10)
+    for source in (log, await stage.open()):
+        result = await source.read(15, max_messages=20, max_bytes=1 << 20)
+        assert [b.base_offset for b in result.entries] == [10, 20, 30]
+        assert (result.next_offset, result.tail_offset) == (40, 100)
+        assert len((await source.read(15, max_messages=99, max_bytes=1)).entries) == 1
+
+
+async def test_offsets_outside_the_log_are_refused_by_name(stage) -> None:
+    log = await stage.open()
+    await write(log, 2)
+    assert (await log.read(2, max_messages=1, max_bytes=1)).entries == []
+    with pytest.raises(FencelogError) as raised:
+        await log.read(3, max_messages=1, max_bytes=1)
+    assert raised.value.code is ErrorCode.OFFSET_BEYOND_TAIL
+    assert raised.value.extra == {"tail_offset": 2}
+    log._reader._bases[0] = 1
+    with pytest.raises(FencelogError) as raised:
+        await log.read(0, max_messages=1, max_bytes=1)
+    assert raised.value.code is ErrorCode.OFFSET_TRIMMED
+
+
+async def test_a_read_at_the_tail_waits_for_the_next_append(stage) -> None:
+    log = await stage.open()
+    waiting = [
+        asyncio.create_task(log.read(0, max_messages=9, max_bytes=99, wait_ms=5_000))
+        for _ in range(2)
+    ]
+    await asyncio.sleep(0.01)
+    await log.append_message(Message(b"x"))
+    for result in await asyncio.gather(*waiting):
+        assert (len(result.entries), result.next_offset) == (1, 1)
+    result = await log.read(1, max_messages=9, max_bytes=99, wait_ms=1)
+    assert result.entries == []
+
+
+async def test_readers_never_see_what_is_not_acknowledged(stage, ledgers) -> None:
+    ledgers.auto_ack = False
+    log = await stage.open()
+    future = log.append_message(Message(b"x"))
+    await asyncio.sleep(0.01)
+    assert len(ledgers.newest.payloads) == 1
+    assert log.tail_offset == 0
+    assert (await log.segments())["segments"] == []
+    ledgers.newest.ack(0)
+    assert (await future).offset == 0
+    assert log.tail_offset == 1
+
+
+async def test_a_reader_that_waits_learns_that_the_log_has_ended(stage) -> None:
+    log = await stage.open()
+    waiting = asyncio.create_task(log.read(0, max_messages=1, max_bytes=1, wait_ms=5_000))
+    await asyncio.sleep(0.01)
+    await log.close()
+    with pytest.raises(FencelogError) as raised:
+        await waiting
+    assert raised.value.code is ErrorCode.DRAINING
+
+
+async def test_segments_name_the_confirmed_ranges_of_every_ledger(stage, ledgers) -> None:
+    log = await stage.open(max_entries=2)
+    await write(log, 2, 3)
+    await asyncio.sleep(0.02)
+    await write(log, 4)
+    ranges = await log.segments()
+    assert (ranges["partition"], ranges["earliest_offset"], ranges["end_offset"]) == (0, 0, 9)
+    fields = ("base_offset", "messages", "first_entry", "last_entry")
+    assert [tuple(s[name] for name in fields) for s in ranges["segments"]] == [
+        (0, 5, 0, 1),
+        (5, 4, 0, 0),
+    ]
+    assert [s["ledger"]["state"] for s in ranges["segments"]] == ["closed", "open"]
+    reopened = await (await stage.open()).segments()
+    assert [s["ledger"]["state"] for s in reopened["segments"]] == ["closed", "closed"]
+    assert reopened["end_offset"] == 9

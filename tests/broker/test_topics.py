@@ -1,0 +1,142 @@
+"""Names, the registry of topics, and deletion against owners that do not know of it yet."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fencelog.broker.names import TopicName
+from fencelog.broker.topics import TopicConfig, TopicRegistry
+from fencelog.ledgers.client import Replication
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import Message
+
+NAME = TopicName.of("shop", "orders")
+
+
+@pytest.fixture
+async def registry(stage, host) -> TopicRegistry:
+    return TopicRegistry(await stage.store(), host=host, ledgers=stage.ledgers)
+
+
+@pytest.mark.parametrize("text", ["a/b", "A9/x.y-z_0", f"{'n' * 128}/{'t' * 128}"])
+def test_valid_names(text: str) -> None:
+    assert str(TopicName.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "/", "a/", "/b", "a/b/c", "a/.b", "-a/b", "a/b c", "ä/b", f"a/{'t' * 129}"]
+)
+def test_invalid_names(text: str) -> None:
+    with pytest.raises(FencelogError) as raised:
+        TopicName.parse(text)
+    assert raised.value.code is ErrorCode.INVALID_NAME
+
+
+async def test_a_topic_is_created_once(registry) -> None:
+    info, created = await registry.create(NAME, TopicConfig(partitions=2))
+    again, created_again = await registry.create(NAME, TopicConfig(partitions=2))
+    assert (created, created_again, again) == (True, False, info)
+    assert await registry.get(NAME) == info
+    with pytest.raises(FencelogError) as raised:
+        await registry.create(NAME, TopicConfig(partitions=3))
+    assert raised.value.code is ErrorCode.ALREADY_EXISTS
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TopicConfig(partitions=0),
+        TopicConfig(partitions=1025),
+        TopicConfig(replication=Replication(1, 2, 1)),
+        TopicConfig(replication=Replication(3, 3, 1)),
+    ],
+)
+async def test_settings_that_cannot_be_are_refused(registry, config) -> None:
+    with pytest.raises(FencelogError) as raised:
+        await registry.create(NAME, config)
+    assert raised.value.code is ErrorCode.BAD_REQUEST
+
+
+async def test_a_create_whose_reply_was_lost_is_recognised(stage, host) -> None:
+    store = await stage.store()
+    registry = TopicRegistry(store, host=host, ledgers=stage.ledgers)
+    store.lose_replies(1)
+    info, created = await registry.create(NAME, TopicConfig())
+    assert created
+    assert await registry.get(NAME) == info
+
+
+async def test_topics_are_listed_by_namespace_and_prefix(registry) -> None:
+    for text in ("a/x1", "a/x2", "a/y", "b/x3"):
+        await registry.create(TopicName.parse(text), TopicConfig())
+    assert [str(i.name) for i in await registry.list()] == ["a/x1", "a/x2", "a/y", "b/x3"]
+    assert [str(i.name) for i in await registry.list("a", "x")] == ["a/x1", "a/x2"]
+    assert await registry.list("none") == []
+
+
+async def test_a_topic_created_anew_is_another_topic(registry) -> None:
+    old, _ = await registry.create(NAME, TopicConfig())
+    await registry.delete(NAME)
+    with pytest.raises(FencelogError) as raised:
+        await registry.get(NAME)
+    assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND
+    new, created = await registry.create(NAME, TopicConfig())
+    assert created
+    assert new.topic_id != old.topic_id
+
+
+async def test_a_delete_whose_reply_was_lost_is_finished(stage, host) -> None:
+    store = await stage.store()
+    registry = TopicRegistry(store, host=host, ledgers=stage.ledgers)
+    await registry.create(NAME, TopicConfig())
+    store.lose_replies(1)
+    await registry.delete(NAME)
+    assert await registry.list() == []
+
+
+async def test_deleting_fences_the_owner_and_removes_everything(stage, host, ledgers) -> None:
+    store = await stage.store()
+    registry = TopicRegistry(store, host=host, ledgers=ledgers)
+    info, _ = await registry.create(NAME, TopicConfig())
+    log = await stage.open(node=await registry.open_chain(info, 0), max_entries=1)
+    await log.append_message(Message(b"a"))
+    await asyncio.sleep(0.02)
+    await log.append_message(Message(b"b"))
+    await asyncio.sleep(0.02)
+    await registry.delete(NAME)
+    assert ledgers.deleted == set(ledgers.writers)
+    assert await store.children("/logs") == []
+    # The owner has not heard of it; its next append meets the fence.
+    with pytest.raises(FencelogError) as raised:
+        await log.append_message(Message(b"c"))
+    assert raised.value.code is ErrorCode.APPEND_UNKNOWN
+    with pytest.raises(FencelogError) as raised:
+        await log.append_message(Message(b"d"))
+    assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND
+
+
+async def test_an_opener_that_knows_a_deleted_topic_leaves_nothing_behind(stage, host) -> None:
+    """It makes the chain's node and looks again: the topic has gone meanwhile."""
+    store = await stage.store()
+    registry = TopicRegistry(store, host=host, ledgers=stage.ledgers)
+    info, _ = await registry.create(NAME, TopicConfig())
+    await registry.delete(NAME)
+    with pytest.raises(FencelogError) as raised:
+        await registry.open_chain(info, 0)
+    assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND
+    assert await store.children(f"/logs/{info.topic_id}") == []
+
+
+async def test_deleting_waits_for_nobody_who_is_rolling(stage, host, ledgers, until) -> None:
+    registry = TopicRegistry(await stage.store(), host=host, ledgers=ledgers)
+    info, _ = await registry.create(NAME, TopicConfig())
+    log = await stage.open(node=await registry.open_chain(info, 0), max_entries=1)
+    for number in range(3):
+        await log.append_message(Message(b"%d" % number))
+    await registry.delete(NAME)
+    await until(lambda: not log.is_serving or bool(log.append_message(Message(b"x"))))
+    await asyncio.sleep(0.4)
+    assert not log.is_serving
+    assert ledgers.deleted == set(ledgers.writers)
