@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,15 +30,24 @@ class AppendOptions:
     resume: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """``appended`` in words; ``interrupted``: by SIGINT, before the end of the input."""
+
+    appended: str
+    interrupted: bool
+
+
 async def append_lines(
     options: AppendOptions, file: Path, *, on_progress: Callable[[int], None]
-) -> str:
+) -> Summary:
     """Append a file's lines (``-``: stdin's), and say what was appended.
 
     One partition keeps the order of the lines. Where batches go to all partitions in turn, each
-    has a request of its own under way. ``on_progress`` is called with the bytes of each batch
-    that is durable. Raises FencelogError, whose detail names the lines that were not appended or
-    may have been, and OSError of the file.
+    has a request of its own under way. SIGINT lets those end and begins no others: cutting one
+    off would make its outcome unknown. ``on_progress`` is called with the bytes of each batch
+    that is durable. Raises FencelogError, whose detail names the lines that may have been
+    appended, and OSError of the file.
     """
     name = "stdin" if str(file) == "-" else str(file)
     async with contextlib.AsyncExitStack() as stack:
@@ -45,10 +55,13 @@ async def append_lines(
         client = await stack.enter_async_context(FencelogClient(options.server))
         lanes = await _lanes(client, options)
         feed = _Feed(_batches(source, name, options.key), lanes, on_progress)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, feed.interrupt)
+        stack.callback(loop.remove_signal_handler, signal.SIGINT)
         await feed.run()
         if feed.error is not None:
             raise _where(feed.error, feed, name)
-        return _summary(lanes)
+        return Summary(_in_words(lanes), feed.interrupted)
 
 
 async def _lanes(client: FencelogClient, options: AppendOptions) -> list[PartitionAppender]:
@@ -65,8 +78,8 @@ async def _lanes(client: FencelogClient, options: AppendOptions) -> list[Partiti
 
 
 class _Feed:
-    """Deals batches out to the lanes. After the first error no lane begins another batch, and
-    each ends the one it has: cutting a request off would make its outcome unknown, too."""
+    """Deals batches out to the lanes. Once it is stopped no lane begins another batch; the one
+    it has under way ends."""
 
     def __init__(
         self,
@@ -78,7 +91,10 @@ class _Feed:
         self._lanes = lanes
         self._on_progress = on_progress
         self._queue: asyncio.Queue[LineBatch | None] = asyncio.Queue(maxsize=1)
+        self._reading: asyncio.Task[None] | None = None
+        self._stopped = False
         self.error: FencelogError | None = None
+        self.interrupted = False
         self.unknown: list[LineBatch] = []
 
     @property
@@ -91,19 +107,28 @@ class _Feed:
             for lane in self._lanes:
                 group.create_task(self._run_lane(lane))
 
+    def interrupt(self) -> None:
+        self.interrupted = True
+        self._stop()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        if self._reading is not None:
+            self._reading.cancel()
+
     async def _read_ahead(self) -> None:
         try:
             async for batch in self._batches:
                 await self._queue.put(batch)
         except FencelogError as error:
-            self.error = self.error or error
+            self._fail(error)  # what was read before it is appended all the same
         finally:
             for _ in self._lanes:
                 await self._queue.put(None)
 
     async def _run_lane(self, lane: PartitionAppender) -> None:
         while (batch := await self._queue.get()) is not None:
-            if self.error is None:
+            if not self._stopped:
                 await self._append(lane, batch)
 
     async def _append(self, lane: PartitionAppender, batch: LineBatch) -> None:
@@ -112,11 +137,16 @@ class _Feed:
         except FencelogError as error:
             if error.code.effects is Effects.MAYBE:
                 self.unknown.append(batch)
-                self.error = error
-            self.error = self.error or error
-            self._reading.cancel()
+            self._fail(error)
+            self._stop()
         else:
             self._on_progress(batch.size)
+
+    def _fail(self, error: FencelogError) -> None:
+        """Remember the first error, or the first of unknown outcome: it decides the exit code."""
+        known = self.error is not None and self.error.code.effects is Effects.MAYBE
+        if self.error is None or (error.code.effects is Effects.MAYBE and not known):
+            self.error = error
 
 
 async def _batches(source: BinaryIO, name: str, key: str | None) -> AsyncIterator[LineBatch]:
@@ -166,7 +196,7 @@ def _where(error: FencelogError, feed: _Feed, name: str) -> FencelogError:
     return FencelogError(error.code, detail, **error.extra)
 
 
-def _summary(lanes: list[PartitionAppender]) -> str:
+def _in_words(lanes: list[PartitionAppender]) -> str:
     total = sum(lane.acknowledged for lane in lanes)
     parts = [
         f"partition {lane.partition} up to offset {lane.end - 1}"

@@ -1,12 +1,12 @@
 """The command line: ``fencelog COMMAND``.
 
 Each command's module imports what it needs when it runs, for most of them need little. Exit codes:
-0 done; 1 an error, in one line on stderr; 2 a wrong command line; 3 the outcome is unknown.
+0 done; 1 an error, in one line on stderr; 2 a wrong command line; 3 the outcome is unknown;
+130 interrupted.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -16,17 +16,11 @@ import typer
 from typer.exceptions import TyperException
 
 from fencelog.api import cli_append, cli_drill, cli_read, cli_run, cli_topic
-from fencelog.api.cli_common import (
-    EXIT_BROKEN_PIPE,
-    EXIT_ERROR,
-    EXIT_INTERRUPTED,
-    EXIT_UNKNOWN,
-)
+from fencelog.api.cli_common import EXIT_ERROR, EXIT_UNKNOWN
 from fencelog.ledgers.errors import Effects, FencelogError
 
 app = typer.Typer(
     name="fencelog",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -57,15 +51,9 @@ def _options(
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; the exit code. Every failure is one line on stderr."""
+    shown = list(arguments) or ["--help"]
     try:
-        return int(app(list(arguments), prog_name="fencelog", standalone_mode=False) or 0)
-    except KeyboardInterrupt:
-        _complain("interrupted")
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has enough; Python's own flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
+        return int(app(shown, prog_name="fencelog", standalone_mode=False) or 0)
     except Exception as error:
         return _explain(_first_of(error))
 

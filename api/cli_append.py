@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fencelog.api.cli_common import SERVER, ServerOption, topic_name
+from fencelog.api.cli_common import EXIT_INTERRUPTED, SERVER, ServerOption, topic_name
 from fencelog.api.cli_topic import TopicArgument
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ def append(
                 options, file, on_progress=lambda size: progress.advance(task, float(size))
             )
         )
-    typer.echo(f"appended {summary} to {options.topic}")
+    typer.echo(f"appended {summary.appended} to {options.topic}")
+    if summary.interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def _size_of(file: Path) -> float | None:

@@ -11,7 +11,6 @@ import typer
 
 def add_to(app: typer.Typer) -> None:
     drill = typer.Typer(
-        no_args_is_help=True,
         rich_markup_mode=None,
         help="Break a cluster, account for every message.",
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from enum import Enum
 from typing import Annotated
 
 import typer
 
-from fencelog.api.cli_common import SERVER, ServerOption, topic_name
+from fencelog.api.cli_common import EXIT_BROKEN_PIPE, SERVER, ServerOption, topic_name
 from fencelog.api.cli_topic import TopicArgument
 
 
@@ -43,8 +45,6 @@ def read(
     """Print messages.
 
     Text is their bytes as they are, each followed by a newline."""
-    import sys
-
     from fencelog.api.lifecycle import run_on_uvloop
     from fencelog.api.read_lines import ReadOptions, read_lines
     from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -56,4 +56,9 @@ def read(
     options = ReadOptions(
         topic_name(topic), server, partition, start, follow, limit, as_json=output is Output.JSON
     )
-    run_on_uvloop(read_lines(options, sys.stdout.buffer))
+    try:
+        run_on_uvloop(read_lines(options, sys.stdout.buffer))
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python's own flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(EXIT_BROKEN_PIPE) from None

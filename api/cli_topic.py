@@ -21,9 +21,7 @@ TopicArgument = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    topic = typer.Typer(
-        no_args_is_help=True, rich_markup_mode=None, help="Create, list, show and delete topics."
-    )
+    topic = typer.Typer(rich_markup_mode=None, help="Create, list, show and delete topics.")
     for command in (create, show, delete):
         topic.command()(command)
     topic.command("list")(list_topics)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+from fencelog.ledgers.errors import Effects, ErrorCode, Fault, FencelogError
 
 T = TypeVar("T")
 
@@ -31,7 +31,8 @@ async def retry_refusals(request: Callable[[], Awaitable[T]]) -> T:
         except FencelogError as error:
             code = error.code
             lost_read = code is ErrorCode.REQUEST_TIMEOUT
-            repeatable = lost_read or (code.retryable and code.effects is Effects.NONE)
+            refused = code.retryable and code.fault is not Fault.CLIENT
+            repeatable = lost_read or (refused and code.effects is Effects.NONE)
             if not repeatable or loop.time() > give_up:
                 raise
         await asyncio.sleep(_DELAYS_S[min(attempt, len(_DELAYS_S) - 1)])

@@ -20,14 +20,22 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 async def server(answer: Answer) -> AsyncIterator[str]:
     """A server that does ``answer`` with each connection, and its URL."""
 
+    handling: set[asyncio.Task[None]] = set()
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             await answer(reader, writer)
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
-    listening = await asyncio.start_server(handle, "127.0.0.1", 0)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handling.add(asyncio.create_task(handle(reader, writer)))
+
+    listening = await asyncio.start_server(accept, "127.0.0.1", 0)
     async with listening:
         yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        await asyncio.gather(*handling)
 
 
 def replying(status: str, body: object) -> Answer:
@@ -100,7 +108,7 @@ async def test_a_server_that_says_nothing_is_given_up() -> None:
     async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async with server(wait) as url, FencelogClient(url, timeout_s=0.05) as client:
+    async with server(wait) as url, FencelogClient(url, timeout_s=0.5) as client:
         with pytest.raises(FencelogError) as raised:
             await client.append("orders", b"one")
     assert raised.value.code is ErrorCode.APPEND_UNKNOWN

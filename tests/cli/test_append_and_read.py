@@ -1,0 +1,168 @@
+"""Append and read from the command line against a real service: what went in comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from fencelog_cli import complaint, fencelog
+
+from fencelog.api.child_process import fencelog_command
+from fencelog.api.cli_common import EXIT_BROKEN_PIPE, EXIT_ERROR
+from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
+
+ODD = b"plain\r\n\r\n\n\xff\xfe no UTF-8\n\0\n  spaces  \nlast, without an end"
+
+
+def read(service: str, topic: str, *options: str) -> bytes:
+    done = fencelog("read", topic, "--server", service, *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout
+
+
+def append(service: str, topic: str, data: bytes, *options: str) -> bytes:
+    done = fencelog("append", topic, "--server", service, *options, stdin=data)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "content",
+    [ODD, b"", b"\n", b"\n\n\n", b"no end", b"x" * MAX_MESSAGE_BYTES + b"\n", ODD * 30_000],
+    ids=["odd", "empty", "newline", "newlines", "unfinished", "longest", "many"],
+)
+def test_a_file_comes_back_byte_for_byte(
+    service: str, topic: str, content: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "input"
+    file.write_bytes(content)
+    done = fencelog("append", topic, str(file), "--server", service)
+    assert (done.returncode, done.stderr) == (0, b"")
+    back = read(service, topic)
+    assert back.removesuffix(b"\n") == content.removesuffix(b"\n")
+    assert back.count(b"\n") == content.removesuffix(b"\n").count(b"\n") + (content != b"")
+
+
+def test_stdin_is_appended_and_counted(service: str, topic: str) -> None:
+    assert append(service, topic, ODD) == (
+        f"appended 7 messages (partition 0 up to offset 6) to {topic}\n".encode()
+    )
+    assert append(service, topic, b"", "-") == f"appended 0 messages to {topic}\n".encode()
+    assert read(service, topic) == ODD + b"\n"
+
+
+def test_lines_are_durable_while_stdin_is_still_open(service: str, topic: str) -> None:
+    with subprocess.Popen(
+        fencelog_command("append", topic, "--server", service),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\nthr")
+        process.stdin.flush()
+        following = fencelog("read", topic, "--server", service, "--follow", "--limit", "2")
+        assert following.stdout == b"one\ntwo\n"
+        process.stdin.write(b"ee\n")
+        process.stdin.close()
+        assert process.wait(30) == 0
+    assert read(service, topic) == b"one\ntwo\nthree\n"
+
+
+def test_reading_begins_and_ends_where_it_is_told(service: str, topic: str) -> None:
+    append(service, topic, b"".join(b"%d\n" % number for number in range(10)))
+    assert read(service, topic, "--from", "7") == b"7\n8\n9\n"
+    assert read(service, topic, "--from", "3", "--limit", "2") == b"3\n4\n"
+    assert read(service, topic, "--from", "latest") == b""
+    assert read(service, topic, "--from", "10") == b""
+    done = fencelog("read", topic, "--from", "11", "--server", service)
+    assert done.returncode == EXIT_ERROR
+    assert "beyond the tail 10" in complaint(done)
+
+
+def test_json_is_one_message_object_a_line(service: str, topic: str) -> None:
+    append(service, topic, "grüß\n".encode() + b"\xff\n", "--key", "k")
+    lines = [json.loads(line) for line in read(service, topic, "--output", "json").splitlines()]
+    assert [(line["partition"], line["offset"], line["key"]) for line in lines] == [
+        (0, 0, "k"),
+        (0, 1, "k"),
+    ]
+    assert (lines[0]["text"], lines[1]["base64"]) == ("grüß", "/w==")
+    assert read(service, topic, "--output", "json", "--from", "1").count(b"\n") == 1
+
+
+def test_partitions_are_read_one_after_the_other(service: str) -> None:
+    created = fencelog("topic", "create", "cli/three", "--partitions", "3", "--server", service)
+    assert created.returncode == 0
+    for partition in (2, 0, 1):
+        append(service, "cli/three", b"in %d\n" % partition, "--partition", str(partition))
+    assert read(service, "cli/three") == b"in 0\nin 1\nin 2\n"
+    assert read(service, "cli/three", "--partition", "1") == b"in 1\n"
+    following = read(service, "cli/three", "--follow", "--limit", "3")
+    assert sorted(following.splitlines()) == [b"in 0", b"in 1", b"in 2"]
+
+
+def test_a_key_keeps_messages_together_and_batches_go_round_without_one(service: str) -> None:
+    created = fencelog("topic", "create", "cli/spread", "--partitions", "2", "--server", service)
+    assert created.returncode == 0
+    lines = b"".join(b"%d\n" % number for number in range(200_000))
+    append(service, "cli/spread", lines)
+    back = read(service, "cli/spread")
+    assert sorted(back.splitlines()) == sorted(lines.splitlines())
+    assert all(read(service, "cli/spread", "--partition", p, "--limit", "1") for p in "01")
+    first = append(service, "cli/spread", b"a\n", "--key", "same").split(b"partition ")[1][:1]
+    second = append(service, "cli/spread", b"b\n", "--key", "same").split(b"partition ")[1][:1]
+    assert first == second
+
+
+def test_a_line_over_the_limit_is_named_and_those_before_it_stay(
+    service: str, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "long.log"
+    file.write_bytes(b"one\ntwo\n" + b"x" * (MAX_MESSAGE_BYTES + 1) + b"\nfour\n")
+    done = fencelog("append", topic, str(file), "--server", service)
+    assert done.returncode == EXIT_ERROR
+    assert f"{file}, line 3 is longer than" in complaint(done)
+    assert "2 messages are appended" in complaint(done)
+    assert read(service, topic) == b"one\ntwo\n"
+
+
+def test_who_has_read_enough_may_leave(service: str, topic: str) -> None:
+    append(service, topic, b"line\n" * 200_000)
+    with subprocess.Popen(
+        fencelog_command("read", topic, "--server", service),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"line\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == EXIT_BROKEN_PIPE
+
+
+def test_topics_are_created_listed_shown_and_deleted(service: str) -> None:
+    def topic(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+        return fencelog("topic", *arguments, env={**os.environ, "FENCELOG_SERVER": service})
+
+    assert topic("create", "shop/a", "--partitions", "2", "--ack-quorum", "3").returncode == 0
+    assert topic("create", "shop/b").returncode == 0
+    assert topic("create", "alone").stdout == b"topic default/alone is there\n"
+    assert topic("list", "shop").stdout == b"shop/a\nshop/b\n"
+    assert topic("list", "shop", "--prefix", "b").stdout == b"shop/b\n"
+    shown = json.loads(topic("show", "shop/a").stdout)
+    assert (shown["partitions"], shown["ack_quorum"]) == (2, 3)
+    assert "another configuration" in complaint(topic("create", "shop/a", "--partitions", "3"))
+    assert topic("delete", "shop/a").stdout == b"topic shop/a is deleted\n"
+    assert "shop/a" in complaint(topic("show", "shop/a"))
+    assert "not valid" in complaint(topic("create", "sh op/a"))
+
+
+def test_a_topic_that_is_not_there_is_named(service: str) -> None:
+    for command in ("append", "read"):
+        done = fencelog(command, "cli/nothing", "--server", service)
+        assert done.returncode == EXIT_ERROR
+        assert "cli/nothing" in complaint(done)

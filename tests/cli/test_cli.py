@@ -1,0 +1,135 @@
+"""The command line itself: help, versions, and errors in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from fencelog_cli import complaint, fencelog
+
+from fencelog.api import cli
+from fencelog.api.cli_common import EXIT_ERROR, EXIT_UNKNOWN, EXIT_USAGE
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+NOBODY = "http://127.0.0.1:9"
+"""The discard port: nothing listens there."""
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"fencelog {version('fencelog')}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(arguments) == 0
+    words = capsys.readouterr().out.split()
+    for command in (
+        *("standalone", "bookie", "broker", "zookeeper", "cluster", "topic"),
+        *("append", "read", "drill", "demo", "bench"),
+    ):
+        assert command in words
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["standalone", "bookie", "broker", "zookeeper", "cluster", "append", "read", "demo", "bench"],
+)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([command, "--help"]) == 0
+    assert f"fencelog {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["append"], "Missing argument 'TOPIC'"),
+        (["read", "t", "--limit", "none"], "'--limit': Input should be a valid integer"),
+        (["standalone", "--bookies", "0"], "'--bookies': Input should be greater"),
+        (["drill"], "Missing command"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(arguments) == EXIT_USAGE
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (FencelogError(ErrorCode.TOPIC_NOT_FOUND, "there is no topic\na/b"), EXIT_ERROR),
+        (FencelogError(ErrorCode.APPEND_UNKNOWN, "there is no\ntopic a/b"), EXIT_UNKNOWN),
+        (ExceptionGroup("", [FencelogError(ErrorCode.NO_OWNER, "there is no topic a/b")]), 1),
+        (OSError(2, "there is no topic a/b"), EXIT_ERROR),
+    ],
+)
+def test_the_exit_code_says_what_may_be_concluded(
+    error: Exception,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+    assert cli.run([]) == code
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_mistake_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(ZeroDivisionError):
+        cli.run([])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["topic", "list", "--server", NOBODY], f"cannot reach {NOBODY}"),
+        (["append", "orders", "--server", NOBODY], f"cannot reach {NOBODY}"),
+        (["read", "orders", "--server", NOBODY], f"cannot reach {NOBODY}"),
+        (["read", "orders", "--from", "yesterday"], "--from is earliest, latest or an offset"),
+        (["append", "orders", "/no/such/file"], "/no/such/file: No such file or directory"),
+        (["standalone", "--http", "8080"], "'8080' is no HOST:PORT"),
+        (["bookie", "--metadata", "ftp://x", "--data", "d"], "ftp://x"),
+    ],
+)
+def test_errors_are_one_line(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(arguments) == EXIT_ERROR
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_the_command_line_needs_little_to_start() -> None:
+    heavy = {"fastapi", "uvicorn", "httpx", "kazoo", "rocksdict", "uvloop", "rich.progress"}
+    script = "import sys, fencelog.api.cli; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert heavy.isdisjoint(loaded.stdout.split())
+
+
+def test_the_environment_names_the_server() -> None:
+    done = fencelog("topic", "list", env={"FENCELOG_SERVER": NOBODY})
+    assert done.returncode == EXIT_ERROR
+    assert f"cannot reach {NOBODY}" in complaint(done)
