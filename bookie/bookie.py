@@ -160,12 +160,12 @@ class Bookie:
         await journal.start(file_id=replay.last_file_id + 1, sequence=replay.position.sequence)
         stack.push_async_callback(journal.close)
         bookie._flusher.start()
+        bookie._flusher.request()  # so that a crash now need not replay all this again
         bookie._adds.start()
         return bookie
 
     async def close(self) -> None:
-        """Answer what was accepted, flush, move the checkpoint, let go of the directory. After a
-        failure: only let go."""
+        """Answer what was accepted, flush, let go of the directory; after a failure only that."""
         if self._adds.refusal is None:
             self._adds.refuse(
                 FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self.bookie_id} is closing")

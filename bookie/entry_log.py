@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fencelog.bookie.disk import Buffer, Disk, File
+from fencelog.bookie.numbered_files import file_ids, file_name
 from fencelog.bookie.records import (
     ENTRY_LOG_MAGIC,
     FILE_HEADER_BYTES,
@@ -64,13 +65,12 @@ class StoredRun:
 
 
 def entry_log_name(file_id: int) -> str:
-    return f"{file_id:016x}{ENTRY_LOG_SUFFIX}"
+    return file_name(file_id, ENTRY_LOG_SUFFIX)
 
 
 def entry_log_ids(disk: Disk, directory: Path) -> list[int]:
     """Ids of the entry logs in a directory, ascending."""
-    names = [n for n in disk.names(directory) if n.endswith(ENTRY_LOG_SUFFIX)]
-    return sorted(int(name.removesuffix(ENTRY_LOG_SUFFIX), 16) for name in names)
+    return file_ids(disk, directory, ENTRY_LOG_SUFFIX)
 
 
 def encode_footer(sizes: dict[int, int], *, offset: int, seed: int) -> bytes:

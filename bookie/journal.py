@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fencelog.bookie.disk import Buffer, Disk, File, Lane
+from fencelog.bookie.numbered_files import file_ids, file_name
 from fencelog.bookie.records import (
     FILE_HEADER_BYTES,
     JOURNAL_MAGIC,
@@ -53,7 +54,12 @@ class JournalPosition:
 
 
 def journal_name(file_id: int) -> str:
-    return f"{file_id:016x}{JOURNAL_SUFFIX}"
+    return file_name(file_id, JOURNAL_SUFFIX)
+
+
+def journal_ids(disk: Disk, directory: Path) -> list[int]:
+    """Ids of the journal files in a directory, ascending."""
+    return file_ids(disk, directory, JOURNAL_SUFFIX)
 
 
 @dataclass(slots=True)

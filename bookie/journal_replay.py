@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fencelog.bookie.disk import Disk, File
-from fencelog.bookie.journal import JOURNAL_SUFFIX, JournalPosition, journal_name
+from fencelog.bookie.journal import JournalPosition, journal_ids, journal_name
 from fencelog.bookie.records import (
     FILE_HEADER_BYTES,
     JOURNAL_MAGIC,
@@ -47,17 +47,6 @@ def corrupt(path: Path, offset: int, what: str) -> FencelogError:
     return FencelogError(
         ErrorCode.CORRUPT, f"{path} at offset {offset}: {what}", path=str(path), offset=offset
     )
-
-
-def journal_ids(disk: Disk, directory: Path) -> list[int]:
-    """Ids of the journal files in a directory, ascending."""
-    names = disk.names(directory)
-    return sorted(int(n.removesuffix(JOURNAL_SUFFIX), 16) for n in names if journal_name_ok(n))
-
-
-def journal_name_ok(name: str) -> bool:
-    stem = name.removesuffix(JOURNAL_SUFFIX)
-    return name != stem and len(stem) == 16 and set(stem) <= set("0123456789abcdef")
 
 
 class Replay:

@@ -14,8 +14,7 @@ from fencelog.bookie.data_directory import DataDirectory, Identity
 from fencelog.bookie.disk import Disk
 from fencelog.bookie.entry_log import EntryLogReader, EntryLogWriter
 from fencelog.bookie.index import Index
-from fencelog.bookie.journal import JournalPosition, journal_name
-from fencelog.bookie.journal_replay import journal_ids
+from fencelog.bookie.journal import JournalPosition, journal_ids, journal_name
 from fencelog.bookie.runs import Range, join_runs, merged
 from fencelog.bookie.write_cache import CacheHalf
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
@@ -99,6 +98,7 @@ class Storage:
         check(position >= self._checkpoint, f"checkpoint back from {self._checkpoint}: {position}")
         self._directory.write_checkpoint(position)
         self._checkpoint = position
+        # Not synced: a file that a crash brings back is deleted with the next checkpoint.
         for file_id in journal_ids(self._disk, self._directory.journal):
             if file_id < position.file_id:
                 self._disk.remove(self._directory.journal / journal_name(file_id))
