@@ -9,7 +9,7 @@ from fencelog.broker.chain import Chain
 from fencelog.broker.ledger_port import EntryWriter, Ledgers
 from fencelog.broker.segment_reader import SegmentReader
 from fencelog.broker.stored import ReadResult, StoredBatch
-from fencelog.broker.tail_cache import TailBell, TailCache
+from fencelog.broker.tail_cache import TailBell, TailCache, TailCaches
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
 
@@ -17,10 +17,10 @@ from fencelog.ledgers.metadata import LedgerMetadata
 class LogReader:
     """Reads never go past ``tail_offset``, the end of what is acknowledged."""
 
-    def __init__(self, ledgers: Ledgers, chain: Chain) -> None:
+    def __init__(self, ledgers: Ledgers, chain: Chain, caches: TailCaches) -> None:
         """``chain`` as committed at takeover: all its segments but the last are sealed."""
         self._ledgers = ledgers
-        self._cache = TailCache()
+        self._cache = TailCache(caches)
         self._bell = TailBell()
         self._segments: list[SegmentReader] = []
         self._bases: list[int] = []
@@ -73,6 +73,7 @@ class LogReader:
     def close(self, error: FencelogError) -> None:
         """Every read fails from now on, those that wait too."""
         self.closed = error
+        self._cache.clear()
         self._bell.ring()
 
     def _add(self, segment: SegmentReader) -> None:

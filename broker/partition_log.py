@@ -14,6 +14,7 @@ from fencelog.broker.open_ledger import LedgerFactory
 from fencelog.broker.pending import AppendFuture, PendingBytes
 from fencelog.broker.pipeline import AppendPipeline
 from fencelog.broker.stored import ReadResult
+from fencelog.broker.tail_cache import TailCaches
 from fencelog.broker.takeover import take_over
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import FencelogError
@@ -61,6 +62,7 @@ class PartitionLog:
         host: Host,
         config: BrokerConfig,
         broker_pending: PendingBytes | None = None,
+        broker_caches: TailCaches | None = None,
         bookie_addresses: Callable[[], dict[str, str]] = dict,
         is_leader: Callable[[], Awaitable[bool]] = _always,
         on_lost: Callable[[], None] = lambda: None,
@@ -73,7 +75,7 @@ class PartitionLog:
         """
         factory = LedgerFactory(ledgers, replication, host, node.path.removeprefix("/logs/"))
         ledger = await take_over(node, factory)
-        reader = LogReader(ledgers, node.chain)
+        reader = LogReader(ledgers, node.chain, broker_caches or TailCaches())
         pipeline = AppendPipeline(
             partition,
             tail_offset=reader.tail_offset,

@@ -15,6 +15,7 @@ from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.ownership import NotOwner, Owner, Ownership
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.pending import PendingBytes
+from fencelog.broker.tail_cache import TailCaches
 from fencelog.broker.topics import TopicInfo, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
@@ -40,6 +41,7 @@ class BrokerServices:
     config: BrokerConfig
     bookie_addresses: Callable[[], dict[str, str]]
     pending: PendingBytes = field(default_factory=PendingBytes)
+    caches: TailCaches = field(default_factory=TailCaches)
 
 
 class PartitionSlot:
@@ -161,6 +163,7 @@ class PartitionSlot:
             host=services.host,
             config=services.config,
             broker_pending=services.pending,
+            broker_caches=services.caches,
             bookie_addresses=services.bookie_addresses,
             is_leader=self._is_leader,
             on_lost=self._on_lost,

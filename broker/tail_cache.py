@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from fencelog.broker.stored import StoredBatch
-from fencelog.ledgers.limits import TAIL_CACHE_BYTES
+from fencelog.ledgers.limits import BROKER_CACHE_BYTES, TAIL_CACHE_BYTES
 
 _TRIM_AT = 1024
 """Evicted places are cut off the list's front in strides, not one by one."""
 
 
+class TailCaches:
+    """Bounds the caches of one broker together: who was written to longest ago gives way."""
+
+    def __init__(self, limit: int = BROKER_CACHE_BYTES) -> None:
+        self._limit = limit
+        self._by_use: OrderedDict[TailCache, None] = OrderedDict()
+        self.size = 0
+
+    def changed(self, cache: TailCache, by: int) -> None:
+        """``cache`` was written to and holds so many bytes more (or less)."""
+        self.size += by
+        self._by_use[cache] = None
+        self._by_use.move_to_end(cache)
+        while self.size > self._limit and len(self._by_use) > 1:
+            next(iter(self._by_use)).clear()
+
+    def forget(self, cache: TailCache) -> None:
+        """``cache`` is empty or was let go."""
+        if cache in self._by_use:
+            del self._by_use[cache]
+            self.size -= cache.size
+
+
 class TailCache:
     """A window of consecutive batches that ends at the tail, bounded in bytes."""
 
-    def __init__(self, limit: int = TAIL_CACHE_BYTES) -> None:
+    def __init__(self, caches: TailCaches, *, limit: int = TAIL_CACHE_BYTES) -> None:
+        self._caches = caches
         self._limit = limit
         self._batches: list[StoredBatch] = []
         self._offsets: list[int] = []
@@ -25,6 +50,7 @@ class TailCache:
 
     def extend(self, batches: Iterable[StoredBatch]) -> None:
         """Add batches that follow the last one; the oldest go when the limit is reached."""
+        before = self.size
         for batch in batches:
             self._batches.append(batch)
             self._offsets.append(batch.base_offset)
@@ -35,6 +61,14 @@ class TailCache:
         if self._head >= _TRIM_AT and self._head * 2 >= len(self._batches):
             del self._batches[: self._head], self._offsets[: self._head]
             self._head = 0
+        self._caches.changed(self, self.size - before)
+
+    def clear(self) -> None:
+        """Forget everything; ledgers have it."""
+        self._caches.forget(self)
+        self._batches.clear()
+        self._offsets.clear()
+        self._head = self.size = 0
 
     def read(self, offset: int, *, max_messages: int, max_bytes: int) -> list[StoredBatch]:
         """Batches from the one that holds ``offset``, at least one; [] if it is not here."""

@@ -100,6 +100,9 @@ MAX_BROKER_PENDING_BYTES = 256 * MIB
 TAIL_CACHE_BYTES = 16 * MIB
 """Newest entries that a partition keeps in memory for readers at the tail."""
 
+BROKER_CACHE_BYTES = 256 * MIB
+"""Tail caches of all partitions of one broker: with thousands of them memory has to stay flat."""
+
 # -- times ---------------------------------------------------------------------------------------
 
 ADD_TIMEOUT_MS = 5_000

@@ -9,7 +9,7 @@ from scripted_ledgers import ScriptedReader
 
 from fencelog.broker.segment_reader import MAX_POINTS, SegmentReader, SparseIndex
 from fencelog.broker.stored import StoredBatch
-from fencelog.broker.tail_cache import TailBell, TailCache
+from fencelog.broker.tail_cache import TailBell, TailCache, TailCaches
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 
@@ -31,7 +31,7 @@ async def write(log, *counts: int) -> None:
 
 
 def test_the_cache_keeps_the_newest_batches_within_its_limit() -> None:
-    cache = TailCache(limit=350)
+    cache = TailCache(TailCaches(), limit=350)
     cache.extend(batches(1, 2, 3, 4, 5))
     assert cache.size == 300
     assert cache.read(2, max_messages=10, max_bytes=1000) == []
@@ -42,11 +42,25 @@ def test_the_cache_keeps_the_newest_batches_within_its_limit() -> None:
 
 
 def test_the_cache_forgets_in_strides() -> None:
-    cache = TailCache(limit=1000)
+    cache = TailCache(TailCaches(), limit=1000)
     cache.extend(batches(*[1] * 5000))
     assert cache.size == 1000
     found = cache.read(4995, max_messages=100, max_bytes=1000)
     assert [b.base_offset for b in found] == list(range(4995, 5000))
+
+
+def test_the_caches_of_a_broker_share_one_limit() -> None:
+    caches = TailCaches(limit=1000)
+    quiet, busy, busier = (TailCache(caches) for _ in range(3))
+    for cache in (quiet, busy, busier):
+        cache.extend(batches(*[1] * 4))
+    assert [cache.size for cache in (quiet, busy, busier)] == [0, 400, 400]
+    busy.extend(batches(1))
+    busier.extend(batches(*[1] * 3))
+    assert [busy.size, busier.size, caches.size] == [0, 700, 700]
+    assert quiet.read(0, max_messages=1, max_bytes=1) == []
+    busier.clear()
+    assert caches.size == 0
 
 
 def test_the_index_stays_small_and_right() -> None:
