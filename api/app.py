@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from fencelog.api.admin import admin_router
 from fencelog.api.asgi import ClientGone, Exchange, Receive, Scope, Send
+from fencelog.api.bodies import BodyReader
 from fencelog.api.forward import Forwarder
 from fencelog.api.framework import build_framework
 from fencelog.api.metrics import ApiMetrics
@@ -130,8 +131,9 @@ def build_app(
     waits = Waits()
     ownership = Ownership(broker, forwarder, waits)
     turns = Turns()
-    produce = Produce(broker, ownership, turns, metrics)
-    batch = ProduceBatch(broker, ownership, forwarder, turns, metrics)
+    bodies = BodyReader()
+    produce = Produce(broker, ownership, turns, bodies, metrics)
+    batch = ProduceBatch(broker, ownership, forwarder, turns, bodies, metrics)
     read = Read(ownership, waits, metrics)
     endpoints: dict[Endpoint, dict[str, Handler]] = {
         Endpoint.PRODUCE: {"POST": produce.post},

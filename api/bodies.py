@@ -17,7 +17,7 @@ class BodyReader:
 
     def __init__(self, max_total_bytes: int = MAX_BROKER_PENDING_BYTES) -> None:
         self._max_total_bytes = max_total_bytes
-        self._pending_bytes = 0
+        self.pending_bytes = 0
 
     async def read(self, exchange: Exchange, max_bytes: int) -> bytes:
         """The whole body. One that announces more than ``max_bytes`` is refused unread.
@@ -39,7 +39,7 @@ class BodyReader:
     async def _rest(self, exchange: Exchange, first: bytes, max_bytes: int) -> bytes:
         parts = [first]
         size = len(first)
-        self._pending_bytes += size
+        self.pending_bytes += size
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 more = True
@@ -49,23 +49,23 @@ class BodyReader:
                     more = event.get("more_body", False)
                     parts.append(part)
                     size += len(part)
-                    self._pending_bytes += len(part)
+                    self.pending_bytes += len(part)
                     self._check(size, max_bytes)
         except TimeoutError:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST, f"the body did not arrive within {BODY_TIMEOUT_S} s"
             ) from None
         finally:
-            self._pending_bytes -= size
+            self.pending_bytes -= size
         return b"".join(parts)
 
     def _check(self, size: int, max_bytes: int) -> None:
         if size > max_bytes:
             raise _too_large(f"the body is more than {max_bytes} bytes", max_bytes)
-        if self._pending_bytes > self._max_total_bytes:
+        if self.pending_bytes > self._max_total_bytes:
             raise FencelogError(
                 ErrorCode.OVERLOADED,
-                f"request bodies of {self._pending_bytes} bytes are being received",
+                f"request bodies of {self.pending_bytes} bytes are being received",
             )
 
 

@@ -94,7 +94,7 @@ def _add_error_handlers(app: FastAPI, on_problem: OnProblem) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(request: Request, error: RequestValidationError) -> Response:
-        return answer(request, validation_error(error))
+        return answer(request, validation_error(error, request.headers.get("content-type", "")))
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
@@ -106,12 +106,21 @@ def _add_error_handlers(app: FastAPI, on_problem: OnProblem) -> None:
         return answer(request, FencelogError(code, detail, **extra))
 
 
-def validation_error(error: RequestValidationError) -> FencelogError:
-    """The first complaint as the detail, all of them as ``errors``."""
+def validation_error(error: RequestValidationError, content_type: str) -> FencelogError:
+    """The first complaint as the detail, all of them as ``errors``.
+
+    A body of another type (curl's default is a form) is refused for its type, which is the cause.
+    """
     errors = [
         {"field": ".".join(map(str, item["loc"])), "why": item["msg"]} for item in error.errors()
     ]
-    first = errors[0] if errors else {"field": "request", "why": "not valid"}
+    in_body = any(item["loc"][:1] == ("body",) for item in error.errors())
+    if in_body and content_type.partition(";")[0].strip().lower() != "application/json":
+        given = content_type or "none"
+        return FencelogError(
+            ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Content-Type is {given}; taken is application/json"
+        )
+    first = errors[0]
     return FencelogError(ErrorCode.BAD_REQUEST, f"{first['field']}: {first['why']}", errors=errors)
 
 

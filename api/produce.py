@@ -37,13 +37,14 @@ class Produce:
         broker: Broker,
         ownership: Ownership,
         turns: Turns,
+        bodies: BodyReader,
         metrics: ApiMetrics,
     ) -> None:
         self._broker = broker
         self._ownership = ownership
         self._turns = turns
+        self._bodies = bodies
         self._metrics = metrics
-        self._bodies = BodyReader()
 
     async def post(self, exchange: Exchange, target: Target) -> None:
         """201 with partition, offset and publish time once the message is durable.

@@ -68,14 +68,15 @@ class ProduceBatch:
         ownership: Ownership,
         forwarder: Forwarder,
         turns: Turns,
+        bodies: BodyReader,
         metrics: ApiMetrics,
     ) -> None:
         self._broker = broker
         self._ownership = ownership
         self._forwarder = forwarder
         self._turns = turns
+        self._bodies = bodies
         self._metrics = metrics
-        self._bodies = BodyReader()
 
     async def post(self, exchange: Exchange, target: Target) -> None:
         """201 with one element of ``appended`` for each partition that took messages.
