@@ -51,7 +51,8 @@ class Produce:
 
         Raises FencelogError; of APPEND_UNKNOWN alone the message may be in the log all the same.
         """
-        started = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         query = exchange.query(PARAMETERS)
         key, event_time, headers = read_metadata(exchange.headers)
         if "key" in query:
@@ -73,16 +74,15 @@ class Produce:
 
         async def append(log: PartitionLog) -> None:
             appended = await log.append_message(message)
-            offset = appended.offset
             await exchange.respond(
                 201,
                 JSON,
                 b'{"partition":%d,"offset":%d,"publish_time":%d}'
-                % (partition, offset, appended.publish_time_us),
+                % (partition, appended.offset, appended.publish_time_us),
             )
+            self._metrics.appended(1, len(body), loop.time() - started)
 
         raw_query: bytes = exchange.scope["query_string"]
         if "partition" not in query:
             raw_query += b"%bpartition=%d" % (b"&" if raw_query else b"", partition)
         await self._ownership.serve(exchange, topic, partition, append, query=raw_query, body=body)
-        self._metrics.appended(1, len(body), asyncio.get_running_loop().time() - started)
