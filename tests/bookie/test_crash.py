@@ -25,7 +25,7 @@ async def load_and_kill(data_dir: Path, first_ledger: int, promises: int) -> lis
         stdout=asyncio.subprocess.PIPE,
     )
     assert child.stdout is not None
-    lines = []
+    lines: list[bytes] = []
     try:
         async with asyncio.timeout(30):
             while len(lines) < promises:

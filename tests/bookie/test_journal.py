@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,8 @@ async def test_answers_come_in_order_after_the_sync_and_waiting_records_share_on
     # The header's write and sync, the record's write and sync.
     await requests.until(lambda: len(faulty_disk.calls) == 4)
     for number in range(1, 6):
-        journal.append(
-            RecordType.RUN, requests.run(1, number), lambda _e, n=number: order.append(n)
-        )
+        done = partial(lambda n, _e: order.append(n), number)
+        journal.append(RecordType.RUN, requests.run(1, number), done)
     journal.barrier(lambda _e: order.append(99))
     await asyncio.sleep(0.03)
     assert order == []

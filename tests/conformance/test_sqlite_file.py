@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -137,7 +138,7 @@ class FailingCommits:
         self._connection = connection
         self.code: int | None = code
 
-    def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
         if sql == "COMMIT" and self.code is not None:
             error = sqlite3.OperationalError("the disk says no")
             error.sqlite_errorcode = self.code
@@ -154,7 +155,7 @@ class FailingCommits:
 def test_a_full_disk_is_unavailable_and_passes(path: Path) -> None:
     tree = SqliteTree.open(path)
     failing = FailingCommits(tree._connection, sqlite3.SQLITE_FULL)
-    tree._connection = failing
+    tree._connection = cast("sqlite3.Connection", failing)
     results, changed = tree.run([lambda tree: tree.create("/a", b"", 0)] * 2)
     assert [error.code for error in results] == [ErrorCode.METADATA_UNAVAILABLE] * 2
     assert changed == []
@@ -166,7 +167,7 @@ def test_a_full_disk_is_unavailable_and_passes(path: Path) -> None:
 def test_a_failed_commit_is_unknown_and_never_tried_again(path: Path) -> None:
     tree = SqliteTree.open(path)
     failing = FailingCommits(tree._connection, sqlite3.SQLITE_IOERR)
-    tree._connection = failing
+    tree._connection = cast("sqlite3.Connection", failing)
     (error,), _ = tree.run([lambda tree: tree.create("/a", b"", 0)])
     assert error.code is ErrorCode.METADATA_UNKNOWN
     failing.code = None
