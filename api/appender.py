@@ -7,7 +7,7 @@ retryable. An append whose answer is lost is never simply sent again.
 With ``resume`` the caller promises to be the partition's only producer, and the log itself is
 asked. Two things are proof: the messages are there (written), or the partition was opened by a new
 owner after the answer was lost and they are not there (never written, for opening a log fences
-whoever owned it before, DESIGN §5). Without proof in time the outcome stays unknown.
+whoever owned it before, broker/SEMANTICS.md). Without proof in time the outcome stays unknown.
 """
 
 from __future__ import annotations

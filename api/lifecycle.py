@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import signal
 import sys
@@ -80,6 +81,9 @@ async def run_service(
             if child:
                 stack.callback((await _watch_stdin(stop)).close)
             running = await stack.enter_async_context(service)
+            # What the start left is there to stay; collections under load need not walk it.
+            gc.collect()
+            gc.freeze()
             if child:
                 announce(running.announcement)
             else:

@@ -11,6 +11,7 @@ from typing import Any
 import uvicorn
 
 from fencelog.api.addresses import format_address
+from fencelog.api.http_protocol import HttpProtocol
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 BACKLOG = 4096
@@ -37,7 +38,7 @@ class HttpServer:
         """Serve an ASGI application on a bound socket (``bind``); it accepts on return."""
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=HttpProtocol,
             ws="none",
             lifespan="auto",
             log_config=None,

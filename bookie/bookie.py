@@ -3,7 +3,7 @@
 Runs on one event loop, transport-free: ``server.py`` puts it on TCP, ``local.py`` into the same
 process. Nothing here blocks: cached runs are answered at once, the rest is lane work.
 
-The promises (DESIGN §3), and where they are kept:
+The promises (PROTOCOL.md), and where they are kept:
 * an add is answered after its record is synced (``journal.append``), in the order of the journal;
 * a fence holds from the moment of the request, and no reply to a fencing request, negative ones
   included, leaves before it is durable (``fences.py``);

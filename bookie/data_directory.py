@@ -48,7 +48,7 @@ class Identity:
     bookie_id: str
     incarnation: str
     """32 hex digits, chosen when the directory was made: another directory, another incarnation
-    (DESIGN §3 rule 10)."""
+    (PROTOCOL.md rule 10)."""
 
     @property
     def incarnation_bytes(self) -> bytes:

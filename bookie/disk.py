@@ -46,7 +46,7 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Make what was written durable, the file's size included. After a failure nothing may be
-        concluded about any unsynced byte, ever: never call it again (DESIGN §3 rule 9)."""
+        concluded about any unsynced byte, ever: never call it again (PROTOCOL.md rule 9)."""
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes; fewer only at the end of the file."""

@@ -1,5 +1,5 @@
 """Fencing: from the request on no regular add is taken, and no reply leaves before the fence is
-durable (DESIGN §3 rule 6).
+durable (PROTOCOL.md rule 6).
 """
 
 from __future__ import annotations

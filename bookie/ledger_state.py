@@ -30,7 +30,7 @@ class LedgerState:
     fenced: bool = False
     """No regular add is taken any more. Set before the fence is durable, never unset."""
     fence_durable: bool = False
-    """The fence is synced: only now may a fencing request be answered (DESIGN §3 rule 6)."""
+    """The fence is synced: only now may a fencing request be answered (PROTOCOL.md rule 6)."""
     last_entry: int = -1
     lac: int = -1
 

@@ -3,7 +3,7 @@
 Every code answers three questions: whose fault it is, whether the same request may be sent again,
 and whether it may have taken effect. Wire codes (between clients and bookies) and HTTP statuses
 derive from the same row, so no two layers can disagree. *Unknown* is a result of its own: a code
-with ``Effects.MAYBE`` must never be folded into "it did not happen" (DESIGN §2).
+with ``Effects.MAYBE`` must never be folded into "it did not happen".
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ErrorCode(Enum):
 
     @property
     def is_negative(self) -> bool:
-        """An explicit "it is not there", which only intact storage may say (DESIGN §3 rule 7)."""
+        """An explicit "it is not there", which only intact storage may say (PROTOCOL.md rule 7)."""
         return self in (ErrorCode.NO_SUCH_ENTRY, ErrorCode.NO_SUCH_LEDGER)
 
 

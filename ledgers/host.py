@@ -1,7 +1,7 @@
 """The Host port: wall clock and randomness, the two things a process asks of its machine.
 
 Time that passes (timeouts, delays) is the event loop's; only dates and chance come from here, so
-that a simulator can supply both (DESIGN §2).
+that a simulator can supply both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Metadata of a ledger: an immutable value, its legal transitions and its encoding.
 
 State goes OPEN -> IN_RECOVERY -> CLOSED or OPEN -> CLOSED, never back; every change is written by
-compare-and-set (DESIGN §3). The encoding is JSON, so that an operator can read a node with any
+compare-and-set (PROTOCOL.md). The encoding is JSON, so that an operator can read a node with any
 ZooKeeper tool; unknown versions and shapes are refused, since metadata is input like any other.
 """
 

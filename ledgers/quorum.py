@@ -28,7 +28,7 @@ def validate_quorums(*, ensemble_size: int, write_quorum: int, ack_quorum: int) 
 
 
 def write_set(entry_id: int, *, ensemble_size: int, write_quorum: int) -> tuple[int, ...]:
-    """Ensemble indices that store an entry: ``(entry_id + k) mod E``, k < Qw (DESIGN §3 rule 1)."""
+    """Ensemble indices that store an entry: ``(entry_id + k) mod E``, k < Qw (rule 1)."""
     return tuple((entry_id + k) % ensemble_size for k in range(write_quorum))
 
 

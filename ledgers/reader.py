@@ -2,7 +2,7 @@
 
 A read goes to one bookie and falls over to the next; every entry's digest is checked before it
 leaves here. "No such entry" is said only when the whole write set says so explicitly; a timeout, an
-error or a damaged copy makes the answer unknown (DESIGN §3 rule 7).
+error or a damaged copy makes the answer unknown (PROTOCOL.md rule 7).
 """
 
 from __future__ import annotations

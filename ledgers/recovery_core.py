@@ -1,4 +1,4 @@
-"""What a recoverer may conclude, as pure values (DESIGN §3 rules 4 and 5, seed 000).
+"""What a recoverer may conclude, as pure values (PROTOCOL.md rules 4 and 5, seed 000).
 
 Generous with positives, strict with negatives: one verified copy recovers an entry; only
 (Qw - Qa) + 1 explicit "no such entry" end the ledger; anything else is unknown, and unknown aborts

@@ -239,7 +239,7 @@ def verify_entries(
     """The entries of a run, each with its digest, ids and size verified.
 
     Payloads are views into ``run``. Raises FencelogError(CORRUPT) naming the entry: what a reader
-    may conclude is "unknown", never "not there" (DESIGN §3 rule 7).
+    may conclude is "unknown", never "not there" (PROTOCOL.md rule 7).
     """
     header = read_run_header(run)
     view = memoryview(run)

@@ -1,13 +1,15 @@
 """The columns of a topic as a table, and stored record batches as Arrow batches.
 
 Arrow wraps the buffers of a stored batch where they lie; only partition, offset and publish time
-are made here, by bulk operations. Types are exactly those that Spark derives from its own types
+are made here, by bulk operations. Several small batches that follow each other become one, whose
+columns are copies. Types are exactly those that Spark derives from its own types
 (``timestamp[us, UTC]``, all nullable): Spark 4.2 and later refuse anything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -19,17 +21,24 @@ from fencelog.ledgers.limits import MAX_BATCH_MESSAGES
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADER = pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(pa.field("element", HEADER))
+_NO_HEADER = pa.array([], HEADER)
 
 _NUMBERS = pa.array(range(MAX_BATCH_MESSAGES), pa.int64())
 """0, 1, 2, …: offsets are the base offset added to a part of it."""
 
 
-class Place(NamedTuple):
-    """Where a batch stands in the topic. ``publish_time_us`` since 1970 UTC."""
+class Stretch(NamedTuple):
+    """Batches that follow each other in a partition, the first of which begins at ``base_offset``;
+    together at most MAX_BATCH_MESSAGES. ``publish_times`` of each in µs since 1970 UTC."""
 
     partition: int
     base_offset: int
-    publish_time_us: int
+    views: Sequence[BatchView]
+    publish_times: Sequence[int]
+
+    @property
+    def rows(self) -> int:
+        return sum(view.count for view in self.views)
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
@@ -37,60 +46,106 @@ def arrow_schema(names: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, _COLUMNS[name].type) for name in names])
 
 
-def to_arrow(view: BatchView, place: Place, schema: pa.Schema) -> pa.RecordBatch:
-    """The messages of a batch as rows. Keeps the batch's bytes alive, copies none.
+def to_arrow(stretch: Stretch, schema: pa.Schema) -> pa.RecordBatch:
+    """The messages as rows. One batch is wrapped, not copied, and kept alive by the result.
 
     Offsets are checked by Arrow before anything follows them: the checks of ``check_batch`` that
     keep a reader within its buffers, ten times as fast. Raises ValueError (``pa.ArrowInvalid`` is
     one) for offsets that do not fit their data.
     """
-    arrays = [_COLUMNS[name].make(view, place) for name in schema.names]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    batch.validate(full=True)
-    return batch
+    arrays = [_COLUMNS[name].make(stretch) for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _partition(view: BatchView, place: Place) -> pa.Array:
-    return pa.repeat(pa.scalar(place.partition, pa.int32()), view.count)
+# -- columns that are made -------------------------------------------------------------------------
 
 
-def _offset(view: BatchView, place: Place) -> pa.Array:
-    return pc.add(_NUMBERS.slice(0, view.count), place.base_offset)
+def _partition(stretch: Stretch) -> pa.Array:
+    return _repeated([stretch.partition], [stretch.rows], pa.int32())
 
 
-def _key(view: BatchView, _place: Place) -> pa.Array:
-    if not view.columns & HAS_KEY:
-        return pa.nulls(view.count, pa.binary())
+def _offset(stretch: Stretch) -> pa.Array:
+    return pc.add(_NUMBERS.slice(0, stretch.rows), stretch.base_offset)
+
+
+def _publish_time(stretch: Stretch) -> pa.Array:
+    counts = [view.count for view in stretch.views]
+    return _repeated(stretch.publish_times, counts, TIMESTAMP)
+
+
+def _repeated(values: Sequence[int], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
+    """Each value so many times. (``pa.repeat`` takes three times as long.)"""
+    ends = pa.array(accumulate(counts), pa.int32())
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
+
+
+# -- columns that are stored -----------------------------------------------------------------------
+
+
+def _value(stretch: Stretch) -> pa.Array:
+    return _joined(
+        _variable(pa.binary(), view.count, None, view.value_offsets, view.value_data)
+        for view in stretch.views
+    )
+
+
+def _key(stretch: Stretch) -> pa.Array:
+    return _nullable(stretch, HAS_KEY, pa.binary(), _key_of)
+
+
+def _key_of(view: BatchView) -> pa.Array:
     return _variable(pa.binary(), view.count, view.key_validity, view.key_offsets, view.key_data)
 
 
-def _value(view: BatchView, _place: Place) -> pa.Array:
-    return _variable(pa.binary(), view.count, None, view.value_offsets, view.value_data)
+def _event_time(stretch: Stretch) -> pa.Array:
+    return _nullable(stretch, HAS_EVENT_TIME, TIMESTAMP, _event_time_of)
 
 
-def _headers(view: BatchView, _place: Place) -> pa.Array:
+def _event_time_of(view: BatchView) -> pa.Array:
+    buffers = [_validity(view.event_time_validity), pa.py_buffer(view.event_times)]
+    return _checked(pa.Array.from_buffers(TIMESTAMP, view.count, buffers))
+
+
+def _headers(stretch: Stretch) -> pa.Array:
     """An empty list where a message has no headers, so that queries need no case for null."""
+    if any(view.columns & HAS_HEADERS for view in stretch.views):
+        return _joined(map(_headers_of, stretch.views))
+    return _no_headers(stretch.rows)
+
+
+def _headers_of(view: BatchView) -> pa.Array:
     if not view.columns & HAS_HEADERS:
-        offsets = pa.py_buffer(bytes(4 * (view.count + 1)))
-        nothing = pa.array([], type=HEADER)
-        return pa.Array.from_buffers(HEADERS, view.count, [None, offsets], children=[nothing])
+        return _no_headers(view.count)
     total = len(view.header_name_offsets) // 4 - 1
     names = _variable(pa.string(), total, None, view.header_name_offsets, view.header_name_data)
     values = _variable(pa.binary(), total, None, view.header_value_offsets, view.header_value_data)
     pairs = pa.Array.from_buffers(HEADER, total, [None], children=[names, values])
     offsets = pa.py_buffer(view.header_list_offsets)
-    return pa.Array.from_buffers(HEADERS, view.count, [None, offsets], children=[pairs])
+    lists = pa.Array.from_buffers(HEADERS, view.count, [None, offsets], children=[pairs])
+    return _checked(lists)
 
 
-def _publish_time(view: BatchView, place: Place) -> pa.Array:
-    return pa.repeat(pa.scalar(place.publish_time_us, TIMESTAMP), view.count)
+def _no_headers(count: int) -> pa.Array:
+    offsets = pa.py_buffer(bytes(4 * (count + 1)))
+    return pa.Array.from_buffers(HEADERS, count, [None, offsets], children=[_NO_HEADER])
 
 
-def _event_time(view: BatchView, _place: Place) -> pa.Array:
-    if not view.columns & HAS_EVENT_TIME:
-        return pa.nulls(view.count, TIMESTAMP)
-    buffers = [_validity(view.event_time_validity), pa.py_buffer(view.event_times)]
-    return pa.Array.from_buffers(TIMESTAMP, view.count, buffers)
+def _nullable(
+    stretch: Stretch, flag: int, kind: pa.DataType, column_of: Callable[[BatchView], pa.Array]
+) -> pa.Array:
+    """A column that batches may lack: null for every message of those that do."""
+    if not any(view.columns & flag for view in stretch.views):
+        return pa.nulls(stretch.rows, kind)
+    return _joined(
+        column_of(view) if view.columns & flag else pa.nulls(view.count, kind)
+        for view in stretch.views
+    )
+
+
+def _joined(arrays: Iterable[pa.Array]) -> pa.Array:
+    """One array as it is, several as a copy of all."""
+    first, *others = arrays
+    return pa.concat_arrays([first, *others]) if others else first
 
 
 def _variable(
@@ -104,7 +159,7 @@ def _variable(
     if count < 0 or len(offsets) != 4 * (count + 1):
         raise ValueError(f"{len(offsets)} bytes of offsets for {count} items")
     buffers = [_validity(validity), pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(kind, count, buffers)
+    return _checked(pa.Array.from_buffers(kind, count, buffers))
 
 
 def _validity(bitmap: memoryview | None) -> pa.Buffer | None:
@@ -112,9 +167,15 @@ def _validity(bitmap: memoryview | None) -> pa.Buffer | None:
     return pa.py_buffer(bitmap) if bitmap else None
 
 
+def _checked(array: pa.Array) -> pa.Array:
+    """The array, once nothing in it leads out of its buffers. Raises ValueError."""
+    array.validate(full=True)
+    return array
+
+
 class _Column(NamedTuple):
     type: pa.DataType
-    make: Callable[[BatchView, Place], pa.Array]
+    make: Callable[[Stretch], pa.Array]
 
 
 _COLUMNS: Mapping[str, _Column] = {

@@ -8,17 +8,17 @@ each costs Spark as much as some thousand rows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from fencelog.ledgers.batch_format import read_batch
+from fencelog.ledgers.batch_format import BatchView, read_batch
 from fencelog.ledgers.entry_header import KIND_MESSAGES, EntryHeader, read_entry_header
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.run import Entry
-from fencelog.spark_connector.columns import Place, to_arrow
+from fencelog.spark_connector.columns import Stretch, to_arrow
 from fencelog.spark_connector.planner import EntryRange
 
 SMALL_BATCH_ROWS = 8 * 1024
@@ -98,7 +98,7 @@ async def _scan_from(
             reading = None if done else loop.create_task(_read(reader, first, last))
             _check_sequence(numbered, expected)
             expected = header.next_number
-            for batch in _joined(_batches(wanted, numbered, schema)):
+            for batch in _batches(wanted, numbered, schema):
                 await emit(batch)
     finally:
         if reading is not None:
@@ -122,53 +122,61 @@ def _check_sequence(numbered: Iterable[_Numbered], expected: int | None) -> None
 def _batches(
     wanted: EntryRange, numbered: Iterable[_Numbered], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted rows of each entry; nothing for control entries."""
-    for entry, header in numbered:
-        base = wanted.base_offset + header.first_number
-        low = max(wanted.start_offset - base, 0)
-        high = min(wanted.end_offset - base, header.count)
-        if low < high and header.kind == KIND_MESSAGES:
-            place = Place(wanted.partition, base, header.publish_time_us)
-            yield _decode(entry, header, place, schema).slice(low, high - low)
+    """The wanted rows, one Arrow batch for each group of entries."""
+    for group in _grouped(entry for entry in numbered if _is_wanted(entry.header, wanted)):
+        base = wanted.base_offset + group[0].header.first_number
+        end = wanted.base_offset + group[-1].header.next_number
+        low, high = max(wanted.start_offset, base), min(wanted.end_offset, end)
+        batch = _decode(group, wanted.partition, base, schema)
+        yield batch if high - low == end - base else batch.slice(low - base, high - low)
 
 
-def _decode(entry: Entry, header: EntryHeader, place: Place, schema: pa.Schema) -> pa.RecordBatch:
+def _is_wanted(header: EntryHeader, wanted: EntryRange) -> bool:
+    return (
+        header.kind == KIND_MESSAGES
+        and wanted.base_offset + header.next_number > wanted.start_offset
+        and wanted.base_offset + header.first_number < wanted.end_offset
+    )
+
+
+def _grouped(numbered: Iterable[_Numbered]) -> Iterator[list[_Numbered]]:
+    """A large entry alone, small neighbours together until they are large."""
+    group: list[_Numbered] = []
+    rows = size = 0
+    for entry in numbered:
+        count, entry_bytes = entry.header.count, len(entry.entry.payload)
+        if group and (count >= SMALL_BATCH_ROWS or entry_bytes >= SMALL_BATCH_BYTES):
+            yield group
+            group, rows, size = [], 0, 0
+        group.append(entry)
+        rows += count
+        size += entry_bytes
+        if rows >= SMALL_BATCH_ROWS or size >= SMALL_BATCH_BYTES:
+            yield group
+            group, rows, size = [], 0, 0
+    if group:
+        yield group
+
+
+def _decode(
+    group: Sequence[_Numbered], partition: int, base_offset: int, schema: pa.Schema
+) -> pa.RecordBatch:
+    views = [_view(entry, header) for entry, header in group]
+    times = [header.publish_time_us for _, header in group]
+    try:
+        return to_arrow(Stretch(partition, base_offset, views, times), schema)
+    except ValueError as error:
+        raise _corrupt(group[0].entry, str(error)) from error
+
+
+def _view(entry: Entry, header: EntryHeader) -> BatchView:
     try:
         _, view = read_batch(entry.payload[header.header_bytes :])
-        if view.count != header.count:
-            raise ValueError(f"{view.count} messages, its header says {header.count}")
-        return to_arrow(view, place, schema)
     except FencelogError as error:
         raise _corrupt(entry, error.detail) from error
-    except ValueError as error:
-        raise _corrupt(entry, str(error)) from error
-
-
-def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order; neighbours that are small come as one batch, copied."""
-    small: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        batch_bytes = batch.get_total_buffer_size()
-        if batch.num_rows >= SMALL_BATCH_ROWS or batch_bytes >= SMALL_BATCH_BYTES:
-            yield from _join(small)
-            yield batch
-            small, rows, size = [], 0, 0
-            continue
-        small.append(batch)
-        rows += batch.num_rows
-        size += batch_bytes
-        if rows >= SMALL_BATCH_ROWS or size >= SMALL_BATCH_BYTES:
-            yield from _join(small)
-            small, rows, size = [], 0, 0
-    yield from _join(small)
-
-
-def _join(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    if len(batches) < 2:
-        return batches
-    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
+    if view.count != header.count:
+        raise _corrupt(entry, f"{view.count} messages, its header says {header.count}")
+    return view
 
 
 def _corrupt(entry: Entry, what: str) -> FencelogError:

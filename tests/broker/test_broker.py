@@ -90,6 +90,7 @@ async def test_the_partition_of_a_dead_broker_is_taken_over_at_once(make_broker,
         await b.partition(NAME, 0)
     store.disconnect()  # a is cut off from the metadata; its session still lives
     await b.report_dead_owner(NAME, 0, "http://other")
+    await settle()
     with pytest.raises(NotOwner):
         await b.partition(NAME, 0)
     await b.report_dead_owner(NAME, 0, "http://a")

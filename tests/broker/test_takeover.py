@@ -8,7 +8,10 @@ from dataclasses import replace
 import pytest
 from scripted_ledgers import ScriptedLedgers
 
+from fencelog.broker.chain import Chain
 from fencelog.broker.chain_node import ChainLost
+from fencelog.broker.open_ledger import LedgerFactory
+from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
 
@@ -96,6 +99,19 @@ async def test_a_listed_ledger_is_never_deleted_after_a_lost_reply(stage, ledger
     log = await stage.open(node=node)
     assert ledgers.deleted == set()
     assert (await log.append_message(Message(b"x"))).offset == 0
+
+
+@pytest.mark.parametrize(("listed", "deleted"), [(True, set()), (False, {1})])
+async def test_a_refused_ledger_is_deleted_only_if_the_list_does_not_hold_it(
+    stage, ledgers, listed: bool, deleted: set[int]
+) -> None:
+    """Its listing had landed, and somebody else changed the list before that was known."""
+    factory = LedgerFactory(ledgers, Replication(), stage.host, "t1/0")
+    ledger = await factory.create(1)
+    found = Chain().taken_over({}, ledger_id=1 if listed else 2, created_us=0)
+    await factory.discard(ledger, ChainLost("/logs/t1/0", found))
+    assert ledgers.deleted == deleted
+    assert ledgers.newest.abandoned
 
 
 async def test_empty_ledgers_are_dropped_on_durable_proof_only(stage, ledgers) -> None:

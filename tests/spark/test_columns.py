@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from fencelog.ledgers.batch_format import BatchView, pack_ints, read_batch
 from fencelog.ledgers.record_batch import Message, encode_batch, encode_values
-from fencelog.spark_connector.columns import Place, arrow_schema, to_arrow
+from fencelog.spark_connector.columns import Stretch, arrow_schema, to_arrow
 from fencelog.spark_connector.source import COLUMNS
 
-PLACE = Place(partition=2, base_offset=1_000_000_000_000, publish_time_us=1_700_000_000_123_456)
+BASE = 1_000_000_000_000
 SCHEMA = arrow_schema(list(COLUMNS))
 PUBLISHED = datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
 
@@ -32,33 +32,49 @@ messages = st.lists(
 )
 
 
-def rows(batch: bytes) -> pa.RecordBatch:
-    return to_arrow(read_batch(batch)[1], PLACE, SCHEMA)
+def stretch(*views: BatchView) -> Stretch:
+    """Batches from BASE on in partition 2, published a second after each other."""
+    times = [1_700_000_000_123_456 + 1_000_000 * number for number in range(len(views))]
+    return Stretch(2, BASE, views, times)
+
+
+def rows(*batches: bytes) -> pa.RecordBatch:
+    return to_arrow(stretch(*(read_batch(batch)[1] for batch in batches)), SCHEMA)
+
+
+def messages_of(batch: pa.RecordBatch) -> list[Message]:
+    return [
+        Message(value, key, time, tuple((header["name"], header["value"]) for header in headers))
+        for value, key, time, headers in zip(
+            batch["value"].to_pylist(),
+            batch["key"].to_pylist(),
+            batch["event_time"].cast(pa.int64()).to_pylist(),
+            batch["headers"].to_pylist(),
+            strict=True,
+        )
+    ]
 
 
 @given(messages)
 @settings(max_examples=150, deadline=None)
 def test_rows_are_the_messages(sent: list[Message]) -> None:
     arrow = rows(encode_batch(sent))
-    read = [
-        Message(
-            row["value"],
-            row["key"],
-            row["event_time"],
-            tuple((header["name"], header["value"]) for header in row["headers"]),
-        )
-        for row in arrow.set_column(
-            arrow.schema.get_field_index("event_time"),
-            "event_time",
-            arrow["event_time"].cast(pa.int64()),
-        )
-        .drop_columns(["publish_time"])
-        .to_pylist()
-    ]
-    assert read == sent
-    assert arrow["offset"].to_pylist() == [PLACE.base_offset + i for i in range(len(sent))]
+    assert messages_of(arrow) == sent
+    assert arrow["offset"].to_pylist() == [BASE + i for i in range(len(sent))]
     assert set(arrow["partition"].to_pylist()) == {2}
     assert set(arrow["publish_time"].to_pylist()) == {PUBLISHED}
+
+
+@given(st.lists(messages, min_size=2, max_size=5))
+@settings(max_examples=100, deadline=None)
+def test_batches_that_follow_each_other_become_one(sent: list[list[Message]]) -> None:
+    arrow = rows(*map(encode_batch, sent))
+    arrow.validate(full=True)
+    assert messages_of(arrow) == [message for batch in sent for message in batch]
+    assert arrow["offset"].to_pylist() == [BASE + i for i in range(arrow.num_rows)]
+    seconds = [(time - PUBLISHED).total_seconds() for time in arrow["publish_time"].to_pylist()]
+    assert seconds == [number for number, batch in enumerate(sent) for _ in batch]
+    assert arrow.schema.equals(SCHEMA)
 
 
 def test_types_are_those_spark_derives_from_the_columns() -> None:
@@ -107,7 +123,7 @@ def test_absent_columns_are_null_and_headers_empty() -> None:
 
 def test_only_the_columns_asked_for_are_made_in_their_order() -> None:
     schema = arrow_schema(["value", "offset"])
-    arrow = to_arrow(read_batch(encode_values([b"a", b"b"]))[1], PLACE, schema)
+    arrow = to_arrow(stretch(read_batch(encode_values([b"a", b"b"]))[1]), schema)
     assert arrow.schema.names == ["value", "offset"]
     assert arrow.num_rows == 2
 
@@ -140,6 +156,6 @@ def ints(*numbers: int) -> memoryview:
     ],
 )
 def test_offsets_that_lead_out_of_the_buffers_are_refused(damaged: BatchView) -> None:
-    assert to_arrow(FULL, PLACE, SCHEMA).num_rows == 2
+    assert to_arrow(stretch(FULL), SCHEMA).num_rows == 2
     with pytest.raises(ValueError, match=r"\w"):
-        to_arrow(damaged, PLACE, SCHEMA)
+        to_arrow(stretch(FULL, damaged), SCHEMA)
