@@ -185,7 +185,7 @@ async def test_a_reader_that_waits_learns_that_the_log_has_ended(stage) -> None:
     await asyncio.sleep(0.01)
     await log.close()
     with pytest.raises(FencelogError) as raised:
-        await waiting
+        await asyncio.wait_for(waiting, 1)
     assert raised.value.code is ErrorCode.DRAINING
 
 
