@@ -1,0 +1,79 @@
+"""A cluster of real processes: it serves, it ends what it started, and no child outlives it."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from fencelog_cli import complaint, fencelog
+
+from fencelog.api.child_process import ChildProcess
+
+pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
+
+NO_ZOOKEEPER = "zk://127.0.0.1:9/fencelog"
+
+
+async def start(place: Path) -> tuple[ChildProcess, list[psutil.Process]]:
+    """A cluster, and all processes below it, the JVM included."""
+    command = ["cluster", "--http-port", "0", "--data", str(place / "data")]
+    cluster = await ChildProcess.start("cluster", command, log=place / "log")
+    return cluster, psutil.Process(cluster.pid).children(recursive=True)
+
+
+def survivors(processes: list[psutil.Process], *, timeout_s: float) -> list[psutil.Process]:
+    """Those that still run after a while."""
+    _, alive = psutil.wait_procs(processes, timeout=timeout_s)
+    return list(alive)
+
+
+async def test_a_cluster_serves_and_ends_what_it_started(tmp_path: Path) -> None:
+    cluster, below = await start(tmp_path)
+    processes: list[dict[str, Any]] = cluster.announcement["processes"]
+    names = [process["name"] for process in processes]
+    assert names == ["zookeeper", "bookie-1", "bookie-2", "bookie-3", "broker-1", "broker-2"]
+    assert {process["pid"] for process in processes} <= {process.pid for process in below}
+    one, other = (process["http"] for process in processes if "http" in process)
+    lines = b"".join(b"line %d\n" % number for number in range(1000))
+    assert fencelog("topic", "create", "t", "--server", one).returncode == 0
+    assert fencelog("append", "t", "--server", other, stdin=lines).returncode == 0
+    for server in (one, other):
+        assert fencelog("read", "t", "--server", server).stdout == lines
+    await cluster.stop()
+    assert survivors(below, timeout_s=5) == []
+    assert [log.read_text() for log in sorted((tmp_path / "data" / "log").iterdir())] == [""] * 6
+
+
+async def test_no_child_outlives_a_cluster_that_is_killed(tmp_path: Path) -> None:
+    cluster, below = await start(tmp_path)
+    assert len(below) >= 7
+    await cluster.kill()
+    assert survivors(below, timeout_s=30) == []
+
+
+def test_no_zookeeper_at_the_start_is_a_clear_error_soon(tmp_path: Path) -> None:
+    commands = (
+        ("broker", "--metadata", NO_ZOOKEEPER, "--http", "127.0.0.1:0"),
+        ("bookie", "--metadata", NO_ZOOKEEPER, "--listen", "127.0.0.1:0", "--data", str(tmp_path)),
+    )
+    began = time.monotonic()
+    with ThreadPoolExecutor() as pool:
+        for done in pool.map(lambda command: fencelog(*command), commands):
+            assert done.returncode == 1
+            assert "no ZooKeeper answers at 127.0.0.1:9" in complaint(done)
+    assert time.monotonic() - began < 12  # 10 s, and two interpreters that start on a busy machine
+
+
+def test_the_drill_accounts_for_every_message() -> None:
+    done = fencelog("drill", "kill-broker", "--seconds", "3", "--json", timeout_s=55)
+    assert done.returncode == 0, done.stderr.decode()
+    report = json.loads(done.stdout)
+    assert report["drill"] == "kill-broker"
+    assert report["acknowledged"] > 0
+    assert (report["lost"], report["duplicated"], report["out_of_order"]) == (0, 0, 0)
+    assert 0 < report["failover_ms"] < 30_000
