@@ -21,10 +21,12 @@ from fencelog.api.lifecycle import run_on_uvloop
 app = typer.Typer(
     help="Measure what this machine makes of it, beside the machine's own limits.",
     no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
 )
 
-LIMIT_S = 1.0
-"""Time for each of the machine's limits."""
+MAX_LIMIT_S = 1.0
+"""Time for each of the machine's limits; less, when a figure gets less."""
 
 BESIDE: Mapping[str, str] = {
     "adds_per_s": "fdatasync_per_s",
@@ -94,7 +96,7 @@ def _bench(
     """Measure the limits, then the figures (they need a loop of their own), and print both."""
     console = Console(stderr=True)
     with scratch_directory(data, keep=keep) as directory, console.status(f"bench {name}"):
-        limits = measure_limits(directory, LIMIT_S)
+        limits = measure_limits(directory, min(seconds, MAX_LIMIT_S))
         figures = run_on_uvloop(measure(directory, seconds))
     result = Result(_rounded(asdict(figures)), _rounded(asdict(limits)))
     if as_json:

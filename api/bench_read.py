@@ -20,8 +20,10 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_READ_BYTES
 from fencelog.ledgers.record_batch import read_frames
 
-TOPIC_MESSAGES = 1_500_000
-"""Some 160 MB, ten times what a partition keeps in memory for readers at the tail."""
+MESSAGES_PER_SECOND = 500_000
+MAX_TOPIC_MESSAGES = 1_500_000
+"""How many messages the topic gets for a measurement of so many seconds. At most some 160 MB, ten
+times what a partition keeps in memory for readers at the tail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,13 @@ class ReadFigures:
     mb_per_s: float
 
 
-async def measure_read(
-    directory: Path, seconds: float, *, topic_messages: int = TOPIC_MESSAGES
-) -> ReadFigures:
+async def measure_read(directory: Path, seconds: float) -> ReadFigures:
     """Fill a topic, then read it from the beginning as often as fits into ``seconds``.
 
     One connection, one request after the other. Every pass must see every message once and in
     order: the offsets of the batches have to join. ``mb_per_s`` counts values only.
     """
+    topic_messages = min(MAX_TOPIC_MESSAGES, int(seconds * MESSAGES_PER_SECOND))
     async with standalone(directory) as url:
         topic, messages = await _fill(url, topic_messages)
         async with connected(url) as connection:
