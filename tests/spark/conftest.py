@@ -17,6 +17,7 @@ import pytest_asyncio
 from fencelog.api.child_process import ChildProcess
 from fencelog.api.client import FencelogClient
 from fencelog.api.zookeeper import JAVA_PACKAGE, MIN_JAVA, find_java
+from fencelog.ledgers.batch_codecs import CODEC_NONE, CODEC_ZSTD
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.record_batch import Message, encode_batch
 
@@ -40,8 +41,16 @@ class Filled:
     server: str = ""
     messages: dict[tuple[int, int], Message] = field(default_factory=dict)
 
-    async def append(self, client: FencelogClient, batch: list[Message], partition: int) -> None:
-        done = await client.append_batch("spark/events", encode_batch(batch), partition=partition)
+    async def append(
+        self,
+        client: FencelogClient,
+        batch: list[Message],
+        partition: int,
+        *,
+        codec: int = CODEC_NONE,
+    ) -> None:
+        packed = encode_batch(batch, codec=codec)
+        done = await client.append_batch("spark/events", packed, partition=partition)
         assert done.count == len(batch)
         for number, message in enumerate(batch):
             self.messages[partition, done.offset + number] = message
@@ -130,7 +139,7 @@ async def _start(place: Path) -> ChildProcess:
 
 
 async def _fill(filled: Filled, client: FencelogClient, partition: int, life: int) -> None:
-    """Batches of every shape: plain, with every column, of one message, large, with no text."""
+    """Batches of every shape: plain, compressed, with every column, of one message, large."""
     words = [b"the quick brown fox", b"jumps over the lazy dog", b"the end"]
     await filled.append(client, [Message(line) for line in words * 20], partition)
     full = [
@@ -143,6 +152,7 @@ async def _fill(filled: Filled, client: FencelogClient, partition: int, life: in
         for number in range(200)
     ]
     await filled.append(client, full, partition)
+    await filled.append(client, full[:50], partition, codec=CODEC_ZSTD)
     for number in range(5):
         await filled.append(client, [Message(b"\xff\xfe\x00" * number, b"\x80")], partition)
     if life == 1:
