@@ -5,6 +5,7 @@ from __future__ import annotations
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _MAX_PORT = 65_535
+_ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -19,6 +20,18 @@ def parse_address(text: str) -> tuple[str, int]:
             ErrorCode.BAD_REQUEST, f"{text!r} is no HOST:PORT, for example 127.0.0.1:8080"
         )
     return host, int(port)
+
+
+def check_advertised(listen: str, advertise: str | None) -> None:
+    """A process that listens on all addresses has to be told under which one it is reached.
+
+    Raises FencelogError(BAD_REQUEST).
+    """
+    if advertise is None and parse_address(listen)[0] in _ALL_ADDRESSES:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"{listen} is no address that others can connect to: name one with --advertise",
+        )
 
 
 def format_address(host: str, port: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fencelog.api.addresses import parse_address
+from fencelog.api.addresses import check_advertised, parse_address
 from fencelog.api.lifecycle import Running
 from fencelog.bookie.bookie import Bookie, BookieConfig
 from fencelog.bookie.disk_posix import PosixDisk
@@ -39,6 +39,7 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
     Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS,
     DATA_DIRECTORY_IN_USE, BAD_REQUEST (addresses), CORRUPT (its journal).
     """
+    check_advertised(config.listen, config.advertise)
     host = SystemHost()
     async with contextlib.AsyncExitStack() as stack:
         store = open_metadata_store(config.metadata, host=host)

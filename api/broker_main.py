@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from fencelog.api.addresses import parse_address
+from fencelog.api.addresses import check_advertised, parse_address
 from fencelog.api.app import build_app
 from fencelog.api.lifecycle import Running
 from fencelog.api.serve import HttpServer, bind, url_of
@@ -40,6 +40,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
 
     Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS, BAD_REQUEST (address).
     """
+    check_advertised(config.http, config.advertise)
     host = SystemHost()
     async with contextlib.AsyncExitStack() as stack:
         store = open_metadata_store(config.metadata, host=host)

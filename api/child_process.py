@@ -45,7 +45,7 @@ class ChildProcess:
     async def start(cls, name: str, command: Sequence[str], *, log: Path) -> ChildProcess:
         """Run ``fencelog COMMAND… --child`` and wait until it serves; stderr goes to ``log``.
 
-        Raises FencelogError(INTERNAL) with the last line it wrote, when it did not.
+        Raises FencelogError(BAD_REQUEST) with the last line it wrote, when it did not.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as errors:
@@ -61,12 +61,11 @@ class ChildProcess:
             async with asyncio.timeout(START_TIMEOUT_S):
                 line = await process.stdout.readline() if process.stdout else b""
             if not line:
-                raise FencelogError(ErrorCode.INTERNAL, f"{name}: {_last_line(log)}")
+                raise FencelogError(ErrorCode.BAD_REQUEST, f"{name}: {_last_line(log)}")
         except TimeoutError:
             await child.kill()
-            raise FencelogError(
-                ErrorCode.INTERNAL, f"{name} was not ready after {START_TIMEOUT_S:.0f} s; see {log}"
-            ) from None
+            late = f"{name} was not ready after {START_TIMEOUT_S:.0f} s; see {log}"
+            raise FencelogError(ErrorCode.BAD_REQUEST, late) from None
         except BaseException:
             await child.kill()
             raise
@@ -101,4 +100,4 @@ def fencelog_command(*arguments: str) -> list[str]:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else "it ended without a word"
+    return lines[-1].removeprefix("fencelog: ") if lines else "it ended without a word"

@@ -16,7 +16,7 @@ import typer
 from typer.exceptions import TyperException
 
 from fencelog.api import cli_append, cli_drill, cli_read, cli_run, cli_topic
-from fencelog.api.cli_common import EXIT_ERROR, EXIT_UNKNOWN
+from fencelog.api.cli_common import EXIT_ERROR, EXIT_UNKNOWN, complain
 from fencelog.ledgers.errors import Effects, FencelogError
 
 app = typer.Typer(
@@ -70,20 +70,16 @@ def _explain(error: Exception) -> int:
     match error:
         case TyperException():
             command = getattr(getattr(error, "ctx", None), "command_path", "fencelog")
-            _complain(f"{error.format_message()} (try: {command} --help)")
+            complain(f"{error.format_message()} (try: {command} --help)")
             return error.exit_code
         case FencelogError():
-            _complain(error.detail)
+            complain(error.detail)
             return EXIT_UNKNOWN if error.code.effects is Effects.MAYBE else EXIT_ERROR
         case OSError():
-            _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
             return EXIT_ERROR
         case _:
             raise error
-
-
-def _complain(what: str) -> None:
-    print(f"fencelog: {' '.join(what.split())}", file=sys.stderr)  # noqa: T201 - the command line
 
 
 def main() -> None:

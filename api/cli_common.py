@@ -35,6 +35,11 @@ EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130
 
 
+def complain(what: str) -> None:
+    """One line on stderr."""
+    typer.echo(f"fencelog: {' '.join(what.split())}", err=True)
+
+
 def topic_name(name: str) -> str:
     """``NAMESPACE/NAME`` of what was typed; ``NAME`` alone is in the namespace ``default``."""
     return name if "/" in name else f"default/{name}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fencelog.api.cli_common import ChildOption, MetadataOption
+from fencelog.api.cli_common import EXIT_ERROR, ChildOption, MetadataOption, complain
+from fencelog.ledgers.errors import FencelogError
 
 if TYPE_CHECKING:
     from fencelog.api.lifecycle import Running
@@ -30,12 +33,11 @@ def standalone(
     child: ChildOption = False,
 ) -> None:
     """Run the whole service in one process."""
-    from fencelog.api.lifecycle import run_on_uvloop, run_service
     from fencelog.api.standalone import StandaloneConfig
     from fencelog.api.standalone import standalone as service
 
     config = StandaloneConfig(data, http, bookies)
-    run_on_uvloop(run_service(service(config), greet=_greet_standalone, child=child))
+    _run(service(config), _greet_standalone, child=child)
 
 
 def bookie(
@@ -52,10 +54,9 @@ def bookie(
 ) -> None:
     """Run a storage node."""
     from fencelog.api.bookie_main import BookieProcessConfig, bookie_process
-    from fencelog.api.lifecycle import run_on_uvloop, run_service
 
     config = BookieProcessConfig(metadata, data, listen, advertise, id)
-    run_on_uvloop(run_service(bookie_process(config), greet=_greet, child=child))
+    _run(bookie_process(config), _greet, child=child)
 
 
 def broker(
@@ -71,10 +72,9 @@ def broker(
 ) -> None:
     """Run a broker: topics over HTTP."""
     from fencelog.api.broker_main import BrokerProcessConfig, broker_process
-    from fencelog.api.lifecycle import run_on_uvloop, run_service
 
     config = BrokerProcessConfig(metadata, http, advertise, id)
-    run_on_uvloop(run_service(broker_process(config), greet=_greet, child=child))
+    _run(broker_process(config), _greet, child=child)
 
 
 def zookeeper(
@@ -83,10 +83,9 @@ def zookeeper(
     child: ChildOption = False,
 ) -> None:
     """Run a ZooKeeper for development, on loopback."""
-    from fencelog.api.lifecycle import run_on_uvloop, run_service
     from fencelog.api.zookeeper_main import zookeeper_process
 
-    run_on_uvloop(run_service(zookeeper_process(data, port=port), greet=_greet, child=child))
+    _run(zookeeper_process(data, port=port), _greet, child=child)
 
 
 def cluster(
@@ -102,10 +101,23 @@ def cluster(
 
     A development ZooKeeper, bookies and brokers, on loopback."""
     from fencelog.api.cluster import ClusterConfig, cluster_service
-    from fencelog.api.lifecycle import run_on_uvloop, run_service
 
     config = ClusterConfig(data, bookies, brokers, http_port)
-    run_on_uvloop(run_service(cluster_service(config), greet=_greet_cluster, child=child))
+    _run(cluster_service(config), _greet_cluster, child=child)
+
+
+def _run(
+    service: AbstractAsyncContextManager[Running], greet: Callable[[Running], None], *, child: bool
+) -> None:
+    """Run a service until it is told to stop. Any failure is exit code 1: the process is over,
+    so nobody asks whether what failed may have taken effect."""
+    from fencelog.api.lifecycle import run_on_uvloop, run_service
+
+    try:
+        run_on_uvloop(run_service(service, greet=greet, child=child))
+    except FencelogError as error:
+        complain(error.detail)
+        raise typer.Exit(EXIT_ERROR) from None
 
 
 def _greet(running: Running) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,16 +61,22 @@ class Cluster:
         """Start bookie ``number`` (again), on the data it had."""
         name = f"bookie-{number}"
         data = ("--data", str(self.config.data_dir / name))
-        return await self._start(name, "bookie", *data, "--listen", "127.0.0.1:0", "--id", name)
+        command = ["bookie", *data, "--listen", "127.0.0.1:0", "--id", name]
+        return await self._start(self.bookies, name, command)
 
     async def start_broker(self, number: int) -> ChildProcess:
         """Start broker ``number`` (again)."""
         port = self.config.http_port and self.config.http_port + number - 1
-        return await self._start(f"broker-{number}", "broker", "--http", f"127.0.0.1:{port}")
+        command = ["broker", "--http", f"127.0.0.1:{port}"]
+        return await self._start(self.brokers, f"broker-{number}", command)
 
-    async def _start(self, name: str, *command: str) -> ChildProcess:
+    async def _start(
+        self, processes: list[ChildProcess], name: str, command: list[str]
+    ) -> ChildProcess:
         log = self.config.data_dir / "log" / f"{name}.log"
-        return await ChildProcess.start(name, [*command, "--metadata", self.metadata], log=log)
+        process = await ChildProcess.start(name, [*command, "--metadata", self.metadata], log=log)
+        processes.append(process)
+        return process
 
 
 @contextlib.asynccontextmanager
@@ -94,18 +101,21 @@ async def running_cluster(config: ClusterConfig) -> AsyncIterator[Cluster]:
         ):
             stack.push_async_callback(_stop_all, processes)
             starts = [start(number) for number in range(1, count + 1)]
-            outcomes = await asyncio.gather(*starts, return_exceptions=True)
-            processes += [outcome for outcome in outcomes if isinstance(outcome, ChildProcess)]
-            for outcome in outcomes:
+            for outcome in await asyncio.gather(*starts, return_exceptions=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
+            processes.sort(key=lambda process: process.name)
         yield cluster
 
 
 @contextlib.asynccontextmanager
 async def cluster_service(config: ClusterConfig) -> AsyncIterator[Running]:
-    """A cluster as a service of its own: ``fencelog cluster``."""
-    async with running_cluster(config) as cluster:
+    """A cluster as a service of its own: ``fencelog cluster``. It goes on when one of its
+    processes ends, and says so on stderr."""
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(running_cluster(config))
+        watching = [asyncio.create_task(_report_end(process)) for process in cluster.processes]
+        stack.push_async_callback(_cancel, watching)
         processes = [
             {"name": process.name, "pid": process.pid, **process.announcement}
             for process in cluster.processes
@@ -118,6 +128,17 @@ async def cluster_service(config: ClusterConfig) -> AsyncIterator[Running]:
                 "processes": processes,
             }
         )
+
+
+async def _report_end(process: ChildProcess) -> None:
+    code = await process.wait()
+    sys.stderr.write(f"{process.name} (pid {process.pid}) ended with {code}\n")
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _stop_all(processes: list[ChildProcess]) -> None:

@@ -19,16 +19,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fencelog.api.child_process import fencelog_command
+from fencelog.api.cli_common import EXIT_UNKNOWN
 from fencelog.api.client import FencelogClient
 from fencelog.api.cluster import Cluster, ClusterConfig, running_cluster
 from fencelog.api.demo_files import (
     DemoFile,
     choose_files,
     count_lines,
+    is_text,
     same_up_to_final_newline,
+    too_long_line,
 )
 from fencelog.api.drill_kill_broker import owner_url
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,7 +64,7 @@ async def run_demo(logs: Path | None, *, spark: bool) -> bool:
     from rich.console import Console
 
     console = Console(highlight=False)
-    files = sorted(choose_files(logs), key=lambda file: file.size, reverse=True)
+    files, is_complete = _acceptable(console, choose_files(logs))
     data_dir = Path(tempfile.mkdtemp(prefix="fencelog-demo-"))
     try:
         console.print(f"starting a cluster for {len(files)} files …")
@@ -74,7 +78,28 @@ async def run_demo(logs: Path | None, *, spark: bool) -> bool:
     finally:
         shutil.rmtree(data_dir, ignore_errors=True)
     _print_outcomes(console, outcomes, words)
-    return all(outcome.is_right for outcome in outcomes)
+    return is_complete and all(outcome.is_right for outcome in outcomes)
+
+
+def _acceptable(console: Console, files: list[DemoFile]) -> tuple[list[DemoFile], bool]:
+    """The files whose lines fit into messages, largest first, and whether no text is left out.
+
+    Binary files may have no lines at all, so one of them is not missed.
+    """
+    accepted, is_complete = [], True
+    for file in sorted(files, key=lambda file: file.size, reverse=True):
+        if (line := too_long_line(file.path)) is None:
+            accepted.append(file)
+            continue
+        console.print(
+            f"left out: {file.path}, line {line} is longer than the largest message, "
+            f"{MAX_MESSAGE_BYTES:,} bytes",
+            soft_wrap=True,
+        )
+        is_complete = is_complete and not is_text(file.path)
+    if not accepted:
+        raise FencelogError(ErrorCode.PAYLOAD_TOO_LARGE, "no file is left to append")
+    return accepted, is_complete
 
 
 class _Demo:
@@ -88,10 +113,13 @@ class _Demo:
         loop = asyncio.get_running_loop()
         await self._run("topic", "create", file.topic)
         begun = loop.time()
-        if kill_owner:
-            await self._append_and_kill(file)
-        else:
-            await self._run("append", file.topic, str(file.path), "--resume")
+        try:
+            if kill_owner:
+                await self._append_and_kill(file)
+            else:
+                await self._run("append", file.topic, str(file.path), "--resume")
+        except FencelogError as error:
+            raise FencelogError(error.code, f"{file.path}: {error.detail}") from error
         append_s = loop.time() - begun
         back = self._data_dir / "read-back"
         await self._run("read", file.topic, "--partition", "0", stdout=back)
@@ -108,6 +136,8 @@ class _Demo:
             for number in range(PIECES):
                 if number == PIECES // 2:
                     await self._kill_owner(file.topic)
+                if process.stdin.is_closing():
+                    break  # the command has ended; its own words say why
                 process.stdin.write(source.read(piece))
                 await process.stdin.drain()
                 await asyncio.sleep(PIECE_DELAY_S)
@@ -172,8 +202,10 @@ async def _finished(process: asyncio.subprocess.Process) -> None:
     complaint = await process.stderr.read() if process.stderr else b""
     code = await _wait_or_end(process)
     if code:
-        words = complaint.decode("utf-8", "replace").strip() or f"exit code {code}"
-        raise FencelogError(ErrorCode.INTERNAL, words)
+        words = complaint.decode("utf-8", "replace").strip().removeprefix("fencelog: ")
+        unknown = code == EXIT_UNKNOWN
+        kind = ErrorCode.APPEND_UNKNOWN if unknown else ErrorCode.BAD_REQUEST
+        raise FencelogError(kind, words or f"exit code {code}")
 
 
 async def _wait_or_end(process: asyncio.subprocess.Process) -> int:
@@ -206,6 +238,7 @@ def _print_outcomes(
     console.print(table)
     if words:
         counted = ", ".join(f"{word} {count:,}" for word, count in words)
-        console.print(f"most frequent words of {outcomes[0].file.topic}: {counted}")
+        heading = f"most frequent words of {outcomes[0].file.topic}"
+        console.print(f"{heading}: {counted}", soft_wrap=True)
     right = all(outcome.is_right for outcome in outcomes)
     console.print("every line came back as it was" if right else "SOMETHING IS NOT AS IT WAS")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import KIB, MAX_NAME_BYTES, MIB
+from fencelog.ledgers.limits import KIB, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MIB
 
 SYSTEM_LOGS = Path("/var/log")
 ENOUGH_BYTES = 256 * KIB
@@ -39,7 +39,7 @@ def choose_files(logs: Path | None) -> list[DemoFile]:
     if logs is not None:
         paths = list(_readable(logs))
     else:
-        paths = _largest(filter(_is_text, _readable(SYSTEM_LOGS)))
+        paths = _largest(filter(is_text, _readable(SYSTEM_LOGS)))
         if sum(path.stat().st_size for path in paths) < ENOUGH_BYTES:
             paths = _largest(Path(os.__file__).parent.glob("*.py"))
     if not paths:
@@ -78,6 +78,30 @@ def same_up_to_final_newline(one: Path, other: Path) -> bool:
     return True
 
 
+def is_text(path: Path) -> bool:
+    """Whether it looks like lines of text, in whatever encoding that needs no NUL."""
+    with path.open("rb") as file:
+        probe = file.read(_PROBE_BYTES)
+    return bool(probe) and b"\0" not in probe and path.suffix not in (".gz", ".xz", ".zst")
+
+
+def too_long_line(path: Path) -> int | None:
+    """The number of the first line that is longer than a message may be; None: there is none."""
+    line, length = 1, 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            head, newline, tail = chunk.partition(b"\n")
+            if length + len(head) > MAX_MESSAGE_BYTES:
+                return line
+            if newline:  # a chunk is shorter than the limit, so no line within it is too long
+                line += chunk.count(b"\n")
+                tail = tail.rpartition(b"\n")[2]
+                length = len(tail)
+            else:
+                length += len(head)
+    return None
+
+
 def count_lines(path: Path) -> int:
     """Lines, the last one too when it has no end."""
     with path.open("rb") as file:
@@ -101,12 +125,6 @@ def _readable(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and os.access(path, os.R_OK):
             yield path
-
-
-def _is_text(path: Path) -> bool:
-    with path.open("rb") as file:
-        probe = file.read(_PROBE_BYTES)
-    return bool(probe) and b"\0" not in probe and not path.name.endswith((".gz", ".xz", ".journal"))
 
 
 def _largest(paths: Iterable[Path]) -> list[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import reduce
 from pathlib import Path
 
 WORDS = 10
@@ -15,7 +16,7 @@ WORDS = 10
 
 def main() -> None:
     """Ask Spark and write ``{"lines": {topic: n}, "words": [[word, n], …]}``."""
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import functions as f
 
     from fencelog.spark_connector.source import register
@@ -41,10 +42,12 @@ def main() -> None:
             .load()
             for topic in topics
         }
-        lines = {topic: log.count() for topic, log in logs.items()}
+        of_topic = [log.select(f.lit(topic).alias("topic")) for topic, log in logs.items()]
+        counted = reduce(DataFrame.unionAll, of_topic).groupBy("topic").count().collect()
+        lines = dict.fromkeys(topics, 0) | {row["topic"]: row["count"] for row in counted}
         word = f.explode(f.split(f.col("value").cast("string"), r"\W+")).alias("word")
-        counted = logs[topics[0]].select(word).where("word != ''").groupBy("word").count()
-        words = counted.orderBy(f.desc("count"), "word").limit(WORDS).collect()
+        occurrences = logs[topics[0]].select(word).where("word != ''").groupBy("word").count()
+        words = occurrences.orderBy(f.desc("count"), "word").limit(WORDS).collect()
         answer = {"lines": lines, "words": [[row["word"], row["count"]] for row in words]}
         Path(result).write_text(json.dumps(answer))
     finally:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,7 +14,9 @@ import pytest
 from fencelog_cli import complaint, fencelog
 
 from fencelog.api import cli
+from fencelog.api.bookie_main import BookieProcessConfig
 from fencelog.api.cli_common import EXIT_ERROR, EXIT_UNKNOWN, EXIT_USAGE
+from fencelog.api.lifecycle import Running
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 NOBODY = "http://127.0.0.1:9"
@@ -103,6 +108,7 @@ def test_a_mistake_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> 
         (["read", "orders", "--from", "yesterday"], "--from is earliest, latest or an offset"),
         (["append", "orders", "/no/such/file"], "/no/such/file: No such file or directory"),
         (["standalone", "--http", "8080"], "'8080' is no HOST:PORT"),
+        (["broker", "--metadata", "zk://x", "--http", "0.0.0.0:0"], "name one with --advertise"),
         (["bookie", "--metadata", "ftp://x", "--data", "d"], "ftp://x"),
     ],
 )
@@ -118,6 +124,20 @@ def test_errors_are_one_line(
     captured = capsys.readouterr()
     assert words in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_a_bookie_that_can_no_longer_store_ends_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextlib.asynccontextmanager
+    async def broken(_config: BookieProcessConfig) -> AsyncIterator[Running]:
+        failure: asyncio.Future[FencelogError] = asyncio.get_running_loop().create_future()
+        failure.set_result(FencelogError(ErrorCode.STORAGE_FAILED, "fdatasync failed: disk gone"))
+        yield Running({"role": "bookie"}, (failure,))
+
+    monkeypatch.setattr("fencelog.api.bookie_main.bookie_process", broken)
+    assert cli.run(["bookie", "--metadata", "zk://x", "--data", str(tmp_path)]) == EXIT_ERROR
+    assert capsys.readouterr().err == "fencelog: fdatasync failed: disk gone\n"
 
 
 def test_the_command_line_needs_little_to_start() -> None:

@@ -12,10 +12,12 @@ from fencelog.api.demo_files import (
     choose_files,
     count_lines,
     same_up_to_final_newline,
+    too_long_line,
     topic_names,
 )
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 
 CONTENT = st.lists(st.sampled_from([b"\n", b"a", b"\r\n", b"\xff"]), max_size=6).map(b"".join)
 
@@ -37,6 +39,23 @@ def test_a_last_line_without_an_end_counts(tmp_path: Path, content: bytes) -> No
     (tmp_path / "file").write_bytes(content)
     lines = content.split(b"\n")
     assert count_lines(tmp_path / "file") == len(lines) - (lines[-1] == b"")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"", None),
+        (b"a\n" + b"x" * MAX_MESSAGE_BYTES + b"\nb\n" + b"x" * MAX_MESSAGE_BYTES, None),
+        (b"x" * (MAX_MESSAGE_BYTES + 1), 1),
+        (b"a\nb\n" + b"x" * (MAX_MESSAGE_BYTES + 1) + b"\nc\n", 3),
+    ],
+    ids=["empty", "longest", "first", "third"],
+)
+def test_a_line_that_fits_no_message_is_found(
+    content: bytes, line: int | None, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(content)
+    assert too_long_line(tmp_path / "file") == line
 
 
 def test_every_file_gets_a_valid_topic_of_its_own() -> None:
