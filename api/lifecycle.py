@@ -81,14 +81,21 @@ async def run_service(
             if child:
                 stack.callback((await _watch_stdin(stop)).close)
             running = await stack.enter_async_context(service)
-            # What the start left is there to stay; collections under load need not walk it.
-            gc.collect()
-            gc.freeze()
+            _tune_garbage_collection()
             if child:
                 announce(running.announcement)
             else:
                 greet(running)
             await running.wait_failed()
+
+
+def _tune_garbage_collection() -> None:
+    """What the start left is there to stay, no collection has to walk it again. And requests
+    leave hardly any cycles, so looking for some every 700 objects would be one part in 25 of an
+    append; every 20,000 still bounds them to a few MB."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def announce(fields: Mapping[str, object]) -> None:

@@ -45,14 +45,15 @@ class Produce:
         self._turns = turns
         self._bodies = bodies
         self._metrics = metrics
+        # Kept, for asking asyncio for the loop is a system call (getpid) on every request.
+        self._loop = asyncio.get_running_loop()
 
     async def post(self, exchange: Exchange, target: Target) -> None:
         """201 with partition, offset and publish time once the message is durable.
 
         Raises FencelogError; of APPEND_UNKNOWN alone the message may be in the log all the same.
         """
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        started = self._loop.time()
         query = exchange.query(PARAMETERS)
         key, event_time, headers = read_metadata(exchange.headers)
         if "key" in query:
@@ -80,7 +81,7 @@ class Produce:
                 b'{"partition":%d,"offset":%d,"publish_time":%d}'
                 % (partition, appended.offset, appended.publish_time_us),
             )
-            self._metrics.appended(1, len(body), loop.time() - started)
+            self._metrics.appended(1, len(body), self._loop.time() - started)
 
         raw_query: bytes = exchange.scope["query_string"]
         if "partition" not in query:
