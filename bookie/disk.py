@@ -110,6 +110,9 @@ class Disk(Protocol):
 
     def remove(self, path: Path) -> None: ...
 
+    def rename(self, path: Path, to: Path) -> None:
+        """Give a file another name in the same directory, which is not synced yet."""
+
     def sync_directory(self, path: Path) -> None: ...
 
     def open_store(self, path: Path, *, create: bool) -> KeyValueStore:

@@ -184,6 +184,9 @@ class PosixDisk:
     def remove(self, path: Path) -> None:
         path.unlink()
 
+    def rename(self, path: Path, to: Path) -> None:
+        path.rename(to)
+
     def sync_directory(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

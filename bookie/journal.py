@@ -30,6 +30,7 @@ from fencelog.bookie.records import (
     encode_record,
     record_bytes,
 )
+from fencelog.bookie.spare_files import SpareFiles
 from fencelog.ledgers.bookie_port import AddCallback
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
@@ -76,15 +77,19 @@ class _JournalFile:
     """The file being written. Its methods block: they are lane work."""
 
     def __init__(self, disk: Disk, directory: Path, header: FileHeader, max_bytes: int) -> None:
-        self._file: File = disk.create(directory / journal_name(header.file_id))
+        path = directory / journal_name(header.file_id)
+        spare = SpareFiles(disk, directory).oldest()
+        self._file: File = disk.create(path) if spare is None else disk.open(spare)
         self._seed = header.seed
         self._max_bytes = max_bytes
-        self._reserved = 0
+        self._reserved = self._file.size()
         self._reserve(FILE_HEADER_BYTES)
-        self._file.write([header.encode()], 0)
-        # The header is durable, and so is the file's name, before any record is written: a file
+        # The header is durable, and then the file's name, before any record is written: a file
         # whose header is not whole holds nothing that anybody was told of.
+        self._file.write([header.encode()], 0)
         self._file.sync()
+        if spare is not None:
+            disk.rename(spare, path)
         disk.sync_directory(directory)
 
     def _reserve(self, end: int) -> None:

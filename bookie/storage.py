@@ -16,6 +16,7 @@ from fencelog.bookie.entry_log import EntryLogReader, EntryLogWriter
 from fencelog.bookie.index import Index
 from fencelog.bookie.journal import JournalPosition, journal_ids, journal_name
 from fencelog.bookie.runs import Range, join_runs, merged
+from fencelog.bookie.spare_files import SpareFiles
 from fencelog.bookie.write_cache import CacheHalf
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 from fencelog.ledgers.host import Host
@@ -43,6 +44,7 @@ class Storage:
     ) -> None:
         self._disk = disk
         self._directory = directory
+        self._spares = SpareFiles(disk, directory.journal)
         self._checkpoint = directory.read_checkpoint()
         try:
             self.index = Index(disk.open_store(directory.index, create=False))
@@ -91,17 +93,17 @@ class Storage:
         self.index.write(stored, flushed.states, mark=flushed.position.sequence)
 
     def write_checkpoint(self, position: JournalPosition) -> None:
-        """Move the checkpoint, then drop the journal files before it. Raises OSError.
+        """Move the checkpoint, then let go of the journal files before it. Raises OSError.
 
         Only after ``store`` has returned for everything before ``position``.
         """
         check(position >= self._checkpoint, f"checkpoint back from {self._checkpoint}: {position}")
         self._directory.write_checkpoint(position)
         self._checkpoint = position
-        # Not synced: a file that a crash brings back is deleted with the next checkpoint.
         for file_id in journal_ids(self._disk, self._directory.journal):
             if file_id < position.file_id:
-                self._disk.remove(self._directory.journal / journal_name(file_id))
+                path = self._directory.journal / journal_name(file_id)
+                self._spares.keep(path, file_id)
 
     def close(self) -> None:
         self._log.close()

@@ -16,6 +16,7 @@ from fencelog.bookie.disk_posix import PosixDisk
 from fencelog.bookie.journal import Journal, JournalPosition, journal_name
 from fencelog.bookie.journal_replay import Replay, windowed
 from fencelog.bookie.records import FILE_HEADER_BYTES, RecordType
+from fencelog.bookie.spare_files import MAX_SPARES, SpareFiles
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 
@@ -107,6 +108,41 @@ async def test_files_are_rolled_and_read_back_as_one_sequence(
     bodies, found = replay(tmp_path)
     assert bodies == runs
     assert found.position == journal.position
+
+
+async def test_a_spare_is_written_over_and_its_old_records_never_come_back(
+    journal: Journal, requests: Any, tmp_path: Path, faulty_disk: Any
+):
+    """The old records have the same sizes and sequences as the new ones, and lie where they end."""
+    old = [requests.run(1, i, 5) for i in range(0, 20, 5)]
+    await append_all(journal, old)
+    assert [path.name for path in files(tmp_path)] == [journal_name(1)]
+    await journal.close()
+    SpareFiles(faulty_disk, tmp_path).keep(tmp_path / journal_name(1), 1)
+    await journal.start(file_id=2, sequence=1)
+    assert [path.name for path in files(tmp_path)] == [journal_name(2)]
+    new = [requests.run(2, i, 5) for i in range(0, 10, 5)]
+    await append_all(journal, new)
+    start = JournalPosition(sequence=1, file_id=2, offset=FILE_HEADER_BYTES)
+    bodies, found = replay(tmp_path, start)
+    assert (bodies, found.position) == (new, journal.position)
+    whole = files(tmp_path)[0].read_bytes()
+    assert old[-1] in whole  # it is still there
+    torn = found.position.offset - 8
+    files(tmp_path)[0].write_bytes(whole[:torn] + b"torn off" + whole[torn + 8 :])
+    assert replay(tmp_path, start)[0] == new[:1]
+
+
+async def test_spares_are_bounded_and_other_files_left_alone(tmp_path: Path, faulty_disk: Any):
+    spares = SpareFiles(faulty_disk, tmp_path)
+    assert spares.oldest() is None
+    for file_id in range(1, MAX_SPARES + 3):
+        (tmp_path / journal_name(file_id)).write_bytes(b"old")
+        spares.keep(tmp_path / journal_name(file_id), file_id)
+    assert len(files(tmp_path)) == MAX_SPARES
+    oldest = spares.oldest()
+    assert oldest is not None
+    assert oldest.stem == f"{1:016x}"
 
 
 async def test_replay_begins_at_a_position_within_a_file(
