@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from scripted_ledgers import ScriptedLedgers, ScriptedWriter
 
-from fencelog.broker.pending import Appended, PendingBytes
-from fencelog.broker.pipeline import GROUPS_IN_FLIGHT, AppendPipeline
+from fencelog.broker.pending import GROUP_BYTES, Appended, PendingBytes
+from fencelog.broker.pipeline import FULL_GROUPS_IN_FLIGHT, AppendPipeline
 from fencelog.broker.stored import StoredBatch
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.entry_header import read_entry_header
@@ -83,13 +83,22 @@ async def test_messages_of_one_moment_become_one_entry(bench: Bench) -> None:
     ]
 
 
-async def test_messages_gather_while_groups_are_under_way(bench: Bench) -> None:
-    for number in range(GROUPS_IN_FLIGHT + 20):
+async def test_messages_gather_while_a_group_is_under_way(bench: Bench) -> None:
+    for number in range(1 + 20):
         bench.pipeline.append_message(Message(b"%d" % number))
         await turn()
-    assert len(bench.writer.payloads) == GROUPS_IN_FLIGHT
+    assert len(bench.writer.payloads) == 1
     bench.writer.ack(0)
     assert len(values_of(bench.writer.payloads[-1])) == 20
+
+
+async def test_full_groups_do_not_wait_for_one_another(bench: Bench) -> None:
+    for _ in range(FULL_GROUPS_IN_FLIGHT + 1):
+        bench.pipeline.append_message(Message(bytes(GROUP_BYTES)))
+        await turn()
+    assert len(bench.writer.payloads) == FULL_GROUPS_IN_FLIGHT
+    bench.writer.ack(0)
+    assert len(bench.writer.payloads) == FULL_GROUPS_IN_FLIGHT + 1
 
 
 async def test_messages_and_batches_keep_their_order(bench: Bench) -> None:
@@ -97,7 +106,9 @@ async def test_messages_and_batches_keep_their_order(bench: Bench) -> None:
     second = bench.batch(b"b", b"c")
     third = bench.pipeline.append_message(Message(b"d", key=b"k", headers=(("h", b"v"),)))
     await turn()
-    assert [values_of(p) for p in bench.writer.payloads] == [[b"a"], [b"b", b"c"], [b"d"]]
+    assert [values_of(p) for p in bench.writer.payloads] == [[b"a"], [b"b", b"c"]]
+    bench.writer.ack(1)
+    assert [values_of(p) for p in bench.writer.payloads[2:]] == [[b"d"]]
     bench.writer.ack(2)
     assert [f.result().offset for f in (first, second, third)] == [0, 1, 3]
     assert second.result().count == 2

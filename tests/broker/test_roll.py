@@ -6,12 +6,20 @@ import asyncio
 
 from scripted_ledgers import ScriptedLedgers
 
+from fencelog.broker.partition_log import PartitionLog
+from fencelog.broker.pending import AppendFuture
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.record_batch import Message
+from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 
 
 def message(number: int) -> Message:
     return Message(b"%d" % number)
+
+
+def append_entry(log: PartitionLog, number: int) -> AppendFuture:
+    """A message that does not wait for those before it: a whole batch, an entry of its own."""
+    batch = encode_values([b"%d" % number])
+    return log.append_batch(batch, check_batch(batch))
 
 
 async def test_a_log_rolls_by_entries_and_keeps_its_offsets(stage, ledgers, read_all) -> None:
@@ -50,7 +58,7 @@ async def test_the_new_ledger_waits_until_the_old_one_is_drained(stage, ledgers,
     ledgers.auto_ack = True
     first = log.append_message(message(0))
     await until(lambda: len(old.payloads) == 1)
-    second = log.append_message(message(1))
+    second = append_entry(log, 1)
     await until(lambda: len(old.payloads) == 2)
     old.ack(0)  # the roll begins, with one entry outstanding
     await until(lambda: len(ledgers.writers) == 2)
@@ -121,7 +129,7 @@ async def test_an_old_ledger_that_fails_during_the_roll_is_recovered_first(
     old.auto_ack = False
     futures = []
     for number in range(3):
-        futures.append(log.append_message(message(number)))
+        futures.append(append_entry(log, number))
         await asyncio.sleep(0.01)
     assert len(old.payloads) == 3
     old.ack(0)

@@ -13,7 +13,7 @@ from fencelog.broker.chain_node import ChainLost
 from fencelog.broker.open_ledger import LedgerFactory
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.record_batch import Message
+from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 
 
 async def test_nothing_is_served_before_the_list_is_written(stage, ledgers) -> None:
@@ -61,8 +61,10 @@ async def test_the_recovered_ledger_decides_what_is_in_the_log(stage, ledgers, r
     futures = [first.append_message(Message(b"%d" % n)) for n in range(3)]
     await asyncio.sleep(0.01)
     assert len(ledgers.newest.payloads) == 1
-    futures.append(first.append_message(Message(b"3")))
+    batch = encode_values([b"3"])
+    futures.append(first.append_batch(batch, check_batch(batch)))
     await asyncio.sleep(0.01)
+    assert len(ledgers.newest.payloads) == 2
     ledgers.stored[1] = 0
     ledgers.auto_ack = True
     second = await stage.open()
