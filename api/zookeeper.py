@@ -226,6 +226,7 @@ async def _spawn(
     )
     with open(data_dir / "zookeeper.out", "wb") as output:  # noqa: ASYNC230 - a few bytes, once
         return await asyncio.create_subprocess_exec(
+            *_ending_with_us(),
             *command,
             str(config),
             stdin=asyncio.subprocess.DEVNULL,
@@ -234,6 +235,13 @@ async def _spawn(
             pass_fds=(lock,),
             start_new_session=True,  # Ctrl-C in a terminal is for whoever owns this object
         )
+
+
+def _ending_with_us() -> tuple[str, ...]:
+    """What to put before a command so that the kernel ends it when we are killed: a server left
+    behind would hold its directory against the next start."""
+    setpriv = shutil.which("setpriv")  # util-linux, on every Debian
+    return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
 
 
 async def _answers(port: int) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fencelog.api.zookeeper import JAVA_PACKAGE, DevelopmentZooKeeper, find_class_path, find_java
@@ -45,6 +47,35 @@ async def test_a_directory_in_use_is_refused_and_free_again_after_a_crash(tmp_pa
     second = await DevelopmentZooKeeper.start(tmp_path, port=first.port)
     assert second.address == first.address
     await second.stop()
+
+
+_STARTER = """
+import asyncio, sys
+from pathlib import Path
+from fencelog.api.zookeeper import DevelopmentZooKeeper
+
+async def main():
+    server = await DevelopmentZooKeeper.start(Path(sys.argv[1]))
+    print(server.pid, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_it_ends_with_the_process_that_started_it_however_that_ends(tmp_path: Path) -> None:
+    starter = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _STARTER, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    assert starter.stdout is not None
+    server = psutil.Process(int(await starter.stdout.readline()))
+    assert server.is_running()
+    starter.kill()
+    await starter.wait()
+    await asyncio.to_thread(psutil.wait_procs, [server], timeout=10)  # noqa: TID251 - a test waits
+    assert not server.is_running()
+    again = await DevelopmentZooKeeper.start(tmp_path)
+    await again.stop()
 
 
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
