@@ -132,8 +132,10 @@ class Replay:
 
     def _check_unborn(self, file: File, path: Path) -> None:
         """A file without a whole header is one that a crash left while it was being made, which
-        only the last one can be, and only as long as nothing is behind the header."""
-        if self._ids or file.read(FILE_HEADER_BYTES, _WINDOW_BYTES).strip(b"\0"):
+        only the last one can be, never the one that the checkpoint names, and only as long as
+        nothing is behind the header."""
+        was_born = bool(self._ids) or path == self._path
+        if was_born or file.read(FILE_HEADER_BYTES, _WINDOW_BYTES).strip(b"\0"):
             raise corrupt(path, 0, "journal file header is damaged")
 
     def _end_of_file(self, record: Record | None) -> None:

@@ -145,3 +145,18 @@ async def test_a_directory_whose_making_was_cut_short_is_made_again(
             await open_bookie()
     bookie = await open_bookie()
     assert await requests.add(bookie, requests.run(1, 0)) is None
+
+
+@pytest.mark.parametrize("size", [0, 200_000])
+async def test_a_journal_file_that_lost_all_it_held_is_refused(
+    size: int, open_bookie: Any, requests: Any, tmp_path: Path
+):
+    """The checkpoint names it, so it was born, much as it looks like one that never was."""
+    bookie = await open_bookie()
+    await requests.until(lambda: b'"file_id": 2' in (tmp_path / "data/checkpoint").read_bytes())
+    assert await requests.add(bookie, requests.run(1, 0, 5)) is None
+    killed = shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    only(killed, "journal/*.journal").write_bytes(bytes(size))
+    with pytest.raises(FencelogError, match="header is damaged") as caught:
+        await open_bookie(data_dir=killed)
+    assert caught.value.code is ErrorCode.CORRUPT
