@@ -188,10 +188,9 @@ class TcpBookieClient:
         if self._hello is not None and not self._hello.done():
             self._hello.set_result(frame)
             return
-        request = self._outstanding.pop(frame.request_id, None)
-        if not frame.is_reply or request is None:
+        if not frame.is_reply or frame.request_id not in self._outstanding:
             raise ProtocolError(f"unexpected frame from bookie {self._bookie_id}")
-        request.reply(frame)
+        self._outstanding.pop(frame.request_id).reply(frame)
 
     def _error_of(self, frame: Frame) -> FencelogError | None:
         if frame.status == 0:

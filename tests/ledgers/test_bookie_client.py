@@ -19,6 +19,7 @@ from fencelog.ledgers.wire import (
     encode_error,
     encode_hello,
     encode_reply,
+    encode_request,
 )
 
 RUN = build_run(1, 0, [b"x"], lac=-1, length_before=0)
@@ -191,3 +192,15 @@ async def test_close_answers_what_is_outstanding(server: ScriptedServer) -> None
     error = await add(client)
     assert error is not None
     assert error.code is ErrorCode.BOOKIE_UNAVAILABLE
+
+
+async def test_a_request_from_a_bookie_never_takes_the_place_of_an_answer(
+    server: ScriptedServer,
+) -> None:
+    server.answer = lambda frame: encode_request(Op.READ_LAC, frame.request_id, b"")
+    client = TcpBookieClient("b1", await server.start())
+    async with asyncio.timeout(4):
+        error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.REQUEST_TIMEOUT
+    await client.close()
