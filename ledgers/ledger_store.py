@@ -6,7 +6,7 @@ stays below what one ZooKeeper packet may hold.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata, decode_metadata, encode_metadata
@@ -31,21 +31,19 @@ class LedgerStore:
         """
         path = _path(metadata.ledger_id)
         value = encode_metadata(metadata)
-        for attempt in range(1, _ATTEMPTS + 1):
+
+        async def create() -> None:
             try:
                 await self._store.create(path, value)
-                return 0
             except FencelogError as error:
-                if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
+                exists = error.code is ErrorCode.METADATA_EXISTS
+                if not exists or await self._token(metadata.ledger_id) != metadata.token:
                     raise
-                token = await self._token(metadata.ledger_id)
-                if token == metadata.token:
-                    # The version that *we* wrote. If another has changed it since, our next
-                    # compare-and-set has to fail, not to undo that change.
-                    return 0
-                if token is not None or attempt == _ATTEMPTS:
-                    raise
-        raise AssertionError("unreachable")
+
+        await _until_known(create)
+        # The version that *we* wrote. If another has changed it since, our next compare-and-set has
+        # to fail, not to undo that change.
+        return 0
 
     async def get(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
         """The metadata and its version. Raises FencelogError: LEDGER_NOT_FOUND, CORRUPT, …."""
@@ -78,15 +76,15 @@ class LedgerStore:
 
         Ids are never used again, so a delete of unknown outcome is simply sent again.
         """
-        for attempt in range(1, _ATTEMPTS + 1):
+
+        async def delete() -> None:
             try:
                 await self._store.delete(_path(ledger_id))
-                return
             except FencelogError as error:
-                if error.code is ErrorCode.METADATA_NOT_FOUND:
-                    return
-                if error.code is not ErrorCode.METADATA_UNKNOWN or attempt == _ATTEMPTS:
+                if error.code is not ErrorCode.METADATA_NOT_FOUND:
                     raise
+
+        await _until_known(delete)
 
     async def list(self) -> AsyncIterator[int]:
         """Ids of all ledgers, ascending. Ledgers created or deleted meanwhile may be missing or
@@ -116,6 +114,25 @@ class LedgerStore:
                 return None
             raise
         return metadata.token
+
+
+async def _until_known(step: Callable[[], Awaitable[None]]) -> None:
+    """Carry out a step that recognises its own work, again while its outcome is unknown.
+
+    Raises METADATA_UNKNOWN where it stays so, also when the store cannot be asked any more.
+    """
+    unknown: FencelogError | None = None
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return await step()
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_UNKNOWN and attempt < _ATTEMPTS:
+                unknown = error
+            elif error.code is ErrorCode.METADATA_UNAVAILABLE and unknown is not None:
+                raise unknown from error
+            else:
+                raise
+    raise AssertionError("unreachable")
 
 
 def _path(ledger_id: int) -> str:

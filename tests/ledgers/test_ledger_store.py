@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
-from fencelog.ledgers.metadata_memory import MemoryMetadataStore
+from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metadata_store import ANY_VERSION
 
 
 @pytest.fixture
@@ -134,3 +135,37 @@ async def test_metadata_under_a_wrong_id_is_corrupt(
     with pytest.raises(FencelogError) as caught:
         await ledgers.get(2)
     assert caught.value.code is ErrorCode.CORRUPT
+
+
+class LosingStore(MemoryMetadataStore):
+    """Loses the connection with the reply to its first write, which takes effect."""
+
+    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> None:
+        await self._then_away(super().create(path, value, ephemeral=ephemeral))
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._then_away(super().delete(path, version))
+
+    async def _then_away(self, write: Awaitable[None]) -> None:
+        try:
+            await write
+        finally:
+            self.disconnect()
+
+
+@pytest.mark.parametrize("change", ["create", "delete"])
+async def test_unknown_stays_unknown_when_the_store_cannot_be_asked(change: str) -> None:
+    cluster = MemoryCluster()
+    other, store = MemoryMetadataStore(cluster), LosingStore(cluster)
+    await other.start()
+    await store.start()
+    if change == "delete":
+        await LedgerStore(other).create(ledger(1))
+    store.lose_replies(1)
+    ledgers = LedgerStore(store)
+    with pytest.raises(FencelogError) as caught:
+        await (ledgers.create(ledger(1)) if change == "create" else ledgers.delete(1))
+    assert caught.value.code is ErrorCode.METADATA_UNKNOWN
+    assert [i async for i in LedgerStore(other).list()] == ([1] if change == "create" else [])
+    await store.close()
+    await other.close()
