@@ -1,8 +1,8 @@
 """Reading a ledger: from any bookie of a write set, verified, never past what is confirmed.
 
 A read goes to one bookie and falls over to the next; every entry's digest is checked before it
-leaves here. "No such entry" is said only when the whole write set says so explicitly; a timeout, an
-error or a damaged copy makes the answer unknown (PROTOCOL.md rule 7).
+leaves here. "No such entry" is said only of a closed ledger, when the whole write set says so
+explicitly; a timeout, an error or a damaged copy makes the answer unknown (PROTOCOL.md rule 7).
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class LedgerReader:
         """Entries ``first`` … in order without a gap, at least one, at most up to ``last``.
 
         Fewer than asked for come where ``max_bytes`` or a fragment ends: ask again from the next.
-        Raises BAD_REQUEST (beyond ``last_confirmed``), NO_SUCH_ENTRY (the whole write set says so),
-        READ_UNKNOWN (some bookie may have it, which ones are named).
+        Raises BAD_REQUEST (beyond ``last_confirmed``), NO_SUCH_ENTRY (the whole write set of a
+        closed ledger says so), READ_UNKNOWN (some bookie may have it).
         """
         if not 0 <= first <= min(last, self.last_confirmed):
             raise FencelogError(
@@ -119,7 +119,9 @@ class LedgerReader:
                 if not error.code.is_negative:
                     loop = asyncio.get_running_loop()
                     self._avoid_until[bookie] = loop.time() + AVOID_S
-        if all(error.code.is_negative for error in failures.values()):
+        absent = all(error.code.is_negative for error in failures.values())
+        # The ensemble of an open ledger may have changed since its metadata was read.
+        if absent and self.metadata.is_closed:
             raise FencelogError(
                 ErrorCode.NO_SUCH_ENTRY,
                 f"ledger {self.metadata.ledger_id} has no entry {first}",

@@ -112,3 +112,23 @@ async def test_open_ledger_without_any_answer_is_unknown(cluster: Any) -> None:
     with pytest.raises(FencelogError) as caught:
         await reader.read_lac()
     assert caught.value.code is ErrorCode.READ_UNKNOWN
+
+
+async def test_an_open_ledger_whose_ensemble_was_replaced_is_unknown_not_absent(
+    make_cluster: Any,
+) -> None:
+    """Metadata read before the change names bookies that never had the entry, and say so."""
+    cluster = make_cluster(6)
+    writer = cluster.create()
+    await cluster.write(writer, b"0")
+    reader = LedgerReader(cluster.metadata(), bookies=cluster, source=cluster.ledgers)
+    full = FencelogError(ErrorCode.OUT_OF_SPACE, "full")
+    for name in ("b1", "b2", "b3"):
+        cluster.bookies[name].fault = lambda request: full if request == "add" else None
+    await cluster.write(writer, b"1", b"2")
+    reader.confirm(writer.last_add_confirmed)
+    with pytest.raises(FencelogError) as caught:
+        await reader.read(1, 1)
+    assert caught.value.code is ErrorCode.READ_UNKNOWN
+    await reader.read_lac()  # reads metadata again
+    assert [bytes(entry.payload) for entry in await reader.read(1, 2)] == [b"1", b"2"]
