@@ -220,9 +220,10 @@ class _Recovery:
         core = self.core
         try:
             ensemble = self._placement.replace(core.ensemble, change.failed)
-        except FencelogError:
+            changed = core.metadata.with_ensemble(change.first_entry_id, ensemble)
+        except FencelogError:  # no bookie to replace one with, or no room for another fragment
             return core.ensemble_unchanged()
-        return core.ensemble_changed(core.metadata.with_ensemble(change.first_entry_id, ensemble))
+        return core.ensemble_changed(changed)
 
 
 async def _ask_all(

@@ -205,3 +205,20 @@ async def test_striped_ledger_is_recovered(make_cluster: Any) -> None:
     closed = await recover(cluster)
     assert closed.last_entry_id == 22
     assert await contents(cluster, closed) == payloads
+
+
+async def test_a_ledger_without_room_for_another_fragment_is_recovered(
+    make_cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Qa bookies are enough; a failure of the third must not leave the recovery waiting."""
+    cluster = make_cluster(4)
+    writer = cluster.create()
+    await cluster.write(writer, b"0")
+    await cluster.write(writer, b"1")
+    monkeypatch.setattr("fencelog.ledgers.metadata.MAX_FRAGMENTS", 1)
+    error = FencelogError(ErrorCode.OUT_OF_SPACE, "full")
+    cluster.bookies["b1"].fault = lambda request: error if request == "recovery add" else None
+    async with asyncio.timeout(5):
+        closed = await recover(cluster)
+    assert closed.last_entry_id == 1
+    assert len(closed.fragments) == 1
