@@ -77,7 +77,7 @@ class LedgerWriter:
         self._length_pushed = 0
         self._flush_scheduled = False
         self._closing = False
-        self._settled: asyncio.Future[None] | None = None
+        self._settled = asyncio.Event()
         self._change: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         striped = metadata.ensemble_size != metadata.write_quorum
@@ -152,8 +152,8 @@ class LedgerWriter:
         self._closing = True
         self._flush()
         while self._core.finished is None and (self._core.has_pending or self._change is not None):
-            self._settled = asyncio.get_running_loop().create_future()
-            await self._settled
+            self._settled.clear()
+            await self._settled.wait()
         self._stop_retrying()
         if self._core.finished is not None:
             raise self._core.finished
@@ -174,6 +174,7 @@ class LedgerWriter:
             self._change.cancel()
             await asyncio.gather(self._change, return_exceptions=True)
         self._core.fail(FencelogError(ErrorCode.LEDGER_CLOSED, "the writer was abandoned"))
+        self._settled.set()
 
     # -- the pipeline ----------------------------------------------------------------------------
 
@@ -230,7 +231,7 @@ class LedgerWriter:
                     )
                 case Acknowledged(lac, _):
                     self._on_ack(lac)
-                    self._settle()
+                    self._settled.set()
                 case ChangeEnsemble():
                     self._change = asyncio.get_running_loop().create_task(
                         self._change_ensemble(effect), name=f"ensemble of {self.ledger_id}"
@@ -239,11 +240,7 @@ class LedgerWriter:
                     self._queue.clear()
                     self._stop_retrying()
                     self._on_failure(error)
-                    self._settle()
-
-    def _settle(self) -> None:
-        if self._settled is not None and not self._settled.done():
-            self._settled.set_result(None)
+                    self._settled.set()
 
     # -- ensemble change -------------------------------------------------------------------------
 
@@ -268,7 +265,7 @@ class LedgerWriter:
         finally:
             self._change = None
         self._execute(effects)
-        self._settle()
+        self._settled.set()
 
     def _retry_later(self) -> None:
         if self._retry is None and self._core.finished is None and not self._closing:

@@ -181,3 +181,30 @@ async def test_limits_refuse_before_anything_is_sent(cluster: Any) -> None:
     assert caught.value.code is ErrorCode.OVERLOADED
     assert writer.last_add_pushed == -1
     await writer.abandon()
+
+
+async def test_a_close_under_way_ends_when_the_writer_is_abandoned(cluster: Any) -> None:
+    for bookie in cluster.bookies.values():
+        bookie.held = []
+    writer = cluster.create()
+    writer.append(b"x")
+    closing = asyncio.create_task(writer.close())
+    await cluster.until(lambda: bool(cluster.bookies["b1"].held))
+    await writer.abandon()
+    async with asyncio.timeout(5):
+        with pytest.raises(FencelogError, match="abandoned"):
+            await closing
+    assert cluster.metadata().state is LedgerState.OPEN
+
+
+async def test_two_closes_at_once_both_end(cluster: Any) -> None:
+    for bookie in cluster.bookies.values():
+        bookie.held = []
+    writer = cluster.create()
+    writer.append(b"x")
+    closing = [asyncio.create_task(writer.close()) for _ in range(2)]
+    await cluster.until(lambda: bool(cluster.bookies["b3"].held))
+    for bookie in cluster.bookies.values():
+        bookie.held[0]()
+    async with asyncio.timeout(5):
+        assert [closed.last_entry_id for closed in await asyncio.gather(*closing)] == [0, 0]
