@@ -42,6 +42,9 @@ MAX_FRAGMENTS = 10_000
 MAX_METADATA_BYTES = 900 * KIB
 """A metadata node. ZooKeeper refuses more than 1 MiB (jute.maxbuffer) a packet."""
 
+METADATA_RESERVE_BYTES = 32 * KIB
+"""What an open ledger leaves free of it: its end, and the ensembles of its recovery, must fit."""
+
 WRITER_MAX_PENDING_BYTES = 64 * MIB
 """Unacknowledged payload of one ledger writer. Over it: ``OVERLOADED``, nothing was sent."""
 

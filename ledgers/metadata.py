@@ -15,7 +15,7 @@ from typing import Any
 
 from fencelog.ledgers.digest import DigestType
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
-from fencelog.ledgers.limits import MAX_FRAGMENTS, MAX_METADATA_BYTES
+from fencelog.ledgers.limits import MAX_FRAGMENTS, MAX_METADATA_BYTES, METADATA_RESERVE_BYTES
 from fencelog.ledgers.quorum import validate_quorums
 
 NO_ENTRY = -1
@@ -182,8 +182,11 @@ def _check_fragments(metadata: LedgerMetadata) -> None:
 
 
 def encode_metadata(metadata: LedgerMetadata) -> bytes:
+    """Raises FencelogError(BAD_REQUEST) if it is too large; what ends a ledger has more room."""
+    is_open = metadata.state is LedgerState.OPEN
+    limit = MAX_METADATA_BYTES - (METADATA_RESERVE_BYTES if is_open else 0)
     data = json.dumps(to_json(metadata), separators=(",", ":"), sort_keys=True).encode()
-    if len(data) > MAX_METADATA_BYTES:
+    if len(data) > limit:
         raise FencelogError(
             ErrorCode.BAD_REQUEST,
             f"metadata of ledger {metadata.ledger_id} would take {len(data)} bytes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from fencelog.ledgers.digest import DigestType
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_METADATA_BYTES, METADATA_RESERVE_BYTES
 from fencelog.ledgers.metadata import (
     LedgerMetadata,
     LedgerState,
@@ -122,3 +124,19 @@ def test_digest_type_is_kept() -> None:
         digest_type=DigestType.HMAC_SHA256,
     )
     assert decode_metadata(encode_metadata(metadata)).digest_type is DigestType.HMAC_SHA256
+
+
+def test_a_ledger_whose_metadata_is_full_can_still_be_ended() -> None:
+    room = MAX_METADATA_BYTES - METADATA_RESERVE_BYTES
+    room -= len(encode_metadata(replace(ledger(), properties={"p": ""})))
+    metadata = replace(ledger(), properties={"p": "x" * room})
+    encode_metadata(metadata)
+    with pytest.raises(FencelogError) as caught:
+        encode_metadata(replace(ledger(), properties={"p": "x" * (room + 1)}))
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+    encode_metadata(metadata.closed(last_entry_id=1 << 62, length=1 << 62))
+    recovered = metadata.in_recovery()
+    for first in range(10):
+        recovered = recovered.with_ensemble(first, (f"{first}-a", f"{first}-b", f"{first}-c"))
+        encode_metadata(recovered)
+    encode_metadata(recovered.closed(last_entry_id=1 << 62, length=1 << 62))
