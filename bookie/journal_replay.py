@@ -116,6 +116,8 @@ class Replay:
                 self._disk.sync_directory(self._directory)
                 return False
             self._check_header(header, path, file_id)
+            if path == self._path and file.size() < self.position.offset:
+                raise corrupt(path, file.size(), "journal file is cut off before the checkpoint")
             file.sync()
         except BaseException:
             file.close()

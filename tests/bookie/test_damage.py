@@ -160,3 +160,13 @@ async def test_a_journal_file_that_lost_all_it_held_is_refused(
     with pytest.raises(FencelogError, match="header is damaged") as caught:
         await open_bookie(data_dir=killed)
     assert caught.value.code is ErrorCode.CORRUPT
+
+
+async def test_a_journal_file_cut_off_before_the_checkpoint_is_refused(
+    data: Path, open_bookie: Any, requests: Any
+):
+    path = only(data, "journal/*.journal")
+    path.write_bytes(path.read_bytes()[:700_000])
+    with pytest.raises(FencelogError, match="cut off") as caught:
+        await open_bookie()
+    assert caught.value.code is ErrorCode.CORRUPT
