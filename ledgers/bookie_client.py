@@ -79,9 +79,8 @@ class TcpBookieClient:
     """Implements ``BookieClient``; connects at the first request and again after a loss."""
 
     def __init__(self, bookie_id: str, address: str, *, timeout_ms: int = ADD_TIMEOUT_MS) -> None:
-        host, _, port = address.rpartition(":")
         self._bookie_id = bookie_id
-        self._host, self._port = host.strip("[]"), int(port)
+        self._address = address
         self._timeout_s = timeout_ms / 1000
         self._outstanding: dict[int, _Request] = {}
         self._waiting: list[int] = []
@@ -217,12 +216,13 @@ class TcpBookieClient:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
                 connection = _Connection(self._on_frame, self._lost_later)
-                await loop.create_connection(lambda: connection, self._host, self._port)
+                host, _, port = self._address.rpartition(":")
+                await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
                 self._connection = connection
                 await self._shake_hands(connection)
-        except (OSError, TimeoutError, ProtocolError) as error:
+        except Exception as error:  # whatever an address may cause; nothing was sent
             self._refuse_until = loop.time() + RECONNECT_DELAY_S
-            self._lost(f"cannot connect to {self._host}:{self._port}: {error}")
+            self._lost(f"cannot connect to {self._address}: {error}")
             return
         finally:
             self._connecting = None

@@ -204,3 +204,13 @@ async def test_a_request_from_a_bookie_never_takes_the_place_of_an_answer(
     assert error is not None
     assert error.code is ErrorCode.REQUEST_TIMEOUT
     await client.close()
+
+
+@pytest.mark.parametrize("address", ["nowhere", "nowhere:", "127.0.0.1:99999", "a" * 70 + ".b:1"])
+async def test_an_address_that_is_none_is_a_bookie_that_is_not_there(address: str) -> None:
+    client = TcpBookieClient("b1", address)
+    async with asyncio.timeout(4):
+        error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.BOOKIE_UNAVAILABLE
+    await client.close()
