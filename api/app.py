@@ -7,6 +7,7 @@ leaves as a problem document from here.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -21,8 +22,15 @@ from fencelog.api.forward import Forwarder
 from fencelog.api.framework import build_framework
 from fencelog.api.metrics import ApiMetrics
 from fencelog.api.ownership import Ownership
-from fencelog.api.problems import send_problem, unexpected
-from fencelog.api.produce import Produce
+from fencelog.api.problems import (
+    MEDIA_TYPE,
+    cut_off,
+    problem_body,
+    problem_headers,
+    send_problem,
+    unexpected,
+)
+from fencelog.api.produce import Post, Produce, read_post
 from fencelog.api.produce_batch import ProduceBatch
 from fencelog.api.read import Read
 from fencelog.api.routing import Turns
@@ -51,7 +59,10 @@ class Application:
         forwarder: Forwarder,
         waits: Waits,
         metrics: ApiMetrics,
+        produce: Produce,
     ) -> None:
+        self.append_now = produce.append_now
+        self.appended_now = produce.appended_now
         self._endpoints = endpoints
         self._framework = framework
         self._forwarder = forwarder
@@ -74,6 +85,9 @@ class Application:
             return
         except FencelogError as error:
             await self._fail(exchange, error)
+        except asyncio.CancelledError:
+            await self._fail(exchange, cut_off(exchange.method))
+            raise
         except Exception:
             _log.exception("%s %s failed", exchange.method, exchange.path)
             await self._fail(exchange, unexpected())
@@ -81,6 +95,28 @@ class Application:
     def drain(self) -> None:
         """End long polls and event streams, so that the server can close without waiting."""
         self._waits.close()
+
+    def single_post(self, scope: Scope) -> Post | None:
+        """What the head of a request says, if the request is a single post that is valid so far."""
+        try:
+            target = self._targets.find(scope["path"])
+            if target is None or target.endpoint is not Endpoint.PRODUCE:
+                return None
+            if scope["method"] != "POST":
+                return None
+            return read_post(scope["headers"], scope["query_string"], target.topic)
+        except FencelogError:
+            return None
+
+    def problem_answer(
+        self, error: BaseException, path: str
+    ) -> tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]:
+        """Status, media type, body and headers of the answer to a request that failed."""
+        if not isinstance(error, FencelogError):
+            _log.error("%s failed", path, exc_info=error)
+            error = unexpected()
+        self._metrics.problem(error.code.slug)
+        return error.code.status, MEDIA_TYPE, problem_body(error, path), problem_headers(error)
 
     async def _dispatch(self, exchange: Exchange, target: Target) -> None:
         handlers = self._endpoints[target.endpoint]
@@ -145,4 +181,4 @@ def build_app(
     framework = build_framework(
         admin_router(broker, bookies), broker.check_ready, [metrics, *collectors], metrics.problem
     )
-    return Application(endpoints, framework, forwarder, waits, metrics)
+    return Application(endpoints, framework, forwarder, waits, metrics, produce)

@@ -1,80 +1,149 @@
-"""uvicorn's HTTP protocol, except that an answer leaves in one piece.
+"""uvicorn's HTTP protocol, except that an answer leaves in one piece, and that single posts which
+repeat the head of the one before are appended without being parsed (``repeated_posts``).
 
-uvicorn hands its transport the head of an answer and then the body, and uvloop sends each at once:
-two system calls, two packets, and a client that wakes up twice for one small answer.
+A connection serves one request at a time either way: what arrives while a repeated post is being
+appended waits for its answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from functools import partial
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-_GATHER_BYTES = 64 * 1024
-"""What is gathered at most: above it copying costs more than a system call, and the transport
-under it has to see the bytes, so that it can tell the writer to pause."""
+from fencelog.api.app import Application
+from fencelog.api.asgi import JSON
+from fencelog.api.gathering_transport import GatheringTransport
+from fencelog.api.produce import Post, receipt
+from fencelog.api.repeated_posts import Head, repeatable_head
+from fencelog.broker.pending import AppendFuture
+from fencelog.ledgers.errors import Effects, FencelogError
 
-
-class GatheringTransport(asyncio.Transport):
-    """Joins what is written in one turn of the event loop. Order is kept; closing writes first."""
-
-    __slots__ = ("_loop", "_size", "_transport", "_waiting")
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        super().__init__()
-        self._transport = transport
-        self._loop = asyncio.get_running_loop()
-        self._waiting: list[bytes | bytearray | memoryview[Any]] = []
-        self._size = 0
-
-    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        if not self._waiting:
-            self._loop.call_soon(self._flush)
-        self._waiting.append(data)
-        self._size += len(data)
-        if self._size > _GATHER_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        if self._transport.is_closing():
-            return  # the connection was lost since; there is nobody to write to
-        if len(waiting) == 1:
-            self._transport.write(waiting[0])
-        elif waiting:
-            self._transport.writelines(waiting)
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
-        for data in list_of_data:
-            self.write(data)
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._waiting.clear()
-        self._transport.abort()
-
-    # -- passed on ---------------------------------------------------------------------------
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def pause_reading(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._transport.resume_reading()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._transport.get_extra_info(name, default)
+_ATTEMPTS = 4
+"""Heads of a connection that are looked at: a client that has not repeated one by then will not."""
 
 
 class HttpProtocol(HttpToolsProtocol):
     """One connection."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._repeated: tuple[Head, Post] | None = None
+        self._attempts = _ATTEMPTS if isinstance(self.app, Application) else 0
+        self._in_message = False
+        self._begun = 0
+        self._appending = False
+        self._held = b""
+        self._closing = False
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(GatheringTransport(cast("asyncio.Transport", transport)))
+
+    def data_received(self, data: bytes) -> None:
+        if self._appending:
+            self._held += data
+            self.flow.pause_reading()
+            return
+        if self._repeated is not None and self._is_idle and self._append_again(data):
+            return
+        if self._attempts and self._is_idle:
+            begun = self._begun
+            super().data_received(data)
+            if self._begun == begun + 1 and not self._in_message:
+                self._remember(data)
+        else:
+            super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        self._in_message = True
+        self._begun += 1
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """Called by the server at its end: a request under way is still answered."""
+        self._closing = True
+        if not self._appending:
+            super().shutdown()
+
+    @property
+    def _is_idle(self) -> bool:
+        """Between two requests: the parser is fed no part of one, and none waits for its answer."""
+        return not self._in_message and (self.cycle is None or self.cycle.response_complete)
+
+    # -- repeated posts --------------------------------------------------------------------------
+
+    def _remember(self, data: bytes) -> None:
+        """``data`` was one whole request: keep its head if it is one of a single post."""
+        self._attempts -= 1
+        if not self.cycle.keep_alive or self.parser is None or self.parser.should_upgrade():
+            return
+        post = self.app.single_post(self.scope)
+        head = None if post is None else repeatable_head(data, self.headers)
+        if post is not None and head is not None:
+            self._repeated = head, post
+            self._attempts = 0
+
+    def _append_again(self, data: bytes) -> bool:
+        """Whether ``data`` is the remembered post with another body, and on its way to the log."""
+        if self._repeated is None:
+            return False
+        head, post = self._repeated
+        body = head.body_of(data)
+        future = None if body is None else self.app.append_now(post, body)
+        if body is None or future is None:
+            return False
+        self._unset_keepalive_if_required()
+        self._appending = True
+        future.add_done_callback(partial(self._appended, data, body, self.loop.time()))
+        return True
+
+    def _appended(self, data: bytes, body: bytes, started: float, future: AppendFuture) -> None:
+        self._appending = False
+        error = future.exception()
+        if self.transport.is_closing():
+            return
+        if error is None:
+            self.app.appended_now(body, self.loop.time() - started)
+            self._answer(201, JSON, receipt(future.result()))
+        elif isinstance(error, FencelogError) and error.code.effects is Effects.NONE:
+            # It is certain that nothing was written: the ordinary way knows what to do.
+            super().data_received(data)
+            if self._closing:
+                super().shutdown()
+        else:
+            self._answer(*self.app.problem_answer(error, str(self.scope["path"])))
+        if held := self._held:
+            self._held = b""
+            self.flow.resume_reading()
+            self.data_received(held)
+
+    def _answer(
+        self,
+        status: int,
+        media_type: bytes,
+        body: bytes,
+        headers: list[tuple[bytes, bytes]] | None = None,
+    ) -> None:
+        """Write a whole answer, as uvicorn would, and go on as it does."""
+        parts = [STATUS_LINE[status]]
+        for name, value in (*self.server_state.default_headers, *(headers or ())):
+            parts += (name, b": ", value, b"\r\n")
+        parts.append(
+            b"content-type: %b\r\ncontent-length: %d\r\n%b\r\n"
+            % (media_type, len(body), b"connection: close\r\n" if self._closing else b"")
+        )
+        parts.append(body)
+        self.transport.write(b"".join(parts))
+        self.server_state.total_requests += 1
+        if self._closing:
+            self.transport.close()
+            return
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )

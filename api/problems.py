@@ -66,6 +66,16 @@ def unexpected() -> FencelogError:
     return FencelogError(ErrorCode.INTERNAL, "an unexpected error; the service has logged it")
 
 
+def cut_off(method: str) -> FencelogError:
+    """The service closes and could not wait for this request."""
+    if method in ("GET", "HEAD"):
+        return FencelogError(ErrorCode.DRAINING, "this broker is being closed")
+    return FencelogError(
+        ErrorCode.APPEND_UNKNOWN if method == "POST" else ErrorCode.METADATA_UNKNOWN,
+        "this broker is being closed; the outcome is not known",
+    )
+
+
 async def send_problem(exchange: Exchange, error: FencelogError) -> None:
     """Answer with a problem. The caller knows that nothing was sent yet.
 

@@ -9,15 +9,18 @@ the broker; here each costs a scan of its headers and one future, no model and n
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fencelog.api.asgi import JSON, Exchange
+from fencelog.api.asgi import JSON, Exchange, RawHeaders, parse_query
 from fencelog.api.bodies import BodyReader
 from fencelog.api.message_headers import read_metadata
 from fencelog.api.metrics import ApiMetrics
 from fencelog.api.ownership import Ownership
 from fencelog.api.routing import Turns, named_partition, partition_of_key
 from fencelog.api.targets import Target
+from fencelog.broker.names import TopicName
+from fencelog.broker.pending import Appended, AppendFuture
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 from fencelog.ledgers.record_batch import Message
@@ -54,36 +57,74 @@ class Produce:
         Raises FencelogError; of APPEND_UNKNOWN alone the message may be in the log all the same.
         """
         started = self._loop.time()
-        query = exchange.query(PARAMETERS)
-        key, event_time, headers = read_metadata(exchange.headers)
-        if "key" in query:
-            if key is not None:
-                raise FencelogError(
-                    ErrorCode.BAD_REQUEST, "both Fencelog-Key and ?key= are given", parameter="key"
-                )
-            key = query["key"].encode("utf-8", "surrogateescape")
+        post = read_post(exchange.headers, exchange.scope["query_string"], target.topic)
         body = await self._bodies.read(exchange, MAX_MESSAGE_BYTES)
-        topic = target.topic
-        partitions = (await self._broker.topic(topic)).config.partitions
-        if "partition" in query:
-            partition = named_partition(query["partition"], partitions, topic)
-        elif key is not None:
-            partition = partition_of_key(key, partitions)
-        else:
-            partition = self._turns.next(topic, partitions)
-        message = Message(body, key, event_time, headers)
+        partitions = (await self._broker.topic(post.topic)).config.partitions
+        partition = self._partition(post, partitions)
 
         async def append(log: PartitionLog) -> None:
-            appended = await log.append_message(message)
-            await exchange.respond(
-                201,
-                JSON,
-                b'{"partition":%d,"offset":%d,"publish_time":%d}'
-                % (partition, appended.offset, appended.publish_time_us),
-            )
+            appended = await log.append_message(post.message(body))
+            await exchange.respond(201, JSON, receipt(appended))
             self._metrics.appended(1, len(body), self._loop.time() - started)
 
         raw_query: bytes = exchange.scope["query_string"]
-        if "partition" not in query:
+        if post.partition is None:
             raw_query += b"%bpartition=%d" % (b"&" if raw_query else b"", partition)
-        await self._ownership.serve(exchange, topic, partition, append, query=raw_query, body=body)
+        await self._ownership.serve(
+            exchange, post.topic, partition, append, query=raw_query, body=body
+        )
+
+    def append_now(self, post: Post, body: bytes) -> AppendFuture | None:
+        """Append at once, if the partition is open here; None: it has to go the ordinary way."""
+        topic = self._broker.known(post.topic)
+        if topic is None:
+            return None
+        log = self._broker.open_log(post.topic, self._partition(post, topic.config.partitions))
+        return None if log is None else log.append_message(post.message(body))
+
+    def appended_now(self, body: bytes, seconds: float) -> None:
+        """Count what ``append_now`` has appended."""
+        self._metrics.appended(1, len(body), seconds)
+
+    def _partition(self, post: Post, partitions: int) -> int:
+        if post.partition is not None:
+            return named_partition(post.partition, partitions, post.topic)
+        if post.key is not None:
+            return partition_of_key(post.key, partitions)
+        return self._turns.next(post.topic, partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """What the head of a single post says of its message."""
+
+    topic: TopicName
+    partition: str | None
+    key: bytes | None
+    event_time: int | None
+    headers: tuple[tuple[str, bytes], ...]
+
+    def message(self, body: bytes) -> Message:
+        return Message(body, self.key, self.event_time, self.headers)
+
+
+def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
+    """Raises FencelogError(BAD_REQUEST)."""
+    query = parse_query(raw_query, PARAMETERS) if raw_query else {}
+    key, event_time, message_headers = read_metadata(headers)
+    if "key" in query:
+        if key is not None:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST, "both Fencelog-Key and ?key= are given", parameter="key"
+            )
+        key = query["key"].encode("utf-8", "surrogateescape")
+    return Post(topic, query.get("partition"), key, event_time, message_headers)
+
+
+def receipt(appended: Appended) -> bytes:
+    """The body of the answer 201."""
+    return b'{"partition":%d,"offset":%d,"publish_time":%d}' % (
+        appended.partition,
+        appended.offset,
+        appended.publish_time_us,
+    )

@@ -106,6 +106,16 @@ class Broker:
             slot = await self._slot(topic, partition)
         return slot.open_log or await slot.log()
 
+    def known(self, topic: TopicName) -> TopicInfo | None:
+        """The topic, if it is remembered already."""
+        known = self._known.get(topic)
+        return None if known is None else known[0]
+
+    def open_log(self, topic: TopicName, partition: int) -> PartitionLog | None:
+        """The log of a partition, if it is open here now and serves."""
+        slot = self._slots.get((topic, partition))
+        return None if slot is None else slot.open_log
+
     async def _slot(self, topic: TopicName, partition: int) -> PartitionSlot:
         info = await self.topic(topic)
         if self._draining:

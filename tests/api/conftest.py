@@ -14,6 +14,7 @@ import pytest
 
 from fencelog.api.app import build_app
 from fencelog.api.serve import HttpServer, bind
+from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
 from fencelog.broker.pending import Appended, message_size
 from fencelog.broker.stored import ReadResult, StoredBatch
@@ -33,6 +34,7 @@ class FakeLog:
         self.earliest_offset = 0
         self.tail_offset = 0
         self.failure: BaseException | None = None
+        self.answers_after: asyncio.Event | None = None
         self.grown = asyncio.Event()
         self.waiting_readers = 0
         self.readers_changed = asyncio.Event()
@@ -53,7 +55,12 @@ class FakeLog:
         self.entries.append(StoredBatch(offset, count, PUBLISH_TIME, memoryview(batch)))
         self.tail_offset += count
         self.grown.set()
-        future.set_result(Appended(self.partition, offset, count, PUBLISH_TIME))
+        appended = Appended(self.partition, offset, count, PUBLISH_TIME)
+        if self.answers_after is None:
+            future.set_result(appended)
+        else:
+            waiting = asyncio.get_running_loop().create_task(self.answers_after.wait())
+            waiting.add_done_callback(lambda _: future.set_result(appended))
         return future
 
     async def read(
@@ -147,6 +154,7 @@ class FakeBroker:
     elsewhere: dict[tuple[TopicName, int], str] = field(default_factory=dict)
     reported: list[str] = field(default_factory=list)
     failure: BaseException | None = None
+    config: BrokerConfig = field(default_factory=lambda: BrokerConfig("a", "http://127.0.0.1:1"))
 
     async def topic(self, topic: TopicName) -> TopicInfo:
         return await self.topics.get(topic)
@@ -161,6 +169,14 @@ class FakeBroker:
         if url is not None:
             raise FencelogError(ErrorCode.NOT_OWNER, "owned by another broker", url=url)
         return self.logs.setdefault((topic, partition), FakeLog(partition))
+
+    def known(self, topic: TopicName) -> TopicInfo | None:
+        return self.topics.known.get(topic)
+
+    def open_log(self, topic: TopicName, partition: int) -> FakeLog | None:
+        if self.failure is not None or (topic, partition) in self.elsewhere:
+            return None
+        return self.logs.get((topic, partition))
 
     async def owners(self, topic: TopicName) -> list[dict[str, Any]]:
         await self.topics.get(topic)

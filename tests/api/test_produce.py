@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from fencelog.api.app import build_app
 from fencelog.broker.names import TopicName
 from fencelog.broker.topics import TopicConfig
 from fencelog.ledgers.digest import crc32c
@@ -200,3 +201,25 @@ def _address(url: str) -> tuple[str, int]:
     assert parts.hostname is not None
     assert parts.port is not None
     return parts.hostname, parts.port
+
+
+async def test_an_append_that_a_closing_service_cuts_off_is_of_unknown_outcome(
+    fake_broker: Any, fake_bookies: Any, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.api.serve.SHUTDOWN_S", 0)
+    await fake_broker.topics.create(T, TopicConfig())
+    log = await fake_broker.partition(T, 0)
+    handed = asyncio.Event()
+
+    def hang(_message: Any) -> asyncio.Future[Any]:
+        handed.set()
+        return asyncio.get_running_loop().create_future()
+
+    log.append_message = hang
+    async with httpx.AsyncClient(trust_env=False) as client:
+        async with serve(build_app(fake_broker, bookies=fake_bookies)) as url:
+            request = asyncio.create_task(client.post(url + URL, content=b"x"))
+            await handed.wait()
+        answer = await request
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (answer.json()["code"], answer.json()["side_effects"]) == ("append_unknown", "maybe")

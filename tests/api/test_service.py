@@ -214,3 +214,20 @@ class TestTwoBrokers:
             taken = await here.post(f"{TOPIC}/messages?partition=0", content=b"4")
             assert (taken.status_code, taken.json()["offset"]) == (201, 4)
             assert await values(here) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize(
+    ("bookies", "quorums"), [(1, (1, 1, 1)), (2, (2, 2, 2)), (3, (3, 3, 2)), (4, (3, 3, 2))]
+)
+async def test_topics_fit_the_bookies_there_are(
+    tmp_path: Path, bookies: int, quorums: tuple[int, int, int]
+) -> None:
+    config = StandaloneConfig(tmp_path, "127.0.0.1:0", bookies)
+    async with standalone(config) as service, client(service.announcement["http"]) as http:
+        made = (await http.put(TOPIC)).json()
+        named = ("ensemble_size", "write_quorum", "ack_quorum")
+        assert tuple(made[name] for name in named) == quorums
+        assert (await http.post(f"{TOPIC}/messages", content=b"x")).status_code == 201
+        explicit = {"ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2}
+        other = (await http.put(f"{TOPIC}-2", json=explicit)).json()
+        assert explicit.items() <= other.items()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fencelog.api.http_protocol import GatheringTransport
+from fencelog.api.gathering_transport import GatheringTransport
 
 
 class RecordingTransport(asyncio.Transport):

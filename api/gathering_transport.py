@@ -1,0 +1,71 @@
+"""A transport whose small writes leave together: an answer in one piece.
+
+uvicorn hands its transport the head of an answer and then the body, and uvloop sends each at once:
+two system calls, two packets, and a client that wakes up twice for one small answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+_GATHER_BYTES = 64 * 1024
+"""What is gathered at most: above it copying costs more than a system call, and the transport
+under it has to see the bytes, so that it can tell the writer to pause."""
+
+
+class GatheringTransport(asyncio.Transport):
+    """Joins what is written in one turn of the event loop. Order is kept; closing writes first."""
+
+    __slots__ = ("_loop", "_size", "_transport", "_waiting")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[bytes | bytearray | memoryview[Any]] = []
+        self._size = 0
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(data)
+        self._size += len(data)
+        if self._size > _GATHER_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        if self._transport.is_closing():
+            return  # the connection was lost since; there is nobody to write to
+        if len(waiting) == 1:
+            self._transport.write(waiting[0])
+        elif waiting:
+            self._transport.writelines(waiting)
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        for data in list_of_data:
+            self.write(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._waiting.clear()
+        self._transport.abort()
+
+    # -- passed on ---------------------------------------------------------------------------
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
