@@ -122,8 +122,13 @@ class LogReader:
         the confirmed end, each with its ledger's metadata."""
         for segment in list(self._segments):
             await segment.reader()
-        # From here on nothing waits, so that the ranges and the end belong together.
-        described = [segment.describe(end_offset=self.tail_offset) for segment in self._segments]
+        # From here on nothing waits, so that the ranges and the end belong together. A ledger ends
+        # where its successor begins, also while it is being closed and messages go on there.
+        ends = (*self._bases[1:], self.tail_offset)
+        described = [
+            segment.describe(end_offset=end)
+            for segment, end in zip(self._segments, ends, strict=True)
+        ]
         return {
             "earliest_offset": self.earliest_offset,
             "end_offset": self.tail_offset,

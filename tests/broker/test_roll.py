@@ -166,3 +166,17 @@ async def test_a_log_rolls_by_age_and_never_an_empty_ledger(stage, ledgers, unti
     await until(lambda: len(ledgers.writers) == 2)
     await asyncio.sleep(0.15)
     assert len(ledgers.writers) == 2
+
+
+async def test_ranges_do_not_overlap_while_the_old_ledger_is_closed(
+    stage, ledgers: ScriptedLedgers, until, monkeypatch
+) -> None:
+    log = await stage.open(max_entries=2)
+    monkeypatch.setattr(ledgers.newest, "close", asyncio.Event().wait)  # it hangs
+    for number in range(2):
+        await append_entry(log, number)
+    await until(lambda: len(log._reader._segments) == 2)
+    for number in range(2, 5):
+        await append_entry(log, number)
+    found = await log.segments()
+    assert [(s["base_offset"], s["messages"]) for s in found["segments"]] == [(0, 2), (2, 3)]
