@@ -32,7 +32,12 @@ async def take_over(node: ChainNode, factory: LedgerFactory) -> OpenLedger:
     former = node.chain
     if former.deleted:
         raise ChainLost(node.path, former)
-    sealed = await _recover_all(node, factory)
+    try:
+        sealed = await _recover_all(node, factory)
+    except FencelogError as error:
+        if error.code is ErrorCode.LEDGER_NOT_FOUND:
+            await node.check_unchanged()  # whoever was faster has deleted it after unlisting it
+        raise
     ledger = await factory.create(former.epoch + 1)
     created_us = factory.host.now_us()
     try:

@@ -178,3 +178,28 @@ async def test_a_list_that_disagrees_with_its_ledger_is_not_served(stage, ledger
     with pytest.raises(FencelogError) as raised:
         await stage.open()
     assert raised.value.code is ErrorCode.CORRUPT
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_ledger_that_is_gone_means_that_somebody_was_faster(
+    stage, ledgers, deleted: bool
+) -> None:
+    """It was empty, so the winner dropped it, or the topic was deleted: after the list was read."""
+    await stage.open()
+    winner, slow = await stage.node(), await stage.node()
+    if deleted:
+        await winner.commit(winner.chain.as_deleted())
+        await ledgers.delete(1)
+    else:
+        await stage.open(node=winner)
+    with pytest.raises(ChainLost) as raised:
+        await stage.open(node=slow)
+    assert raised.value.code is (ErrorCode.TOPIC_NOT_FOUND if deleted else ErrorCode.NO_OWNER)
+
+
+async def test_a_listed_ledger_that_is_gone_is_reported_as_such(stage, ledgers) -> None:
+    await stage.open()
+    await ledgers.delete(1)
+    with pytest.raises(FencelogError) as raised:
+        await stage.open()
+    assert raised.value.code is ErrorCode.LEDGER_NOT_FOUND
