@@ -126,7 +126,8 @@ class TopicRegistry:
     async def delete(self, name: TopicName) -> None:
         """Delete a topic with all its messages. Owners of its partitions are fenced.
 
-        Raises FencelogError: TOPIC_NOT_FOUND, METADATA_….
+        Raises FencelogError: TOPIC_NOT_FOUND, METADATA_…; METADATA_UNKNOWN too when the topic is
+        gone and some of what belongs to it is left.
         """
         info, version = await self._get(name)
         try:
@@ -135,8 +136,14 @@ class TopicRegistry:
             certain = error.code not in (*_MISSING, ErrorCode.METADATA_UNKNOWN)
             if certain or await self._is_alive(info):
                 raise
-        for partition in range(info.config.partitions):
-            await self.delete_chain(info.topic_id, partition)
+        try:
+            for partition in range(info.config.partitions):
+                await self.delete_chain(info.topic_id, partition)
+        except FencelogError as error:
+            raise FencelogError(
+                ErrorCode.METADATA_UNKNOWN,
+                f"topic {name} is gone, but not all that belongs to it was removed: {error.detail}",
+            ) from error
         with suppress(FencelogError):  # absent if no partition was ever opened
             await self._store.delete(f"/logs/{info.topic_id}")
 

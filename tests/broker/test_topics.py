@@ -140,3 +140,20 @@ async def test_deleting_waits_for_nobody_who_is_rolling(stage, host, ledgers, un
     await asyncio.sleep(0.4)
     assert not log.is_serving
     assert ledgers.deleted == set(ledgers.writers)
+
+
+async def test_a_delete_that_cannot_be_finished_is_no_definite_failure(
+    stage, host, ledgers, monkeypatch
+) -> None:
+    registry = TopicRegistry(await stage.store(), host=host, ledgers=ledgers)
+    info, _ = await registry.create(NAME, TopicConfig())
+    await stage.open(node=await registry.open_chain(info, 0))
+
+    async def refuse(_ledger_id: int) -> None:
+        raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "not connected")
+
+    monkeypatch.setattr(ledgers, "delete", refuse)
+    with pytest.raises(FencelogError, match="not connected") as raised:
+        await registry.delete(NAME)
+    assert raised.value.code is ErrorCode.METADATA_UNKNOWN
+    assert await registry.list() == []
