@@ -47,12 +47,14 @@ class Ownership:
     def __init__(self, store: MetadataStore, *, broker_id: str, url: str) -> None:
         self._store = store
         self._broker_id = broker_id
+        self._url = url
         self._value = json.dumps({"broker_id": broker_id, "url": url}).encode()
 
     async def claim(self, topic_id: str, partition: int) -> Owner | None:
         """Own the partition if nobody does; returns the other owner, None if it is ours now.
 
-        A node that an earlier session of this broker left behind is replaced. Raises METADATA_….
+        A node that an earlier session of this broker, or an earlier process at its address, left
+        behind is replaced. Raises METADATA_….
         """
         path = _path(topic_id, partition)
         while True:
@@ -67,7 +69,7 @@ class Ownership:
                 continue
             if self.is_ours(owner):
                 return None
-            if owner.broker_id != self._broker_id:
+            if owner.broker_id != self._broker_id and owner.url != self._url:
                 return owner
             await self._remove(path, owner.version)
 

@@ -14,10 +14,10 @@ from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.ownership import NotOwner, Owner, Ownership
 from fencelog.broker.partition_log import PartitionLog
-from fencelog.broker.pending import PendingBytes
+from fencelog.broker.pending import PendingBytes, copy_of
 from fencelog.broker.tail_cache import TailCaches
 from fencelog.broker.topics import TopicInfo, TopicRegistry
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_store import Watch
 
@@ -59,7 +59,8 @@ class PartitionSlot:
         self._other: Owner | None = None
         self._watch: Watch | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._is_disowned = False
+        self._closed: FencelogError | None = None
 
     @property
     def open_log(self) -> PartitionLog | None:
@@ -69,25 +70,29 @@ class PartitionSlot:
 
     async def log(self) -> PartitionLog:
         """The open log. Raises NotOwner, or why it could not be opened."""
-        if self._closed:
-            raise FencelogError(ErrorCode.NO_OWNER, f"{self} was let go")
+        if self._closed is not None:
+            raise copy_of(self._closed)
         found = self.open_log
         if found is not None:
             return found
         if self._other is not None:
             raise NotOwner(str(self), self._other)
-        if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(
+        opening = self._opening
+        if opening is None:
+            opening = self._opening = asyncio.get_running_loop().create_task(
                 self._open(), name=f"opening {self}"
             )
-            self._opening.add_done_callback(self._opened)
+            opening.add_done_callback(self._opened)
         # Whoever asked may go away; the others, and the next, still want the log.
-        return await asyncio.shield(self._opening)
+        await asyncio.wait((opening,))
+        if opening.cancelled():
+            raise copy_of(self._closed or self._let_go())
+        return opening.result()
 
     async def close(self, error: FencelogError | None = None) -> None:
         """Hand the partition over: finish appends (or, with ``error``, drop them), seal the log,
         give up the owner node. Never raises."""
-        self._closed = True
+        self._closed = error or self._let_go()
         if self._watch is not None:
             self._watch.close()
         if self._opening is not None:
@@ -107,6 +112,9 @@ class PartitionSlot:
         """The owner at ``url`` was reported dead: ask the metadata again at the next request."""
         if self._other is not None and self._other.url == url:
             self._other = None
+
+    def _let_go(self) -> FencelogError:
+        return FencelogError(ErrorCode.NO_OWNER, f"{self} was let go")
 
     def __str__(self) -> str:
         return f"partition {self.partition} of {self.info.name}"
@@ -137,6 +145,15 @@ class PartitionSlot:
             raise FencelogError(
                 ErrorCode.NO_OWNER, f"{self} could not be opened within {timeout_s:g} s"
             ) from None
+        except FencelogError as error:
+            if error.code.effects is Effects.NONE:
+                raise
+            # It is not known what became of the opening; of what the caller wants, nothing is done.
+            raise FencelogError(
+                ErrorCode.NO_OWNER, f"{self} could not be opened: {error.detail}"
+            ) from error
+        if self._is_disowned:
+            self._start(self._reclaim())  # the node went while the log was being opened
         log.info("%s: opened, epoch %d", self, self._log.epoch)
         return self._log
 
@@ -192,7 +209,8 @@ class PartitionSlot:
     def _on_owner(self, owner: Owner | None) -> None:
         ours = owner is not None and self._services.ownership.is_ours(owner)
         self._other = None if ours else owner
-        if not ours and self.open_log is not None and not self._closed:
+        self._is_disowned = not ours
+        if not ours and self.open_log is not None and self._closed is None:
             self._start(self._reclaim())
 
     async def _reclaim(self) -> None:
@@ -213,7 +231,7 @@ class PartitionSlot:
 
     def _on_lost(self) -> None:
         """The log has ended by itself, or is being closed."""
-        if not self._closed and self._log is not None:
+        if self._closed is None and self._log is not None:
             lost, self._log = self._log, None
             self._start(self._bury(lost))
 
