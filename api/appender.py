@@ -104,6 +104,8 @@ class PartitionAppender:
                 before = await self._owner_epoch(partition)
                 while True:
                     epoch = await self._owner_epoch(partition)
+                    if before is None:
+                        before = epoch  # an owner that was away may be back without a takeover
                     fenced = epoch is not None and epoch != before
                     found = await self._values_from(partition, start)
                     if found != values[: len(found)]:

@@ -156,3 +156,17 @@ async def test_a_key_is_sent_along_and_the_partition_it_chose_is_kept() -> None:
     appender = appender_to(service, partition=None, key="k", resume=False)
     await appender.append([b"one"])
     assert (service.keys, appender.partition) == (["k"], 0)
+
+
+async def test_an_owner_that_comes_back_proves_nothing() -> None:
+    """Its session expired and it put its node back: the same log, the append still under way."""
+    service = ScriptedService([LOST])
+    owned, absent = service.owners, [True]
+
+    async def owners(_topic: str) -> list[dict[str, Any]]:
+        return [] if absent and absent.pop() else await owned(_topic)
+
+    service.owners = owners  # type: ignore[method-assign]  # it is away for a moment
+    with pytest.raises(FencelogError, match="the answer was lost"):
+        await appender_to(service).append([b"one"])
+    assert service.sent == [b"one"]
