@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
@@ -20,7 +21,6 @@ from fencelog.api.models import (
 )
 from fencelog.broker.names import TopicName, check_name
 from fencelog.broker.topics import TopicConfig, TopicInfo
-from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.registration import RegisteredBookies
 
@@ -51,14 +51,9 @@ def _add_topics(router: APIRouter, broker: Broker) -> None:
         """Create a topic: 201; 200 if it exists with the same settings, 409 with others."""
         refuse_query(request)
         wanted = settings or TopicSettings()
-        config = TopicConfig(
-            partitions=wanted.partitions,
-            replication=Replication(
-                ensemble_size=wanted.ensemble_size,
-                write_quorum=wanted.write_quorum,
-                ack_quorum=wanted.ack_quorum,
-            ),
-        )
+        quorums = wanted.model_dump(exclude={"partitions"}, exclude_none=True)
+        replication = replace(broker.config.replication, **quorums)
+        config = TopicConfig(wanted.partitions, replication)
         info, created = await broker.topics.create(TopicName.of(namespace, topic), config)
         response.status_code = 201 if created else 200
         return topic_model(info)

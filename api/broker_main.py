@@ -13,7 +13,7 @@ from fencelog.api.serve import HttpServer, bind, url_of
 from fencelog.broker.broker import Broker, BrokerConfig
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.bookie_port import BookieClient
-from fencelog.ledgers.client import LedgerClient
+from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.host import Host, SystemHost
 from fencelog.ledgers.metadata_open import open_metadata_store
 from fencelog.ledgers.metadata_store import MetadataStore
@@ -68,8 +68,10 @@ async def serving_broker(
     http: str,
     advertise: str | None = None,
     broker_id: str | None = None,
+    replication: Replication | None = None,
 ) -> AsyncIterator[str]:
-    """A broker that serves HTTP, and its URL. ``local``: bookies in this process.
+    """A broker that serves HTTP, and its URL. ``local``: bookies in this process;
+    ``replication``: of topics created without one.
 
     The socket is bound before the broker starts, for its address is what it registers, and
     accepts only after. Leaving stops HTTP first, then closes the logs, then the bookie clients.
@@ -84,6 +86,7 @@ async def serving_broker(
         config = BrokerConfig(
             broker_id=broker_id or f"broker-{host.random_bytes(_ID_BYTES).hex()}",
             url=(advertise or url_of(sock)).rstrip("/"),
+            replication=replication or Replication(),
         )
         broker = Broker(store, ledgers, host=host, config=config)
         await broker.start()

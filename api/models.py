@@ -18,12 +18,12 @@ class TopicSettings(BaseModel):
 
     partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = 1
     """Logs that the topic has."""
-    ensemble_size: BookieCount = 3
-    """Bookies that a segment is spread over."""
-    write_quorum: BookieCount = 3
-    """Bookies that each entry is written to."""
-    ack_quorum: BookieCount = 2
-    """Bookies that must have it durably before it is acknowledged."""
+    ensemble_size: BookieCount | None = None
+    """Bookies that a segment is spread over; usually 3."""
+    write_quorum: BookieCount | None = None
+    """Bookies that each entry is written to; usually 3."""
+    ack_quorum: BookieCount | None = None
+    """Bookies that must have it durably before it is acknowledged; usually 2."""
 
 
 class Topic(BaseModel):

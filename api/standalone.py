@@ -23,6 +23,7 @@ from fencelog.api.lifecycle import Running
 from fencelog.bookie.bookie import Bookie, BookieConfig
 from fencelog.bookie.local import LocalBookieClient
 from fencelog.ledgers.bookie_port import BookieClient
+from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metadata_open import open_metadata_store
@@ -31,7 +32,7 @@ from fencelog.ledgers.metadata_open import open_metadata_store
 @dataclass(frozen=True, slots=True)
 class StandaloneConfig:
     """``http``: where to listen. ``bookies``: storage nodes in the process, each with a copy of
-    what its ledgers ask for; 3 allow the default replication."""
+    what its ledgers ask for; fewer than 3 make fewer copies unless a topic says otherwise."""
 
     data_dir: Path
     http: str = "127.0.0.1:8080"
@@ -67,12 +68,25 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
             bookies.append(bookie)
             local[bookie.bookie_id] = LocalBookieClient(bookie)
         url = await stack.enter_async_context(
-            serving_broker(store, local, host=host, http=config.http)
+            serving_broker(
+                store,
+                local,
+                host=host,
+                http=config.http,
+                replication=fitting_replication(config.bookies),
+            )
         )
         yield Running(
             {"role": "standalone", "http": url, "data": str(config.data_dir)},
             tuple(bookie.failure for bookie in bookies),
         )
+
+
+def fitting_replication(bookies: int) -> Replication:
+    """The default replication, or what is nearest to it with so many bookies."""
+    default = Replication()
+    copies = min(default.write_quorum, bookies)
+    return Replication(copies, copies, min(default.ack_quorum, copies))
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fencelog.ledgers.client import Replication
 from fencelog.ledgers.limits import MIB
 
 
@@ -36,3 +37,5 @@ class BrokerConfig:
     """How long appends wait for a failed ledger to be replaced before their callers are told."""
     close_timeout_s: float = 10.0
     """How long closing waits for appends under way."""
+    replication: Replication = field(default_factory=Replication)
+    """Of topics that are created without one of their own."""
