@@ -1,7 +1,8 @@
 """Which bookies a new ensemble, or a replacement, is taken from.
 
-Random among the registered ones; bookies that failed lately come last, so that a bookie which is
-registered but dead does not slow down every new ledger.
+Random among the registered ones. For a new ensemble, bookies that failed lately come last, so that
+a bookie which is registered but dead does not slow down every new ledger; as replacements they are
+not taken at all, or dead ones would replace each other without end.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Placement:
                 + (f" besides {sorted(exclude)}" if exclude else ""),
             )
         shuffled = self._host.shuffled(available)
-        shuffled.sort(key=lambda bookie: self._suspect_until.get(bookie, 0.0) > now)
+        shuffled.sort(key=lambda bookie: self._is_suspect(bookie, now))
         return tuple(shuffled[:count])
 
     def replace(self, ensemble: tuple[str, ...], failed: Iterable[int]) -> tuple[str, ...]:
@@ -54,11 +55,16 @@ class Placement:
         Raises FencelogError(NOT_ENOUGH_BOOKIES) if not one replacement is to be had.
         """
         members = list(ensemble)
+        now = asyncio.get_running_loop().time()
+        suspects = {bookie for bookie in self._suspect_until if self._is_suspect(bookie, now)}
         for index in failed:
             try:
-                (members[index],) = self.choose(1, exclude={*ensemble, *members})
+                (members[index],) = self.choose(1, exclude={*ensemble, *members, *suspects})
             except FencelogError:
                 if members == list(ensemble):
                     raise
                 break
         return tuple(members)
+
+    def _is_suspect(self, bookie_id: str, now: float) -> bool:
+        return self._suspect_until.get(bookie_id, 0.0) > now

@@ -222,3 +222,16 @@ async def test_a_ledger_without_room_for_another_fragment_is_recovered(
         closed = await recover(cluster)
     assert closed.last_entry_id == 1
     assert len(closed.fragments) == 1
+
+
+async def test_a_recovery_that_finds_only_dead_replacements_ends(make_cluster: Any) -> None:
+    cluster = make_cluster(6)
+    writer = cluster.create()
+    await cluster.write(writer, b"0")
+    down = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "down")
+    for name in ("b1", "b3", "b4", "b5", "b6"):
+        cluster.bookies[name].fault = lambda request: down if request == "recovery add" else None
+    async with asyncio.timeout(5):
+        with pytest.raises(FencelogError) as caught:
+            await recover(cluster)
+    assert caught.value.code is ErrorCode.RECOVERY_INCOMPLETE

@@ -208,3 +208,15 @@ async def test_two_closes_at_once_both_end(cluster: Any) -> None:
         bookie.held[0]()
     async with asyncio.timeout(5):
         assert [closed.last_entry_id for closed in await asyncio.gather(*closing)] == [0, 0]
+
+
+async def test_dead_bookies_do_not_replace_each_other_without_end(make_cluster: Any) -> None:
+    cluster = make_cluster(6)
+    writer = cluster.create()
+    await cluster.write(writer, b"0")
+    for name in ("b1", "b3", "b4", "b5", "b6"):
+        cluster.bookies[name].go_down()
+    writer.append(b"1")
+    await cluster.until(lambda: bool(cluster.failures))
+    assert cluster.failures[0].code is ErrorCode.APPEND_UNKNOWN
+    assert cluster.ledgers.values[1][1] <= 4  # changes of metadata
