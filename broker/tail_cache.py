@@ -10,8 +10,15 @@ from collections.abc import Iterable
 from fencelog.broker.stored import StoredBatch
 from fencelog.ledgers.limits import BROKER_CACHE_BYTES, TAIL_CACHE_BYTES
 
+BATCH_OVERHEAD_BYTES = 512
+"""What a batch in memory takes besides its bytes, so that those of single messages are bounded
+too (measured: 500)."""
+
 _TRIM_AT = 1024
-"""Evicted places are cut off the list's front in strides, not one by one."""
+"""Evicted places are cut off the list's front in strides, not one by one; what they held goes at
+once."""
+
+_EVICTED = StoredBatch(0, 0, 0, memoryview(b""))
 
 
 class TailCaches:
@@ -54,9 +61,10 @@ class TailCache:
         for batch in batches:
             self._batches.append(batch)
             self._offsets.append(batch.base_offset)
-            self.size += len(batch.batch)
+            self.size += _cost(batch)
         while self.size > self._limit:
-            self.size -= len(self._batches[self._head].batch)
+            self.size -= _cost(self._batches[self._head])
+            self._batches[self._head] = _EVICTED
             self._head += 1
         if self._head >= _TRIM_AT and self._head * 2 >= len(self._batches):
             del self._batches[: self._head], self._offsets[: self._head]
@@ -83,6 +91,10 @@ class TailCache:
                 break
             taken.append(batch)
         return taken if offset < taken[-1].end_offset else []
+
+
+def _cost(batch: StoredBatch) -> int:
+    return len(batch.batch) + BATCH_OVERHEAD_BYTES
 
 
 class TailBell:

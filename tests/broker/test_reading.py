@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 import pytest
 from scripted_ledgers import ScriptedReader
 
 from fencelog.broker.segment_reader import MAX_POINTS, SegmentReader, SparseIndex
 from fencelog.broker.stored import StoredBatch
-from fencelog.broker.tail_cache import TailBell, TailCache, TailCaches
+from fencelog.broker.tail_cache import BATCH_OVERHEAD_BYTES, TailBell, TailCache, TailCaches
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
+
+COST = 100 + BATCH_OVERHEAD_BYTES
+"""Of one of ``batches`` in a cache."""
 
 
 def batches(*counts: int) -> list[StoredBatch]:
@@ -31,9 +35,9 @@ async def write(log, *counts: int) -> None:
 
 
 def test_the_cache_keeps_the_newest_batches_within_its_limit() -> None:
-    cache = TailCache(TailCaches(), limit=350)
+    cache = TailCache(TailCaches(), limit=4 * COST - 1)
     cache.extend(batches(1, 2, 3, 4, 5))
-    assert cache.size == 300
+    assert cache.size == 3 * COST
     assert cache.read(2, max_messages=10, max_bytes=1000) == []
     assert [b.base_offset for b in cache.read(7, max_messages=10, max_bytes=1000)] == [6, 10]
     assert [b.base_offset for b in cache.read(3, max_messages=4, max_bytes=1000)] == [3, 6]
@@ -42,25 +46,39 @@ def test_the_cache_keeps_the_newest_batches_within_its_limit() -> None:
 
 
 def test_the_cache_forgets_in_strides() -> None:
-    cache = TailCache(TailCaches(), limit=1000)
+    cache = TailCache(TailCaches(), limit=10 * COST)
     cache.extend(batches(*[1] * 5000))
-    assert cache.size == 1000
+    assert cache.size == 10 * COST
     found = cache.read(4995, max_messages=100, max_bytes=1000)
     assert [b.base_offset for b in found] == list(range(4995, 5000))
 
 
 def test_the_caches_of_a_broker_share_one_limit() -> None:
-    caches = TailCaches(limit=1000)
+    caches = TailCaches(limit=10 * COST)
     quiet, busy, busier = (TailCache(caches) for _ in range(3))
     for cache in (quiet, busy, busier):
         cache.extend(batches(*[1] * 4))
-    assert [cache.size for cache in (quiet, busy, busier)] == [0, 400, 400]
+    assert [cache.size for cache in (quiet, busy, busier)] == [0, 4 * COST, 4 * COST]
     busy.extend(batches(1))
     busier.extend(batches(*[1] * 3))
-    assert [busy.size, busier.size, caches.size] == [0, 700, 700]
+    assert [busy.size, busier.size, caches.size] == [0, 7 * COST, 7 * COST]
     assert quiet.read(0, max_messages=1, max_bytes=1) == []
     busier.clear()
     assert caches.size == 0
+
+
+@pytest.mark.parametrize(("count", "size"), [(10_000, 1), (1000, 10_000)])
+def test_a_cache_takes_no_more_memory_than_its_limit(count: int, size: int) -> None:
+    limit = 1 << 20
+    cache = TailCache(TailCaches(), limit=limit)
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            batch = memoryview(encode_values([b"%d" % number * size]))
+            cache.extend([StoredBatch(number, 1, 1 << 50 | number, batch)])
+        assert tracemalloc.get_traced_memory()[0] < 1.5 * limit
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_index_stays_small_and_right() -> None:
