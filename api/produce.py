@@ -79,7 +79,11 @@ class Produce:
         topic = self._broker.known(post.topic)
         if topic is None:
             return None
-        log = self._broker.open_log(post.topic, self._partition(post, topic.config.partitions))
+        try:
+            partition = self._partition(post, topic.config.partitions)
+        except FencelogError:
+            return None
+        log = self._broker.open_log(post.topic, partition)
         return None if log is None else log.append_message(post.message(body))
 
     def appended_now(self, body: bytes, seconds: float) -> None:

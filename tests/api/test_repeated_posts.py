@@ -205,6 +205,20 @@ async def test_a_partition_that_moved_away_is_not_appended_here(
     assert again == []
 
 
+async def test_a_partition_that_is_not_there_any_more_is_a_definite_failure(
+    connection: Connection, fake_broker: Any
+) -> None:
+    """The topic was made anew with fewer partitions."""
+    many = TopicName("ns", "many")
+    await fake_broker.topics.create(many, TopicConfig(partitions=3))
+    request = post(b"x", path="/v1/topics/ns/many/messages?partition=2")
+    assert (await connection.exchange(request))[0] == 201
+    await fake_broker.topics.delete(many)
+    await fake_broker.topics.create(many, TopicConfig(partitions=1))
+    status, _, document = await connection.exchange(request)
+    assert (status, document["side_effects"]) == (404, "none")
+
+
 async def test_a_refused_post_is_refused_again(connection: Connection, again: list[bytes]) -> None:
     for _ in range(2):
         status, _, _ = await connection.exchange(post(b"x", "Content-Encoding: gzip"))
