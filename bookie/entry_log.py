@@ -48,7 +48,10 @@ _TRAILER_CRC = struct.Struct("<II")
 _TRAILER_MAGIC = b"FLET"
 TRAILER_BYTES = _TRAILER.size + _TRAILER_CRC.size
 
-_WRITE_BYTES = 4 * MIB
+_WRITE_BYTES = 1 * MIB
+"""Written and synced at a time. The disk never has more than this of a flush before it, so that the
+journal, whose syncs adds wait for, gets its turn every few ms."""
+
 _MAX_OPEN_FILES = 64
 
 
@@ -133,9 +136,7 @@ class EntryLogWriter:
             stored.append(self._append_one(run))
             if self._buffered >= _WRITE_BYTES:
                 self._write_buffers()
-        if self._file is not None:
-            self._write_buffers()
-            self._file.sync()
+        self._write_buffers()
         return stored
 
     def close(self) -> None:
@@ -170,6 +171,7 @@ class EntryLogWriter:
     def _write_buffers(self) -> None:
         if self._file is not None and self._buffers:
             self._file.write(self._buffers, self._offset - self._buffered)
+            self._file.sync()
         self._buffers, self._buffered = [], 0
 
     def _begin_file(self) -> None:
