@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from fencelog.ledgers.bookie_port import AddCallback, BookieClient, ReadReply
+from fencelog.ledgers.absent_bookie import AbsentBookie
+from fencelog.ledgers.bookie_port import BookieClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import METADATA_TIMEOUT_MS
 from fencelog.ledgers.metadata_paths import unavailable
@@ -234,7 +235,7 @@ class RegisteredBookies:
             return self._clients[bookie_id][1]
         address = self._addresses.get(bookie_id)
         if address is None:
-            return _AbsentBookie(bookie_id)
+            return AbsentBookie(bookie_id)
         client = self._connect(address, bookie_id)
         self._clients[bookie_id] = (address, client)
         return client
@@ -266,35 +267,3 @@ class RegisteredBookies:
 
 async def _close(client: BookieClient) -> None:
     await client.close()
-
-
-class _AbsentBookie:
-    """Stands for a bookie that has never been registered: every request is refused unsent."""
-
-    def __init__(self, bookie_id: str) -> None:
-        self.bookie_id = bookie_id
-
-    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
-        asyncio.get_running_loop().call_soon(on_reply, self._refusal())
-
-    async def read(
-        self,
-        ledger_id: int,
-        first_entry_id: int,
-        *,
-        max_entries: int,
-        max_bytes: int,
-        fence: bool = False,
-    ) -> ReadReply:
-        raise self._refusal()
-
-    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int:
-        raise self._refusal()
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-    def _refusal(self) -> FencelogError:
-        return FencelogError(
-            ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self.bookie_id} is not registered"
-        )

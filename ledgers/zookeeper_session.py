@@ -32,7 +32,7 @@ SESSION_TIMEOUT_MS = 6_000
 """A session, and its ephemeral nodes, outlive their process by this. Shorter finds dead owners
 sooner; too short, and a pause of a busy machine looks like death."""
 
-START_TIMEOUT_MS = 8_000
+START_TIMEOUT_MS = 6_000
 """For the first connection; whoever starts a process wants to know within 10 s."""
 
 _RECONNECT_DELAY_S = 0.1
