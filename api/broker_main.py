@@ -13,7 +13,7 @@ from fencelog.api.serve import HttpServer, bind, url_of
 from fencelog.broker.broker import Broker, BrokerConfig
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.bookie_port import BookieClient
-from fencelog.ledgers.client import LedgerClient, Replication
+from fencelog.ledgers.client import DEFAULT_COPIES, LedgerClient, Replication
 from fencelog.ledgers.host import Host, SystemHost
 from fencelog.ledgers.metadata_open import open_metadata_store
 from fencelog.ledgers.metadata_store import MetadataStore
@@ -26,12 +26,14 @@ _ID_BYTES = 4
 @dataclass(frozen=True, slots=True)
 class BrokerProcessConfig:
     """``metadata``: URL of the store. ``http``: where to listen. ``advertise``: the URL that
-    other brokers forward to (None: the address listened on). ``broker_id``: None draws one."""
+    other brokers forward to (None: the address listened on). ``broker_id``: None draws one.
+    ``copies``: of each message in topics created without a replication of their own."""
 
     metadata: str
     http: str = "127.0.0.1:8080"
     advertise: str | None = None
     broker_id: str | None = None
+    copies: int = DEFAULT_COPIES
 
 
 @contextlib.asynccontextmanager
@@ -54,6 +56,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
                 http=config.http,
                 advertise=config.advertise,
                 broker_id=config.broker_id,
+                replication=Replication.of_copies(config.copies),
             )
         )
         yield Running({"role": "broker", "http": url})

@@ -68,12 +68,15 @@ def broker(
     id: Annotated[
         str | None, typer.Option(metavar="NAME", help="Its name; by default a random one.")
     ] = None,
+    copies: Annotated[
+        int, typer.Option(min=1, max=32, help="Of each message, where a topic does not say.")
+    ] = 3,
     child: ChildOption = False,
 ) -> None:
     """Run a broker: topics over HTTP."""
     from fencelog.api.broker_main import BrokerProcessConfig, broker_process
 
-    config = BrokerProcessConfig(metadata, http, advertise, id)
+    config = BrokerProcessConfig(metadata, http, advertise, id, copies)
     _run(broker_process(config), _greet, child=child)
 
 

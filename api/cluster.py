@@ -15,6 +15,7 @@ from pathlib import Path
 from fencelog.api.child_process import ChildProcess
 from fencelog.api.lifecycle import Running
 from fencelog.api.standalone import locked_directory
+from fencelog.ledgers.client import DEFAULT_COPIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ class Cluster:
     async def start_broker(self, number: int) -> ChildProcess:
         """Start broker ``number`` (again)."""
         port = self.config.http_port and self.config.http_port + number - 1
-        command = ["broker", "--http", f"127.0.0.1:{port}"]
+        copies = min(DEFAULT_COPIES, self.config.bookies)
+        command = ["broker", "--http", f"127.0.0.1:{port}", "--copies", str(copies)]
         return await self._start(self.brokers, f"broker-{number}", command)
 
     async def _start(

@@ -23,7 +23,7 @@ from fencelog.api.lifecycle import Running
 from fencelog.bookie.bookie import Bookie, BookieConfig
 from fencelog.bookie.local import LocalBookieClient
 from fencelog.ledgers.bookie_port import BookieClient
-from fencelog.ledgers.client import Replication
+from fencelog.ledgers.client import DEFAULT_COPIES, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metadata_open import open_metadata_store
@@ -73,20 +73,13 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
                 local,
                 host=host,
                 http=config.http,
-                replication=fitting_replication(config.bookies),
+                replication=Replication.of_copies(min(DEFAULT_COPIES, config.bookies)),
             )
         )
         yield Running(
             {"role": "standalone", "http": url, "data": str(config.data_dir)},
             tuple(bookie.failure for bookie in bookies),
         )
-
-
-def fitting_replication(bookies: int) -> Replication:
-    """The default replication, or what is nearest to it with so many bookies."""
-    default = Replication()
-    copies = min(default.write_quorum, bookies)
-    return Replication(copies, copies, min(default.ack_quorum, copies))
 
 
 @contextlib.contextmanager

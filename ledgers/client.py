@@ -19,14 +19,22 @@ from fencelog.ledgers.reader import LedgerReader
 from fencelog.ledgers.recovery import recover_ledger
 from fencelog.ledgers.writer import LedgerWriter, OnAcknowledged, OnFailure
 
+DEFAULT_COPIES = 3
+"""Of every entry; with Qa = 2 any one bookie may be lost, and nothing acknowledged is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Replication:
     """E bookies hold a ledger, each entry goes to Qw of them and is acknowledged at Qa."""
 
-    ensemble_size: int = 3
-    write_quorum: int = 3
+    ensemble_size: int = DEFAULT_COPIES
+    write_quorum: int = DEFAULT_COPIES
     ack_quorum: int = 2
+
+    @classmethod
+    def of_copies(cls, copies: int) -> Replication:
+        """Every entry on all of so many bookies, acknowledged by a majority of them."""
+        return cls(copies, copies, copies // 2 + 1)
 
     def validate(self) -> None:
         """Raises FencelogError(BAD_REQUEST).
