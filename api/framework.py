@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse
 from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
 
 from fencelog.api.metrics import CONTENT_TYPE, exposition
 from fencelog.api.models import PROBLEM_RESPONSES, Health
@@ -16,15 +19,14 @@ from fencelog.api.openapi import DESCRIPTION, add_hot_paths
 from fencelog.api.problems import MEDIA_TYPE, problem_body, problem_headers, unexpected
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
-if TYPE_CHECKING:
-    pass
-
 _CODES = {
     404: ErrorCode.NOT_FOUND,
     405: ErrorCode.METHOD_NOT_ALLOWED,
     413: ErrorCode.PAYLOAD_TOO_LARGE,
     415: ErrorCode.UNSUPPORTED_MEDIA_TYPE,
 }
+
+_ASSETS = "/docs-assets"
 
 OnProblem = Callable[[str], None]
 
@@ -38,13 +40,34 @@ def build_framework(
     """``ready`` raises FencelogError while the broker cannot serve; ``on_problem`` is told the
     code of each problem that is answered."""
     app = FastAPI(
-        title="fencelog", description=DESCRIPTION, version="1", redoc_url=None, lifespan=None
+        title="fencelog",
+        description=DESCRIPTION,
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=None,
     )
     app.include_router(router)
+    _add_docs(app)
     _add_health(app, ready, collectors)
     _add_error_handlers(app, on_problem)
     _describe_hot_paths(app)
     return app
+
+
+def _add_docs(app: FastAPI) -> None:
+    """The page of all requests, with its scripts from here: a service may have no internet."""
+    app.mount(_ASSETS, StaticFiles(packages=[("fastapi_offline", "static")]), name="docs assets")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return get_swagger_ui_html(
+            openapi_url="/openapi.json",
+            title="fencelog",
+            swagger_js_url=f"{_ASSETS}/swagger-ui-bundle.js",
+            swagger_css_url=f"{_ASSETS}/swagger-ui.css",
+            swagger_favicon_url=f"{_ASSETS}/favicon.png",
+        )
 
 
 def _add_health(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
@@ -158,7 +159,13 @@ async def test_the_description_lists_every_route(http: httpx.AsyncClient) -> Non
     names = set(document["components"]["schemas"])
     references = set(_references(document))
     assert references <= {f"#/components/schemas/{name}" for name in names}
-    assert (await http.get("/docs")).status_code == 200
+    page = await http.get("/docs")
+    assert page.status_code == 200
+    sources = re.findall(r'(?:src|href|url)[=:] ?["\']([^"\']+)', page.text)
+    assert len(sources) >= 4
+    for source in sources:  # all from here: a service may have no internet
+        assert source.startswith("/")
+        assert (await http.get(source)).status_code == 200
 
 
 def _references(node: Any) -> list[str]:
