@@ -252,7 +252,12 @@ class Journal:
         if self._waiting:
             self._write_next()
         for callback in group.callbacks:
-            callback(None)
+            try:
+                callback(None)
+            except Exception as error:  # its own fault; the others' adds are durable all the same
+                self._loop.call_exception_handler(
+                    {"message": "an answer to a journal record failed", "exception": error}
+                )
 
     # -- files -------------------------------------------------------------------------------
 

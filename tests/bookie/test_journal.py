@@ -90,6 +90,22 @@ async def test_answers_come_in_order_after_the_sync_and_waiting_records_share_on
     assert len(syncs) == 3
 
 
+async def test_an_answer_that_fails_does_not_keep_the_others_from_theirs(
+    journal: Journal, requests: Any
+):
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    answers: list[FencelogError | None] = []
+
+    def fail(_error: FencelogError | None) -> None:
+        raise ValueError("the caller's own")
+
+    journal.append(RecordType.RUN, requests.run(1, 0), fail)
+    journal.append(RecordType.RUN, requests.run(1, 1), answers.append)
+    await requests.until(lambda: answers == [None])
+    assert [str(context["exception"]) for context in reported] == ["the caller's own"]
+
+
 async def test_a_barrier_with_nothing_on_the_way_is_answered_at_once(journal: Journal):
     answers: list[FencelogError | None] = []
     journal.barrier(answers.append)
