@@ -96,12 +96,20 @@ def test_the_index_stays_small_and_right() -> None:
 
 async def test_a_bell_wakes_everybody_once_and_survives_those_who_leave() -> None:
     bell = TailBell()
-    waiting = [asyncio.create_task(bell.wait(5_000)) for _ in range(3)]
+    waiting = [asyncio.create_task(bell.wait(60_000)) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
+    await asyncio.sleep(0)
+    assert [task.done() for task in waiting] == [True, False, False]
     bell.ring()
-    await asyncio.gather(*waiting[1:])
-    await bell.wait(1)  # nobody rings: the time is over
+    async with asyncio.timeout(1):
+        await asyncio.gather(*waiting[1:])
+    later = asyncio.create_task(bell.wait(60_000))
+    await asyncio.sleep(0.01)
+    assert not later.done()  # the last ring is not heard twice
+    later.cancel()
+    async with asyncio.timeout(1):
+        await bell.wait(1)  # nobody rings: the time is over
 
 
 @pytest.mark.parametrize("reopened", [False, True])
