@@ -21,8 +21,8 @@ from fencelog.api.models import (
 )
 from fencelog.broker.names import TopicName, check_name
 from fencelog.broker.topics import TopicConfig, TopicInfo
+from fencelog.ledgers.bookie_directory import RegisteredBookies
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.registration import RegisteredBookies
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker

@@ -37,8 +37,8 @@ from fencelog.api.routing import Turns
 from fencelog.api.sse import problem_event
 from fencelog.api.targets import Endpoint, Target, Targets
 from fencelog.api.waits import Waits
+from fencelog.ledgers.bookie_directory import RegisteredBookies
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.registration import RegisteredBookies
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker

@@ -13,7 +13,7 @@ from time import perf_counter
 from fencelog.api.bench_limits import percentile
 from fencelog.api.child_process import ChildProcess
 from fencelog.ledgers.bookie_client import TcpBookieClient
-from fencelog.ledgers.bookie_port import BookieClient
+from fencelog.ledgers.bookie_port import BookieClient, BookieInfo
 from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
@@ -39,14 +39,20 @@ class LedgerFigures:
 class FixedBookies:
     """A BookieDirectory of bookies that neither come nor go."""
 
-    def __init__(self, clients: Mapping[str, BookieClient]) -> None:
+    def __init__(
+        self, clients: Mapping[str, BookieClient], infos: Mapping[str, BookieInfo]
+    ) -> None:
         self._clients = dict(clients)
+        self._infos = dict(infos)
 
     def client(self, bookie_id: str) -> BookieClient:
         return self._clients[bookie_id]
 
     def available(self) -> list[str]:
         return sorted(self._clients)
+
+    def describe(self, bookie_id: str) -> BookieInfo:
+        return self._infos[bookie_id]
 
 
 async def measure_ledger(directory: Path, seconds: float) -> LedgerFigures:
@@ -67,16 +73,20 @@ async def _ledger_client(directory: Path) -> AsyncIterator[LedgerClient]:
     """A client of bookie processes. They share no metadata store; the client has one of its own."""
     async with AsyncExitStack() as stack:
         clients: dict[str, BookieClient] = {}
+        infos: dict[str, BookieInfo] = {}
         for number in range(REPLICATION.ensemble_size):
             bookie = await _start_bookie(f"bookie-{number}", directory)
             stack.push_async_callback(bookie.stop)
             client = TcpBookieClient(bookie.announcement["id"], bookie.announcement["address"])
             stack.push_async_callback(client.close)
             clients[client.bookie_id] = client
+            infos[client.bookie_id] = BookieInfo(
+                client.bookie_id, bookie.announcement["incarnation"]
+            )
         store = MemoryMetadataStore()
         await store.start()
         stack.push_async_callback(store.close)
-        yield LedgerClient(store, FixedBookies(clients), host=SystemHost())
+        yield LedgerClient(store, FixedBookies(clients, infos), host=SystemHost())
 
 
 async def _start_bookie(name: str, directory: Path) -> ChildProcess:

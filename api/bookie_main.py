@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,8 @@ from fencelog.api.lifecycle import Running
 from fencelog.bookie.bookie import Bookie, BookieConfig
 from fencelog.bookie.disk_posix import PosixDisk
 from fencelog.bookie.server import BookieServer
+from fencelog.ledgers.bookie_directory import bookie_registration
+from fencelog.ledgers.bookie_port import BookieInfo
 from fencelog.ledgers.host import Host, SystemHost
 from fencelog.ledgers.metadata_open import open_metadata_store
 from fencelog.ledgers.metadata_store import MetadataStore
@@ -55,7 +56,13 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
             )
         )
         yield Running(
-            {"role": "bookie", "id": bookie.bookie_id, "address": address}, (bookie.failure,)
+            {
+                "role": "bookie",
+                "id": bookie.bookie_id,
+                "incarnation": bookie.incarnation,
+                "address": address,
+            },
+            (bookie.failure,),
         )
 
 
@@ -83,13 +90,11 @@ async def serving_bookie(
         registration = await Registration.start(
             store,
             f"/bookies/{bookie.bookie_id}",
-            json.dumps(
-                {
-                    "address": address,
-                    "incarnation": bookie.incarnation,
-                    "started_us": host.now_us(),
-                }
-            ).encode(),
+            bookie_registration(
+                address,
+                BookieInfo(bookie.bookie_id, bookie.incarnation),
+                started_us=host.now_us(),
+            ),
         )
         stack.push_async_callback(registration.close)
         yield bookie, address

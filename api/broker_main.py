@@ -12,12 +12,11 @@ from fencelog.api.lifecycle import Running
 from fencelog.api.serve import HttpServer, bind, url_of
 from fencelog.broker.broker import Broker, BrokerConfig
 from fencelog.ledgers.bookie_client import TcpBookieClient
-from fencelog.ledgers.bookie_port import BookieClient
+from fencelog.ledgers.bookie_directory import EmbeddedBookie, RegisteredBookies
 from fencelog.ledgers.client import DEFAULT_COPIES, LedgerClient, Replication
 from fencelog.ledgers.host import Host, SystemHost
 from fencelog.ledgers.metadata_open import open_metadata_store
 from fencelog.ledgers.metadata_store import MetadataStore
-from fencelog.ledgers.registration import RegisteredBookies
 
 _ID_BYTES = 4
 """Of a random broker id: as many brokers as one cluster ever has will not collide."""
@@ -65,7 +64,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
 @contextlib.asynccontextmanager
 async def serving_broker(
     store: MetadataStore,
-    local: Mapping[str, BookieClient],
+    local: Mapping[str, EmbeddedBookie],
     *,
     host: Host,
     http: str,
@@ -101,5 +100,5 @@ async def serving_broker(
         yield server.url
 
 
-def _connect(address: str, bookie_id: str) -> BookieClient:
+def _connect(address: str, bookie_id: str) -> TcpBookieClient:
     return TcpBookieClient(bookie_id, address)

@@ -22,7 +22,7 @@ from fencelog.api.broker_main import serving_broker
 from fencelog.api.lifecycle import Running
 from fencelog.bookie.bookie import Bookie, BookieConfig
 from fencelog.bookie.local import LocalBookieClient
-from fencelog.ledgers.bookie_port import BookieClient
+from fencelog.ledgers.bookie_directory import EmbeddedBookie
 from fencelog.ledgers.client import DEFAULT_COPIES, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
@@ -52,7 +52,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
         await store.start()
         stack.push_async_callback(store.close)
         bookies: list[Bookie] = []
-        local: dict[str, BookieClient] = {}
+        local: dict[str, EmbeddedBookie] = {}
         for number in range(1, config.bookies + 1):
             bookie, _ = await stack.enter_async_context(
                 serving_bookie(

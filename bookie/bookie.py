@@ -31,7 +31,7 @@ from fencelog.bookie.records import Record, RecordType
 from fencelog.bookie.runs import Range, join_runs
 from fencelog.bookie.storage import Storage
 from fencelog.bookie.write_cache import WriteCache
-from fencelog.ledgers.bookie_port import AddCallback, ReadReply
+from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_RUN_ENTRIES, MIB
@@ -228,7 +228,9 @@ class Bookie:
             )
         return ReadReply(state.lac, stored)
 
-    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int:
+    async def read_lac(
+        self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
+    ) -> int:
         """The highest LAC seen for a ledger; the contract of ``BookieClient.read_lac``."""
         return (await self._known(ledger_id, fence=fence)).lac
 

@@ -22,8 +22,8 @@ from fencelog.ledgers.limits import (
 from fencelog.ledgers.run import verify_run
 from fencelog.ledgers.wire import (
     LAC_BODY,
-    LEDGER_BODY,
     READ_BODY,
+    READ_LAC_BODY,
     VERSION,
     Flag,
     Frame,
@@ -147,10 +147,10 @@ class Connection(asyncio.Protocol):
                 frame,
                 partial(self._read, ledger_id, first, max_entries, max_bytes, fence=fence),
             )
-        elif op == Op.READ_LAC and self._greeted and len(frame.body) == LEDGER_BODY.size:
-            (ledger_id,) = LEDGER_BODY.unpack(frame.body)
+        elif op == Op.READ_LAC and self._greeted and len(frame.body) == READ_LAC_BODY.size:
+            ledger_id, above, wait_ms, _ = READ_LAC_BODY.unpack(frame.body)
             fence = self._fence(frame, ledger_id)
-            self._queue_read(frame, partial(self._read_lac, ledger_id, fence=fence))
+            self._queue_read(frame, partial(self._read_lac, ledger_id, above, wait_ms, fence=fence))
         else:
             raise ProtocolError(f"operation {op} with {len(frame.body)} bytes is not valid here")
 
@@ -209,8 +209,9 @@ class Connection(asyncio.Protocol):
         )
         return LAC_BODY.pack(reply.lac) + reply.run
 
-    async def _read_lac(self, ledger_id: int, *, fence: bool) -> bytes:
-        return LAC_BODY.pack(await self._bookie.read_lac(ledger_id, fence=fence))
+    async def _read_lac(self, ledger_id: int, above: int, wait_ms: int, *, fence: bool) -> bytes:
+        lac = await self._bookie.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
+        return LAC_BODY.pack(lac)
 
     def _queue_read(self, frame: Frame, answer: Answer) -> None:
         self._reads.append((frame.op, frame.request_id, answer))

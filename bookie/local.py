@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fencelog.bookie.bookie import Bookie
-from fencelog.ledgers.bookie_port import AddCallback, ReadReply
+from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
 class LocalBookieClient:
@@ -16,8 +19,34 @@ class LocalBookieClient:
     def bookie_id(self) -> str:
         return self._bookie.bookie_id
 
-    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
-        self._bookie.add(run, recovery=recovery, on_reply=on_reply)
+    @property
+    def incarnation(self) -> str:
+        return self._bookie.incarnation
+
+    def add(
+        self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        if (stranger := self._stranger(incarnation)) is None:
+            self._bookie.add(run, recovery=recovery, on_reply=on_reply)
+        else:
+            asyncio.get_running_loop().call_soon(on_reply, stranger)
+
+    def write_lac(
+        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        if (stranger := self._stranger(incarnation)) is None:
+            self._bookie.write_lac(ledger_id, lac, on_reply=on_reply)
+        else:
+            asyncio.get_running_loop().call_soon(on_reply, stranger)
+
+    def _stranger(self, incarnation: str | None) -> FencelogError | None:
+        if incarnation in (None, self.incarnation):
+            return None
+        return FencelogError(
+            ErrorCode.WRONG_INCARNATION,
+            f"bookie {self.bookie_id} is incarnation {self.incarnation}, the ledger's "
+            f"member was {incarnation or 'not known'}",
+        )
 
     async def read(
         self,
@@ -32,8 +61,10 @@ class LocalBookieClient:
             ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes, fence=fence
         )
 
-    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int:
-        return await self._bookie.read_lac(ledger_id, fence=fence)
+    async def read_lac(
+        self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
+    ) -> int:
+        return await self._bookie.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
 
     async def close(self) -> None:
         """The bookie stays open: it belongs to whoever opened it."""

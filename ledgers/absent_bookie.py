@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fencelog.ledgers.bookie_port import AddCallback, ReadReply
+from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
@@ -15,7 +15,14 @@ class AbsentBookie:
         self.bookie_id = bookie_id
         self._reason = reason
 
-    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+    def add(
+        self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        asyncio.get_running_loop().call_soon(on_reply, self._refusal())
+
+    def write_lac(
+        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
         asyncio.get_running_loop().call_soon(on_reply, self._refusal())
 
     async def read(
@@ -29,7 +36,9 @@ class AbsentBookie:
     ) -> ReadReply:
         raise self._refusal()
 
-    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int:
+    async def read_lac(
+        self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
+    ) -> int:
         raise self._refusal()
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from fencelog.ledgers.bookie_port import AddCallback, ReadReply
+from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError, code_from_wire
 from fencelog.ledgers.limits import (
     ADD_TIMEOUT_MS,
@@ -22,9 +22,10 @@ from fencelog.ledgers.limits import (
 )
 from fencelog.ledgers.wire import (
     LAC_BODY,
-    LEDGER_BODY,
     READ_BODY,
+    READ_LAC_BODY,
     VERSION,
+    WRITE_LAC_BODY,
     Flag,
     Frame,
     FrameReader,
@@ -47,6 +48,8 @@ class _Request:
     body: bytes
     reply: Reply
     deadline: float
+    incarnation: str | None
+    """The only one that may get it, or None."""
 
 
 class _Connection(asyncio.Protocol):
@@ -89,6 +92,7 @@ class TcpBookieClient:
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._hello: asyncio.Future[Frame] | None = None
+        self._incarnation = ""
         self._timer: asyncio.TimerHandle | None = None
         self._refuse_until = 0.0
         self._closed = False
@@ -99,11 +103,23 @@ class TcpBookieClient:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+    def add(
+        self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        flags = Flag.RECOVERY if recovery else Flag.NONE
+        self._request(Op.ADD, run, flags, self._reporting(on_reply), incarnation)
+
+    def write_lac(
+        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        body = WRITE_LAC_BODY.pack(ledger_id, lac)
+        self._request(Op.WRITE_LAC, body, Flag.NONE, self._reporting(on_reply), incarnation)
+
+    def _reporting(self, on_reply: AddCallback) -> Reply:
         def reply(answer: Frame | FencelogError) -> None:
             on_reply(answer if isinstance(answer, FencelogError) else self._error_of(answer))
 
-        self._request(Op.ADD, run, Flag.RECOVERY if recovery else Flag.NONE, reply)
+        return reply
 
     async def read(
         self,
@@ -121,8 +137,11 @@ class TcpBookieClient:
         (lac,) = LAC_BODY.unpack_from(answer)
         return ReadReply(lac, answer[LAC_BODY.size :])
 
-    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int:
-        answer = await self._ask(Op.READ_LAC, LEDGER_BODY.pack(ledger_id), fence=fence)
+    async def read_lac(
+        self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
+    ) -> int:
+        body = READ_LAC_BODY.pack(ledger_id, above, wait_ms, 0)
+        answer = await self._ask(Op.READ_LAC, body, fence=fence)
         if len(answer) != LAC_BODY.size:
             raise ProtocolError(f"READ_LAC reply of {len(answer)} bytes from {self._bookie_id}")
         (lac,) = LAC_BODY.unpack(answer)
@@ -151,15 +170,17 @@ class TcpBookieClient:
         self._request(op, body, Flag.FENCE if fence else Flag.NONE, reply)
         return await future
 
-    def _request(self, op: Op, body: bytes, flags: int, reply: Reply) -> None:
+    def _request(
+        self, op: Op, body: bytes, flags: int, reply: Reply, incarnation: str | None = None
+    ) -> None:
         loop = asyncio.get_running_loop()
-        refusal = self._refusal(loop.time())
+        refusal = self._refusal(loop.time()) or self._stranger(incarnation)
         if refusal is not None:
             loop.call_soon(reply, refusal)
             return
         self._last_request_id = request_id = (self._last_request_id + 1) & 0xFFFFFFFF
         header = request_header(op, request_id, len(body), flags)
-        request = _Request(header, body, reply, loop.time() + self._timeout_s)
+        request = _Request(header, body, reply, loop.time() + self._timeout_s, incarnation)
         self._outstanding[request_id] = request
         if self._timer is None:
             self._timer = loop.call_at(request.deadline, self._check_deadlines)
@@ -180,6 +201,18 @@ class TcpBookieClient:
                 ErrorCode.OVERLOADED, f"bookie {self._bookie_id} does not keep up with its writer"
             )
         return None
+
+    def _stranger(self, incarnation: str | None) -> FencelogError | None:
+        """Why the bookie at the other end is not the one that a request is meant for. It has one
+        incarnation as long as its process lives, so what its HELLO said holds for the
+        connection."""
+        if incarnation is None or self._transport is None or incarnation == self._incarnation:
+            return None
+        return FencelogError(
+            ErrorCode.WRONG_INCARNATION,
+            f"bookie {self._bookie_id} is incarnation {self._incarnation}, the ledger's member "
+            f"was {incarnation or 'not known'}",
+        )
 
     # -- replies ---------------------------------------------------------------------------------
 
@@ -231,7 +264,12 @@ class TcpBookieClient:
         waiting, self._waiting = self._waiting, []
         for request_id in waiting:
             request = self._outstanding.get(request_id)
-            if request is not None and self._transport is not None:
+            if request is None or self._transport is None:
+                continue
+            if (stranger := self._stranger(request.incarnation)) is not None:
+                del self._outstanding[request_id]
+                request.reply(stranger)
+            else:
                 self._transport.writelines((request.header, request.body))
 
     async def _shake_hands(self, connection: _Connection) -> None:
@@ -250,6 +288,7 @@ class TcpBookieClient:
                 f"expected bookie {self._bookie_id} with version {VERSION}, "
                 f"found {fields.get('bookie_id')} with version {fields.get('version')}"
             )
+        self._incarnation = str(fields.get("incarnation"))
         connection.reader.accept_large_frames()
 
     def _lost_later(self, reason: str) -> None:

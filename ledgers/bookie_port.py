@@ -13,6 +13,25 @@ from fencelog.ledgers.errors import FencelogError
 
 AddCallback = Callable[[FencelogError | None], None]
 
+NO_LAC = -1
+"""No entry of a ledger is known to be acknowledged."""
+
+DEFAULT_RACK = "default"
+"""Of a bookie that does not say where it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class BookieInfo:
+    """What a bookie says of itself in its registration. ``incarnation`` is empty when it is not
+    known: no running bookie has that one."""
+
+    bookie_id: str
+    incarnation: str = ""
+    rack: str = DEFAULT_RACK
+    free_bytes: int = 0
+    """On its disks; 0: it does not say."""
+    is_read_only: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class ReadReply:
@@ -28,13 +47,25 @@ class BookieClient(Protocol):
     @property
     def bookie_id(self) -> str: ...
 
-    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+    def add(
+        self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
         """Store a run durably. ``on_reply`` is called exactly once, on the event loop, later:
         None = durable on this bookie; else LEDGER_FENCED, BOOKIE_UNAVAILABLE (never sent),
-        REQUEST_TIMEOUT (unknown), OVERLOADED, STORAGE_FAILED, ….
+        REQUEST_TIMEOUT (unknown), OVERLOADED, READ_ONLY, STORAGE_FAILED, ….
+
+        A regular add names the incarnation that the bookie had when it joined the writer's
+        ensemble; one that has another by now never gets it: WRONG_INCARNATION (PROTOCOL.md rule
+        10). A recovery add goes to whichever is there: None.
 
         Never raises and never calls back from within the call.
         """
+
+    def write_lac(
+        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        """Tell the bookie the LAC of an idle writer, durably. Answers as ``add`` does; nothing of
+        the protocol's safety depends on it."""
 
     async def read(
         self,
@@ -52,11 +83,15 @@ class BookieClient(Protocol):
         code means unknown. Entries come unverified: digests are the caller's to check.
         """
 
-    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int:
+    async def read_lac(
+        self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
+    ) -> int:
         """The highest LAC this bookie has seen for the ledger (-1: none).
 
         With ``fence`` an unknown ledger is created and fenced (rule 6), so NO_SUCH_LEDGER comes
-        only without. Raises FencelogError.
+        only without. With ``wait_ms`` (long poll, at most MAX_LAC_WAIT_MS) the answer comes when
+        the LAC is greater than ``above``, the ledger is fenced, or that time is over. Raises
+        FencelogError.
         """
 
     async def close(self) -> None: ...
@@ -70,4 +105,7 @@ class BookieDirectory(Protocol):
         registered answers BOOKIE_UNAVAILABLE."""
 
     def available(self) -> list[str]:
-        """Ids of the bookies that are registered now, sorted."""
+        """Ids of the bookies that are registered now and take regular adds, sorted."""
+
+    def describe(self, bookie_id: str) -> BookieInfo:
+        """What the bookie registered last; of an unknown one nothing but its id."""

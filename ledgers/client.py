@@ -86,6 +86,7 @@ class LedgerClient:
         """
         replication.validate()
         ensemble = self._placement.choose(replication.ensemble_size, exclude=exclude)
+        incarnations = {b: self._bookies.describe(b).incarnation for b in ensemble}
         metadata = new_metadata(
             await self._ids.next(),
             ensemble=ensemble,
@@ -103,6 +104,7 @@ class LedgerClient:
             ledgers=self.ledgers,
             bookies=self._bookies,
             placement=self._placement,
+            incarnations=incarnations,
             key=self._key,
             on_ack=on_ack,
             on_failure=on_failure,

@@ -73,6 +73,9 @@ class ErrorCode(Enum):
     UNAUTHORIZED = (36, 403, _C, False, _NONE)
     UNSUPPORTED_MEDIA_TYPE = (37, 415, _C, False, _NONE)
     UNSUPPORTED_VERSION = (38, 400, _C, False, _NONE)
+    LEDGER_IN_LIMBO = (39, 503, _E, True, _NONE)
+    WRONG_INCARNATION = (40, 503, _E, False, _NONE)
+    READ_ONLY = (41, 503, _E, True, _NONE)
 
     def __init__(
         self, wire: int, status: int, fault: Fault, retryable: bool, effects: Effects

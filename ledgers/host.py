@@ -27,6 +27,9 @@ class Host(Protocol):
     def shuffled(self, items: Sequence[T]) -> list[T]:
         """The items in random order."""
 
+    def fraction(self) -> float:
+        """A random number, 0 <= it < 1."""
+
 
 class SystemHost:
     """The machine this process runs on."""
@@ -39,3 +42,6 @@ class SystemHost:
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
         return random.sample(items, len(items))
+
+    def fraction(self) -> float:
+        return random.random()

@@ -114,6 +114,9 @@ ADD_TIMEOUT_MS = 5_000
 READ_TIMEOUT_MS = 5_000
 """A bookie that has not answered a read by then: its answer is unknown."""
 
+MAX_LAC_WAIT_MS = 60_000
+"""Long poll for the LAC of an open ledger: a reader asks again after it."""
+
 CONNECT_TIMEOUT_MS = 2_000
 """Opening a TCP connection and the handshake, in one rack."""
 

@@ -202,6 +202,7 @@ class _Recovery:
                     self._bookies.client(bookie_id).add(
                         run.data,
                         recovery=True,
+                        incarnation=None,
                         on_reply=partial(self._on_reply, run, index, bookie_id),
                     )
                 case ChangeEnsemble():

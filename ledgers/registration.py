@@ -7,13 +7,10 @@ of anything: a process may be gone and still be listed, or be well and not liste
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
-from fencelog.ledgers.absent_bookie import AbsentBookie
-from fencelog.ledgers.bookie_port import BookieClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import METADATA_TIMEOUT_MS
 from fencelog.ledgers.metadata_paths import unavailable
@@ -190,80 +187,3 @@ class ChildrenValues:
     def _check_complete(self) -> None:
         if self._listed and not self._awaited:
             self._complete.set()
-
-
-class RegisteredBookies:
-    """Finds bookies by their registrations. Implements ``BookieDirectory``.
-
-    ``local`` clients win over registered addresses (bookies embedded in this process); the
-    mapping may change while it is in use. Others are connected at first use through
-    ``connect(address, bookie_id)``. A client is closed when its bookie comes back at another
-    address, not when its registration goes: after an outage of the metadata store every session
-    may expire at once while all bookies are well, and then their connections have to survive.
-    """
-
-    def __init__(
-        self,
-        store: MetadataStore,
-        *,
-        connect: Callable[[str, str], BookieClient],
-        local: Mapping[str, BookieClient] | None = None,
-    ) -> None:
-        self._connect = connect
-        self._local = {} if local is None else local
-        self._registered = ChildrenValues(store, BOOKIES_PATH, on_change=self._on_change)
-        self._addresses: dict[str, str] = {}
-        self._clients: dict[str, tuple[str, BookieClient]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-
-    async def start(self) -> None:
-        """Return when the table is complete. Raises FencelogError(METADATA_UNAVAILABLE)."""
-        await self._registered.start()
-
-    async def close(self) -> None:
-        """Close all clients that were connected here (local ones belong to their owner)."""
-        self._registered.close()
-        for bookie_id in list(self._clients):
-            self._drop(bookie_id)
-        while self._closing:
-            await asyncio.wait(self._closing)
-
-    def client(self, bookie_id: str) -> BookieClient:
-        if (local := self._local.get(bookie_id)) is not None:
-            return local
-        if bookie_id in self._clients:
-            return self._clients[bookie_id][1]
-        address = self._addresses.get(bookie_id)
-        if address is None:
-            return AbsentBookie(bookie_id)
-        client = self._connect(address, bookie_id)
-        self._clients[bookie_id] = (address, client)
-        return client
-
-    def available(self) -> list[str]:
-        return sorted(self._local.keys() | (self._registered.values.keys() & self._addresses))
-
-    def addresses(self) -> dict[str, str]:
-        """Last known address of every bookie, ``host:port`` by id."""
-        return dict(self._addresses)
-
-    def _on_change(self) -> None:
-        for bookie_id, value in self._registered.values.items():
-            try:
-                self._addresses[bookie_id] = str(json.loads(value)["address"])
-            except (ValueError, KeyError, TypeError) as error:
-                _log.warning("%s/%s is not valid: %s", BOOKIES_PATH, bookie_id, error)
-                self._addresses.pop(bookie_id, None)
-        for bookie_id, (address, _) in list(self._clients.items()):
-            if self._addresses.get(bookie_id) != address:
-                self._drop(bookie_id)
-
-    def _drop(self, bookie_id: str) -> None:
-        _, client = self._clients.pop(bookie_id)
-        task = asyncio.get_running_loop().create_task(_close(client))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
-
-async def _close(client: BookieClient) -> None:
-    await client.close()

@@ -15,7 +15,10 @@ before anything else is read. Bodies of the others:
     ADD        request: a run                          reply: -
     READ       request: u64 ledger, u64 first entry, u32 max entries, u32 max bytes
                reply:   i64 LAC, then a run that begins with the first entry
-    READ_LAC   request: u64 ledger                     reply: i64 LAC
+    READ_LAC   request: u64 ledger, i64 above, u32 wait in ms, u32 0
+               reply:   i64 LAC
+    WRITE_LAC  request: u64 ledger, i64 LAC            reply: -
+    AUTH       request: bytes of the method agreed on  reply: bytes of it
     error      reply:   UTF-8 text for a person
 
 Requests of one connection are handled in the order in which they were sent (the protocol needs FIFO
@@ -41,7 +44,8 @@ MAGIC = "fencelog"
 
 FRAME_HEADER = struct.Struct("<IBBHI")
 READ_BODY = struct.Struct("<QQII")
-LEDGER_BODY = struct.Struct("<Q")
+READ_LAC_BODY = struct.Struct("<QqII")
+WRITE_LAC_BODY = struct.Struct("<Qq")
 LAC_BODY = struct.Struct("<q")
 REPLY_BIT = 0x80
 
@@ -51,6 +55,8 @@ class Op(IntEnum):
     ADD = 1
     READ = 2
     READ_LAC = 3
+    WRITE_LAC = 4
+    AUTH = 5
 
 
 class Flag(IntFlag):

@@ -7,7 +7,7 @@ leaves as one run (or a few), in one socket write per bookie, and is acknowledge
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from fencelog.ledgers.bookie_port import BookieDirectory
@@ -48,7 +48,7 @@ class LedgerWriter:
     ``on_ack(lac)`` is called with the new LAC whenever it grows: all entries up to it are
     acknowledged, in order. ``on_failure(error)`` is called once, when the writer is finished:
     entries above ``last_add_confirmed`` are then of unknown outcome up to ``last_add_pushed``, and
-    certainly not written above it.
+    certainly not written above it. ``incarnations`` are those of the ensemble when it was chosen.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class LedgerWriter:
         ledgers: Ledgers,
         bookies: BookieDirectory,
         placement: Placement,
+        incarnations: Mapping[str, str],
         key: bytes,
         on_ack: OnAcknowledged,
         on_failure: OnFailure,
@@ -68,6 +69,7 @@ class LedgerWriter:
         self._ledgers = ledgers
         self._bookies = bookies
         self._placement = placement
+        self._incarnations = dict(incarnations)
         self._key = key
         self._on_ack = on_ack
         self._on_failure = on_failure
@@ -227,6 +229,7 @@ class LedgerWriter:
                     self._bookies.client(bookie_id).add(
                         run.data,
                         recovery=False,
+                        incarnation=self._incarnations.get(bookie_id, ""),
                         on_reply=partial(self._on_reply, run, index, bookie_id),
                     )
                 case Acknowledged(lac, _):
@@ -249,6 +252,8 @@ class LedgerWriter:
         effects: list[Effect]
         try:
             ensemble = self._placement.replace(self._core.ensemble, change.failed)
+            for bookie_id in set(ensemble) - set(self._core.ensemble):
+                self._incarnations[bookie_id] = self._bookies.describe(bookie_id).incarnation
             metadata, self._version = await update_metadata(
                 self._ledgers,
                 self.metadata,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from fencelog.ledgers.absent_bookie import AbsentBookie
 from fencelog.ledgers.bookie_client import TcpBookieClient
-from fencelog.ledgers.bookie_port import BookieClient
+from fencelog.ledgers.bookie_port import BookieClient, BookieInfo
 
 
 class BookieTable:
@@ -28,6 +28,9 @@ class BookieTable:
 
     def available(self) -> list[str]:
         return sorted(self._addresses)
+
+    def describe(self, bookie_id: str) -> BookieInfo:
+        return BookieInfo(bookie_id)  # a task only reads
 
     async def close(self) -> None:
         """Close every connection."""

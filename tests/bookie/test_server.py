@@ -15,8 +15,8 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError, code_from_wire
 from fencelog.ledgers.wire import (
     FRAME_HEADER,
     LAC_BODY,
-    LEDGER_BODY,
     READ_BODY,
+    READ_LAC_BODY,
     REPLY_BIT,
     Flag,
     Frame,
@@ -105,7 +105,9 @@ async def test_adds_are_answered_and_read_back(peer: Peer, requests: Any):
     assert [(r.op, r.status, r.request_id) for r in replies] == [
         (Op.ADD | REPLY_BIT, 0, i) for i in range(10)
     ]
-    peer.send(read_frame(50, 1, 30) + encode_request(Op.READ_LAC, 51, LEDGER_BODY.pack(1)))
+    peer.send(
+        read_frame(50, 1, 30) + encode_request(Op.READ_LAC, 51, READ_LAC_BODY.pack(1, -1, 0, 0))
+    )
     by_id = {reply.request_id: reply for reply in await peer.replies(2)}
     assert by_id[50].body[: LAC_BODY.size] == by_id[51].body == LAC_BODY.pack(-1)
     assert by_id[50].body[LAC_BODY.size :].startswith(runs[3][:16])
@@ -121,7 +123,7 @@ async def test_errors_carry_their_code_and_a_text(peer: Peer):
 async def test_requests_of_a_connection_are_handled_in_order(peer: Peer, requests: Any):
     """Adds before a fence are taken and those after it are not, all in one segment."""
     adds = [encode_request(Op.ADD, i, requests.run(1, i)) for i in range(6)]
-    fence = encode_request(Op.READ_LAC, 100, LEDGER_BODY.pack(1), Flag.FENCE)
+    fence = encode_request(Op.READ_LAC, 100, READ_LAC_BODY.pack(1, -1, 0, 0), Flag.FENCE)
     recovery = encode_request(Op.ADD, 6, requests.run(1, 6), Flag.RECOVERY)
     peer.send(b"".join([*adds[:3], fence, *adds[3:], recovery, read_frame(101, 1, 0)]))
     status = {r.request_id: r.status for r in await peer.replies(9)}
@@ -172,7 +174,7 @@ async def test_what_is_no_request_closes_that_connection_only(
 @pytest.mark.parametrize(
     "first",
     [
-        encode_request(Op.READ_LAC, 1, LEDGER_BODY.pack(1)),
+        encode_request(Op.READ_LAC, 1, READ_LAC_BODY.pack(1, -1, 0, 0)),
         encode_request(Op.HELLO, 1, b"no msgpack"),
         FRAME_HEADER.pack(1 << 20, Op.HELLO, 0, 0, 1),
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",

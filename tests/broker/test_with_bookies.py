@@ -16,13 +16,13 @@ from fencelog.broker.config import BrokerConfig, RollPolicy
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.topics import TopicConfig, TopicInfo
+from fencelog.ledgers.bookie_directory import EmbeddedBookie, RegisteredBookies
 from fencelog.ledgers.bookie_port import BookieClient
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
-from fencelog.ledgers.registration import RegisteredBookies
 
 NAME = TopicName.of("shop", "orders")
 
@@ -35,7 +35,7 @@ class Service:
         self._host = host
         self.cluster = MemoryCluster()
         self.bookies: dict[str, Bookie] = {}
-        self.local: dict[str, BookieClient] = {}
+        self.local: dict[str, EmbeddedBookie] = {}
         self.brokers: list[tuple[Broker, RegisteredBookies, MemoryMetadataStore]] = []
 
     async def start_bookie(self, bookie_id: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fencelog.ledgers.bookie_port import AddCallback, ReadReply
+from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
@@ -22,6 +22,7 @@ class ScriptedBookie:
     """Stores entries; ``fault`` decides about a request before it is carried out."""
 
     bookie_id: str
+    incarnation: str = "1"
     entries: dict[int, dict[int, bytes]] = field(default_factory=dict)
     lacs: dict[int, int] = field(default_factory=dict)
     fenced: set[int] = field(default_factory=set)
@@ -29,10 +30,14 @@ class ScriptedBookie:
     held: list[Callable[[], None]] | None = None
     """When a list, replies to adds wait in it until the test calls them."""
 
-    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+    def add(
+        self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
         loop = asyncio.get_running_loop()
         header = read_run_header(run)
         error = self.fault("recovery add" if recovery else "add")
+        if error is None and incarnation not in (None, self.incarnation):
+            error = FencelogError(ErrorCode.WRONG_INCARNATION, f"{self.bookie_id} is another")
         if error is None and header.ledger_id in self.fenced and not recovery:
             error = FencelogError(ErrorCode.LEDGER_FENCED, f"{self.bookie_id} is fenced")
         if error is None:
@@ -44,6 +49,12 @@ class ScriptedBookie:
             self.held.append(lambda: on_reply(error))
         else:
             loop.call_soon(on_reply, error)
+
+    def write_lac(
+        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        self._learn(ledger_id, lac)
+        asyncio.get_running_loop().call_soon(on_reply, None)
 
     async def read(
         self,
@@ -66,7 +77,9 @@ class ScriptedBookie:
             raise FencelogError(ErrorCode.NO_SUCH_ENTRY, self.bookie_id)
         return ReadReply(self.lacs.get(ledger_id, -1), merge_runs(runs))
 
-    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int:
+    async def read_lac(
+        self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
+    ) -> int:
         await asyncio.sleep(0)
         self._fault_or_fence("read_lac", ledger_id, fence=fence)
         if ledger_id not in self.lacs and ledger_id not in self.fenced:
@@ -142,6 +155,9 @@ class Cluster:
     def available(self) -> list[str]:
         return sorted(self.bookies)
 
+    def describe(self, bookie_id: str) -> BookieInfo:
+        return BookieInfo(bookie_id, self.bookies[bookie_id].incarnation)
+
     def create(
         self, ledger_id: int = 1, *, ensemble: str = "b1 b2 b3", write_quorum: int = 3, qa: int = 2
     ) -> LedgerWriter:
@@ -159,6 +175,7 @@ class Cluster:
             ledgers=self.ledgers,
             bookies=self,
             placement=self.placement,
+            incarnations={b: self.bookies[b].incarnation for b in ensemble.split()},
             key=b"",
             on_ack=self.acked.append,
             on_failure=self.failures.append,

@@ -76,7 +76,7 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 async def add(client: TcpBookieClient) -> FencelogError | None:
     done: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
-    client.add(RUN, recovery=False, on_reply=done.set_result)
+    client.add(RUN, recovery=False, incarnation=None, on_reply=done.set_result)
     assert not done.done()  # never from within the call
     return await done
 

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from fencelog.ledgers.bookie_port import AddCallback, ReadReply
+from fencelog.ledgers.bookie_directory import RegisteredBookies
+from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.registration import ChildrenValues, RegisteredBookies, Registration
+from fencelog.ledgers.registration import ChildrenValues, Registration
 
 PATH = "/bookies/b1"
 
@@ -239,12 +240,21 @@ async def test_a_table_that_cannot_be_read_is_unavailable(
 
 
 class FakeClient:
+    incarnation = "0"
+
     def __init__(self, address: str, bookie_id: str) -> None:
         self.address = address
         self.bookie_id = bookie_id
         self.closed = False
 
-    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+    def add(
+        self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        asyncio.get_running_loop().call_soon(on_reply, None)
+
+    def write_lac(
+        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
         asyncio.get_running_loop().call_soon(on_reply, None)
 
     async def read(
@@ -258,7 +268,9 @@ class FakeClient:
     ) -> ReadReply:
         return ReadReply(-1, b"")
 
-    async def read_lac(self, ledger_id: int, *, fence: bool = False) -> int:
+    async def read_lac(
+        self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
+    ) -> int:
         return -1
 
     async def close(self) -> None:
@@ -320,7 +332,7 @@ async def test_a_bookie_nobody_knows_refuses_everything(bookies: RegisteredBooki
     client = bookies.client("nobody")
     assert client.bookie_id == "nobody"
     replies: list[FencelogError | None] = []
-    client.add(b"", recovery=False, on_reply=replies.append)
+    client.add(b"", recovery=False, incarnation=None, on_reply=replies.append)
     assert replies == []
     await quiet()
     assert [reply and reply.code for reply in replies] == [ErrorCode.BOOKIE_UNAVAILABLE]
