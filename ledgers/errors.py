@@ -47,6 +47,7 @@ class ErrorCode(Enum):
     INVALID_NAME = (10, 400, _C, False, _NONE)
     LEDGER_CLOSED = (11, 409, _C, False, _NONE)
     LEDGER_FENCED = (12, 409, _E, False, _MAYBE)
+    LEDGER_IN_LIMBO = (39, 503, _E, True, _NONE)
     LEDGER_NOT_FOUND = (13, 404, _C, False, _NONE)
     METADATA_CONFLICT = (14, 409, _E, True, _NONE)
     METADATA_EXISTS = (15, 409, _E, False, _NONE)
@@ -65,6 +66,7 @@ class ErrorCode(Enum):
     OUT_OF_SPACE = (28, 503, _E, True, _NONE)
     OVERLOADED = (29, 503, _E, True, _NONE)
     PAYLOAD_TOO_LARGE = (30, 413, _C, False, _NONE)
+    READ_ONLY = (41, 503, _E, True, _NONE)
     READ_UNKNOWN = (31, 503, _E, True, _NONE)
     RECOVERY_INCOMPLETE = (32, 503, _E, True, _NONE)
     REQUEST_TIMEOUT = (33, 504, _E, True, _MAYBE)
@@ -73,9 +75,7 @@ class ErrorCode(Enum):
     UNAUTHORIZED = (36, 403, _C, False, _NONE)
     UNSUPPORTED_MEDIA_TYPE = (37, 415, _C, False, _NONE)
     UNSUPPORTED_VERSION = (38, 400, _C, False, _NONE)
-    LEDGER_IN_LIMBO = (39, 503, _E, True, _NONE)
     WRONG_INCARNATION = (40, 503, _E, False, _NONE)
-    READ_ONLY = (41, 503, _E, True, _NONE)
 
     def __init__(
         self, wire: int, status: int, fault: Fault, retryable: bool, effects: Effects
