@@ -26,6 +26,7 @@ from fencelog.bookie.fences import FENCE_BODY, Fenced, Fences
 from fencelog.bookie.flush import Flusher
 from fencelog.bookie.journal import Journal
 from fencelog.bookie.journal_replay import Replay
+from fencelog.bookie.lacs import LAC_RECORD, Lacs
 from fencelog.bookie.ledger_state import LedgerState, LedgerStates
 from fencelog.bookie.records import Record, RecordType
 from fencelog.bookie.runs import Range, join_runs
@@ -89,6 +90,7 @@ class Bookie:
         self.on_pressure: set[Callable[[], None]] = set()
         """Called when ``is_under_pressure`` changes: transports stop reading, or go on."""
         self._fences = Fences(states, journal)
+        self._lacs = Lacs(states, journal)
         self._resources = AsyncExitStack()
 
     @classmethod
@@ -188,6 +190,13 @@ class Bookie:
         """
         self._adds.add(run, recovery=recovery, on_reply=on_reply)
 
+    def write_lac(self, ledger_id: int, lac: int, *, on_reply: AddCallback) -> None:
+        """Take an explicit LAC durably; the contract of ``BookieClient.write_lac``."""
+        if self._adds.refusal is None:
+            self._lacs.write(ledger_id, lac, on_reply)
+        else:
+            self._loop.call_soon(on_reply, self._adds.refusal)
+
     @property
     def is_under_pressure(self) -> bool:
         """Adds are waiting for the flush: nothing more should be read from sockets."""
@@ -282,6 +291,10 @@ class Bookie:
     def _take_back(self, record: Record) -> None:
         if record.type is RecordType.RUN:
             self._adds.remember(read_run_header(record.body), record.body)
+        elif record.type is RecordType.LAC:
+            ledger_id, lac = LAC_RECORD.unpack(record.body)
+            state = self._states.change(ledger_id)
+            state.lac = max(state.lac, lac)
         else:
             state = self._states.change(FENCE_BODY.unpack(record.body)[0])
             state.fenced = state.fence_durable = True

@@ -25,6 +25,7 @@ from fencelog.ledgers.wire import (
     READ_BODY,
     READ_LAC_BODY,
     VERSION,
+    WRITE_LAC_BODY,
     Flag,
     Frame,
     FrameReader,
@@ -151,6 +152,10 @@ class Connection(asyncio.Protocol):
             ledger_id, above, wait_ms, _ = READ_LAC_BODY.unpack(frame.body)
             fence = self._fence(frame, ledger_id)
             self._queue_read(frame, partial(self._read_lac, ledger_id, above, wait_ms, fence=fence))
+        elif op == Op.WRITE_LAC and self._greeted and len(frame.body) == WRITE_LAC_BODY.size:
+            ledger_id, lac = WRITE_LAC_BODY.unpack(frame.body)
+            on_reply = partial(self._reply, op, frame.request_id)
+            self._bookie.write_lac(ledger_id, lac, on_reply=on_reply)
         else:
             raise ProtocolError(f"operation {op} with {len(frame.body)} bytes is not valid here")
 
@@ -187,10 +192,13 @@ class Connection(asyncio.Protocol):
 
     def _added(self, request_id: int, size: int, error: FencelogError | None) -> None:
         self._server.add_in_flight(-size)
+        self._reply(Op.ADD, request_id, error)
+
+    def _reply(self, op: int, request_id: int, error: FencelogError | None) -> None:
         if error is None:
-            self._send(encode_reply(Op.ADD, request_id))
+            self._send(encode_reply(op, request_id))
         else:
-            self._send(encode_error(Op.ADD, request_id, error.code, error.detail))
+            self._send(encode_error(op, request_id, error.code, error.detail))
 
     # -- reads -------------------------------------------------------------------------------
 

@@ -62,6 +62,8 @@ class RecordType(IntEnum):
     RUN = 1
     FENCE = 2
     """Body: u64 ledger id."""
+    LAC = 3
+    """An explicit LAC. Body: u64 ledger id, i64 LAC."""
 
 
 _TYPES = frozenset(RecordType)
