@@ -2,8 +2,8 @@
 
 Requests leave in the order of the calls. A request whose bytes were never handed to the network
 fails with BOOKIE_UNAVAILABLE (nothing happened); one that was sent and not answered fails with
-REQUEST_TIMEOUT (it may have taken effect). When the oldest request is overdue the connection is
-given up as half-open, so that one silent bookie costs one timeout and not one per request.
+REQUEST_TIMEOUT (it may have taken effect). When a request is overdue the connection is given up as
+half-open, so that one silent bookie costs one timeout and not one per request.
 """
 
 from __future__ import annotations
@@ -11,28 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
+from fencelog.ledgers.bookie_connection import BookieConnection, dial, error_of
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
-from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError, code_from_wire
-from fencelog.ledgers.limits import (
-    ADD_TIMEOUT_MS,
-    CONNECT_TIMEOUT_MS,
-    WRITER_MAX_PENDING_BYTES,
-)
+from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
+from fencelog.ledgers.limits import ADD_TIMEOUT_MS, WRITER_MAX_PENDING_BYTES
 from fencelog.ledgers.wire import (
     LAC_BODY,
     READ_BODY,
     READ_LAC_BODY,
-    VERSION,
     WRITE_LAC_BODY,
     Flag,
     Frame,
-    FrameReader,
     Op,
-    decode_hello,
-    encode_hello,
-    encode_request,
     request_header,
 )
 
@@ -52,32 +43,6 @@ class _Request:
     """The only one that may get it, or None."""
 
 
-class _Connection(asyncio.Protocol):
-    """The socket's side: frames in, and the end of the connection, are passed to the client."""
-
-    def __init__(self, on_frame: Callable[[Frame], None], on_lost: Callable[[str], None]) -> None:
-        self._on_frame = on_frame
-        self._on_lost = on_lost
-        self.reader = FrameReader()
-        self.transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are Transports by duck typing only, so there is nothing to check.
-        self.transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for frame in self.reader.feed(data):
-                self._on_frame(frame)
-        except ProtocolError as error:
-            if self.transport is not None:
-                self.transport.abort()
-            self._on_lost(error.detail)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._on_lost(str(exc) if exc else "closed by the bookie")
-
-
 class TcpBookieClient:
     """Implements ``BookieClient``; connects at the first request and again after a loss."""
 
@@ -86,13 +51,12 @@ class TcpBookieClient:
         self._address = address
         self._timeout_s = timeout_ms / 1000
         self._outstanding: dict[int, _Request] = {}
+        self._polls: dict[int, _Request] = {}
         self._waiting: list[int] = []
         self._last_request_id = 0
-        self._connection: _Connection | None = None
+        self._connection: BookieConnection | None = None
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._hello: asyncio.Future[Frame] | None = None
-        self._incarnation = ""
         self._timer: asyncio.TimerHandle | None = None
         self._refuse_until = 0.0
         self._closed = False
@@ -117,7 +81,7 @@ class TcpBookieClient:
 
     def _reporting(self, on_reply: AddCallback) -> Reply:
         def reply(answer: Frame | FencelogError) -> None:
-            on_reply(answer if isinstance(answer, FencelogError) else self._error_of(answer))
+            on_reply(self._error_of(answer))
 
         return reply
 
@@ -141,7 +105,7 @@ class TcpBookieClient:
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
         body = READ_LAC_BODY.pack(ledger_id, above, wait_ms, 0)
-        answer = await self._ask(Op.READ_LAC, body, fence=fence)
+        answer = await self._ask(Op.READ_LAC, body, fence=fence, wait_s=wait_ms / 1000)
         if len(answer) != LAC_BODY.size:
             raise ProtocolError(f"READ_LAC reply of {len(answer)} bytes from {self._bookie_id}")
         (lac,) = LAC_BODY.unpack(answer)
@@ -155,24 +119,31 @@ class TcpBookieClient:
             await asyncio.gather(self._connecting, return_exceptions=True)
         self._lost("the client was closed")
 
-    async def _ask(self, op: Op, body: bytes, *, fence: bool) -> bytes:
+    async def _ask(self, op: Op, body: bytes, *, fence: bool, wait_s: float = 0.0) -> bytes:
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         def reply(answer: Frame | FencelogError) -> None:
             if future.done():
                 return
-            error = answer if isinstance(answer, FencelogError) else self._error_of(answer)
+            error = self._error_of(answer)
             if error is not None:
                 future.set_exception(error)
             elif isinstance(answer, Frame):
                 future.set_result(answer.body)
 
-        self._request(op, body, Flag.FENCE if fence else Flag.NONE, reply)
+        self._request(op, body, Flag.FENCE if fence else Flag.NONE, reply, wait_s=wait_s)
         return await future
 
     def _request(
-        self, op: Op, body: bytes, flags: int, reply: Reply, incarnation: str | None = None
+        self,
+        op: Op,
+        body: bytes,
+        flags: int,
+        reply: Reply,
+        incarnation: str | None = None,
+        wait_s: float = 0.0,
     ) -> None:
+        """Send it, now or once connected. ``wait_s``: how long the bookie may take on purpose."""
         loop = asyncio.get_running_loop()
         refusal = self._refusal(loop.time()) or self._stranger(incarnation)
         if refusal is not None:
@@ -180,10 +151,11 @@ class TcpBookieClient:
             return
         self._last_request_id = request_id = (self._last_request_id + 1) & 0xFFFFFFFF
         header = request_header(op, request_id, len(body), flags)
-        request = _Request(header, body, reply, loop.time() + self._timeout_s, incarnation)
-        self._outstanding[request_id] = request
+        deadline = loop.time() + self._timeout_s
+        request = _Request(header, body, reply, deadline + wait_s, incarnation)
+        (self._polls if wait_s else self._outstanding)[request_id] = request
         if self._timer is None:
-            self._timer = loop.call_at(request.deadline, self._check_deadlines)
+            self._timer = loop.call_at(deadline, self._check_deadlines)
         if self._transport is not None:
             self._transport.writelines((header, body))
             return
@@ -206,103 +178,82 @@ class TcpBookieClient:
         """Why the bookie at the other end is not the one that a request is meant for. It has one
         incarnation as long as its process lives, so what its HELLO said holds for the
         connection."""
-        if incarnation is None or self._transport is None or incarnation == self._incarnation:
+        if incarnation is None or self._connection is None:
+            return None
+        present = self._connection.incarnation
+        if present == incarnation:
             return None
         return FencelogError(
             ErrorCode.WRONG_INCARNATION,
-            f"bookie {self._bookie_id} is incarnation {self._incarnation}, the ledger's member "
+            f"bookie {self._bookie_id} is incarnation {present}, the ledger's member "
             f"was {incarnation or 'not known'}",
         )
 
     # -- replies ---------------------------------------------------------------------------------
 
     def _on_frame(self, frame: Frame) -> None:
-        if self._hello is not None and not self._hello.done():
-            self._hello.set_result(frame)
-            return
-        if not frame.is_reply or frame.request_id not in self._outstanding:
+        request = self._outstanding.pop(frame.request_id, None) if frame.is_reply else None
+        if request is None and frame.is_reply:
+            request = self._polls.pop(frame.request_id, None)
+        if request is None:
             raise ProtocolError(f"unexpected frame from bookie {self._bookie_id}")
-        self._outstanding.pop(frame.request_id).reply(frame)
+        request.reply(frame)
 
-    def _error_of(self, frame: Frame) -> FencelogError | None:
-        if frame.status == 0:
-            return None
-        detail = frame.body.decode("utf-8", "replace")
-        return FencelogError(code_from_wire(frame.status), f"bookie {self._bookie_id}: {detail}")
+    def _error_of(self, answer: Frame | FencelogError) -> FencelogError | None:
+        return answer if isinstance(answer, FencelogError) else error_of(answer, self._bookie_id)
 
     def _check_deadlines(self) -> None:
-        """All requests have the same timeout, so the oldest is the first to be overdue."""
+        """Requests without a wait all have the same timeout, so the oldest is the first to be
+        overdue; of those with one there are few. The next look is at most one timeout away: no
+        request that is made before it can be overdue before it."""
         loop = asyncio.get_running_loop()
         self._timer = None
-        if not self._outstanding:
+        deadlines = [poll.deadline for poll in self._polls.values()]
+        if self._outstanding:
+            deadlines.append(next(iter(self._outstanding.values())).deadline)
+        if not deadlines:
             return
-        oldest = next(iter(self._outstanding.values()))
-        if oldest.deadline <= loop.time():
+        now, earliest = loop.time(), min(deadlines)
+        if earliest <= now:
             self._lost(f"no answer for {self._timeout_s:g} s")
         else:
-            self._timer = loop.call_at(oldest.deadline, self._check_deadlines)
+            self._timer = loop.call_at(min(earliest, now + self._timeout_s), self._check_deadlines)
 
     # -- connection ------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                connection = _Connection(self._on_frame, self._lost_later)
-                host, _, port = self._address.rpartition(":")
-                await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
-                self._connection = connection
-                await self._shake_hands(connection)
+            connection = await dial(self._address, self._bookie_id, self._on_frame, self._on_lost)
         except Exception as error:  # whatever an address may cause; nothing was sent
             self._refuse_until = loop.time() + RECONNECT_DELAY_S
             self._lost(f"cannot connect to {self._address}: {error}")
             return
         finally:
             self._connecting = None
-            self._hello = None
-        self._transport = connection.transport
+        self._connection, self._transport = connection, connection.transport
         waiting, self._waiting = self._waiting, []
         for request_id in waiting:
-            request = self._outstanding.get(request_id)
+            request = self._outstanding.get(request_id) or self._polls.get(request_id)
             if request is None or self._transport is None:
                 continue
             if (stranger := self._stranger(request.incarnation)) is not None:
-                del self._outstanding[request_id]
+                self._outstanding.pop(request_id)
                 request.reply(stranger)
             else:
                 self._transport.writelines((request.header, request.body))
 
-    async def _shake_hands(self, connection: _Connection) -> None:
-        """Agree on a version, and be sure that the address still belongs to this bookie."""
-        assert connection.transport is not None
-        self._hello = asyncio.get_running_loop().create_future()
-        hello = encode_hello({"versions": [VERSION]})
-        connection.transport.write(encode_request(Op.HELLO, 0, hello))
-        frame = await self._hello
-        error = self._error_of(frame)
-        if error is not None:
-            raise ProtocolError(error.detail)
-        fields = decode_hello(frame.body)
-        if fields.get("version") != VERSION or fields.get("bookie_id") != self._bookie_id:
-            raise ProtocolError(
-                f"expected bookie {self._bookie_id} with version {VERSION}, "
-                f"found {fields.get('bookie_id')} with version {fields.get('version')}"
-            )
-        self._incarnation = str(fields.get("incarnation"))
-        connection.reader.accept_large_frames()
-
-    def _lost_later(self, reason: str) -> None:
-        if self._hello is not None and not self._hello.done():
-            self._hello.set_exception(ProtocolError(reason))
-        else:
+    def _on_lost(self, connection: BookieConnection, reason: str) -> None:
+        if connection is self._connection:
             self._lost(reason)
 
     def _lost(self, reason: str) -> None:
         """The connection is gone: answer all that is outstanding, each with what is known."""
         connection, self._connection, self._transport = self._connection, None, None
-        if connection is not None and connection.transport is not None:
-            connection.transport.abort()
-        outstanding, self._outstanding = self._outstanding, {}
+        if connection is not None:
+            connection.abort()
+        outstanding = self._outstanding | self._polls
+        self._outstanding, self._polls = {}, {}
         unsent, self._waiting = set(self._waiting), []
         if self._timer is not None:
             self._timer.cancel()

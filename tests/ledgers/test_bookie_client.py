@@ -159,6 +159,49 @@ async def test_silence_costs_one_timeout_for_all(server: ScriptedServer) -> None
     await client.close()
 
 
+async def test_a_long_poll_may_take_its_wait_and_no_answer_else_may(
+    server: ScriptedServer,
+) -> None:
+    """The poll is the older request; neither its deadline nor the adds' is taken for the other."""
+    server.answer = lambda frame: b""
+    client = TcpBookieClient("b1", await server.start(), timeout_ms=200)
+    poll = asyncio.create_task(client.read_lac(1, above=5, wait_ms=60_000))
+    while not server.frames:  # noqa: ASYNC110 - the server is another connection's end
+        await asyncio.sleep(0.005)
+    server.answer = lambda frame: encode_reply(frame.op, frame.request_id)
+    for _ in range(3):
+        await asyncio.sleep(0.1)  # over the timeout in all, while the poll waits
+        assert await add(client) is None
+    assert not poll.done()
+    answer = encode_reply(Op.READ_LAC, server.frames[0].request_id, LAC_BODY.pack(6))
+    server.writers[0].write(answer)
+    assert await poll == 6
+    server.answer = lambda frame: b""
+    poll = asyncio.create_task(client.read_lac(1, above=6, wait_ms=60_000))
+    await asyncio.sleep(0)
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.REQUEST_TIMEOUT  # not after the poll's minute
+    with pytest.raises(FencelogError):
+        await poll
+    assert server.connections == 1
+    await client.close()
+
+
+async def test_a_long_poll_that_is_overdue_itself_ends_the_connection(
+    server: ScriptedServer,
+) -> None:
+    server.answer = lambda frame: b""
+    client = TcpBookieClient("b1", await server.start(), timeout_ms=100)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    with pytest.raises(FencelogError) as caught:
+        await client.read_lac(1, above=5, wait_ms=300)
+    assert caught.value.code is ErrorCode.REQUEST_TIMEOUT
+    assert loop.time() - start >= 0.4
+    await client.close()
+
+
 async def test_another_bookie_at_the_address_is_not_accepted(server: ScriptedServer) -> None:
     server.bookie_id = "somebody else"
     client = TcpBookieClient("b1", await server.start())
