@@ -1,0 +1,18 @@
+"""Every mutant: each rule of PROTOCOL.md broken once, and known defects of BookKeeper put back.
+
+A mutant is one plausible slip. Where two places guard the same rule it has an edit for each: one
+guard alone would hide the other's loss.
+"""
+
+from __future__ import annotations
+
+import mutants_bookie
+import mutants_recovery
+import mutants_writer
+from mutation import Mutant
+
+MUTANTS: tuple[Mutant, ...] = (
+    *mutants_writer.MUTANTS_OF_METADATA,
+    *mutants_recovery.MUTANTS,
+    *mutants_bookie.MUTANTS,
+)

@@ -1,0 +1,306 @@
+"""Wrong bookies: they forget, say no where they do not know, or take what they must not."""
+
+from __future__ import annotations
+
+from mutation import Edit, Mutant
+
+ADDS = "fencelog.bookie.adds"
+ENTRY_LOG = "fencelog.bookie.entry_log"
+FENCES = "fencelog.bookie.fences"
+FLUSH = "fencelog.bookie.flush"
+INDEX = "fencelog.bookie.index"
+JOURNAL = "fencelog.bookie.journal"
+OVERLAPS = "fencelog.bookie.overlaps"
+REPLAY = "fencelog.bookie.journal_replay"
+STATE = "fencelog.bookie.ledger_state"
+STORAGE = "fencelog.bookie.storage"
+
+DURABILITY = (
+    Mutant(
+        "acknowledged-before-the-sync",
+        "STORAGE.md: journal; NATS",
+        "An add is answered when its record is written, before it is synced.",
+        (
+            Edit(
+                JOURNAL,
+                "_JournalFile.write",
+                "        self._file.write(buffers, group.start.offset)\n        self._file.sync()",
+                "        self._file.write(buffers, group.start.offset)",
+            ),
+        ),
+    ),
+    Mutant(
+        "acknowledged-before-the-journal",
+        "STORAGE.md: journal",
+        "An add is answered once it is cached, while its record is only queued.",
+        (
+            Edit(
+                ADDS,
+                "Adds._store",
+                "append(RecordType.RUN, run, on_reply)",
+                "append(RecordType.RUN, run, lambda _error: None)\n"
+                "        self._loop.call_soon(on_reply, None)",
+            ),
+        ),
+    ),
+    Mutant(
+        "fsync-retried",
+        "PROTOCOL.md rule 9; fsyncgate",
+        "A failed sync of the journal is tried again, which succeeds without the lost pages.",
+        (
+            Edit(
+                JOURNAL,
+                "_JournalFile.write",
+                "        self._file.write(buffers, group.start.offset)\n        self._file.sync()",
+                "        self._file.write(buffers, group.start.offset)\n"
+                "        try:\n"
+                "            self._file.sync()\n"
+                "        except OSError:\n"
+                "            self._file.sync()",
+            ),
+        ),
+    ),
+    Mutant(
+        "journal-name-not-synced",
+        "STORAGE.md: journal",
+        "The name of a new journal file is not durable before its first record is answered.",
+        (Edit(JOURNAL, "_JournalFile.__init__", "        disk.sync_directory(directory)\n", ""),),
+    ),
+    Mutant(
+        "entry-log-not-synced",
+        "STORAGE.md: flush",
+        "The index names runs, and the journal lets go of them, before their entry log is synced.",
+        (
+            Edit(
+                ENTRY_LOG,
+                "EntryLogWriter._write_buffers",
+                "\n            self._file.sync()",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        # Where the process dies in between, the start refuses (the index is older than the
+        # checkpoint): caught as a bookie that a mere crash keeps from starting.
+        "checkpoint-before-the-flush",
+        "STORAGE.md: flush",
+        "The checkpoint moves, and journal files go, before entry log and index have the runs.",
+        (
+            Edit(
+                FLUSH,
+                "Flusher._carry_out",
+                "            await self._journal_durable()\n",
+                "            await self._journal_durable()\n"
+                "            await self._lane.run(\n"
+                "                lambda: self._storage.write_checkpoint(flushed.position)\n"
+                "            )\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "barrier-does-not-wait",
+        "STORAGE.md: journal; rule 6",
+        "What others appended counts as durable at once: a second fence, an add of known entries.",
+        (
+            Edit(
+                JOURNAL,
+                "Journal.barrier",
+                "if self._error is not None or last is None:",
+                "if self._error is not None or last is not None or last is None:",
+            ),
+        ),
+    ),
+    Mutant(
+        "replayed-but-not-synced",
+        "STORAGE.md: replay",
+        "After a kill, what is only in the page cache counts as durable: a power loss takes it.",
+        (Edit(REPLAY, "Replay._open", "            file.sync()\n", ""),),
+    ),
+    Mutant(
+        "journal-damage-is-its-end",
+        "PROTOCOL.md rule 7; STORAGE.md: replay",
+        "A damaged record ends the journal quietly, although later records prove it was synced.",
+        (
+            Edit(
+                REPLAY,
+                "Replay._end_of_file",
+                "if found is not None or record is not None:",
+                "if record is not None:",
+            ),
+        ),
+    ),
+    Mutant(
+        "last-entry-forgotten",
+        "PROTOCOL.md rule 7",
+        "The highest entry of a ledger is not flushed: after a restart its entries are 'not there'.",
+        (
+            Edit(
+                STATE,
+                "LedgerState.encode",
+                "if self.fenced else 0, self.last_entry, self.lac",
+                "if self.fenced else 0, -1, self.lac",
+            ),
+        ),
+    ),
+    Mutant(
+        # Safe for what is acknowledged (a recovery reads more): caught only by the invariant that
+        # a bookie's LAC does not go back.
+        "lac-forgotten",
+        "a bookie's LAC never goes back",
+        "The LAC of a ledger is not flushed: after a restart the bookie names a lower one.",
+        (
+            Edit(
+                STATE,
+                "LedgerState.encode",
+                "if self.fenced else 0, self.last_entry, self.lac",
+                "if self.fenced else 0, self.last_entry, -1",
+            ),
+        ),
+    ),
+)
+
+READS = (
+    Mutant(
+        "cache-freed-before-the-index",
+        "PROTOCOL.md rule 7; STORAGE.md: flush",
+        "A flush frees its half of the cache before the index has it: entries vanish for a while.",
+        (
+            Edit(
+                FLUSH,
+                "Flusher._carry_out",
+                "            await self._journal_durable()\n",
+                "            await self._journal_durable()\n            self._cache.release()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "damage-is-absence",
+        "PROTOCOL.md rule 7; BK#2908",
+        "A run that cannot be read from its entry log is answered 'no such entry'.",
+        (
+            Edit(
+                STORAGE,
+                "Storage.read",
+                "                if not runs:\n                    raise\n                break",
+                "                break",
+            ),
+        ),
+    ),
+    Mutant(
+        "failed-index-is-absence",
+        "PROTOCOL.md rule 7",
+        "Where the index cannot be read, entries are answered 'no such entry'.",
+        (
+            Edit(
+                INDEX,
+                "Index.runs_from",
+                "        except OSError as error:\n            raise _failed(error) from error",
+                "        except OSError:\n            return",
+            ),
+        ),
+    ),
+    Mutant(
+        "damage-is-passed-on",
+        "entries are verified from end to end",
+        "Neither the bookie nor the reader looks at checksums and digests.",
+        (
+            Edit(
+                ENTRY_LOG,
+                "EntryLogReader.read",
+                "header = verify_run(run)",
+                "header = read_run_header(run)",
+            ),
+            Edit(
+                "fencelog.ledgers.run",
+                "verify_run",
+                "if crc32c(view[RUN_HEADER.size :], crc32c(view[:24])) != expected:",
+                "if header.size < 0:",
+            ),
+            Edit(
+                "fencelog.ledgers.run",
+                "verify_entries",
+                "if not digests_equal(",
+                "if not digest and digests_equal(",
+            ),
+        ),
+    ),
+    Mutant(
+        # One id has one sequence of bytes, so whole copies do no harm; parts of runs that were cut
+        # elsewhere do, and the cache's own check turns others into refused recovery adds.
+        "overlap-stored-twice",
+        "STORAGE.md: overlaps",
+        "An add of entries that are there is stored again beside them.",
+        (
+            Edit(
+                OVERLAPS,
+                "Overlaps._missing",
+                "return missing_ranges(wanted, [*stored, *cached])",
+                "return missing_ranges(wanted, cached)",
+            ),
+        ),
+    ),
+)
+
+FENCING = (
+    Mutant(
+        "fence-answered-early",
+        "PROTOCOL.md rule 6",
+        "A fencing request is answered before the fence is durable.",
+        (Edit(FENCES, "Fences.fence", "        return durable\n", "        return None\n"),),
+    ),
+    Mutant(
+        "fence-not-journaled",
+        "PROTOCOL.md rule 6",
+        "A fence is kept in memory until the next flush.",
+        (
+            Edit(
+                FENCES,
+                "Fences.fence",
+                "self._journal.append(RecordType.FENCE, FENCE_BODY.pack(ledger_id), report)",
+                "self._journal.barrier(report)",
+            ),
+        ),
+    ),
+    Mutant(
+        "fence-not-flushed",
+        "PROTOCOL.md rule 6",
+        "A flushed state says nothing of the fence, and the journal that does is let go of.",
+        (
+            Edit(
+                STATE,
+                "LedgerState.encode",
+                "_FENCED if self.fenced else 0",
+                "0",
+            ),
+        ),
+    ),
+    Mutant(
+        "fenced-ledger-takes-adds",
+        "PROTOCOL.md rules 3 and 4",
+        "A fenced bookie goes on taking the adds of the old writer.",
+        (
+            Edit(
+                ADDS,
+                "Adds._admit",
+                "if state is not None and state.fenced and not recovery:",
+                "if state is not None and state.fenced and ledger_id < 0:",
+            ),
+        ),
+    ),
+    Mutant(
+        # Nothing is lost: a liveness fault. Recovery ends nowhere but on empty ledgers.
+        "recovery-adds-refused",
+        "PROTOCOL.md rule 5",
+        "A fenced bookie refuses the adds of recovery too.",
+        (
+            Edit(
+                ADDS,
+                "Adds._admit",
+                "if state is not None and state.fenced and not recovery:",
+                "if state is not None and state.fenced:",
+            ),
+        ),
+    ),
+)
+
+MUTANTS = (*DURABILITY, *READS, *FENCING)

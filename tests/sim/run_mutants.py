@@ -1,0 +1,207 @@
+"""Does the simulator see what is wrong? Runs it over each mutant until it reports a violation.
+
+    python tests/sim/run_mutants.py [--seeds N] [--only NAME ...] [--jobs N] [--seconds N]
+
+A mutant is caught by the first seed, counted from 1, whose run reports a violation with the mutant
+and none without it. Each runs in a process of its own, so that one that hangs or crashes costs its
+time limit and nothing else. First a few seeds run over the code as it is, and have to be clean. A
+row is printed as each mutant ends; the last line says how many passed (were caught) and failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Protocol
+
+from mutants import MUTANTS
+from mutation import Mutant, applied
+
+CLEAN_SEEDS = 5
+_SHOWN_CHARACTERS = 110
+
+
+class _Result(Protocol):
+    @property
+    def violations(self) -> list[str]: ...
+
+
+RunSeed = Callable[[int], _Result]
+
+AS_IT_IS = Mutant("(none)", "all of them", "The code as it is.", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What became of one mutant."""
+
+    mutant: Mutant
+    caught: bool
+    seeds: int
+    seconds: float
+    says: str
+    """The first violation, or why there is none."""
+
+    def __str__(self) -> str:
+        taken = f"{self.seeds:5d}" if self.caught else f"SURVIVED after {self.seeds} seeds"
+        says = " ".join(self.says.split())
+        if len(says) > _SHOWN_CHARACTERS:
+            says = says[: _SHOWN_CHARACTERS - 1] + "…"
+        name, rule = self.mutant.name, self.mutant.rule
+        return f"{name:38} {rule:30} {taken} {self.seconds:6.1f} s  {says}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """From the process of a mutant: after each seed, and ``ended`` with the last."""
+
+    seeds: int
+    ended: bool = False
+    caught: bool = False
+    says: str = ""
+
+
+def examine(
+    mutants: Sequence[Mutant], run_seed: RunSeed, *, seeds: int, jobs: int, seconds: float
+) -> Iterator[Row]:
+    """A row for each mutant as it ends; ``jobs`` of them run at a time, each at most ``seconds``.
+
+    Processes that still run when the iteration is given up are killed.
+    """
+    waiting = list(reversed(mutants))
+    running: list[_Examination] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                running.append(_Examination(waiting.pop(), run_seed, seeds, seconds))
+            next_deadline = min(one.deadline for one in running)
+            wait([one.pipe for one in running], max(0.0, next_deadline - time.monotonic()))
+            for one in list(running):
+                row = one.look()
+                if row is not None:
+                    running.remove(one)
+                    yield row
+    finally:
+        for one in running:
+            one.kill()
+
+
+class _Examination:
+    """One mutant in its process."""
+
+    def __init__(self, mutant: Mutant, run_seed: RunSeed, seeds: int, seconds: float) -> None:
+        context = multiprocessing.get_context("fork")
+        self.pipe, theirs = context.Pipe(duplex=False)
+        self._mutant = mutant
+        self._begun = time.monotonic()
+        self._seconds = seconds
+        self._last = _Report(0)
+        self._process = context.Process(target=_work, args=(mutant, run_seed, seeds, theirs))
+        self._process.start()
+        theirs.close()
+
+    @property
+    def deadline(self) -> float:
+        return self._begun + self._seconds
+
+    def look(self) -> Row | None:
+        """Take what the process has sent; the row if that was all, or its time is over."""
+        try:
+            while not self._last.ended and self.pipe.poll():
+                self._last = self.pipe.recv()
+        except EOFError:
+            self._process.join()
+            says = f"its process died with exit code {self._process.exitcode}"
+            return self._end(_Report(self._last.seeds, says=says))
+        if self._last.ended:
+            return self._end(self._last)
+        if time.monotonic() >= self.deadline:
+            return self._end(_Report(self._last.seeds, says=f"over {self._seconds:g} s"))
+        return None
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+    def _end(self, report: _Report) -> Row:
+        self.kill()
+        taken = time.monotonic() - self._begun
+        return Row(self._mutant, report.caught, report.seeds, taken, report.says)
+
+
+def _work(mutant: Mutant, run_seed: RunSeed, seeds: int, pipe: Connection) -> None:
+    """In the process of a mutant."""
+    seed, violations = 0, list[str]()
+    try:
+        with _in_force(mutant):
+            while seed < seeds and not violations:
+                seed += 1
+                violations = run_seed(seed).violations
+                pipe.send(_Report(seed))
+        if not violations:
+            pipe.send(_Report(seeds, ended=True))
+        elif mutant.edits and (own := run_seed(seed).violations):
+            says = f"seed {seed} has a violation without the mutant: {own[0]}"
+            pipe.send(_Report(seed, ended=True, says=says))
+        else:
+            pipe.send(_Report(seed, ended=True, caught=True, says=violations[0]))
+    except Exception as error:  # the simulator reports violations; this is a fault of its own
+        pipe.send(_Report(seed, ended=True, says=f"seed {seed} raised {error!r}"))
+
+
+def _in_force(mutant: Mutant) -> AbstractContextManager[None]:
+    return applied(mutant) if mutant.edits else nullcontext()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    by_name = {mutant.name: mutant for mutant in MUTANTS}
+    chosen = [by_name[name] for name in options.only] if options.only else list(MUTANTS)
+    from runner import run_seed  # late: ``--help`` and the tests of this module do without it
+
+    (clean,) = examine(
+        [AS_IT_IS], run_seed, seeds=CLEAN_SEEDS, jobs=1, seconds=CLEAN_SEEDS * options.seconds
+    )
+    if clean.says:
+        _say(f"the code as it is, {clean.seeds} seeds: {clean.says}")
+        _say("0 passed, 1 failed")
+        return 1
+    caught = 0
+    for row in examine(
+        chosen, run_seed, seeds=options.seeds, jobs=options.jobs, seconds=options.seconds
+    ):
+        _say(str(row))
+        caught += row.caught
+    _say(f"{caught} passed, {len(chosen) - caught} failed")
+    return int(caught < len(chosen))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Run the simulator over mutants of the code.")
+    parser.add_argument("--seeds", type=int, default=300, help="at most so many for each mutant")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
+    parser.add_argument("--seconds", type=float, default=600.0, help="time limit of each mutant")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        choices=[mutant.name for mutant in MUTANTS],
+        help="these mutants instead of all",
+    )
+    return parser
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
