@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from fencelog.bookie.bookie import Bookie
+from fencelog.bookie.greeting import Greeting
+from fencelog.ledgers.authentication import Authenticator
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.limits import (
     BOOKIE_CONNECTION_OUT_BYTES,
@@ -24,15 +26,12 @@ from fencelog.ledgers.wire import (
     LAC_BODY,
     READ_BODY,
     READ_LAC_BODY,
-    VERSION,
     WRITE_LAC_BODY,
     Flag,
     Frame,
     FrameReader,
     Op,
-    decode_hello,
     encode_error,
-    encode_hello,
     encode_reply,
 )
 
@@ -48,6 +47,9 @@ class ConnectionOwner(Protocol):
 
     @property
     def bookie(self) -> Bookie: ...
+
+    @property
+    def authenticator(self) -> Authenticator | None: ...
 
     @property
     def is_paused(self) -> bool:
@@ -74,6 +76,9 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._frames = FrameReader()
         self._transport: asyncio.Transport | None = None
+        self._greeting = Greeting(
+            self._bookie.bookie_id, self._bookie.incarnation, server.authenticator
+        )
         self._greeted = False
         self._hello_deadline: asyncio.TimerHandle | None = None
         self._out: list[bytes] = []
@@ -137,22 +142,22 @@ class Connection(asyncio.Protocol):
     def _handle(self, frame: Frame) -> None:
         """Carry out one request. Raises ProtocolError."""
         op = frame.op
-        if op == Op.ADD and self._greeted:
-            self._add(frame)
-        elif op == Op.HELLO and not self._greeted:
+        if not self._greeted:
             self._greet(frame)
-        elif op == Op.READ and self._greeted and len(frame.body) == READ_BODY.size:
+        elif op == Op.ADD:
+            self._add(frame)
+        elif op == Op.READ and len(frame.body) == READ_BODY.size:
             ledger_id, first, max_entries, max_bytes = READ_BODY.unpack(frame.body)
             fence = self._fence(frame, ledger_id)
             self._queue_read(
                 frame,
                 partial(self._read, ledger_id, first, max_entries, max_bytes, fence=fence),
             )
-        elif op == Op.READ_LAC and self._greeted and len(frame.body) == READ_LAC_BODY.size:
+        elif op == Op.READ_LAC and len(frame.body) == READ_LAC_BODY.size:
             ledger_id, above, wait_ms, _ = READ_LAC_BODY.unpack(frame.body)
             fence = self._fence(frame, ledger_id)
             self._queue_read(frame, partial(self._read_lac, ledger_id, above, wait_ms, fence=fence))
-        elif op == Op.WRITE_LAC and self._greeted and len(frame.body) == WRITE_LAC_BODY.size:
+        elif op == Op.WRITE_LAC and len(frame.body) == WRITE_LAC_BODY.size:
             ledger_id, lac = WRITE_LAC_BODY.unpack(frame.body)
             on_reply = partial(self._reply, op, frame.request_id)
             self._bookie.write_lac(ledger_id, lac, on_reply=on_reply)
@@ -160,24 +165,22 @@ class Connection(asyncio.Protocol):
             raise ProtocolError(f"operation {op} with {len(frame.body)} bytes is not valid here")
 
     def _greet(self, frame: Frame) -> None:
-        hello = decode_hello(frame.body)
-        versions = hello.get("versions")
-        if not isinstance(versions, list) or VERSION not in versions:
-            detail = f"this bookie speaks version {VERSION}, the client {versions!r}"
-            self._send(
-                encode_error(Op.HELLO, frame.request_id, ErrorCode.UNSUPPORTED_VERSION, detail)
-            )
-            return
-        self._greeted = True
-        self._frames.accept_large_frames()
-        if self._hello_deadline is not None:
-            self._hello_deadline.cancel()
-        fields = {
-            "version": VERSION,
-            "bookie_id": self._bookie.bookie_id,
-            "incarnation": self._bookie.incarnation,
-        }
-        self._send(encode_reply(Op.HELLO, frame.request_id, encode_hello(fields)))
+        """Take one more step of the handshake. Raises ProtocolError."""
+        greeting = self._greeting
+        if answer := greeting.answer(frame):
+            self._send(answer)
+        if greeting.is_refused:
+            self._loop.call_soon(self._hang_up)
+        elif greeting.is_accepted:
+            self._greeted = True
+            self._frames.accept_large_frames()
+            if self._hello_deadline is not None:
+                self._hello_deadline.cancel()
+
+    def _hang_up(self) -> None:
+        """Close the connection when all that was answered has left."""
+        if self._transport is not None:
+            self._transport.close()
 
     def _add(self, frame: Frame) -> None:
         run = frame.body

@@ -16,6 +16,7 @@ from typing import Any
 
 from fencelog.bookie.bookie import Bookie
 from fencelog.bookie.connection import Connection
+from fencelog.ledgers.authentication import Authenticator
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import BOOKIE_MAX_CONNECTIONS, BOOKIE_MAX_IN_FLIGHT_BYTES
 
@@ -23,8 +24,9 @@ from fencelog.ledgers.limits import BOOKIE_MAX_CONNECTIONS, BOOKIE_MAX_IN_FLIGHT
 class BookieServer:
     """Serves a bookie. The bookie is the caller's: it outlives the server."""
 
-    def __init__(self, bookie: Bookie) -> None:
+    def __init__(self, bookie: Bookie, *, authenticator: Authenticator | None = None) -> None:
         self.bookie = bookie
+        self.authenticator = authenticator
         self.in_flight_bytes = 0
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
@@ -32,9 +34,12 @@ class BookieServer:
         self._paused = False
 
     @classmethod
-    async def start(cls, bookie: Bookie, host: str, port: int) -> BookieServer:
-        """Listen; port 0 takes a free one. Raises OSError."""
-        server = cls(bookie)
+    async def start(
+        cls, bookie: Bookie, host: str, port: int, *, authenticator: Authenticator | None = None
+    ) -> BookieServer:
+        """Listen; port 0 takes a free one. With an ``authenticator``, clients have to satisfy it.
+        Raises OSError."""
+        server = cls(bookie, authenticator=authenticator)
         loop = asyncio.get_running_loop()
         bookie.on_pressure.add(server._update_reading)
         server._server = await loop.create_server(lambda: Connection(server), host, port)

@@ -12,9 +12,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fencelog.ledgers.bookie_connection import BookieConnection, dial, error_of
+from fencelog.ledgers.authentication import Credentials
+from fencelog.ledgers.bookie_connection import BookieConnection, dial
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
+from fencelog.ledgers.handshake import error_of
 from fencelog.ledgers.limits import ADD_TIMEOUT_MS, WRITER_MAX_PENDING_BYTES
 from fencelog.ledgers.wire import (
     LAC_BODY,
@@ -24,6 +26,7 @@ from fencelog.ledgers.wire import (
     Flag,
     Frame,
     Op,
+    is_reply_to,
     request_header,
 )
 
@@ -32,9 +35,12 @@ Reply = Callable[[Frame | FencelogError], None]
 RECONNECT_DELAY_S = 0.2
 """After a failed attempt, requests are refused at once for this long instead of dialling again."""
 
+_FOR_OPERATORS = frozenset({ErrorCode.UNAUTHORIZED, ErrorCode.UNSUPPORTED_VERSION})
+
 
 @dataclass(slots=True)
 class _Request:
+    op: Op
     header: bytes
     body: bytes
     reply: Reply
@@ -46,9 +52,17 @@ class _Request:
 class TcpBookieClient:
     """Implements ``BookieClient``; connects at the first request and again after a loss."""
 
-    def __init__(self, bookie_id: str, address: str, *, timeout_ms: int = ADD_TIMEOUT_MS) -> None:
+    def __init__(
+        self,
+        bookie_id: str,
+        address: str,
+        *,
+        timeout_ms: int = ADD_TIMEOUT_MS,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._bookie_id = bookie_id
         self._address = address
+        self._credentials = credentials
         self._timeout_s = timeout_ms / 1000
         self._outstanding: dict[int, _Request] = {}
         self._polls: dict[int, _Request] = {}
@@ -59,6 +73,7 @@ class TcpBookieClient:
         self._connecting: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._refuse_until = 0.0
+        self._refused = self._unavailable("not connected")
         self._closed = False
 
     @property
@@ -96,8 +111,6 @@ class TcpBookieClient:
     ) -> ReadReply:
         body = READ_BODY.pack(ledger_id, first_entry_id, max_entries, max_bytes)
         answer = await self._ask(Op.READ, body, fence=fence)
-        if len(answer) <= LAC_BODY.size:
-            raise ProtocolError(f"READ reply of {len(answer)} bytes from {self._bookie_id}")
         (lac,) = LAC_BODY.unpack_from(answer)
         return ReadReply(lac, answer[LAC_BODY.size :])
 
@@ -106,14 +119,13 @@ class TcpBookieClient:
     ) -> int:
         body = READ_LAC_BODY.pack(ledger_id, above, wait_ms, 0)
         answer = await self._ask(Op.READ_LAC, body, fence=fence, wait_s=wait_ms / 1000)
-        if len(answer) != LAC_BODY.size:
-            raise ProtocolError(f"READ_LAC reply of {len(answer)} bytes from {self._bookie_id}")
         (lac,) = LAC_BODY.unpack(answer)
         return int(lac)
 
     async def close(self) -> None:
         """Drop the connection; what is outstanding fails as lost."""
         self._closed = True
+        self._refused = self._unavailable("the client was closed")
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
@@ -152,7 +164,7 @@ class TcpBookieClient:
         self._last_request_id = request_id = (self._last_request_id + 1) & 0xFFFFFFFF
         header = request_header(op, request_id, len(body), flags)
         deadline = loop.time() + self._timeout_s
-        request = _Request(header, body, reply, deadline + wait_s, incarnation)
+        request = _Request(op, header, body, reply, deadline + wait_s, incarnation)
         (self._polls if wait_s else self._outstanding)[request_id] = request
         if self._timer is None:
             self._timer = loop.call_at(deadline, self._check_deadlines)
@@ -165,9 +177,9 @@ class TcpBookieClient:
 
     def _refusal(self, now: float) -> FencelogError | None:
         """Why a request cannot even be tried now: it is then certain that nothing happened."""
-        if self._closed or (self._transport is None and now < self._refuse_until):
-            return self._unavailable("not connected")
         transport = self._transport
+        if self._closed or (transport is None and now < self._refuse_until):
+            return self._refused
         if transport is not None and transport.get_write_buffer_size() > WRITER_MAX_PENDING_BYTES:
             return FencelogError(
                 ErrorCode.OVERLOADED, f"bookie {self._bookie_id} does not keep up with its writer"
@@ -192,11 +204,13 @@ class TcpBookieClient:
     # -- replies ---------------------------------------------------------------------------------
 
     def _on_frame(self, frame: Frame) -> None:
-        request = self._outstanding.pop(frame.request_id, None) if frame.is_reply else None
-        if request is None and frame.is_reply:
-            request = self._polls.pop(frame.request_id, None)
-        if request is None:
+        table, request_id = self._outstanding, frame.request_id
+        if request_id not in table:
+            table = self._polls
+        request = table.get(request_id)
+        if request is None or not is_reply_to(request.op, frame):
             raise ProtocolError(f"unexpected frame from bookie {self._bookie_id}")
+        del table[request_id]
         request.reply(frame)
 
     def _error_of(self, answer: Frame | FencelogError) -> FencelogError | None:
@@ -224,10 +238,17 @@ class TcpBookieClient:
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            connection = await dial(self._address, self._bookie_id, self._on_frame, self._on_lost)
+            connection = await dial(
+                self._bookie_id,
+                self._address,
+                self._credentials,
+                on_frame=self._on_frame,
+                on_lost=self._on_lost,
+            )
         except Exception as error:  # whatever an address may cause; nothing was sent
             self._refuse_until = loop.time() + RECONNECT_DELAY_S
-            self._lost(f"cannot connect to {self._address}: {error}")
+            self._refused = self._not_connected(error)
+            self._lost(f"cannot connect to {self._address}")
             return
         finally:
             self._connecting = None
@@ -262,7 +283,13 @@ class TcpBookieClient:
             ErrorCode.REQUEST_TIMEOUT, f"bookie {self._bookie_id} did not answer: {reason}"
         )
         for request_id, request in outstanding.items():
-            request.reply(self._unavailable(reason) if request_id in unsent else sent_error)
+            request.reply(self._refused if request_id in unsent else sent_error)
+
+    def _not_connected(self, error: Exception) -> FencelogError:
+        """Why requests cannot leave. A refusal that only an operator can lift stays itself."""
+        if isinstance(error, FencelogError) and error.code in _FOR_OPERATORS:
+            return error
+        return self._unavailable(f"cannot connect to {self._address}: {error}")
 
     def _unavailable(self, reason: str) -> FencelogError:
         return FencelogError(

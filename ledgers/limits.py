@@ -29,7 +29,15 @@ MAX_FRAME_BYTES = MAX_RUN_BYTES + 4 * KIB
 """A wire frame: one largest run and its header. A longer one closes the connection unread."""
 
 MAX_HELLO_BYTES = 4 * KIB
-"""Handshake frame: versions, features and a name. Read before the peer is known."""
+"""Handshake frame: versions, features and a name, or a step of authentication. Read before the peer
+is known."""
+
+MAX_AUTH_STEPS = 8
+"""AUTH messages of a client before it is accepted, each in a handshake frame: more than any usual
+method takes, and a stranger cannot keep a bookie busy."""
+
+MIN_SECRET_BYTES = 16
+"""A secret shared by clients and bookies: shorter ones can be found by trying."""
 
 # -- ledgers -------------------------------------------------------------------------------------
 
@@ -48,6 +56,11 @@ METADATA_RESERVE_BYTES = 32 * KIB
 WRITER_MAX_PENDING_BYTES = 64 * MIB
 """Unacknowledged payload of one ledger writer. Over it: ``OVERLOADED``, nothing was sent."""
 
+EXPLICIT_LAC_INTERVAL_MS = 100
+"""A writer that sends nothing for so long tells its bookies the LAC, which else would travel with
+the next add. Readers of bookies see the last entries that much later; a topic of a few messages a
+second costs each bookie one record more for each of them, which joins a sync that others pay."""
+
 # -- bookie --------------------------------------------------------------------------------------
 
 BOOKIE_MAX_CONNECTIONS = 4096
@@ -61,6 +74,13 @@ BOOKIE_CONNECTION_OUT_BYTES = 64 * MIB
 
 MAX_READ_BYTES = 4 * MIB
 """Entries in one read reply; a reader asks again for more."""
+
+MAX_LAC_WAITS = 16_384
+"""Long polls that wait at one bookie: a task and a timer each, some KiB. Over it: ``OVERLOADED``."""
+
+MAX_SIDE_BY_SIDE_READS = 32
+"""Entries of a striped ledger that one read, or a recovery, asks for at once. Enough to keep an
+ensemble busy; memory is bounded by bytes, as long as entries are alike."""
 
 # -- topics --------------------------------------------------------------------------------------
 
@@ -113,6 +133,14 @@ ADD_TIMEOUT_MS = 5_000
 
 READ_TIMEOUT_MS = 5_000
 """A bookie that has not answered a read by then: its answer is unknown."""
+
+SPECULATIVE_READ_MS = 200
+"""A bookie that has not answered a read by then: another of the write set is asked as well. Far
+above a read from a busy disk, far below READ_TIMEOUT_MS; too low doubles the load when it hurts."""
+
+LAC_POLL_MS = 5_000
+"""One round of a tailing reader. Then it looks at metadata: bookies are not told that a writer
+closed its ledger, so this bounds how late that is seen, and what idle readers cost."""
 
 MAX_LAC_WAIT_MS = 60_000
 """Long poll for the LAC of an open ledger: a reader asks again after it."""

@@ -9,8 +9,26 @@ A frame, little-endian:
     8  u32 request id, chosen by the client, echoed in the reply
    12  body
 
-The first frame each way is HELLO (msgpack, explicit limits): versions and features are agreed
-before anything else is read. Bodies of the others:
+The first frame each way is HELLO (msgpack, explicit limits): version and features are agreed on,
+and a client of a bookie that asks for it proves itself, before anything else is read:
+
+    client                                        bookie
+    HELLO {magic "fencelog", versions [1],
+           features [names that it can do],
+           required [those that it insists on],
+           auth its method or ""}        ------>
+                                         <------  HELLO {magic, version, bookie_id, incarnation,
+                                                         features [those that both can do],
+                                                         auth the bookie's method or ""}
+    AUTH bytes of the method             ------>  only if the bookie has a method; some times
+                                         <------  AUTH bytes; the last one is flagged ACCEPTED
+    any other request                    ------>
+
+Names that the other end does not know mean nothing to it, unless one end requires them: that is
+UNSUPPORTED_VERSION, which names them. A client without the bookie's method, or without the proof,
+is UNAUTHORIZED. The bookie closes the connection after such an answer, and at once upon any other
+request before its time. Frames of a handshake hold at most MAX_HELLO_BYTES, and all of it has to be
+over in CONNECT_TIMEOUT_MS. Bodies of the others:
 
     ADD        request: a run                          reply: -
     READ       request: u64 ledger, u64 first entry, u32 max entries, u32 max bytes
@@ -18,7 +36,6 @@ before anything else is read. Bodies of the others:
     READ_LAC   request: u64 ledger, i64 above, u32 wait in ms, u32 0
                reply:   i64 LAC
     WRITE_LAC  request: u64 ledger, i64 LAC            reply: -
-    AUTH       request: bytes of the method agreed on  reply: bytes of it
     error      reply:   UTF-8 text for a person
 
 Requests of one connection are handled in the order in which they were sent (the protocol needs FIFO
@@ -65,6 +82,8 @@ class Flag(IntFlag):
     """ADD: by a recoverer; accepted on a fenced ledger (rule 5)."""
     FENCE = 2
     """READ, READ_LAC: fence the ledger durably before any reply (rule 6)."""
+    ACCEPTED = 4
+    """Reply to AUTH: the client may go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +110,30 @@ def request_header(op: Op, request_id: int, body_size: int, flags: int = 0) -> b
     return FRAME_HEADER.pack(8 + body_size, op, flags, 0, request_id)
 
 
-def encode_reply(op: int, request_id: int, body: bytes = b"") -> bytes:
-    return FRAME_HEADER.pack(8 + len(body), op | REPLY_BIT, 0, 0, request_id) + body
+def encode_reply(op: int, request_id: int, body: bytes = b"", flags: int = 0) -> bytes:
+    return FRAME_HEADER.pack(8 + len(body), op | REPLY_BIT, flags, 0, request_id) + body
 
 
 def encode_error(op: int, request_id: int, code: ErrorCode, detail: str) -> bytes:
     body = detail.encode("utf-8", "replace")[:1024]
     return FRAME_HEADER.pack(8 + len(body), op | REPLY_BIT, 0, code.wire, request_id) + body
+
+
+_REPLY_BYTES = {
+    Op.ADD: (0, 0),
+    Op.READ: (LAC_BODY.size + 1, MAX_FRAME_BYTES),
+    Op.READ_LAC: (LAC_BODY.size, LAC_BODY.size),
+    Op.WRITE_LAC: (0, 0),
+}
+"""Least and most bytes in the body of a successful reply."""
+
+
+def is_reply_to(op: Op, frame: Frame) -> bool:
+    """Whether a frame can be the reply to a request (after the handshake)."""
+    if frame.op != op | REPLY_BIT:
+        return False
+    least, most = _REPLY_BYTES[op]
+    return frame.status != 0 or least <= len(frame.body) <= most
 
 
 class FrameReader:
@@ -147,8 +183,7 @@ class FrameReader:
 
 
 def encode_hello(fields: Mapping[str, Any]) -> bytes:
-    """Body of a HELLO: ``{"magic", "versions": [1], …}`` from a client, ``{"magic", "version": 1,
-    "bookie_id", …}`` from a bookie."""
+    """Body of a HELLO."""
     packed: bytes = msgpack.packb({"magic": MAGIC, **fields}, use_bin_type=True)
     return packed
 

@@ -30,6 +30,7 @@ class ScriptedServer:
 
     def __init__(self) -> None:
         self.bookie_id = "b1"
+        self.incarnation = "1"
         self.frames: list[Frame] = []
         self.answer: Callable[[Frame], bytes] = lambda frame: encode_reply(
             frame.op, frame.request_id
@@ -50,7 +51,9 @@ class ScriptedServer:
         while data := await reader.read(65536):
             for frame in frames.feed(data):
                 if frame.op == Op.HELLO:
-                    hello = encode_hello({"version": 1, "bookie_id": self.bookie_id})
+                    hello = encode_hello(
+                        {"version": 1, "bookie_id": self.bookie_id, "incarnation": self.incarnation}
+                    )
                     writer.write(encode_reply(Op.HELLO, frame.request_id, hello))
                 else:
                     self.frames.append(frame)
