@@ -63,14 +63,21 @@ class SimLane:
         return await future
 
     async def close(self) -> None:
+        self._check_alive()
         self._closing = True
         self._next()
         await asyncio.shield(self._ended)
 
     def _hand_over(self, work: Callable[[], object], done: Callable[..., None]) -> None:
+        self._check_alive()
         check(not self._closing, f"lane {self._name} is closed")
         self._queue.append((work, done))
         self._next()
+
+    def _check_alive(self) -> None:
+        """What unwinds when a dead process is taken apart waits for nothing."""
+        if not self.process.is_alive:
+            raise ProcessDied
 
     def _next(self) -> None:
         if self._is_busy:
