@@ -12,7 +12,7 @@ import mutants_writer
 from mutation import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
-    *mutants_writer.MUTANTS_OF_METADATA,
+    *mutants_writer.MUTANTS,
     *mutants_recovery.MUTANTS,
     *mutants_bookie.MUTANTS,
 )

@@ -11,6 +11,7 @@ FLUSH = "fencelog.bookie.flush"
 INDEX = "fencelog.bookie.index"
 JOURNAL = "fencelog.bookie.journal"
 OVERLAPS = "fencelog.bookie.overlaps"
+READS = "fencelog.bookie.reads"
 REPLAY = "fencelog.bookie.journal_replay"
 STATE = "fencelog.bookie.ledger_state"
 STORAGE = "fencelog.bookie.storage"
@@ -132,13 +133,13 @@ DURABILITY = (
     Mutant(
         "last-entry-forgotten",
         "PROTOCOL.md rule 7",
-        "The highest entry of a ledger is not flushed: after a restart its entries are 'not there'.",
+        "The highest entry of a ledger is not flushed: after a restart it has none.",
         (
             Edit(
                 STATE,
                 "LedgerState.encode",
-                "if self.fenced else 0, self.last_entry, self.lac",
-                "if self.fenced else 0, -1, self.lac",
+                "_ZEROS, self.last_entry, self.lac",
+                "_ZEROS, -1, self.lac",
             ),
         ),
     ),
@@ -152,14 +153,27 @@ DURABILITY = (
             Edit(
                 STATE,
                 "LedgerState.encode",
-                "if self.fenced else 0, self.last_entry, self.lac",
-                "if self.fenced else 0, self.last_entry, -1",
+                "_ZEROS, self.last_entry, self.lac",
+                "_ZEROS, self.last_entry, -1",
             ),
         ),
     ),
 )
 
-READS = (
+READ_REPLIES = (
+    Mutant(
+        "lac-is-the-last-entry",
+        "PROTOCOL.md rules 1 and 4",
+        "A bookie takes its highest entry of a ledger for one that is acknowledged.",
+        (
+            Edit(
+                READS,
+                "Reads.read_lac",
+                "lac = await self._lacs.latest(state)",
+                "lac = state.last_entry",
+            ),
+        ),
+    ),
     Mutant(
         "cache-freed-before-the-index",
         "PROTOCOL.md rule 7; STORAGE.md: flush",
@@ -249,6 +263,24 @@ FENCING = (
         (Edit(FENCES, "Fences.fence", "        return durable\n", "        return None\n"),),
     ),
     Mutant(
+        "negatives-do-not-wait-for-the-fence",
+        "PROTOCOL.md rule 6",
+        "A fencing read of an entry that is not there is answered before the fence is durable.",
+        (
+            Edit(
+                READS,
+                "Reads.read",
+                "        if fence:\n"
+                "            await self._fenced(ledger_id)\n"
+                "        state = self._known(ledger_id)\n",
+                "        fenced = self._fence(ledger_id) if fence else None\n"
+                "        state = self._known(ledger_id)\n"
+                "        if fenced is not None and first_entry_id <= state.last_entry:\n"
+                "            await fenced\n",
+            ),
+        ),
+    ),
+    Mutant(
         "fence-not-journaled",
         "PROTOCOL.md rule 6",
         "A fence is kept in memory until the next flush.",
@@ -256,7 +288,7 @@ FENCING = (
             Edit(
                 FENCES,
                 "Fences.fence",
-                "self._journal.append(RecordType.FENCE, FENCE_BODY.pack(ledger_id), report)",
+                "self._journal.append(RecordType.FENCE, ledger_body(ledger_id), report)",
                 "self._journal.barrier(report)",
             ),
         ),
@@ -270,7 +302,7 @@ FENCING = (
                 STATE,
                 "LedgerState.encode",
                 "_FENCED if self.fenced else 0",
-                "0",
+                "_FENCED if self.limbo else 0",
             ),
         ),
     ),
@@ -284,6 +316,19 @@ FENCING = (
                 "Adds._admit",
                 "if state is not None and state.fenced and not recovery:",
                 "if state is not None and state.fenced and ledger_id < 0:",
+            ),
+        ),
+    ),
+    Mutant(
+        "held-add-taken-after-the-fence",
+        "PROTOCOL.md rules 3 and 4",
+        "An add that waited for room in the cache is taken although its ledger was fenced.",
+        (
+            Edit(
+                ADDS,
+                "Adds._take_held",
+                "self._admit(header.ledger_id, recovery=False)",
+                "self._states.get(header.ledger_id)",
             ),
         ),
     ),
@@ -303,4 +348,30 @@ FENCING = (
     ),
 )
 
-MUTANTS = (*DURABILITY, *READS, *FENCING)
+LIMBO = (
+    Mutant(
+        "limbo-not-set",
+        "PROTOCOL.md rule 10; BP-46",
+        "A bookie that lost its disk only fences the ledgers that name it, and says no for them.",
+        (
+            Edit(
+                FENCES,
+                "Fences.put_in_limbo",
+                "        state.fenced = state.limbo = True\n"
+                "        body = ledger_body(ledger_id)\n"
+                "        self._journal.append(RecordType.LIMBO,",
+                "        state.fenced = True\n"
+                "        body = ledger_body(ledger_id)\n"
+                "        self._journal.append(RecordType.FENCE,",
+            ),
+        ),
+    ),
+    Mutant(
+        "limbo-not-flushed",
+        "PROTOCOL.md rule 10; BP-46",
+        "Limbo is forgotten with the first flush and restart.",
+        (Edit(STATE, "LedgerState.encode", "(_LIMBO if self.limbo else 0)", "0"),),
+    ),
+)
+
+MUTANTS = (*DURABILITY, *READ_REPLIES, *FENCING, *LIMBO)

@@ -10,7 +10,141 @@ STORE = "fencelog.ledgers.ledger_store"
 TRANSITIONS = "fencelog.ledgers.transitions"
 UPDATE = "fencelog.ledgers.metadata_update"
 
-MUTANTS_OF_METADATA = (
+ACKNOWLEDGING = (
+    Mutant(
+        "acknowledged-below-qa",
+        "PROTOCOL.md rule 1",
+        "An entry is acknowledged with Qa - 1 copies.",
+        (Edit(CORE, "WriterCore._drain", ">= quorum:", ">= quorum - 1:"),),
+    ),
+    Mutant(
+        "lac-over-a-hole",
+        "PROTOCOL.md rule 1",
+        "Entries are acknowledged as they have Qa copies, also past one that has not.",
+        (
+            Edit(
+                CORE,
+                "WriterCore._drain",
+                "        while pending and len(pending[0].acks) >= quorum:\n"
+                "            run = pending.popleft()\n",
+                "        for run in [run for run in pending if len(run.acks) >= quorum]:\n"
+                "            pending.remove(run)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "write-set-off-by-one",
+        "PROTOCOL.md rule 1",
+        "The writer of a striped ledger sends an entry to the write set of the next one.",
+        (
+            Edit(
+                CORE,
+                "WriterCore.members_of",
+                "            first_entry_id,\n",
+                "            first_entry_id + 1,\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "timeout-is-an-ack",
+        "PROTOCOL.md rule 3: unknown is not yes",
+        "An add that was sent and not answered counts as stored.",
+        (
+            Edit(
+                CORE,
+                "WriterCore.reply",
+                "        if error is None:\n",
+                "        if error is None or error.code is ErrorCode.REQUEST_TIMEOUT:\n",
+            ),
+        ),
+    ),
+)
+
+ENSEMBLE_CHANGES = (
+    Mutant(
+        "acks-of-replaced-bookies-kept",
+        "PROTOCOL.md rule 2; BK#4097",
+        "What a replaced bookie acknowledged counts for the one in its place.",
+        (Edit(CORE, "WriterCore.ensemble_changed", "            run.acks -= replaced\n", ""),),
+    ),
+    Mutant(
+        # Upstream's own order. Only striped ledgers have runs that a change leaves as they are.
+        "drained-while-resending",
+        "PROTOCOL.md rule 2; BK#3005",
+        "Runs are acknowledged while the acks of replaced bookies are dropped from those before.",
+        (
+            Edit(
+                CORE,
+                "WriterCore.ensemble_changed",
+                "        for run in self._pending:\n"
+                "            run.acks -= replaced\n"
+                "            run.failed -= replaced\n"
+                "        effects: list[Effect] = [\n"
+                "            Send(run, i, after[i])"
+                " for run in self._pending for i in run.members if i in replaced\n"
+                "        ]\n"
+                "        self.changing = False\n",
+                "        self.changing = False\n"
+                "        effects: list[Effect] = []\n"
+                "        for run in list(self._pending):\n"
+                "            if not replaced.intersection(run.members):\n"
+                "                effects += self._drain()\n"
+                "            run.acks -= replaced\n"
+                "            run.failed -= replaced\n"
+                "            effects += [Send(run, i, after[i])"
+                " for i in run.members if i in replaced]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        # Nothing is lost: a writer that waits for ever.
+        "not-drained-after-a-change",
+        "PROTOCOL.md rule 2; BK#4261",
+        "Runs that became complete during an ensemble change wait for another answer.",
+        (
+            Edit(
+                CORE,
+                "WriterCore._go_on",
+                "effects = self._drain()",
+                "effects: list[Effect] = []",
+            ),
+        ),
+    ),
+    Mutant(
+        "acknowledged-while-changing",
+        "PROTOCOL.md rule 2",
+        "Acknowledgements are not frozen while an ensemble change is under way.",
+        (
+            Edit(
+                CORE,
+                "WriterCore.reply",
+                "            if self.changing:\n                return []\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "late-replies-counted",
+        "PROTOCOL.md rule 2",
+        "A late answer of a replaced bookie counts for the one in its place.",
+        (
+            Edit(
+                CORE,
+                "WriterCore.reply",
+                " or self.ensemble[index] != bookie_id:",
+                ":",
+            ),
+        ),
+    ),
+    Mutant(
+        "fragment-at-lac",
+        "PROTOCOL.md rule 2",
+        "A new fragment begins at LAC, with an entry whose copies lie in the former one.",
+        (Edit(CORE, "WriterCore._change", "self.lac + 1)", "max(self.lac, 0))"),),
+    ),
+)
+
+METADATA = (
     Mutant(
         "metadata-without-cas",
         "PROTOCOL.md: Metadata",
@@ -70,8 +204,8 @@ MUTANTS_OF_METADATA = (
             Edit(
                 TRANSITIONS,
                 "with_new_ensemble",
-                "if base.state is not LedgerState.OPEN:",
-                "if base.is_closed:",
+                "if base.state is not LedgerState.OPEN or",
+                "if base.is_closed or",
             ),
             Edit(
                 TRANSITIONS,
@@ -82,3 +216,5 @@ MUTANTS_OF_METADATA = (
         ),
     ),
 )
+
+MUTANTS = (*ACKNOWLEDGING, *ENSEMBLE_CHANGES, *METADATA)
