@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import sys
+import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from mutants import MUTANTS
 from mutation import Edit, Mutant, MutationError, applied
+from run_mutants import AS_IT_IS, Row, examine
 
 SAMPLE = '''"""A sample."""
 
@@ -256,6 +260,79 @@ def test_a_traceback_shows_the_mutants_lines(sample: ModuleType) -> None:
         frame = traceback.extract_tb(caught.value.__traceback__)[-1]
     assert frame.filename.endswith(f"{NAME}.py <sample>")
     assert frame.line == 'raise ValueError("failed")'
+
+
+# -- the battery ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Result:
+    violations: list[str]
+
+
+def rows(
+    mutants: list[Mutant], run_seed: Callable[[int], Result], *, seconds: float = 60.0
+) -> list[Row]:
+    return list(examine(mutants, run_seed, seeds=4, jobs=2, seconds=seconds))
+
+
+def test_a_mutant_is_caught_by_the_first_seed_with_a_violation(sample: ModuleType) -> None:
+    def run_seed(seed: int) -> Result:
+        return Result([f"seed {seed} sees it"] if seed >= 3 and not sample.is_enough(2) else [])
+
+    (row,) = rows([mutant(("is_enough", ">=", ">"))], run_seed)
+    assert (row.caught, row.seeds, row.says) == (True, 3, "seed 3 sees it")
+    assert sample.is_enough(2)
+
+
+def test_one_that_no_seed_sees_has_survived(sample: ModuleType) -> None:
+    (row,) = rows([mutant(("is_enough", ">=", ">"))], lambda seed: Result([]))
+    assert (row.caught, row.seeds) == (False, 4)
+    assert "SURVIVED after 4 seeds" in str(row)
+
+
+def test_a_violation_that_is_there_without_the_mutant_catches_nothing(
+    sample: ModuleType,
+) -> None:
+    (row,) = rows([mutant(("is_enough", ">=", ">"))], lambda seed: Result(["always"]))
+    assert not row.caught
+    assert row.says == "seed 1 has a violation without the mutant: always"
+
+
+def test_what_crashes_or_does_not_fit_ends_its_own_row_only(sample: ModuleType) -> None:
+    def run_seed(seed: int) -> Result:
+        match sample.Account.sign(0):
+            case 2:
+                os._exit(3)
+            case 3:
+                raise KeyError(seed)
+        return Result([] if sample.Account.sign(0) == -1 else ["seen"])
+
+    def saying(value: int) -> Mutant:
+        return mutant(("Account.sign", "1 if value > 0 else -1", str(value)))
+
+    misfit = mutant(("Account.sign", "nothing", ""))
+    found = rows([saying(2), saying(3), misfit, saying(4)], run_seed)
+    by_value = {row.mutant.edits[0].new: row for row in found}
+    assert [by_value[key].caught for key in ("2", "3", "", "4")] == [False] * 3 + [True]
+    assert "exit code 3" in by_value["2"].says
+    assert "KeyError" in by_value["3"].says
+    assert "found 0 times" in by_value[""].says
+
+
+def test_one_that_hangs_is_ended_at_its_time_limit() -> None:
+    def run_seed(seed: int) -> Result:
+        threading.Event().wait()
+        return Result([])
+
+    (row,) = rows([AS_IT_IS], run_seed, seconds=0.2)
+    assert (row.caught, row.says) == (False, "over 0.2 s")
+
+
+def test_the_code_as_it_is_can_be_examined_too() -> None:
+    (clean,) = rows([AS_IT_IS], lambda seed: Result([]))
+    (other,) = rows([AS_IT_IS], lambda seed: Result(["wrong"] if seed == 2 else []))
+    assert (clean.says, other.says) == ("", "wrong")
 
 
 # -- the mutants ---------------------------------------------------------------------------------
