@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fencelog.ledgers.bookie_port import BookieDirectory
 from fencelog.ledgers.digest import DigestType
@@ -13,11 +13,14 @@ from fencelog.ledgers.ledger_ids import LedgerIds
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
 from fencelog.ledgers.metadata_store import MetadataStore
+from fencelog.ledgers.metadata_update import update_metadata
 from fencelog.ledgers.placement import Placement
 from fencelog.ledgers.quorum import validate_quorums
 from fencelog.ledgers.reader import LedgerReader
-from fencelog.ledgers.recovery import recover_ledger
+from fencelog.ledgers.recovery import fence_ledger, recover_ledger
+from fencelog.ledgers.transitions import begin_recovery
 from fencelog.ledgers.writer import LedgerWriter, OnAcknowledged, OnFailure
+from fencelog.ledgers.writer_options import WriterOptions
 
 DEFAULT_COPIES = 3
 """Of every entry; with Qa = 2 any one bookie may be lost, and nothing acknowledged is."""
@@ -30,6 +33,11 @@ class Replication:
     ensemble_size: int = DEFAULT_COPIES
     write_quorum: int = DEFAULT_COPIES
     ack_quorum: int = 2
+    accept_ack_quorum_of_one: bool = field(default=False, compare=False)
+    """Allow Qa = 1 where Qw is larger. An acknowledged entry may then be on one bookie only: while
+    a single bookie is away the ledger cannot be recovered, for that one alone might hold an entry,
+    and if it is lost for good, acknowledged entries are (seed 000, "The Danger of Ack Quorum of
+    1"). Not a property of ledgers, but the consent of whoever makes one."""
 
     @classmethod
     def of_copies(cls, copies: int) -> Replication:
@@ -37,18 +45,13 @@ class Replication:
         return cls(copies, copies, copies // 2 + 1)
 
     def validate(self) -> None:
-        """Raises FencelogError(BAD_REQUEST).
-
-        Qa = 1 is refused where Qw is larger: one absent bookie would then keep the ledger from
-        being recovered, for it alone might hold an entry (seed 000, "The Danger of Ack Quorum of
-        1").
-        """
+        """Raises FencelogError(BAD_REQUEST), also for Qa = 1 with a larger Qw without consent."""
         validate_quorums(
             ensemble_size=self.ensemble_size,
             write_quorum=self.write_quorum,
             ack_quorum=self.ack_quorum,
         )
-        if self.ack_quorum == 1 and self.write_quorum > 1:
+        if self.ack_quorum == 1 < self.write_quorum and not self.accept_ack_quorum_of_one:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST,
                 f"Qa=1 with Qw={self.write_quorum}: a single absent bookie would stop recovery; "
@@ -60,11 +63,18 @@ class LedgerClient:
     """Everything a process does with ledgers. One per process; safe to use from all its tasks."""
 
     def __init__(
-        self, store: MetadataStore, bookies: BookieDirectory, *, host: Host, key: bytes = b""
+        self,
+        store: MetadataStore,
+        bookies: BookieDirectory,
+        *,
+        host: Host,
+        key: bytes = b"",
+        writer_options: WriterOptions | None = None,
     ) -> None:
         self._bookies = bookies
         self._host = host
         self._key = key
+        self._writer_options = writer_options or WriterOptions()
         self._ids = LedgerIds(store)
         self.ledgers = LedgerStore(store)
         self._placement = Placement(bookies, host=host)
@@ -108,6 +118,7 @@ class LedgerClient:
             key=self._key,
             on_ack=on_ack,
             on_failure=on_failure,
+            options=self._writer_options,
         )
 
     async def open(self, ledger_id: int) -> LedgerReader:
@@ -129,6 +140,28 @@ class LedgerClient:
             key=self._key,
         )
 
-    async def delete(self, ledger_id: int) -> None:
-        """Remove the ledger's metadata; bookies reclaim its space by comparison with metadata."""
+    async def delete(self, ledger_id: int, *, unfenced: bool = False) -> None:
+        """Remove the ledger's metadata; bookies reclaim its space by comparison with metadata.
+
+        One that is not closed is fenced first, so that its writer cannot go on and be told that
+        entries of a deleted ledger are safe. ``unfenced``: delete it even where that is not
+        possible. A ledger that is not there is deleted already.
+
+        Raises RECOVERY_INCOMPLETE (naming the bookies that are missing; nothing was deleted),
+        METADATA_UNAVAILABLE, METADATA_UNKNOWN.
+        """
+        try:
+            await self._fence_for_good(ledger_id)
+        except FencelogError as error:
+            if error.code is ErrorCode.LEDGER_NOT_FOUND:
+                return
+            if not unfenced:
+                raise
         await self.ledgers.delete(ledger_id)
+
+    async def _fence_for_good(self, ledger_id: int) -> None:
+        """From here on no add of the ledger's writer is acknowledged, no change of its made."""
+        base, version = await self.ledgers.get(ledger_id)
+        base, _ = await update_metadata(self.ledgers, base, version, begin_recovery)
+        if not base.is_closed:
+            await fence_ledger(base, bookies=self._bookies)

@@ -9,14 +9,15 @@ taking its own retried write for somebody else's).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
 
-RETRY_S = 0.25
-"""Pause between attempts to read back while the metadata store cannot be reached."""
+RETRY_MIN_S, RETRY_MAX_S = 0.01, 0.25
+"""Pauses before the third and later attempts, doubling. The second comes at once: one conflict, or
+one lost reply, is all there is as a rule."""
 
 Transform = Callable[[LedgerMetadata], LedgerMetadata | None]
 
@@ -29,6 +30,15 @@ class Ledgers(Protocol):
     async def update(self, metadata: LedgerMetadata, version: int) -> int: ...
 
 
+def retry_pauses() -> Iterator[float]:
+    """Seconds to wait before each further attempt, without end."""
+    yield 0.0
+    pause_s = RETRY_MIN_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+
 async def update_metadata(
     ledgers: Ledgers, base: LedgerMetadata, version: int, transform: Transform
 ) -> tuple[LedgerMetadata, int]:
@@ -39,7 +49,7 @@ async def update_metadata(
     unknown, the write may land even after a read that does not show it, so the loop goes on until a
     compare-and-set of its own succeeds, is refused for what somebody else wrote, or is cancelled.
     """
-    unresolved = False
+    unresolved, pauses = False, retry_pauses()
     while True:
         wanted = transform(base)
         if wanted is None:
@@ -53,17 +63,17 @@ async def update_metadata(
                 unresolved and error.code is ErrorCode.METADATA_UNAVAILABLE
             ):
                 raise
-        base, version = await _read_back(ledgers, base.ledger_id, insist=unresolved)
+        base, version = await _read_back(ledgers, base.ledger_id, pauses, insist=unresolved)
 
 
 async def _read_back(
-    ledgers: Ledgers, ledger_id: int, *, insist: bool
+    ledgers: Ledgers, ledger_id: int, pauses: Iterator[float], *, insist: bool
 ) -> tuple[LedgerMetadata, int]:
     while True:
+        await asyncio.sleep(next(pauses))
         try:
             return await ledgers.get(ledger_id)
         except FencelogError as error:
             lost = error.code in (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN)
             if not (insist and lost):
                 raise
-        await asyncio.sleep(RETRY_S)

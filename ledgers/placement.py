@@ -49,7 +49,9 @@ class Placement:
         shuffled.sort(key=lambda bookie: self._is_suspect(bookie, now))
         return tuple(shuffled[:count])
 
-    def replace(self, ensemble: tuple[str, ...], failed: Iterable[int]) -> tuple[str, ...]:
+    def replace(
+        self, ensemble: tuple[str, ...], failed: Iterable[int], *, exclude: Collection[str] = ()
+    ) -> tuple[str, ...]:
         """The ensemble with as many failed members replaced, at their index, as can be.
 
         Raises FencelogError(NOT_ENOUGH_BOOKIES) if not one replacement is to be had.
@@ -59,7 +61,9 @@ class Placement:
         suspects = {bookie for bookie in self._suspect_until if self._is_suspect(bookie, now)}
         for index in failed:
             try:
-                (members[index],) = self.choose(1, exclude={*ensemble, *members, *suspects})
+                (members[index],) = self.choose(
+                    1, exclude={*ensemble, *members, *suspects, *exclude}
+                )
             except FencelogError:
                 if members == list(ensemble):
                     raise

@@ -72,6 +72,32 @@ async def recover_ledger(
     return closed
 
 
+async def fence_ledger(metadata: LedgerMetadata, *, bookies: BookieDirectory) -> FenceRound:
+    """Fence the last ensemble on so many bookies that its writer can get no more acks.
+
+    Raises RECOVERY_INCOMPLETE naming the bookies that are missing, UNAUTHORIZED.
+    """
+    fence = FenceRound(metadata)
+
+    def answered(index: int, answer: int | FencelogError) -> bool:
+        if isinstance(answer, int):
+            fence.answer(index, answer)
+        elif answer.code is ErrorCode.UNAUTHORIZED:
+            raise answer
+        else:
+            fence.error(index, answer)
+        return fence.verdict is not Verdict.WAITING
+
+    members = metadata.last_fragment.bookies
+    await _ask_all(
+        [bookies.client(member).read_lac(metadata.ledger_id, fence=True) for member in members],
+        answered,
+    )
+    if fence.verdict is not Verdict.POSITIVE:
+        raise fence.incomplete()
+    return fence
+
+
 class _Recovery:
     """Steps 2 to 4 for one ledger. ``core`` holds the result: LAC, length and ensembles."""
 
@@ -91,7 +117,7 @@ class _Recovery:
         self.core = WriterCore(snapshot, lac=NO_ENTRY, length=0)
 
     async def run(self) -> None:
-        fence = await self._fence()
+        fence = await fence_ledger(self._snapshot, bookies=self._bookies)
         start = fence.start_lac
         self.core = WriterCore(self._snapshot, lac=start, length=await self._length_at(start))
         while True:
@@ -99,29 +125,6 @@ class _Recovery:
             if found is None:
                 return
             await self._rewrite(*found)
-
-    async def _fence(self) -> FenceRound:
-        fence = FenceRound(self._snapshot)
-        ledger_id = self._snapshot.ledger_id
-        ensemble = self._snapshot.last_fragment.bookies
-
-        def answered(index: int, answer: int | FencelogError) -> bool:
-            if isinstance(answer, int):
-                fence.answer(index, answer)
-            elif answer.code is ErrorCode.UNAUTHORIZED:
-                raise answer
-            else:
-                self._placement.report_failure(ensemble[index])
-                fence.error(index, answer)
-            return fence.verdict is not Verdict.WAITING
-
-        await _ask_all(
-            [self._bookies.client(bookie).read_lac(ledger_id, fence=True) for bookie in ensemble],
-            answered,
-        )
-        if fence.verdict is not Verdict.POSITIVE:
-            raise fence.incomplete()
-        return fence
 
     async def _length_at(self, entry_id: int) -> int:
         """The ledger's length up to a committed entry, as the entry itself says."""

@@ -15,14 +15,20 @@ from fencelog.ledgers.recovery_core import recovery_incomplete
 
 
 def with_new_ensemble(
-    base: LedgerMetadata, first_entry_id: int, ensemble: tuple[str, ...]
+    base: LedgerMetadata, *, former: Fragment, fragment: Fragment
 ) -> LedgerMetadata | None:
-    """The writer's step: a new fragment, only while OPEN (rule 2)."""
-    if base.state is not LedgerState.OPEN:
+    """The writer's step: ``fragment`` after ``former``, or in its place where both begin at the
+    same entry; only while OPEN (rule 2).
+
+    Earlier fragments are taken as they stand: whoever replaces lost copies may change those. The
+    last one is the writer's own; whoever else changed it has taken the ledger away. Raises
+    LEDGER_FENCED; BAD_REQUEST where there is no room for another fragment.
+    """
+    if base.state is not LedgerState.OPEN or base.last_fragment not in (former, fragment):
         raise _taken_away(base)
-    if base.last_fragment.bookies == ensemble:
+    if base.last_fragment == fragment:
         return None
-    return base.with_ensemble(first_entry_id, ensemble)
+    return base.with_ensemble(fragment.first_entry_id, fragment.bookies)
 
 
 def closed_by_writer(
@@ -41,10 +47,9 @@ def closed_by_writer(
 
 
 def _taken_away(base: LedgerMetadata) -> FencelogError:
-    state = base.state.value
-    return FencelogError(
-        ErrorCode.LEDGER_FENCED, f"ledger {base.ledger_id} is {state} by somebody else"
-    )
+    is_open = base.state is LedgerState.OPEN
+    how = "has an ensemble of" if is_open else f"is {base.state.value} by"
+    return FencelogError(ErrorCode.LEDGER_FENCED, f"ledger {base.ledger_id} {how} somebody else")
 
 
 def begin_recovery(base: LedgerMetadata) -> LedgerMetadata | None:

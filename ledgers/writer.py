@@ -11,19 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from fencelog.ledgers.bookie_port import BookieDirectory
-from fencelog.ledgers.digest import digest_size
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import (
-    MAX_ENTRY_BYTES,
-    MAX_RUN_ENTRIES,
-    TARGET_RUN_BYTES,
-    WRITER_MAX_PENDING_BYTES,
-)
-from fencelog.ledgers.metadata import LedgerMetadata
-from fencelog.ledgers.metadata_update import Ledgers, update_metadata
+from fencelog.ledgers.explicit_lac import ExplicitLac
+from fencelog.ledgers.limits import MAX_ENTRY_BYTES, WRITER_MAX_PENDING_BYTES
+from fencelog.ledgers.metadata import NO_ENTRY, LedgerMetadata
+from fencelog.ledgers.metadata_update import Ledgers
 from fencelog.ledgers.placement import Placement
-from fencelog.ledgers.run import ENTRY_HEADER, build_run
-from fencelog.ledgers.transitions import closed_by_writer, with_new_ensemble
+from fencelog.ledgers.run import build_run
+from fencelog.ledgers.run_batching import RunBatching
 from fencelog.ledgers.writer_core import (
     FATAL_CODES,
     Acknowledged,
@@ -34,12 +29,24 @@ from fencelog.ledgers.writer_core import (
     Send,
     WriterCore,
 )
+from fencelog.ledgers.writer_metadata import WriterMetadata
+from fencelog.ledgers.writer_options import WriterOptions
 
 OnAcknowledged = Callable[[int], None]
 OnFailure = Callable[[FencelogError], None]
 
 REPLACE_RETRY_S = 1.0
 """How often a writer without a full ensemble looks for a replacement."""
+
+_NO_CHANGE = (
+    ErrorCode.NOT_ENOUGH_BOOKIES,
+    ErrorCode.METADATA_UNAVAILABLE,
+    ErrorCode.BAD_REQUEST,
+)
+"""Why an ensemble stays as it is; the writer goes on in it for as long as it can."""
+
+_BLAMELESS = FATAL_CODES | {ErrorCode.WRONG_INCARNATION}
+"""Refusals of a bookie that is well: others may go on choosing it."""
 
 
 class LedgerWriter:
@@ -63,13 +70,21 @@ class LedgerWriter:
         key: bytes,
         on_ack: OnAcknowledged,
         on_failure: OnFailure,
+        options: WriterOptions,
     ) -> None:
-        self._core = WriterCore(metadata, lac=-1, length=0)
-        self._version = version
-        self._ledgers = ledgers
+        delay = options.delay_ensemble_change
+        self._core = WriterCore(metadata, lac=NO_ENTRY, length=0, delay_changes=delay)
+        self._own = WriterMetadata(
+            metadata,
+            version,
+            ledgers=ledgers,
+            bookies=bookies,
+            placement=placement,
+            incarnations=incarnations,
+        )
         self._bookies = bookies
         self._placement = placement
-        self._incarnations = dict(incarnations)
+        self._incarnations = self._own.incarnations
         self._key = key
         self._on_ack = on_ack
         self._on_failure = on_failure
@@ -82,9 +97,10 @@ class LedgerWriter:
         self._settled = asyncio.Event()
         self._change: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
-        striped = metadata.ensemble_size != metadata.write_quorum
-        self._max_run_entries = 1 if striped else MAX_RUN_ENTRIES
-        self._overhead = ENTRY_HEADER.size + digest_size(metadata.digest_type)
+        self._explicit_lac = ExplicitLac(
+            self._core, interval_ms=options.explicit_lac_interval_ms, tell=self._tell_lac
+        )
+        self._batching = RunBatching.of(metadata)
 
     @property
     def ledger_id(self) -> int:
@@ -149,34 +165,42 @@ class LedgerWriter:
         """Wait until everything is acknowledged, then close the ledger at LAC (rule 8).
 
         Raises the writer's failure if there was one; LEDGER_FENCED when somebody else is recovering
-        the ledger or has closed it at another entry.
+        the ledger, has closed it at another entry or deleted it; METADATA_UNAVAILABLE: close again.
         """
         self._closing = True
         self._flush()
         while self._core.finished is None and (self._core.has_pending or self._change is not None):
             self._settled.clear()
             await self._settled.wait()
-        self._stop_retrying()
+        self._stop()
         if self._core.finished is not None:
             raise self._core.finished
-        last, length = self._core.lac, self._core.length
-        metadata, _ = await update_metadata(
-            self._ledgers,
-            self.metadata,
-            self._version,
-            lambda base: closed_by_writer(base, last_entry_id=last, length=length),
-        )
-        return metadata
+        self._core.seal()
+        try:
+            return await self._own.close(last_entry_id=self._core.lac, length=self._core.length)
+        except FencelogError as error:
+            if error.code is ErrorCode.LEDGER_FENCED:
+                self._core.fail(error)
+            raise
 
     async def abandon(self) -> None:
         """Give the ledger up without closing it; somebody will recover it."""
         self._closing = True
-        self._stop_retrying()
+        self._core.fail(FencelogError(ErrorCode.LEDGER_CLOSED, "the writer was abandoned"))
+        self._queue.clear()
+        self._stop()
+        self._settled.set()
+        if self._change is not None:
+            await asyncio.gather(self._change, return_exceptions=True)
+
+    def _stop(self) -> None:
+        """End what runs beside the pipeline."""
+        self._explicit_lac.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         if self._change is not None:
             self._change.cancel()
-            await asyncio.gather(self._change, return_exceptions=True)
-        self._core.fail(FencelogError(ErrorCode.LEDGER_CLOSED, "the writer was abandoned"))
-        self._settled.set()
 
     # -- the pipeline ----------------------------------------------------------------------------
 
@@ -187,7 +211,7 @@ class LedgerWriter:
         core, metadata = self._core, self._core.metadata
         start = 0
         while start < len(queue) and core.finished is None:
-            end = self._run_end(queue, start)
+            end = self._batching.end_of_run(queue, start)
             payloads = queue[start:end]
             run = build_run(
                 metadata.ledger_id,
@@ -202,21 +226,10 @@ class LedgerWriter:
             self._execute(core.push(run, count=end - start, length=self._length_pushed))
             start = end
 
-    def _run_end(self, queue: list[bytes], start: int) -> int:
-        """How far the run that begins at ``start`` goes: by entries and by bytes, at least one."""
-        limit = min(len(queue), start + self._max_run_entries)
-        size, end = 0, start
-        while end < limit:
-            size += len(queue[end]) + self._overhead
-            if size > TARGET_RUN_BYTES and end > start:
-                break
-            end += 1
-        return end
-
     def _on_reply(
         self, run: PendingRun, index: int, bookie_id: str, error: FencelogError | None
     ) -> None:
-        if error is not None and error.code not in FATAL_CODES:
+        if error is not None and error.code not in _BLAMELESS:
             self._placement.report_failure(bookie_id)
         effects = self._core.reply(run, index, bookie_id, error)
         if effects:
@@ -229,11 +242,12 @@ class LedgerWriter:
                     self._bookies.client(bookie_id).add(
                         run.data,
                         recovery=False,
-                        incarnation=self._incarnations.get(bookie_id, ""),
+                        incarnation=self._incarnations[bookie_id],
                         on_reply=partial(self._on_reply, run, index, bookie_id),
                     )
                 case Acknowledged(lac, _):
                     self._on_ack(lac)
+                    self._explicit_lac.acknowledged()
                     self._settled.set()
                 case ChangeEnsemble():
                     self._change = asyncio.get_running_loop().create_task(
@@ -241,28 +255,30 @@ class LedgerWriter:
                     )
                 case Failed(error):
                     self._queue.clear()
-                    self._stop_retrying()
+                    self._stop()
                     self._on_failure(error)
                     self._settled.set()
+
+    def _tell_lac(self, lac: int) -> None:
+        for bookie_id in self._core.ensemble:
+            self._bookies.client(bookie_id).write_lac(
+                self.ledger_id,
+                lac,
+                incarnation=self._incarnations[bookie_id],
+                on_reply=partial(self._on_lac_told, bookie_id),
+            )
+
+    def _on_lac_told(self, bookie_id: str, error: FencelogError | None) -> None:
+        self._execute(self._core.lac_told(bookie_id, error))
 
     # -- ensemble change -------------------------------------------------------------------------
 
     async def _change_ensemble(self, change: ChangeEnsemble) -> None:
         """Find replacements and commit them (rule 2). Ends in exactly one report to the core."""
-        effects: list[Effect]
         try:
-            ensemble = self._placement.replace(self._core.ensemble, change.failed)
-            for bookie_id in set(ensemble) - set(self._core.ensemble):
-                self._incarnations[bookie_id] = self._bookies.describe(bookie_id).incarnation
-            metadata, self._version = await update_metadata(
-                self._ledgers,
-                self.metadata,
-                self._version,
-                lambda base: with_new_ensemble(base, change.first_entry_id, ensemble),
-            )
-            effects = self._core.ensemble_changed(metadata)
+            effects = self._core.ensemble_changed(await self._own.change_ensemble(change))
         except FencelogError as error:
-            if error.code in (ErrorCode.NOT_ENOUGH_BOOKIES, ErrorCode.METADATA_UNAVAILABLE):
+            if error.code in _NO_CHANGE:
                 effects = self._core.ensemble_unchanged()
                 self._retry_later()
             else:
@@ -280,8 +296,3 @@ class LedgerWriter:
     def _retry_now(self) -> None:
         self._retry = None
         self._execute(self._core.change_ensemble())
-
-    def _stop_retrying(self) -> None:
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None

@@ -15,6 +15,7 @@ from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
 from fencelog.ledgers.placement import Placement
 from fencelog.ledgers.run import merge_runs, read_run_header, run_lac, slice_run
 from fencelog.ledgers.writer import LedgerWriter
+from fencelog.ledgers.writer_options import WriterOptions
 
 
 @dataclass
@@ -159,7 +160,13 @@ class Cluster:
         return BookieInfo(bookie_id, self.bookies[bookie_id].incarnation)
 
     def create(
-        self, ledger_id: int = 1, *, ensemble: str = "b1 b2 b3", write_quorum: int = 3, qa: int = 2
+        self,
+        ledger_id: int = 1,
+        *,
+        ensemble: str = "b1 b2 b3",
+        write_quorum: int = 3,
+        qa: int = 2,
+        options: WriterOptions | None = None,
     ) -> LedgerWriter:
         metadata = new_metadata(
             ledger_id,
@@ -179,6 +186,7 @@ class Cluster:
             key=b"",
             on_ack=self.acked.append,
             on_failure=self.failures.append,
+            options=options or WriterOptions(explicit_lac_interval_ms=0),
         )
 
     async def until(self, condition: Callable[[], bool]) -> None:
