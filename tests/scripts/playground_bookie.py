@@ -1,0 +1,155 @@
+"""A bookie as small as its rules: what it stores, what it refuses, what it may say "no" to.
+
+It answers at once and keeps everything in dictionaries. ``forget`` is what a real bookie may only
+do after it lost a disk, or ran without a journal (PROTOCOL.md rules 6, 7 and 10; seed 002).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fencelog.ledgers.bookie_port import ReadReply
+from fencelog.ledgers.digest import crc32c
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.run import merge_runs, read_run_header, run_lac, slice_run
+
+PAYLOAD_OFFSET = 32 + 8 + 40 + 8
+"""In a run of one entry: after the run's header and index, the entry's header and digest."""
+
+
+@dataclass
+class StoredLedger:
+    """What a bookie holds of one ledger; ``entries`` are runs of one entry each."""
+
+    entries: dict[int, bytes] = field(default_factory=dict)
+    lac: int = -1
+    fenced: bool = False
+    in_limbo: bool = False
+
+
+@dataclass
+class ModelBookie:
+    """One bookie. Requests raise FencelogError where a real one would answer with it."""
+
+    bookie_id: str
+    run: int = 1
+    is_down: bool = False
+    ledgers: dict[int, StoredLedger] = field(default_factory=dict)
+    polls: list[asyncio.Future[None]] = field(default_factory=list)
+
+    @property
+    def incarnation(self) -> str:
+        return f"{self.bookie_id}-{self.run}"
+
+    def add(self, run: bytes, *, recovery: bool, incarnation: str | None) -> None:
+        header = read_run_header(run)
+        ledger = self._admit(header.ledger_id, recovery=recovery, incarnation=incarnation)
+        for entry_id in range(header.first_entry_id, header.last_entry_id + 1):
+            ledger.entries.setdefault(entry_id, slice_run(run, entry_id, entry_id))
+        self._learn(ledger, run_lac(run, header))
+
+    def write_lac(self, ledger_id: int, lac: int, *, incarnation: str | None) -> None:
+        self._learn(self._admit(ledger_id, recovery=False, incarnation=incarnation), lac)
+
+    def read(
+        self, ledger_id: int, first: int, *, max_entries: int, max_bytes: int, fence: bool
+    ) -> ReadReply:
+        ledger = self._known(ledger_id, fence=fence)
+        runs: list[bytes] = []
+        while first + len(runs) in ledger.entries and len(runs) < max_entries:
+            runs.append(ledger.entries[first + len(runs)])
+            if sum(map(len, runs)) > max_bytes:
+                break
+        if not runs:
+            self._deny(ledger, ErrorCode.NO_SUCH_ENTRY)
+        return ReadReply(ledger.lac, merge_runs(runs))
+
+    async def read_lac(self, ledger_id: int, *, fence: bool, above: int, wait_ms: int) -> int:
+        ledger = self._known(ledger_id, fence=fence)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_ms / 1000
+        while ledger.lac <= above and not ledger.fenced and loop.time() < until:
+            self.polls.append(loop.create_future())
+            timer = loop.call_at(until, self._wake)
+            await self.polls[-1]
+            timer.cancel()
+        return ledger.lac
+
+    def forget(self, fence: Iterable[int], *, limbo: Iterable[int]) -> None:
+        """Everything is gone. A bookie that knows that fences all ledgers that name it, and puts
+        those that are not closed into limbo, before it serves."""
+        self.ledgers = {ledger_id: StoredLedger(fenced=True) for ledger_id in fence}
+        for ledger_id in limbo:
+            self.ledgers.setdefault(ledger_id, StoredLedger()).in_limbo = True
+
+    def damage(self, ledger_id: int, entry_id: int) -> None:
+        """The payload is another, and the run's own checksum fits it: only the digest tells."""
+        entries = self.ledgers[ledger_id].entries
+        entries[entry_id] = with_other_payload(entries[entry_id])
+
+    def lines(self) -> Iterator[str]:
+        """What it holds, a line for each ledger."""
+        for ledger_id, ledger in sorted(self.ledgers.items()):
+            words = ["fenced"] * ledger.fenced + ["in limbo"] * ledger.in_limbo
+            held = ranges(sorted(ledger.entries)) or "nothing"
+            yield f"{self.bookie_id}: L{ledger_id} {', '.join([held, f'lac {ledger.lac}', *words])}"
+
+    def _admit(self, ledger_id: int, *, recovery: bool, incarnation: str | None) -> StoredLedger:
+        if incarnation not in (None, self.incarnation):
+            raise FencelogError(ErrorCode.WRONG_INCARNATION, f"this is {self.incarnation}")
+        ledger = self.ledgers.setdefault(ledger_id, StoredLedger())
+        if ledger.fenced and not recovery:
+            raise FencelogError(ErrorCode.LEDGER_FENCED, f"{self.bookie_id} has fenced it")
+        return ledger
+
+    def _known(self, ledger_id: int, *, fence: bool) -> StoredLedger:
+        """Fencing comes before any answer, and makes an unknown ledger known (rule 6)."""
+        if fence:
+            self.ledgers.setdefault(ledger_id, StoredLedger()).fenced = True
+            self._wake()
+        if ledger_id not in self.ledgers:
+            raise FencelogError(ErrorCode.NO_SUCH_LEDGER, f"not on {self.bookie_id}")
+        return self.ledgers[ledger_id]
+
+    def _deny(self, ledger: StoredLedger, code: ErrorCode) -> None:
+        """No is no: not from a ledger of which something may have been forgotten (rule 7)."""
+        code = ErrorCode.LEDGER_IN_LIMBO if ledger.in_limbo else code
+        raise FencelogError(code, f"not on {self.bookie_id}")
+
+    def _learn(self, ledger: StoredLedger, lac: int) -> None:
+        if lac > ledger.lac:
+            ledger.lac = lac
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let those who wait for a higher LAC look again."""
+        polls, self.polls = self.polls, []
+        for poll in polls:
+            if not poll.done():
+                poll.set_result(None)
+
+
+def with_other_payload(run: bytes) -> bytes:
+    """A run of one entry whose last payload byte is flipped, under a checksum that holds."""
+    damaged = bytearray(run)
+    damaged[PAYLOAD_OFFSET] ^= 0xFF
+    struct.pack_into("<I", damaged, 24, crc32c(damaged[32:], crc32c(damaged[:24])))
+    return bytes(damaged)
+
+
+def range_text(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}..{last}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Numbers in ascending order, adjacent ones as first..last."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return " ".join(range_text(first, last) for first, last in parts)

@@ -1,0 +1,21 @@
+"""Write transcripts anew from what the code does: ``python tests/scripts/refresh.py [NAME …]``.
+
+Nothing else does so: whoever refreshes a story reads the difference, and means it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from transcripts import play
+
+
+def main(names: list[str]) -> None:
+    folder = Path(__file__).parent
+    for script in [folder / f"{name}.txt" for name in names] or sorted(folder.glob("*.txt")):
+        script.write_text(play(script.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

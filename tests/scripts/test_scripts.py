@@ -1,0 +1,63 @@
+"""The stories of the protocol: every transcript says what the code does, line for line."""
+
+from __future__ import annotations
+
+from difflib import unified_diff
+from pathlib import Path
+
+import pytest
+from transcripts import play
+
+SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_story(script: Path) -> None:
+    """After a change that is meant: ``python tests/scripts/refresh.py NAME``, and read the diff."""
+    told = script.read_text("utf-8")
+    played = play(told)
+    difference = unified_diff(told.splitlines(), played.splitlines(), "told", "played", lineterm="")
+    assert played == told, "\n" + "\n".join(difference)
+
+
+def test_there_are_stories() -> None:
+    assert len(SCRIPTS) >= 30
+
+
+STORY = """bookies b1
+c1 creates L1 on b1 with Qw 1 Qa 1
+c1 appends E0
+----
+zk: L1 is open [0: b1] (version 0)
+c1 -> b1  add 0 (lac -1)
+
+# A remark.
+
+deliver c1 -> b1
+----
+b1 -> c1  ok
+c1: acknowledged up to 0
+"""
+
+
+def test_a_story_that_is_true_stays_as_it_is() -> None:
+    assert play(STORY) == STORY
+
+
+@pytest.mark.parametrize(
+    ("told", "claimed"),
+    [
+        ("c1: acknowledged up to 0", "c1: acknowledged up to 1"),
+        ("c1: acknowledged up to 0\n", ""),
+        ("b1 -> c1  ok", "b1 -> c1  ok\nb1 -> c1  ok"),
+    ],
+)
+def test_a_story_that_is_not_true_is_corrected(told: str, claimed: str) -> None:
+    assert play(STORY.replace(told, claimed)) == STORY
+
+
+@pytest.mark.parametrize("command", ["c1 dances", "deliver c1 -> b2", "show b7"])
+def test_a_command_that_cannot_be_carried_out_is_named(command: str) -> None:
+    with pytest.raises((ValueError, KeyError)) as caught:
+        play(f"{STORY}\n{command}\n")
+    assert f"in the command: {command}" in caught.value.__notes__
