@@ -86,4 +86,4 @@ class LedgerFactory:
         )
         if not listed:
             with suppress(FencelogError):  # an empty ledger that nobody lists may stay behind
-                await self.ledgers.delete(ledger.ledger_id)
+                await self.ledgers.delete(ledger.ledger_id, unfenced=True)  # its writer is gone

@@ -165,9 +165,9 @@ class TopicRegistry:
                 raise
         for segment in node.chain.segments:
             if segment.sealed is None:
-                with suppress(FencelogError):  # what cannot be fenced now is still deleted
+                with suppress(FencelogError):  # what cannot be recovered now is still deleted
                     await self._ledgers.recover(segment.ledger_id)
-            await self._ledgers.delete(segment.ledger_id)
+            await self._ledgers.delete(segment.ledger_id, unfenced=True)
         with suppress(FencelogError):
             await self._store.delete(node.path)
 
@@ -247,7 +247,9 @@ def _decode(name: TopicName, data: bytes) -> TopicInfo:
         if fields["v"] != FORMAT_VERSION:
             raise ValueError(f"version {fields['v']}")
         ensemble_size, write_quorum, ack_quorum = map(int, fields["replication"])
-        replication = Replication(ensemble_size, write_quorum, ack_quorum)
+        replication = Replication(
+            ensemble_size, write_quorum, ack_quorum, accept_ack_quorum_of_one=True
+        )  # whoever created the topic did
         config = TopicConfig(int(fields["partitions"]), replication)
         return TopicInfo(name, str(fields["topic_id"]), config, int(fields["created_us"]))
     except (KeyError, TypeError, ValueError) as error:

@@ -149,7 +149,7 @@ async def test_a_delete_that_cannot_be_finished_is_no_definite_failure(
     info, _ = await registry.create(NAME, TopicConfig())
     await stage.open(node=await registry.open_chain(info, 0))
 
-    async def refuse(_ledger_id: int) -> None:
+    async def refuse(_ledger_id: int, *, unfenced: bool) -> None:
         raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "not connected")
 
     monkeypatch.setattr(ledgers, "delete", refuse)

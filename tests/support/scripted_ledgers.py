@@ -204,7 +204,7 @@ class ScriptedLedgers:
             self.close_at(writer, last)
         return self.closed[ledger_id]
 
-    async def delete(self, ledger_id: int) -> None:
+    async def delete(self, ledger_id: int, *, unfenced: bool = False) -> None:
         await asyncio.sleep(0)
         self.deleted.add(ledger_id)
         self.log.append(f"delete {ledger_id}")
