@@ -36,7 +36,6 @@ class Trace:
     def __init__(self) -> None:
         self.verbose = False
         self.notes: deque[str] = deque(maxlen=_NOTES_KEPT)
-        self.processes: list[Process] = []
         self.now_us: Callable[[], int] = lambda: 0
         self._hash = hashlib.blake2b(digest_size=16)
 
@@ -70,8 +69,8 @@ class Engine:
         self.seed = seed
         self._streams: dict[str, random.Random] = {}
         self.trace = Trace()
-        self.processes: list[Process] = self.trace.processes
         self.loop = SimLoop(self.random("schedule"), self.trace)
+        self.processes: list[Process] = self.loop.processes
         self.trace.now_us = lambda: self.loop.now_us
         self.network = self.loop.network = Network(self)
         self._running: dict[str, Process] = {}
@@ -124,7 +123,6 @@ class Engine:
             return self.world.context.copy().run(self._drive, main)
         finally:
             self._end()
-            gc.collect()
             gc.unfreeze()
             if was_collecting:
                 gc.enable()
@@ -136,25 +134,32 @@ class Engine:
         return task.result()
 
     def _end(self) -> None:
-        """Let everything go without a sound and without an effect."""
+        """Note the failures that nobody looked at; then let everything go without a sound and
+        without an effect."""
         for process in self.processes:
             process.forget_done()
-        if any(process.is_alive for process in self.processes):
-            gc.collect()
-        self.loop.flush_steps()
+        gc.collect()
         self.loop.finish()
         for process in self.processes:
             process.is_alive = False
+        before = events._get_running_loop(), sys.unraisablehook
         events._set_running_loop(self.loop)
+        sys.unraisablehook = _say_nothing
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for process in self.processes:
                     process.context.copy().run(_discard, process)
                 self.network.close()
+                self.loop.close()
+                gc.collect()
         finally:
-            events._set_running_loop(None)
-        self.loop.close()
+            events._set_running_loop(before[0])
+            sys.unraisablehook = before[1]
+
+
+def _say_nothing(_: Any) -> None:
+    """Errors of what is let go mean nothing."""
 
 
 def _discard(process: Process) -> None:

@@ -94,12 +94,15 @@ class SimTimer(SimHandle):
 class SimLoop(asyncio.BaseEventLoop):
     """Made by ``Engine``, one for each run."""
 
+    _stopping: bool
+
     def __init__(self, chance: random.Random, trace: Trace) -> None:
         super().__init__()
         self.set_debug(False)
         self.now_us = 0
         self.deadline_us = _NEVER_US
         self.world: Process
+        self.processes: list[Process] = []
         self.network: Network
         self._chance = chance
         self._trace = trace
@@ -124,8 +127,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> SimHandle:
         if context is None:
-            process = CURRENT.get(self.world)
-            context = copy_context() if CURRENT.get(None) else process.context.copy()
+            process, context = self._here()
         else:
             process = context.get(CURRENT, self.world)
         handle = SimHandle(callback, args, context, self)
@@ -145,8 +147,7 @@ class SimLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> SimTimer:
         if context is None:
-            process = CURRENT.get(self.world)
-            context = copy_context() if CURRENT.get(None) else process.context.copy()
+            process, context = self._here()
         else:
             process = context.get(CURRENT, self.world)
         timer = SimTimer(when, callback, args, context, self)
@@ -166,6 +167,13 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> SimTimer:
         return self.call_at(self.now_us / 1e6 + delay, callback, *args, context=context)
 
+    def _here(self) -> tuple[Process, Context]:
+        """Whose what is started now will be. Outside of all processes it is the world's."""
+        process = CURRENT.get(None)
+        if process is None:
+            return self.world, self.world.context.copy()
+        return process, copy_context()
+
     def create_task(  # type: ignore[override]
         self,
         coro: Coroutine[Any, Any, Any],
@@ -174,9 +182,10 @@ class SimLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
         **options: Any,
     ) -> asyncio.Task[Any]:
-        process = CURRENT.get(self.world) if context is None else context.get(CURRENT, self.world)
-        if context is None and CURRENT.get(None) is None:
-            context = process.context.copy()
+        if context is None:
+            process, context = self._here()
+        else:
+            process = context.get(CURRENT, self.world)
         name = process.next_task_name(name)
         task = asyncio.Task(coro, loop=self, name=name, context=context, **options)
         process.adopt(task)
@@ -198,7 +207,7 @@ class SimLoop(asyncio.BaseEventLoop):
             raise NotImplementedError(f"simulated servers take no {', '.join(options)}")
         return self.network.listen(protocol_factory, host, port)
 
-    def call_exception_handler(self, context: dict[str, Any]) -> None:  # type: ignore[override]
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
         """What asyncio found unhandled is a failure of the process it happened in."""
         error = context.get("exception")
         if self._is_over or isinstance(error, ProcessDied):
@@ -216,13 +225,15 @@ class SimLoop(asyncio.BaseEventLoop):
         task = context.get("task") or context.get("future")
         if isinstance(task, asyncio.Task):
             label = task.get_name().partition("/")[0]
-            return next((p for p in self._trace.processes if p.label == label), self.world)
+            return next((p for p in self.processes if p.label == label), self.world)
         return CURRENT.get(self.world)
 
-    def call_soon_threadsafe(self, *args: Any, **options: Any) -> NoReturn:
+    def call_soon_threadsafe(
+        self, callback: object, *args: object, context: object = None
+    ) -> NoReturn:
         raise RuntimeError("there are no threads in a simulation: call_soon_threadsafe")
 
-    def run_in_executor(self, *args: Any, **options: Any) -> NoReturn:
+    def run_in_executor(self, executor: object, func: object, *args: object) -> NoReturn:
         raise RuntimeError("there are no threads in a simulation: run_in_executor")
 
     def getaddrinfo(self, *args: Any, **options: Any) -> NoReturn:
@@ -268,6 +279,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def finish(self) -> None:
         """Nothing has an effect any more."""
+        self.flush_steps()
         self._is_over = True
         self._is_muted = True
 
@@ -369,6 +381,9 @@ class SimLoop(asyncio.BaseEventLoop):
         if due_us > self.deadline_us:
             raise SimTimeout(f"not done after {self.deadline_us / 1e6:g} virtual seconds")
         self.now_us = max(self.now_us, due_us)
+
+    def __del__(self) -> None:
+        """A loop that never ran holds nothing that would have to be closed."""
 
     def close(self) -> None:
         self._timers.clear()

@@ -61,6 +61,9 @@ class SimServer(asyncio.AbstractServer):
     async def start_serving(self) -> None:
         """It serves from the beginning."""
 
+    async def serve_forever(self) -> None:
+        await self.wait_closed()
+
     def close(self) -> None:
         """Listen no more; connections stay."""
         self.sockets = ()

@@ -234,7 +234,7 @@ class SimTransport(asyncio.Transport):
             self.incoming.was_read(len(data))
             self._protocol.data_received(data)
         elif self._at_end:
-            self._is_reading = False
+            self._at_end = False
             if not self._protocol.eof_received():
                 self.close()
 
