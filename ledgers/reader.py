@@ -1,24 +1,32 @@
 """Reading a ledger: from any bookie of a write set, verified, never past what is confirmed.
 
-A read goes to one bookie and falls over to the next; every entry's digest is checked before it
-leaves here. "No such entry" is said only of a closed ledger, when the whole write set says so
-explicitly; a timeout, an error or a damaged copy makes the answer unknown (PROTOCOL.md rule 7).
+``reader_core`` decides, ``entry_reads`` and ``tail`` carry it out; here stand the bounds: the last
+entry of a closed ledger, the LAC of one that is open or being recovered.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Protocol
 
-from fencelog.ledgers.bookie_port import BookieClient, BookieDirectory, ReadReply
-from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
-from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_RUN_ENTRIES
-from fencelog.ledgers.metadata import NO_ENTRY, LedgerMetadata
-from fencelog.ledgers.quorum import write_set
-from fencelog.ledgers.run import Entry, verify_entries, verify_run
+from fencelog.ledgers.answers import answers
+from fencelog.ledgers.bookie_port import BookieDirectory
+from fencelog.ledgers.entry_reads import EntryReads
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import (
+    LAC_POLL_MS,
+    MAX_READ_BYTES,
+    MAX_RUN_ENTRIES,
+    SPECULATIVE_READ_MS,
+)
+from fencelog.ledgers.metadata import NO_ENTRY, LedgerMetadata, LedgerState
+from fencelog.ledgers.reader_core import LacRound, is_older
+from fencelog.ledgers.run import Entry
+from fencelog.ledgers.tail import LacPolls
 
-AVOID_S = 5.0
-"""How long a bookie that failed a read is asked last."""
+LOOK_AGAIN_S = 0.25
+"""Pause between rounds of a tailing reader that bring nothing (a fenced ledger answers at once)."""
 
 
 class MetadataSource(Protocol):
@@ -31,7 +39,7 @@ class LedgerReader:
     """Reads one ledger without fencing it. Made by ``LedgerClient.open`` or ``.reader``.
 
     ``last_confirmed`` bounds every read: the last entry of a closed ledger, else the highest LAC
-    that was learnt from bookies or told by the writer (``confirm``).
+    that was learnt from bookies or told by the writer (``confirm``). It never goes back.
     """
 
     def __init__(
@@ -41,13 +49,19 @@ class LedgerReader:
         bookies: BookieDirectory,
         key: bytes = b"",
         source: MetadataSource | None = None,
+        speculative_read_ms: int = SPECULATIVE_READ_MS,
     ) -> None:
+        """``source``: without it metadata stays as it is, until ``update``.
+        ``speculative_read_ms``: how long one bookie may take before another is asked as well."""
         self.metadata = metadata
         self._bookies = bookies
-        self._key = key
         self._source = source
         self._confirmed = NO_ENTRY
-        self._avoid_until: dict[str, float] = {}
+        self._reads = EntryReads(
+            bookies, key=key, speculative_read_ms=speculative_read_ms, learn=self.confirm
+        )
+        self._polls = LacPolls(bookies)
+        self._confirm_fragments()
 
     @property
     def last_confirmed(self) -> int:
@@ -58,44 +72,106 @@ class LedgerReader:
         self._confirmed = max(self._confirmed, lac)
 
     def update(self, metadata: LedgerMetadata) -> None:
-        """Use newer metadata: the fragments of an open ledger change, an open one is closed."""
+        """Use newer metadata: the fragments of an open ledger change, an open one is closed. What
+        is older than the present one changes nothing.
+
+        Raises CORRUPT for a ledger that was closed below an entry known to be acknowledged.
+        """
+        if is_older(metadata, self.metadata):
+            return
+        if metadata.is_closed and metadata.last_entry_id < self._confirmed:
+            raise FencelogError(
+                ErrorCode.CORRUPT,
+                f"ledger {metadata.ledger_id} is closed at entry {metadata.last_entry_id}, "
+                f"and entry {self._confirmed} was acknowledged",
+            )
         self.metadata = metadata
+        self._confirm_fragments()
+
+    def _confirm_fragments(self) -> None:
+        """A fragment starts at LAC + 1, so what lies before the last one is confirmed."""
+        if not self.metadata.is_closed:
+            self.confirm(self.metadata.last_fragment.first_entry_id - 1)
 
     async def read_lac(self) -> int:
         """The last entry that may be read now. For an open ledger it trails the writer's LAC.
 
-        Raises READ_UNKNOWN if no bookie of the last fragment answers.
+        Answers when no entry can have been acknowledged without one of the bookies that were heard,
+        or all have answered or failed. Raises READ_UNKNOWN if all failed, and what the metadata
+        store raises.
         """
         if not self.metadata.is_closed and self._source is not None:
-            self.metadata, _ = await self._source.get(self.metadata.ledger_id)
+            metadata, _ = await self._source.get(self.metadata.ledger_id)
+            self.update(metadata)
         if self.metadata.is_closed:
             return self.metadata.last_entry_id
+        round_ = LacRound(self.metadata)
         ledger_id = self.metadata.ledger_id
-        members = self.metadata.last_fragment.bookies
-        answers = await asyncio.gather(
-            *(self._bookies.client(bookie).read_lac(ledger_id) for bookie in members),
-            return_exceptions=True,
-        )
-        failures: dict[str, FencelogError] = {}
-        for bookie, answer in zip(members, answers, strict=True):
-            if isinstance(answer, int):
-                self.confirm(answer)
-            elif not isinstance(answer, FencelogError):
-                raise answer
-            elif not answer.code.is_negative:
-                failures[bookie] = answer
-        if len(failures) == len(members):
-            raise _unknown(ledger_id, "the LAC", failures)
-        # A fragment starts at LAC + 1, so what lies before the last one is confirmed.
-        self.confirm(self.metadata.last_fragment.first_entry_id - 1)
-        return self._confirmed
+        questions = [self._bookies.client(bookie).read_lac(ledger_id) for bookie in round_.members]
+        async with aclosing(answers(questions)) as answered:
+            async for index, answer in answered:
+                round_.answer(index, answer)
+                if round_.is_covered:
+                    break
+        unknown = round_.unknown()
+        if unknown is not None:
+            raise unknown
+        self.confirm(round_.highest)
+        return self.last_confirmed
+
+    async def wait_lac(self, above: int, timeout_ms: int) -> int:
+        """Wait until entries after ``above`` may be read, or the ledger is closed; what
+        ``last_confirmed`` is then, or when the time is over. It never goes back.
+
+        Raises READ_UNKNOWN if at the end every bookie of the last fragment fails, LEDGER_NOT_FOUND.
+        An absent metadata store only keeps a change of members, and the close, from being seen.
+        One caller at a time; ``close`` ends the questions that are still on their way afterwards.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        round_: LacRound | None = None
+        while self.last_confirmed <= above and not self.metadata.is_closed:
+            began = loop.time()
+            left = deadline - began
+            if left <= 0:
+                break
+            wait_ms = min(LAC_POLL_MS, max(1, int(left * 1000)))
+            round_ = await self._polls.round(
+                self.metadata, above, wait_ms=wait_ms, look=self._has_changed
+            )
+            self.confirm(round_.highest)
+            if round_.highest <= above and not await self._look():
+                pause = began + LOOK_AGAIN_S - loop.time()
+                await asyncio.sleep(min(pause, deadline - loop.time()))
+        unknown = round_.unknown() if round_ is not None else None
+        if unknown is not None and self.last_confirmed <= above and not self.metadata.is_closed:
+            raise unknown
+        return self.last_confirmed
+
+    async def _has_changed(self) -> bool:
+        """Whether to ask anew: members have changed, or the writer is no more."""
+        return await self._look() or self.metadata.state is not LedgerState.OPEN
+
+    async def _look(self) -> bool:
+        """Look at metadata, if it can be had; whether it is another than before."""
+        before = self.metadata
+        if self._source is None:
+            return False
+        try:
+            metadata, _ = await self._source.get(before.ledger_id)
+        except FencelogError as error:
+            if error.code not in (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN):
+                raise
+            return False
+        self.update(metadata)
+        return self.metadata != before
 
     async def read(self, first: int, last: int, *, max_bytes: int = MAX_READ_BYTES) -> list[Entry]:
         """Entries ``first`` … in order without a gap, at least one, at most up to ``last``.
 
-        Fewer than asked for come where ``max_bytes`` or a fragment ends: ask again from the next.
-        Raises BAD_REQUEST (beyond ``last_confirmed``), NO_SUCH_ENTRY (the whole write set of a
-        closed ledger says so), READ_UNKNOWN (some bookie may have it).
+        Fewer than asked for come where ``max_bytes`` of payload or a fragment ends: ask again from
+        the next. Raises BAD_REQUEST (beyond ``last_confirmed``), NO_SUCH_ENTRY (the whole write set
+        of a closed ledger says so), READ_UNKNOWN (some bookie may have it).
         """
         if not 0 <= first <= min(last, self.last_confirmed):
             raise FencelogError(
@@ -103,32 +179,26 @@ class LedgerReader:
                 f"entries {first}..{last} of ledger {self.metadata.ledger_id} are not within "
                 f"0..{self.last_confirmed}",
             )
-        return await self.read_unbounded(first, min(last, self.last_confirmed), max_bytes=max_bytes)
+        try:
+            return await self._read(first, last, max_bytes)
+        except FencelogError as error:
+            if not await self._has_other_members(error):
+                raise
+        return await self._read(first, last, max_bytes)
 
-    async def read_unbounded(self, first: int, last: int, *, max_bytes: int) -> list[Entry]:
-        """``read`` without the bound, for the recoverer, which knows what it does."""
-        last = min(last, self._fragment_end(first), first + MAX_RUN_ENTRIES - 1)
-        failures: dict[str, FencelogError] = {}
-        for bookie in self._candidates(first):
-            try:
-                return await self._read_from(
-                    self._bookies.client(bookie), first, last, max_bytes=max_bytes
-                )
-            except FencelogError as error:
-                failures[bookie] = error
-                if not error.code.is_negative:
-                    loop = asyncio.get_running_loop()
-                    self._avoid_until[bookie] = loop.time() + AVOID_S
-        absent = all(error.code.is_negative for error in failures.values())
-        # The ensemble of an open ledger may have changed since its metadata was read.
-        if absent and self.metadata.is_closed:
-            raise FencelogError(
-                ErrorCode.NO_SUCH_ENTRY,
-                f"ledger {self.metadata.ledger_id} has no entry {first}",
-                ledger_id=self.metadata.ledger_id,
-                entry_id=first,
-            )
-        raise _unknown(self.metadata.ledger_id, f"entry {first}", failures)
+    async def _has_other_members(self, error: FencelogError) -> bool:
+        """Whether metadata has changed since it was read, so that a read that failed can be tried
+        again. If that cannot be told the read's own error stands."""
+        try:
+            return await self._look()
+        except FencelogError as reason:
+            raise error from reason
+
+    async def _read(self, first: int, last: int, max_bytes: int) -> list[Entry]:
+        last = min(
+            last, self.last_confirmed, self._fragment_end(first), first + MAX_RUN_ENTRIES - 1
+        )
+        return await self._reads.read(self.metadata, first, last, max_bytes=max_bytes)
 
     async def read_last(self) -> Entry | None:
         """The last confirmed entry, None if the ledger is empty."""
@@ -138,33 +208,9 @@ class LedgerReader:
         (entry,) = await self.read(last, last)
         return entry
 
-    async def _read_from(
-        self, client: BookieClient, first: int, last: int, *, max_bytes: int
-    ) -> list[Entry]:
-        ledger_id = self.metadata.ledger_id
-        reply = await client.read(
-            ledger_id, first, max_entries=last - first + 1, max_bytes=max_bytes
-        )
-        entries = verified_reply(
-            reply, self.metadata, first, bookie_id=client.bookie_id, key=self._key
-        )
-        self.confirm(reply.lac)
-        return entries[: last - first + 1]
-
-    def _candidates(self, entry_id: int) -> list[str]:
-        """The write set, spread over ledgers, with bookies that failed lately at the end."""
-        metadata = self.metadata
-        ensemble = metadata.fragment_of(entry_id).bookies
-        members = write_set(
-            entry_id, ensemble_size=metadata.ensemble_size, write_quorum=metadata.write_quorum
-        )
-        turn = metadata.ledger_id % len(members)
-        order = [ensemble[index] for index in sorted(members)]
-        order = order[turn:] + order[:turn]
-        if self._avoid_until:
-            now = asyncio.get_running_loop().time()
-            order.sort(key=lambda bookie: self._avoid_until.get(bookie, 0.0) > now)
-        return order
+    async def close(self) -> None:
+        """End what ``wait_lac`` left on its way. The reader may be used again."""
+        await self._polls.close()
 
     def _fragment_end(self, entry_id: int) -> int:
         """The last entry id that lies on the same ensemble as ``entry_id``."""
@@ -172,32 +218,3 @@ class LedgerReader:
             if fragment.first_entry_id > entry_id:
                 return fragment.first_entry_id - 1
         return 2**63 - 1
-
-
-def verified_reply(
-    reply: ReadReply, metadata: LedgerMetadata, first: int, *, bookie_id: str, key: bytes
-) -> list[Entry]:
-    """The entries of a read reply, proved to be the ones asked for. Raises CORRUPT (= unknown)."""
-    try:
-        header = verify_run(reply.run)
-    except ProtocolError as error:
-        raise FencelogError(
-            ErrorCode.CORRUPT, f"reply of bookie {bookie_id}: {error.detail}"
-        ) from error
-    if (header.ledger_id, header.first_entry_id) != (metadata.ledger_id, first):
-        raise FencelogError(
-            ErrorCode.CORRUPT,
-            f"bookie {bookie_id} was asked for entry {first} of ledger {metadata.ledger_id} and "
-            f"answered with {header.first_entry_id} of {header.ledger_id}",
-        )
-    return verify_entries(reply.run, digest_type=metadata.digest_type, key=key)
-
-
-def _unknown(ledger_id: int, what: str, failures: dict[str, FencelogError]) -> FencelogError:
-    reasons = "; ".join(f"{bookie}: {error}" for bookie, error in sorted(failures.items()))
-    return FencelogError(
-        ErrorCode.READ_UNKNOWN,
-        f"{what} of ledger {ledger_id} cannot be read now ({reasons})",
-        ledger_id=ledger_id,
-        missing_bookies=sorted(failures),
-    )

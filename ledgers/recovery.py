@@ -9,37 +9,40 @@
    Ensemble changes stay in memory until
 5. one CAS writes the ensembles, CLOSED, last entry and length together.
 
-It may be interrupted anywhere and repeated, and any number of recoverers converge.
+It may be interrupted anywhere and repeated, and any number of recoverers converge. What to do is
+decided in ``recovery_core`` and ``recovery_machine``; here it is done.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from functools import partial
-from typing import Any, TypeVar
 
+from fencelog.ledgers.answers import answers, cancel_all
 from fencelog.ledgers.bookie_port import BookieDirectory
+from fencelog.ledgers.entry_reads import verified_reply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_RUN_ENTRIES
-from fencelog.ledgers.metadata import NO_ENTRY, LedgerMetadata
+from fencelog.ledgers.limits import MAX_READ_BYTES
+from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.metadata_update import Ledgers, update_metadata
 from fencelog.ledgers.placement import Placement
-from fencelog.ledgers.reader import LedgerReader, verified_reply
-from fencelog.ledgers.recovery_core import EntryRound, FenceRound, Verdict, recovery_incomplete
-from fencelog.ledgers.run import Entry, slice_run
-from fencelog.ledgers.transitions import begin_recovery, closed_by_recoverer
-from fencelog.ledgers.writer_core import (
-    Acknowledged,
-    ChangeEnsemble,
-    Effect,
-    Failed,
-    PendingRun,
-    Send,
-    WriterCore,
+from fencelog.ledgers.recovery_core import FenceRound, Verdict
+from fencelog.ledgers.recovery_machine import (
+    Abort,
+    Close,
+    Copy,
+    ReadCopy,
+    RecoveryCore,
+    RecoveryEffect,
 )
+from fencelog.ledgers.run import slice_run
+from fencelog.ledgers.transitions import begin_recovery, closed_by_recoverer
+from fencelog.ledgers.writer_core import ChangeEnsemble, Send
 
-T = TypeVar("T")
+BLAMELESS_CODES = frozenset({ErrorCode.LEDGER_IN_LIMBO, ErrorCode.UNAUTHORIZED})
+"""Answers of bookies that can very well take entries."""
 
 
 async def recover_ledger(
@@ -59,52 +62,74 @@ async def recover_ledger(
     base, version = await update_metadata(ledgers, base, version, begin_recovery)
     if base.is_closed:
         return base
-    recovery = _Recovery(base, bookies=bookies, placement=placement, key=key)
-    await recovery.run()
+    try:
+        fence = await fence_ledger(base, bookies=bookies)
+        for index in fence.failed:
+            placement.report_failure(fence.members[index])
+        recovery = _Recovery(
+            base, start_lac=fence.start_lac, bookies=bookies, placement=placement, key=key
+        )
+        end = await recovery.run()
+    except FencelogError as error:
+        return await _closed_by_another(ledger_id, ledgers, error)
     close = partial(
         closed_by_recoverer,
         snapshot=base,
-        fragments=recovery.core.metadata.fragments,
-        last_entry_id=recovery.core.lac,
-        length=recovery.core.length,
+        fragments=end.fragments,
+        last_entry_id=end.last_entry_id,
+        length=end.length,
     )
     closed, _ = await update_metadata(ledgers, base, version, close)
     return closed
 
 
-async def fence_ledger(metadata: LedgerMetadata, *, bookies: BookieDirectory) -> FenceRound:
-    """Fence the last ensemble on so many bookies that its writer can get no more acks.
+async def _closed_by_another(
+    ledger_id: int, ledgers: Ledgers, error: FencelogError
+) -> LedgerMetadata:
+    """Who cannot finish may be too late: somebody else's CLOSED is adopted."""
+    if error.code is ErrorCode.RECOVERY_INCOMPLETE:
+        try:
+            metadata, _ = await ledgers.get(ledger_id)
+        except FencelogError as reason:
+            raise error from reason
+        if metadata.is_closed:
+            return metadata
+    raise error
 
-    Raises RECOVERY_INCOMPLETE naming the bookies that are missing, UNAUTHORIZED.
+
+async def fence_ledger(metadata: LedgerMetadata, *, bookies: BookieDirectory) -> FenceRound:
+    """Fencing LAC reads to the last ensemble; returns when (Qw - Qa) + 1 bookies of each write set
+    are fenced: no add of the ledger's writer can be acknowledged from then on (rule 4).
+
+    Raises RECOVERY_INCOMPLETE naming the bookies that are missing (some may be fenced by then; that
+    cannot be undone and need not be), UNAUTHORIZED.
     """
     fence = FenceRound(metadata)
-
-    def answered(index: int, answer: int | FencelogError) -> bool:
-        if isinstance(answer, int):
-            fence.answer(index, answer)
-        elif answer.code is ErrorCode.UNAUTHORIZED:
-            raise answer
-        else:
-            fence.error(index, answer)
-        return fence.verdict is not Verdict.WAITING
-
-    members = metadata.last_fragment.bookies
-    await _ask_all(
-        [bookies.client(member).read_lac(metadata.ledger_id, fence=True) for member in members],
-        answered,
-    )
+    ledger_id = metadata.ledger_id
+    questions = [bookies.client(bookie).read_lac(ledger_id, fence=True) for bookie in fence.members]
+    async with aclosing(answers(questions)) as answered:
+        async for index, answer in answered:
+            if isinstance(answer, int):
+                fence.answer(index, answer)
+            elif answer.code is ErrorCode.UNAUTHORIZED:
+                raise answer
+            else:
+                fence.error(index, answer)
+            if fence.verdict is not Verdict.WAITING:
+                break
     if fence.verdict is not Verdict.POSITIVE:
         raise fence.incomplete()
     return fence
 
 
 class _Recovery:
-    """Steps 2 to 4 for one ledger. ``core`` holds the result: LAC, length and ensembles."""
+    """Carries out what ``RecoveryCore`` decides for one ledger."""
 
     def __init__(
         self,
         snapshot: LedgerMetadata,
         *,
+        start_lac: int,
         bookies: BookieDirectory,
         placement: Placement,
         key: bytes,
@@ -113,142 +138,91 @@ class _Recovery:
         self._bookies = bookies
         self._placement = placement
         self._key = key
-        self._progress = asyncio.Event()
-        self.core = WriterCore(snapshot, lac=NO_ENTRY, length=0)
+        self._core = RecoveryCore(snapshot, start_lac=start_lac)
+        self._reads: dict[asyncio.Task[Copy], int] = {}
+        self._end: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
 
-    async def run(self) -> None:
-        fence = await fence_ledger(self._snapshot, bookies=self._bookies)
-        start = fence.start_lac
-        self.core = WriterCore(self._snapshot, lac=start, length=await self._length_at(start))
-        while True:
-            found = await self._read(self.core.last_add_pushed + 1)
-            if found is None:
-                return
-            await self._rewrite(*found)
-
-    async def _length_at(self, entry_id: int) -> int:
-        """The ledger's length up to a committed entry, as the entry itself says."""
-        if entry_id == NO_ENTRY:
-            return 0
-        reader = LedgerReader(self._snapshot, bookies=self._bookies, key=self._key)
+    async def run(self) -> Close:
+        """How to close the ledger. Raises what the core aborts with."""
         try:
-            entries = await reader.read_unbounded(entry_id, entry_id, max_bytes=MAX_READ_BYTES)
-        except FencelogError as error:
-            raise recovery_incomplete(
-                self._snapshot.ledger_id, f"cannot read entry {entry_id}", {"write set": error}
-            ) from error
-        return entries[0].length
+            self._carry_out(self._core.start)
+            return await self._end
+        finally:
+            await cancel_all(list(self._reads))
 
-    async def _read(self, entry_id: int) -> tuple[bytes, list[Entry]] | None:
-        """The first verified copy of an entry, and what follows it in the run; None: the end."""
-        round_ = EntryRound(self._snapshot, entry_id)
-        found: list[tuple[bytes, list[Entry]]] = []
-        members = round_.bookies
+    def _carry_out(self, step: Callable[[], Iterable[RecoveryEffect]]) -> None:
+        """One step of the core, unless ``run`` has ended or was cancelled. It is called from the
+        event loop itself: whatever goes wrong has to reach ``run``, which waits."""
+        if self._end.done():
+            return
+        try:
+            for effect in step():
+                self._execute(effect)
+        except Exception as error:
+            if not self._end.done():
+                self._end.set_exception(error)
 
-        def answered(index: int, answer: tuple[bytes, list[Entry]] | FencelogError) -> bool:
-            if isinstance(answer, FencelogError):
-                round_.answer(members[index], answer)
-            else:
-                round_.answer(members[index], None)
-                found.append(answer)
-            return round_.verdict is not Verdict.WAITING
+    def _execute(self, effect: RecoveryEffect) -> None:
+        match effect:
+            case ReadCopy():
+                read = asyncio.get_running_loop().create_task(self._read(effect))
+                self._reads[read] = effect.entry_id
+                read.add_done_callback(partial(self._on_read, effect))
+            case Send(run, _, bookie_id):
+                self._bookies.client(bookie_id).add(
+                    run.data,
+                    recovery=True,
+                    incarnation=None,
+                    on_reply=partial(self._on_add, effect),
+                )
+            case ChangeEnsemble():
+                chosen = self._replacement(effect)
+                self._carry_out(partial(self._core.ensemble_chosen, effect, chosen))
+            case Close():
+                self._end.set_result(effect)
+            case Abort(error):
+                self._end.set_exception(error)
 
-        await _ask_all([self._read_from(bookie, entry_id) for bookie in members], answered)
-        if round_.verdict is Verdict.POSITIVE:
-            return found[0]
-        if round_.verdict is Verdict.NEGATIVE:
-            return None
-        raise round_.incomplete()
-
-    async def _read_from(self, bookie_id: str, entry_id: int) -> tuple[bytes, list[Entry]]:
-        reply = await self._bookies.client(bookie_id).read(
+    async def _read(self, ask: ReadCopy) -> Copy:
+        reply = await self._bookies.client(ask.bookie_id).read(
             self._snapshot.ledger_id,
-            entry_id,
-            max_entries=MAX_RUN_ENTRIES,
+            ask.entry_id,
+            max_entries=ask.max_entries,
             max_bytes=MAX_READ_BYTES,
-            fence=True,
+            fence=ask.fence,
         )
         entries = verified_reply(
-            reply, self._snapshot, entry_id, bookie_id=bookie_id, key=self._key
+            reply, self._snapshot, ask.entry_id, bookie_id=ask.bookie_id, key=self._key
         )
-        return reply.run, entries
+        if len(entries) <= ask.max_entries:
+            return Copy(reply.run, entries)
+        run = slice_run(reply.run, ask.entry_id, ask.entry_id + ask.max_entries - 1)
+        return Copy(run, entries[: ask.max_entries])
 
-    async def _rewrite(self, run: bytes, entries: list[Entry]) -> None:
-        """Recovery adds of the entries as they are; returns when they have Qa acks."""
-        core, before = self.core, self.core.length
-        for entry in entries:
-            if entry.length - len(entry.payload) != before:
-                raise recovery_incomplete(
-                    self._snapshot.ledger_id,
-                    f"entry {entry.entry_id} does not continue the ledger's length {before}",
-                    {},
-                )
-            before = entry.length
-        if self._snapshot.ensemble_size == self._snapshot.write_quorum:
-            self._execute(core.push(run, count=len(entries), length=before))
-        else:
-            for entry in entries:
-                one = slice_run(run, entry.entry_id, entry.entry_id)
-                self._execute(core.push(one, count=1, length=entry.length))
-        while core.has_pending:
-            self._progress.clear()
-            await self._progress.wait()
-        if core.finished is not None:
-            raise recovery_incomplete(
-                self._snapshot.ledger_id, "cannot be rewritten", {"write set": core.finished}
-            )
+    def _on_read(self, ask: ReadCopy, read: asyncio.Task[Copy]) -> None:
+        del self._reads[read]
+        if read.cancelled():
+            return
+        error = read.exception()
 
-    def _execute(self, effects: Iterable[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Send(run, index, bookie_id):
-                    self._bookies.client(bookie_id).add(
-                        run.data,
-                        recovery=True,
-                        incarnation=None,
-                        on_reply=partial(self._on_reply, run, index, bookie_id),
-                    )
-                case ChangeEnsemble():
-                    self._execute(self._changed_in_memory(effect))
-                case Acknowledged() | Failed():
-                    self._progress.set()
+        def step() -> Iterable[RecoveryEffect]:
+            answer = error if isinstance(error, FencelogError) else read.result()
+            return self._core.read_answer(ask.entry_id, ask.bookie_id, answer)
 
-    def _on_reply(
-        self, run: PendingRun, index: int, bookie_id: str, error: FencelogError | None
-    ) -> None:
-        if error is not None:
-            self._placement.report_failure(bookie_id)
-        self._execute(self.core.reply(run, index, bookie_id, error))
+        self._carry_out(step)
+        for other, entry_id in self._reads.items():
+            if not self._core.is_reading(entry_id):
+                other.cancel()
 
-    def _changed_in_memory(self, change: ChangeEnsemble) -> list[Effect]:
-        core = self.core
+    def _on_add(self, send: Send, error: FencelogError | None) -> None:
+        if error is not None and error.code not in BLAMELESS_CODES:
+            self._placement.report_failure(send.bookie_id)
+        self._carry_out(
+            partial(self._core.write_reply, send.run, send.index, send.bookie_id, error)
+        )
+
+    def _replacement(self, change: ChangeEnsemble) -> tuple[str, ...] | None:
         try:
-            ensemble = self._placement.replace(core.ensemble, change.failed)
-            changed = core.metadata.with_ensemble(change.first_entry_id, ensemble)
-        except FencelogError:  # no bookie to replace one with, or no room for another fragment
-            return core.ensemble_unchanged()
-        return core.ensemble_changed(changed)
-
-
-async def _ask_all(
-    questions: Iterable[Coroutine[Any, Any, T]], answered: Callable[[int, T | FencelogError], bool]
-) -> None:
-    """Ask all at once; hand over each answer as it comes, until ``answered`` says it is enough."""
-    loop = asyncio.get_running_loop()
-    tasks = {loop.create_task(question): index for index, question in enumerate(questions)}
-    try:
-        pending: set[asyncio.Task[T]] = set(tasks)
-        while pending:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            enough = False
-            for task in done:
-                error = task.exception()
-                if error is not None and not isinstance(error, FencelogError):
-                    raise error
-                enough = answered(tasks[task], error or task.result()) or enough
-            if enough:
-                return
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            return self._placement.replace(self._core.writer.ensemble, change.failed)
+        except FencelogError:
+            return None

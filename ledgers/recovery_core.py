@@ -1,4 +1,4 @@
-"""What a recoverer may conclude, as pure values (PROTOCOL.md rules 4 and 5, seed 000).
+"""What a recoverer may conclude from answers, as pure values (PROTOCOL.md rule 4, seed 000).
 
 Generous with positives, strict with negatives: one verified copy recovers an entry; only
 (Qw - Qa) + 1 explicit "no such entry" end the ledger; anything else is unknown, and unknown aborts
@@ -33,6 +33,11 @@ class FenceRound:
     failed: dict[int, FencelogError] = field(default_factory=dict)
     highest_lac: int = -1
 
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Whom to ask, by their index in the ensemble."""
+        return self.metadata.last_fragment.bookies
+
     def answer(self, index: int, lac: int) -> None:
         self.fenced.add(index)
         self.highest_lac = max(self.highest_lac, lac)
@@ -65,28 +70,27 @@ class FenceRound:
         return max(self.highest_lac, self.metadata.last_fragment.first_entry_id - 1)
 
     def incomplete(self) -> FencelogError:
-        ensemble = self.metadata.last_fragment.bookies
         return recovery_incomplete(
             self.metadata.ledger_id,
             "cannot be fenced on enough bookies",
-            {ensemble[index]: error for index, error in self.failed.items()},
+            {self.members[index]: error for index, error in self.failed.items()},
         )
 
 
 @dataclass(slots=True)
 class EntryRound:
-    """The fencing recovery reads of one entry against the ensemble at recovery start."""
+    """The reads of one entry, against the ensemble at recovery start."""
 
     metadata: LedgerMetadata
     entry_id: int
-    negative: set[str] = field(default_factory=set)
+    negative: dict[str, FencelogError] = field(default_factory=dict)
     unknown: dict[str, FencelogError] = field(default_factory=dict)
     found: bool = False
 
     @property
     def bookies(self) -> tuple[str, ...]:
-        """The write set of the entry in the last fragment."""
-        ensemble = self.metadata.last_fragment.bookies
+        """The write set of the entry, in the fragment that holds it."""
+        ensemble = self.metadata.fragment_of(self.entry_id).bookies
         members = write_set(
             self.entry_id,
             ensemble_size=self.metadata.ensemble_size,
@@ -99,7 +103,7 @@ class EntryRound:
         if error is None:
             self.found = True
         elif error.code.is_negative:
-            self.negative.add(bookie_id)
+            self.negative[bookie_id] = error
         else:
             self.unknown[bookie_id] = error
 
@@ -111,15 +115,27 @@ class EntryRound:
         need = coverage_threshold(cohort=metadata.write_quorum, ack_quorum=metadata.ack_quorum)
         if len(self.negative) >= need:
             return Verdict.NEGATIVE
-        if len(self.negative) + len(self.unknown) == metadata.write_quorum:
-            return Verdict.UNKNOWN
-        return Verdict.WAITING
+        return Verdict.UNKNOWN if self.is_over else Verdict.WAITING
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everybody has answered, and nobody with a copy."""
+        return len(self.negative) + len(self.unknown) == self.metadata.write_quorum
 
     def incomplete(self) -> FencelogError:
         return recovery_incomplete(
             self.metadata.ledger_id,
             f"cannot tell whether entry {self.entry_id} exists",
             self.unknown,
+        )
+
+    def length_unknown(self) -> FencelogError:
+        """The entry was acknowledged, so its copies are somewhere; without one of them the length
+        of the ledger up to there is not known."""
+        return recovery_incomplete(
+            self.metadata.ledger_id,
+            f"cannot be closed: its length stands in entry {self.entry_id}, which nobody has",
+            self.negative | self.unknown,
         )
 
 
@@ -130,7 +146,7 @@ def recovery_incomplete(
     reasons = "; ".join(f"{bookie}: {error.detail}" for bookie, error in sorted(missing.items()))
     return FencelogError(
         ErrorCode.RECOVERY_INCOMPLETE,
-        f"ledger {ledger_id} {what} ({reasons})",
+        f"ledger {ledger_id} {what}" + (f" ({reasons})" if reasons else ""),
         ledger_id=ledger_id,
         missing_bookies=sorted(missing),
     )

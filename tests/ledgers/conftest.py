@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -30,6 +31,11 @@ class ScriptedBookie:
     fault: Callable[[str], FencelogError | None] = lambda request: None
     held: list[Callable[[], None]] | None = None
     """When a list, replies to adds wait in it until the test calls them."""
+    hung: set[str] = field(default_factory=set)
+    """Requests ("read", "read_lac") that are never answered."""
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    """Every ("read", first entry) and ("read_lac", above) that came."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(
         self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
@@ -66,7 +72,8 @@ class ScriptedBookie:
         max_bytes: int,
         fence: bool = False,
     ) -> ReadReply:
-        await asyncio.sleep(0)
+        self.asked.append(("read", first_entry_id))
+        await self._turn("read")
         self._fault_or_fence("read", ledger_id, fence=fence)
         stored = self.entries.get(ledger_id)
         if stored is None and ledger_id not in self.fenced:
@@ -81,14 +88,27 @@ class ScriptedBookie:
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
-        await asyncio.sleep(0)
+        self.asked.append(("read_lac", above))
+        await self._turn("read_lac")
         self._fault_or_fence("read_lac", ledger_id, fence=fence)
         if ledger_id not in self.lacs and ledger_id not in self.fenced:
             raise FencelogError(ErrorCode.NO_SUCH_LEDGER, self.bookie_id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / 1000 or None):
+                while wait_ms and self._has_no_news(ledger_id, above):
+                    self.news.clear()
+                    await self.news.wait()
         return self.lacs.get(ledger_id, -1)
 
     async def close(self) -> None:
         return None
+
+    async def _turn(self, request: str) -> None:
+        """Let others go first; for ever if the bookie hangs."""
+        await (asyncio.Event().wait() if request in self.hung else asyncio.sleep(0))
+
+    def _has_no_news(self, ledger_id: int, above: int) -> bool:
+        return self.lacs.get(ledger_id, -1) <= above and ledger_id not in self.fenced
 
     def _fault_or_fence(self, request: str, ledger_id: int, *, fence: bool) -> None:
         error = self.fault(request)
@@ -96,9 +116,11 @@ class ScriptedBookie:
             raise error
         if fence:
             self.fenced.add(ledger_id)
+            self.news.set()
 
     def _learn(self, ledger_id: int, lac: int) -> None:
         self.lacs[ledger_id] = max(lac, self.lacs.get(ledger_id, -1))
+        self.news.set()
 
     def go_down(self) -> None:
         """From now on nobody gets an answer."""

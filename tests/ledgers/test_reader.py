@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.reader import LedgerReader
+from fencelog.ledgers.recovery import fence_ledger, recover_ledger
 
 
 async def written(cluster: Any, count: int) -> Any:
@@ -114,21 +116,89 @@ async def test_open_ledger_without_any_answer_is_unknown(cluster: Any) -> None:
     assert caught.value.code is ErrorCode.READ_UNKNOWN
 
 
+async def replaced(cluster: Any) -> tuple[Any, LedgerMetadata]:
+    """A writer whose whole ensemble was replaced after entry 0; and the metadata of before."""
+    writer = cluster.create()
+    await cluster.write(writer, b"0")
+    before = cluster.metadata()
+    full = FencelogError(ErrorCode.OUT_OF_SPACE, "full")
+    for name in ("b1", "b2", "b3"):
+        cluster.bookies[name].fault = lambda request: full if request == "add" else None
+    await cluster.write(writer, b"1", b"2")
+    return writer, before
+
+
 async def test_an_open_ledger_whose_ensemble_was_replaced_is_unknown_not_absent(
     make_cluster: Any,
 ) -> None:
     """Metadata read before the change names bookies that never had the entry, and say so."""
     cluster = make_cluster(6)
-    writer = cluster.create()
-    await cluster.write(writer, b"0")
-    reader = LedgerReader(cluster.metadata(), bookies=cluster, source=cluster.ledgers)
-    full = FencelogError(ErrorCode.OUT_OF_SPACE, "full")
-    for name in ("b1", "b2", "b3"):
-        cluster.bookies[name].fault = lambda request: full if request == "add" else None
-    await cluster.write(writer, b"1", b"2")
+    writer, before = await replaced(cluster)
+    reader = LedgerReader(before, bookies=cluster)
     reader.confirm(writer.last_add_confirmed)
     with pytest.raises(FencelogError) as caught:
         await reader.read(1, 1)
     assert caught.value.code is ErrorCode.READ_UNKNOWN
-    await reader.read_lac()  # reads metadata again
+
+
+async def test_a_read_that_fails_is_tried_again_where_the_entry_lies_by_now(
+    make_cluster: Any,
+) -> None:
+    cluster = make_cluster(6)
+    writer, before = await replaced(cluster)
+    reader = LedgerReader(before, bookies=cluster, source=cluster.ledgers)
+    reader.confirm(writer.last_add_confirmed)
     assert [bytes(entry.payload) for entry in await reader.read(1, 2)] == [b"1", b"2"]
+    for name in ("b4", "b5", "b6"):
+        cluster.bookies[name].go_down()
+    cluster.ledgers.unavailable = True
+    with pytest.raises(FencelogError) as caught:
+        await reader.read(1, 2)  # metadata cannot be had: the read's own error stands
+    assert caught.value.code is ErrorCode.READ_UNKNOWN
+
+
+async def test_older_metadata_changes_nothing(cluster: Any) -> None:
+    writer = await written(cluster, 2)
+    before = cluster.metadata()
+    closed = await writer.close()
+    reader = LedgerReader(closed, bookies=cluster)
+    reader.update(before)
+    assert (reader.metadata, reader.last_confirmed) == (closed, 1)
+
+
+async def test_a_ledger_closed_below_what_was_acknowledged_is_an_error(cluster: Any) -> None:
+    await written(cluster, 2)
+    reader = LedgerReader(cluster.metadata(), bookies=cluster)
+    reader.confirm(1)
+    with pytest.raises(FencelogError) as caught:
+        reader.update(cluster.metadata().closed(last_entry_id=0, length=1))
+    assert caught.value.code is ErrorCode.CORRUPT
+    assert reader.last_confirmed == 1
+
+
+async def test_a_ledger_in_recovery_is_read_up_to_its_lac_and_then_to_its_end(
+    cluster: Any,
+) -> None:
+    await written(cluster, 5)
+    reader = LedgerReader(cluster.metadata(), bookies=cluster, source=cluster.ledgers)
+    metadata, version = cluster.ledgers.values[1]
+    cluster.ledgers.values[1] = (metadata.in_recovery(), version + 1)
+    await fence_ledger(metadata, bookies=cluster)
+    assert await reader.read_lac() == 3
+    assert len(await reader.read(0, 9)) == 4
+    await recover_ledger(1, ledgers=cluster.ledgers, bookies=cluster, placement=cluster.placement)
+    assert await reader.read_lac() == 4
+    assert len(await reader.read(0, 9)) == 5
+
+
+async def test_the_lac_is_known_when_a_bookie_hangs(cluster: Any) -> None:
+    """The two that answer have, between them, seen every entry that was acknowledged."""
+    await written(cluster, 5)
+    cluster.bookies["b1"].hung.add("read_lac")
+    reader = LedgerReader(cluster.metadata(), bookies=cluster)
+    assert await reader.read_lac() == 3
+
+
+async def test_the_last_entry_of_an_empty_ledger_is_none(cluster: Any) -> None:
+    closed = await cluster.create().close()
+    assert await LedgerReader(closed, bookies=cluster).read_last() is None
