@@ -11,15 +11,18 @@ from playground_bookie import ModelBookie, range_text, ranges
 from playground_network import STORE, ScriptLoop, ScriptNetwork
 
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
+from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import LedgerMetadata, decode_metadata, new_metadata
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metadata_store import ANY_VERSION
 from fencelog.ledgers.placement import Placement
 from fencelog.ledgers.reader import LedgerReader
 from fencelog.ledgers.recovery import recover_ledger
 from fencelog.ledgers.run import read_run_header, run_lac, verify_entries
 from fencelog.ledgers.writer import LedgerWriter
+from fencelog.ledgers.writer_options import WriterOptions
 
 T = TypeVar("T")
 
@@ -50,10 +53,7 @@ class ScriptedStore(MemoryMetadataStore):
 
     async def _read(self, what: str, operation: Callable[[], T]) -> T:
         result: T = await self._playground.network.send(
-            (self._client, STORE),
-            _ledger_named(what),
-            operation,
-            is_write=not what.startswith("get"),
+            (self._client, STORE), _ledger_named(what), operation
         )
         return result
 
@@ -66,6 +66,15 @@ class ScriptedStore(MemoryMetadataStore):
 
         await self._playground.network.send(
             (self._client, STORE), f"{text} (if there is none)", carry_out, is_write=True
+        )
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        def carry_out() -> None:
+            self._cluster.delete(path, version)
+            self._playground.network.tell(f"zk: {_ledger_named(path)} is deleted")
+
+        await self._playground.network.send(
+            (self._client, STORE), f"delete {_ledger_named(path)}", carry_out, is_write=True
         )
 
     async def set(self, path: str, value: bytes, version: int) -> int:
@@ -204,7 +213,9 @@ class Client:
 
         self.tasks.append(self.playground.network.loop.create_task(report()))
 
-    async def create(self, ledger_id: int, ensemble: tuple[str, ...], *, qw: int, qa: int) -> None:
+    async def create(
+        self, ledger_id: int, ensemble: tuple[str, ...], *, qw: int, qa: int, options: WriterOptions
+    ) -> None:
         metadata = new_metadata(
             ledger_id,
             ensemble=ensemble,
@@ -222,6 +233,7 @@ class Client:
             key=b"",
             on_ack=lambda lac: self._acknowledged(ledger_id, lac),
             on_failure=lambda error: self.tell(f"the writer is finished: {describe_error(error)}"),
+            options=options,
         )
 
     def _acknowledged(self, ledger_id: int, lac: int) -> None:
@@ -265,8 +277,9 @@ class Client:
         return f"may read up to {await self.readers[ledger_id].read_lac()}"
 
     async def delete(self, ledger_id: int) -> str:
-        await self.ledgers.delete(ledger_id)
-        return "deleted"
+        client = LedgerClient(self.store, self, host=ScriptedHost())
+        await client.delete(ledger_id)
+        return f"deleted L{ledger_id}"
 
     async def die(self) -> None:
         """Nothing of this process runs any more; what it sent is still under way."""

@@ -24,6 +24,7 @@ from playground_network import Route, ScriptLoop
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.writer_options import WriterOptions
 
 RULE = "----"
 NOTHING = "(nothing)"
@@ -106,8 +107,22 @@ class Story:
 
     @command("{client} creates L{ledger:n} on {ensemble} with Qw {qw:n} Qa {qa:n}")
     async def create(self, client: str, ledger: str, ensemble: str, qw: str, qa: str) -> None:
-        members = tuple(ensemble.split())
-        await self._client(client).create(int(ledger), members, qw=int(qw), qa=int(qa))
+        await self._create(client, ledger, ensemble, qw, qa, WriterOptions())
+
+    @command("{client} creates L{ledger:n} on {ensemble} with Qw {qw:n} Qa {qa:n}, in no hurry")
+    async def create_patiently(
+        self, client: str, ledger: str, ensemble: str, qw: str, qa: str
+    ) -> None:
+        """Ensemble changes are put off as long as Qa can be reached without them."""
+        options = WriterOptions(delay_ensemble_change=True)
+        await self._create(client, ledger, ensemble, qw, qa, options)
+
+    async def _create(
+        self, client: str, ledger: str, ensemble: str, qw: str, qa: str, options: WriterOptions
+    ) -> None:
+        await self._client(client).create(
+            int(ledger), tuple(ensemble.split()), qw=int(qw), qa=int(qa), options=options
+        )
 
     # -- clients ---------------------------------------------------------------------------------
 
