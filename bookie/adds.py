@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from fencelog.bookie.flush import Flusher
 from fencelog.bookie.journal import Journal
+from fencelog.bookie.lacs import Lacs
 from fencelog.bookie.ledger_state import LedgerState, LedgerStates
 from fencelog.bookie.overlaps import Overlaps
 from fencelog.bookie.records import RecordType
@@ -30,6 +31,7 @@ class Adds:
         *,
         cache: WriteCache,
         states: LedgerStates,
+        lacs: Lacs,
         journal: Journal,
         flusher: Flusher,
         max_held_bytes: int,
@@ -39,10 +41,12 @@ class Adds:
         self._loop = asyncio.get_running_loop()
         self._cache = cache
         self._states = states
+        self._lacs = lacs
         self._journal = journal
         self._flusher = flusher
         self.refusal: FencelogError | None = None
         """Why nothing is taken any more."""
+        self.is_read_only = False
         self._throttle = Throttle(
             max_bytes=max_held_bytes,
             has_room=lambda: cache.has_room(recovery=False),
@@ -80,12 +84,20 @@ class Adds:
             return
         self._take(state, header, run, recovery=recovery, on_reply=on_reply)
 
+    def check_writable(self) -> None:
+        """Raises FencelogError: READ_ONLY, or the refusal."""
+        if self.refusal is not None:
+            raise self.refusal
+        if self.is_read_only:
+            raise FencelogError(ErrorCode.READ_ONLY, "the bookie is read-only")
+
     def remember(self, header: RunHeader, run: bytes) -> None:
         """Cache a run, none of whose entries is stored, that is in the journal or about to be."""
         self._cache.put(header, run)
         state = self._states.change(header.ledger_id)
         state.last_entry = max(state.last_entry, header.last_entry_id)
-        state.lac = max(state.lac, run_lac(run, header))
+        if (lac := run_lac(run, header)) > state.lac:
+            self._lacs.learn(header.ledger_id, state, lac)
 
     def release(self) -> None:
         """The cache has room again."""
@@ -109,14 +121,16 @@ class Adds:
     def _admit(self, ledger_id: int, *, recovery: bool) -> LedgerState | None:
         """The state of the ledger (None: a new one) if an add may be taken now.
 
-        Raises FencelogError: LEDGER_FENCED, OVERLOADED (the cache is full, to recovery and to
-        look-ups that ended), or the refusal.
+        Raises FencelogError: LEDGER_FENCED, READ_ONLY, OVERLOADED (the cache is full, to recovery
+        and to look-ups that ended), or the refusal.
         """
         if self.refusal is not None:
             raise self.refusal
         state = self._states.get(ledger_id)
         if state is not None and state.fenced and not recovery:
             raise FencelogError(ErrorCode.LEDGER_FENCED, f"ledger {ledger_id} is fenced here")
+        if self.is_read_only and not recovery:
+            self.check_writable()
         if not self._cache.has_room(recovery=recovery):
             raise FencelogError(ErrorCode.OVERLOADED, "write cache is full, being flushed")
         return state

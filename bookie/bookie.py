@@ -8,7 +8,9 @@ The promises (PROTOCOL.md), and where they are kept:
 * a fence holds from the moment of the request, and no reply to a fencing request, negative ones
   included, leaves before it is durable (``fences.py``);
 * an entry that is stored is never replaced: what overlaps it is trimmed (``overlaps.py``);
-* "not there" is said only when cache and index were read without error (``read``);
+* "not there" is said only when cache and index were read without error (``reads.py``);
+* the LAC that is told never goes back (``lacs.py``);
+* what may have been forgotten is fenced before anything is served (``boot.py``);
 * after a failed write or sync nothing is promised any more: ``failure`` (``_fail``).
 """
 
@@ -20,59 +22,59 @@ from contextlib import AsyncExitStack
 
 from fencelog.bookie.adds import Adds
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.data_directory import DataDirectory, Identity
-from fencelog.bookie.disk import Disk, Lane
-from fencelog.bookie.fences import FENCE_BODY, Fenced, Fences
+from fencelog.bookie.control_records import take_back
+from fencelog.bookie.disk import Disk
+from fencelog.bookie.fences import Fenced, Fences
 from fencelog.bookie.flush import Flusher
-from fencelog.bookie.journal import Journal
-from fencelog.bookie.journal_replay import Replay
-from fencelog.bookie.lacs import LAC_RECORD, Lacs
-from fencelog.bookie.ledger_state import LedgerState, LedgerStates
+from fencelog.bookie.lacs import Lacs
+from fencelog.bookie.opening import OpenDirectory, open_directory, replay_journal
+from fencelog.bookie.reads import Reads
 from fencelog.bookie.records import Record, RecordType
-from fencelog.bookie.runs import Range, join_runs
-from fencelog.bookie.storage import Storage
 from fencelog.bookie.write_cache import WriteCache
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_RUN_ENTRIES, MIB
 from fencelog.ledgers.run import read_run_header
 
 __all__ = ["Bookie", "BookieConfig"]
-
-_REPLAY_CHUNK_BYTES = 8 * MIB
 
 
 class Bookie:
     """One storage node over one data directory. Use ``open``; ``close`` when done."""
 
-    def __init__(
-        self,
-        identity: Identity,
-        config: BookieConfig,
-        *,
-        journal: Journal,
-        storage: Storage,
-        states: LedgerStates,
-        write_lane: Lane,
-        read_lane: Lane,
-    ) -> None:
-        self.bookie_id = identity.bookie_id
-        self.incarnation = identity.incarnation
+    def __init__(self, opened: OpenDirectory) -> None:
+        config, states, journal = opened.config, opened.states, opened.journal
+        self.bookie_id = opened.identity.bookie_id
+        self.incarnation = opened.identity.incarnation
+        self._identity = opened.identity
+        self._config = config
+        self._directory = opened.directory
         self._loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[FencelogError] = self._loop.create_future()
         """Gets its *result*, the error, when storage has failed. The owner should then close the
         bookie and end the process: what is on disk is for a fresh start to judge."""
         self._journal = journal
-        self._storage = storage
         self._states = states
         self._cache = WriteCache(config.write_cache_bytes)
-        self._read_lane = read_lane
+        self._write_lane = opened.write_lane
+        self._read_lane = opened.read_lane
+        self._fences = Fences(states, journal)
+        self._lacs = Lacs(states, journal)
+        self._reads = Reads(
+            self.bookie_id,
+            cache=self._cache,
+            states=states,
+            storage=opened.storage,
+            lane=opened.read_lane,
+            lacs=self._lacs,
+            fence=self.fence,
+            refusal=lambda: self._adds.refusal,
+        )
         self._flusher = Flusher(
             cache=self._cache,
             states=states,
-            storage=storage,
-            lane=write_lane,
+            storage=opened.storage,
+            lane=opened.write_lane,
             journal=journal,
             interval_ms=config.flush_interval_ms,
             on_room=lambda: self._adds.release(),
@@ -81,16 +83,17 @@ class Bookie:
         self._adds = Adds(
             cache=self._cache,
             states=states,
+            lacs=self._lacs,
             journal=journal,
             flusher=self._flusher,
             max_held_bytes=config.write_cache_bytes // 2,
-            stored_ranges=self._stored_ranges,
+            stored_ranges=self._reads.stored_ranges,
             on_pressure=self._pressure_changed,
         )
         self.on_pressure: set[Callable[[], None]] = set()
         """Called when ``is_under_pressure`` changes: transports stop reading, or go on."""
-        self._fences = Fences(states, journal)
-        self._lacs = Lacs(states, journal)
+        self.on_read_only: set[Callable[[], None]] = set()
+        """Called when ``is_read_only`` changes: the registration has to say so."""
         self._resources = AsyncExitStack()
 
     @classmethod
@@ -115,52 +118,24 @@ class Bookie:
     async def _open(
         cls, config: BookieConfig, disk: Disk, host: Host, stack: AsyncExitStack
     ) -> Bookie:
-        write_lane = disk.lane("bookie-write")
-        stack.push_async_callback(write_lane.close)
-        directory = DataDirectory(disk, config.data_dir)
-        await write_lane.run(directory.lock)
-        stack.callback(directory.unlock)
-        identity = await write_lane.run(lambda: directory.load_or_create(config.bookie_id, host))
-        storage = await write_lane.run(lambda: Storage(disk, directory, identity, config, host))
-        stack.push_async_callback(write_lane.run, storage.close)
-        read_lane = disk.lane("bookie-read")  # closed before the files that it reads
-        stack.push_async_callback(read_lane.close)
-        journal_lane = disk.lane("bookie-journal")
-        stack.push_async_callback(journal_lane.close)
-        states = LedgerStates()
-        states.load(await write_lane.run(lambda: list(storage.index.states())))
-        journal = Journal(
+        opened = await open_directory(
+            config,
             disk=disk,
-            lane=journal_lane,
             host=host,
-            directory=directory.journal,
-            incarnation=identity.incarnation_bytes,
-            max_file_bytes=config.journal_file_bytes,
+            stack=stack,
             on_failure=lambda error: bookie._fail(error),
         )
-        bookie = cls(
-            identity,
-            config,
-            journal=journal,
-            storage=storage,
-            states=states,
-            write_lane=write_lane,
-            read_lane=read_lane,
+        bookie = cls(opened)
+        end = await replay_journal(
+            opened,
+            take_back=bookie._take_back,
+            must_flush=lambda: bookie._cache.wants_flush,
+            flush=bookie._flusher.flush,
         )
-        replay = await write_lane.run(
-            lambda: Replay(
-                disk,
-                directory.journal,
-                start=storage.checkpoint,
-                incarnation=identity.incarnation_bytes,
-            )
-        )
-        try:
-            await bookie._replay(replay, write_lane)
-        finally:
-            await write_lane.run(replay.close)
-        await journal.start(file_id=replay.last_file_id + 1, sequence=replay.position.sequence)
-        stack.push_async_callback(journal.close)
+        if not config.journal_sync:
+            await opened.write_lane.run(opened.directory.mark_unsynced)
+        await opened.journal.start(file_id=end.file_id, sequence=end.sequence)
+        stack.push_async_callback(opened.journal.close)
         bookie._flusher.start()
         bookie._flusher.request()  # so that a crash now need not replay all this again
         bookie._adds.start()
@@ -172,12 +147,15 @@ class Bookie:
             self._adds.refuse(
                 FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self.bookie_id} is closing")
             )
+        self._lacs.wake_all()
         await self._adds.close()
         await self._flusher.close()
         async with self._resources:
             if not self.failure.done():
                 try:
                     await self._flusher.flush(self._journal.position)
+                    if not self._config.journal_sync:
+                        await self._write_lane.run(self._directory.unmark_unsynced)
                 except (OSError, FencelogError) as error:
                     self._fail(FencelogError(ErrorCode.STORAGE_FAILED, f"flush failed: {error}"))
 
@@ -192,10 +170,11 @@ class Bookie:
 
     def write_lac(self, ledger_id: int, lac: int, *, on_reply: AddCallback) -> None:
         """Take an explicit LAC durably; the contract of ``BookieClient.write_lac``."""
-        if self._adds.refusal is None:
+        try:
+            self._adds.check_writable()
             self._lacs.write(ledger_id, lac, on_reply)
-        else:
-            self._loop.call_soon(on_reply, self._adds.refusal)
+        except FencelogError as error:
+            self._loop.call_soon(on_reply, error)
 
     @property
     def is_under_pressure(self) -> bool:
@@ -212,36 +191,15 @@ class Bookie:
         fence: bool = False,
     ) -> ReadReply:
         """Consecutive entries from ``first_entry_id`` on; the contract of ``BookieClient.read``."""
-        state = await self._known(ledger_id, fence=fence)
-        max_entries = max(1, min(max_entries, MAX_RUN_ENTRIES))
-        max_bytes = max(1, min(max_bytes, MAX_READ_BYTES))
-        runs = self._cache.collect(
-            ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes
+        return await self._reads.read(
+            ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes, fence=fence
         )
-        if runs:
-            run = join_runs(runs, first_entry_id, max_entries=max_entries, max_bytes=max_bytes)
-            return ReadReply(state.lac, run)
-        # An entry moves from the cache to the index and never back: not in the cache now means in
-        # the index by the time of the look there, or nowhere.
-        stored = None
-        if first_entry_id <= state.last_entry:
-            stored = await self._read_lane.run(
-                lambda: self._storage.read(
-                    ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes
-                )
-            )
-        if stored is None:
-            raise FencelogError(
-                ErrorCode.NO_SUCH_ENTRY,
-                f"bookie {self.bookie_id} has no entry {first_entry_id} of ledger {ledger_id}",
-            )
-        return ReadReply(state.lac, stored)
 
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
         """The highest LAC seen for a ledger; the contract of ``BookieClient.read_lac``."""
-        return (await self._known(ledger_id, fence=fence)).lac
+        return await self._reads.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
 
     def fence(self, ledger_id: int) -> Fenced | None:
         """Take no regular add of a ledger, known or not, from now on.
@@ -250,54 +208,73 @@ class Bookie:
         the fence; ``read`` and ``read_lac`` with ``fence`` then wait until it is durable. None: it
         is; else done when it is, with None or an error.
         """
-        return None if self._adds.refusal is not None else self._fences.fence(ledger_id)
+        if self._adds.refusal is not None:
+            return None
+        fenced = self._fences.fence(ledger_id)
+        self._lacs.wake(ledger_id)
+        return fenced
 
-    async def _known(self, ledger_id: int, *, fence: bool) -> LedgerState:
-        """The state of a ledger that the bookie knows, fenced durably if that was asked for."""
-        fenced = self.fence(ledger_id) if fence else None
-        if fenced is not None and (error := await fenced) is not None:
-            raise error
+    # -- for operators, registration and repair ------------------------------------------------
+
+    @property
+    def is_read_only(self) -> bool:
+        """No regular add and no explicit LAC is taken (READ_ONLY); recovery and reads go on."""
+        return self._adds.is_read_only
+
+    @is_read_only.setter
+    def is_read_only(self, value: bool) -> None:
+        if value != self._adds.is_read_only:
+            self._adds.is_read_only = value
+            for listener in self.on_read_only:
+                listener()
+
+    async def free_bytes(self) -> int:
+        """What its disk has left. Raises OSError."""
+        return await self._read_lane.run(self._directory.free_bytes)
+
+    async def clear_limbo(self, ledger_id: int) -> None:
+        """Take a ledger that was repaired out of limbo, durably; it stays fenced. Nothing to do
+        for one that is not in limbo. Raises FencelogError(STORAGE_FAILED, BOOKIE_UNAVAILABLE)."""
         if self._adds.refusal is not None:
             raise self._adds.refusal
-        state = self._states.get(ledger_id)
-        if state is None:
-            raise FencelogError(
-                ErrorCode.NO_SUCH_LEDGER, f"bookie {self.bookie_id} has no ledger {ledger_id}"
-            )
-        return state
+        self._fences.clear_limbo(ledger_id)
+        await self._journal.settle()
 
-    async def _stored_ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
-        return await self._read_lane.run(lambda: self._storage.ranges(ledger_id, wanted))
+    # -- before serving (boot.py) --------------------------------------------------------------
+
+    @property
+    def may_have_forgotten(self) -> bool:
+        """Nobody may be served before ``forgotten_are_fenced``."""
+        return self._identity.may_have_forgotten
+
+    def fence_forgotten(self, ledger_id: int, *, in_limbo: bool) -> None:
+        """Fence a ledger of which something may have been forgotten; with ``in_limbo`` what is
+        missing of it is unknown. Not durable yet."""
+        if in_limbo:
+            self._fences.put_in_limbo(ledger_id)
+        else:
+            self._fences.fence(ledger_id)
+
+    async def forgotten_are_fenced(self) -> None:
+        """``fence_forgotten`` was called for all of them: make that durable, then remember that
+        it is. Raises FencelogError(STORAGE_FAILED)."""
+        await self._journal.settle(sync=True)
+        try:
+            self._identity = await self._write_lane.run(
+                lambda: self._directory.mark_ready(self._identity)
+            )
+        except OSError as error:
+            raise FencelogError(
+                ErrorCode.STORAGE_FAILED, f"cannot write identity: {error}"
+            ) from error
 
     # -- start and end -------------------------------------------------------------------------
-
-    async def _replay(self, replay: Replay, lane: Lane) -> None:
-        """Take back what the journal holds and the index does not."""
-        mark = self._storage.mark
-        while records := await lane.run(lambda: replay.next_records(_REPLAY_CHUNK_BYTES)):
-            for record, end in records:
-                if record.sequence < mark:
-                    continue
-                self._take_back(record)
-                if self._cache.wants_flush:
-                    await self._flusher.flush(end)
-        if replay.position.sequence < mark:
-            raise FencelogError(
-                ErrorCode.CORRUPT,
-                f"journal ends before record {replay.position.sequence}; up to {mark} had been "
-                "synced",
-            )
 
     def _take_back(self, record: Record) -> None:
         if record.type is RecordType.RUN:
             self._adds.remember(read_run_header(record.body), record.body)
-        elif record.type is RecordType.LAC:
-            ledger_id, lac = LAC_RECORD.unpack(record.body)
-            state = self._states.change(ledger_id)
-            state.lac = max(state.lac, lac)
         else:
-            state = self._states.change(FENCE_BODY.unpack(record.body)[0])
-            state.fenced = state.fence_durable = True
+            take_back(record, self._states)
 
     def _pressure_changed(self) -> None:
         for listener in self.on_pressure:
@@ -311,5 +288,6 @@ class Bookie:
             ErrorCode.STORAGE_FAILED, f"bookie {self.bookie_id} has stopped: {error.detail}"
         )
         self._adds.refuse(refusal)
+        self._lacs.wake_all()
         self._journal.fail(refusal)
         self.failure.set_result(error)

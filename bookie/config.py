@@ -38,6 +38,11 @@ class BookieConfig:
     flush_interval_ms: int = 10_000
     """Longest time an entry waits in the write cache: bounds the replay after a crash."""
 
+    journal_sync: bool = True
+    """False: adds are answered when they are written to the journal, not yet synced. A bookie that
+    is not closed cleanly then counts as one that forgot: it takes a new incarnation and fences all
+    its ledgers before it serves again (PROTOCOL.md rule 10)."""
+
     def __post_init__(self) -> None:
         smallest = 2 * MAX_RUN_BYTES
         for name in ("journal_file_bytes", "entry_log_bytes"):

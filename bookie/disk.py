@@ -110,6 +110,9 @@ class Disk(Protocol):
 
     def remove(self, path: Path) -> None: ...
 
+    def free_bytes(self, path: Path) -> int:
+        """What may still be written in the file system of a directory."""
+
     def rename(self, path: Path, to: Path) -> None:
         """Give a file another name in the same directory, which is not synced yet."""
 

@@ -184,6 +184,10 @@ class PosixDisk:
     def remove(self, path: Path) -> None:
         path.unlink()
 
+    def free_bytes(self, path: Path) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
     def rename(self, path: Path, to: Path) -> None:
         path.rename(to)
 

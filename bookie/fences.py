@@ -1,19 +1,19 @@
 """Fencing: from the request on no regular add is taken, and no reply leaves before the fence is
-durable (PROTOCOL.md rule 6).
+durable (PROTOCOL.md rule 6). And limbo, the state of a fenced ledger that may have been forgotten.
+
+Fences are kept for ever: that a ledger was closed or deleted ends no writer that has not heard of
+it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import struct
 
+from fencelog.bookie.control_records import ledger_body
 from fencelog.bookie.journal import Journal
 from fencelog.bookie.ledger_state import LedgerStates
 from fencelog.bookie.records import RecordType
 from fencelog.ledgers.errors import FencelogError
-
-FENCE_BODY = struct.Struct("<Q")
-"""Body of a FENCE record: the ledger id."""
 
 Fenced = asyncio.Future[FencelogError | None]
 """Done when a fence is durable (None) or its journal record failed (the error)."""
@@ -36,8 +36,7 @@ class Fences:
         durable: Fenced = self._loop.create_future()
 
         def report(error: FencelogError | None) -> None:
-            if error is None:
-                self._states.change(ledger_id).fence_durable = True
+            self._report(ledger_id, error)
             if not durable.cancelled():
                 durable.set_result(error)
 
@@ -46,5 +45,30 @@ class Fences:
             self._journal.barrier(report)
         else:
             self._states.change(ledger_id).fenced = True
-            self._journal.append(RecordType.FENCE, FENCE_BODY.pack(ledger_id), report)
+            self._journal.append(RecordType.FENCE, ledger_body(ledger_id), report)
         return durable
+
+    def put_in_limbo(self, ledger_id: int) -> None:
+        """Fence a ledger, known or not, and answer "unknown" for whatever of it is missing.
+        ``Journal.barrier`` tells when that is durable."""
+        state = self._states.change(ledger_id)
+        state.fenced = state.limbo = True
+        body = ledger_body(ledger_id)
+        self._journal.append(RecordType.LIMBO, body, lambda error: self._report(ledger_id, error))
+
+    def clear_limbo(self, ledger_id: int) -> None:
+        """What is missing of a ledger was never here, from now on. Holds at once: should the
+        record be lost, so is nothing but the knowledge that it was repaired. ``Journal.barrier``
+        tells when it is durable."""
+        state = self._states.get(ledger_id)
+        if state is not None and state.limbo:
+            self._states.change(ledger_id).limbo = False
+            self._journal.append(RecordType.LIMBO_CLEARED, ledger_body(ledger_id), _ignore)
+
+    def _report(self, ledger_id: int, error: FencelogError | None) -> None:
+        if error is None:
+            self._states.change(ledger_id).fence_durable = True
+
+
+def _ignore(error: FencelogError | None) -> None:
+    """A failure reaches whoever waits for the journal's barrier."""

@@ -13,7 +13,8 @@ import asyncio
 from collections.abc import Callable
 
 from fencelog.bookie.disk import Lane
-from fencelog.bookie.journal import Journal, JournalPosition
+from fencelog.bookie.journal import Journal
+from fencelog.bookie.journal_file import JournalPosition
 from fencelog.bookie.ledger_state import LedgerStates
 from fencelog.bookie.storage import FlushedState, Storage
 from fencelog.bookie.write_cache import WriteCache
@@ -101,7 +102,7 @@ class Flusher:
         if flushed is None:
             return
         if flushed.position != self._storage.checkpoint:
-            await self._journal_durable()
+            await self._journal.settle(sync=True)
             await self._lane.run(lambda: self._storage.store(flushed))
         self._cache.release()
         self.completed += 1
@@ -109,17 +110,3 @@ class Flusher:
         if flushed.position != self._storage.checkpoint:
             await self._lane.run(lambda: self._storage.write_checkpoint(flushed.position))
         self._begun = None
-
-    async def _journal_durable(self) -> None:
-        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def report(error: FencelogError | None) -> None:
-            if durable.cancelled():
-                return
-            if error is None:
-                durable.set_result(None)
-            else:
-                durable.set_exception(error)
-
-        self._journal.barrier(report)
-        await durable

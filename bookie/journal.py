@@ -10,6 +10,11 @@ tells a torn tail from damage (records.py).
 
 What if the process dies here? Before the sync returned: nobody was told; replay takes what it
 finds whole, as "may have taken effect" allows. After: replay finds it.
+
+Unsynced (``BookieConfig.journal_sync``) a group of runs alone is answered when it was written; any
+other record, a roll and ``sync`` still sync, and no record claims anything to be durable. So what a
+crash takes is the end of the last file, and to replay it is a torn tail. That something may have
+been forgotten is not the journal's to know (``data_directory.py``).
 """
 
 from __future__ import annotations
@@ -17,20 +22,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
 
-from fencelog.bookie.disk import Buffer, Disk, File, Lane
-from fencelog.bookie.numbered_files import file_ids, file_name
+from fencelog.bookie.disk import Buffer, Disk, Lane
+from fencelog.bookie.journal_file import Group, JournalFile, JournalPosition
 from fencelog.bookie.records import (
     FILE_HEADER_BYTES,
     JOURNAL_MAGIC,
     FileHeader,
     RecordType,
-    encode_record,
     record_bytes,
 )
-from fencelog.bookie.spare_files import SpareFiles
 from fencelog.ledgers.bookie_port import AddCallback
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
@@ -38,82 +41,6 @@ from fencelog.ledgers.limits import MIB
 
 _GROUP_BYTES = 8 * MIB
 """A group is not made larger: the sync that all its adds wait for should take tens of ms."""
-
-_RESERVE_BYTES = 64 * MIB
-"""Space taken in advance, so that a sync rarely has to write the file's size and extents too."""
-
-JOURNAL_SUFFIX = ".journal"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class JournalPosition:
-    """Where a record is or will be. ``sequence`` alone orders positions."""
-
-    sequence: int
-    file_id: int
-    offset: int
-
-
-def journal_name(file_id: int) -> str:
-    return file_name(file_id, JOURNAL_SUFFIX)
-
-
-def journal_ids(disk: Disk, directory: Path) -> list[int]:
-    """Ids of the journal files in a directory, ascending."""
-    return file_ids(disk, directory, JOURNAL_SUFFIX)
-
-
-@dataclass(slots=True)
-class _Group:
-    """Records that are written and synced together, into one file."""
-
-    start: JournalPosition
-    records: list[tuple[RecordType, Buffer]] = field(default_factory=list)
-    callbacks: list[AddCallback] = field(default_factory=list)
-    size: int = 0
-
-
-class _JournalFile:
-    """The file being written. Its methods block: they are lane work."""
-
-    def __init__(self, disk: Disk, directory: Path, header: FileHeader, max_bytes: int) -> None:
-        path = directory / journal_name(header.file_id)
-        spare = SpareFiles(disk, directory).oldest()
-        self._file: File = disk.create(path) if spare is None else disk.open(spare)
-        self._seed = header.seed
-        self._max_bytes = max_bytes
-        self._reserved = self._file.size()
-        self._reserve(FILE_HEADER_BYTES)
-        # The header is durable, and then the file's name, before any record is written: a file
-        # whose header is not whole holds nothing that anybody was told of.
-        self._file.write([header.encode()], 0)
-        self._file.sync()
-        if spare is not None:
-            disk.rename(spare, path)
-        disk.sync_directory(directory)
-
-    def _reserve(self, end: int) -> None:
-        if end > self._reserved:
-            self._reserved = max(end, min(self._reserved + _RESERVE_BYTES, self._max_bytes))
-            self._file.reserve(self._reserved)
-
-    def write(self, group: _Group) -> None:
-        """Write and sync a group; all before it is durable."""
-        sequence = group.start.sequence
-        durable = sequence - 1
-        buffers: list[Buffer] = []
-        for kind, body in group.records:
-            head, body, padding = encode_record(
-                kind, body, sequence=sequence, durable=durable, seed=self._seed
-            )
-            buffers += (head, body, padding) if padding else (head, body)
-            sequence += 1
-        self._reserve(group.start.offset + group.size)
-        self._file.write(buffers, group.start.offset)
-        self._file.sync()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class Journal:
@@ -128,6 +55,7 @@ class Journal:
         directory: Path,
         incarnation: bytes,
         max_file_bytes: int,
+        sync_runs: bool = True,
         on_failure: Callable[[FencelogError], None],
     ) -> None:
         self._disk = disk
@@ -136,21 +64,26 @@ class Journal:
         self._directory = directory
         self._incarnation = incarnation
         self._max_file_bytes = max_file_bytes
+        self._sync_runs = sync_runs
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        self._file: _JournalFile | None = None
+        self._file: JournalFile | None = None
         self._file_id = 0
-        self._waiting: deque[_Group] = deque()
-        self._in_flight: _Group | None = None
+        self._waiting: deque[Group] = deque()
+        self._in_flight: Group | None = None
         self._scheduled = False
         self._next = JournalPosition(1, 0, 0)
         self._error: FencelogError | None = None
+        self.durable_before = 1
+        """Records before this sequence were reported durable."""
+        self._synced_before = 1
 
     async def start(self, *, file_id: int, sequence: int) -> None:
         """Begin file ``file_id``, whose first record gets ``sequence``. Raises OSError."""
         header = self._file_header(file_id, sequence)
         self._file = await self._lane.run(lambda: self._create(header))
         self._next = JournalPosition(sequence, file_id, FILE_HEADER_BYTES)
+        self.durable_before = self._synced_before = sequence
 
     @property
     def position(self) -> JournalPosition:
@@ -168,6 +101,8 @@ class Journal:
         group.records.append((kind, body))
         group.callbacks.append(on_durable)
         group.size += size
+        if kind is not RecordType.RUN:
+            group.sync = True
         at = self._next
         self._next = JournalPosition(at.sequence + 1, at.file_id, at.offset + size)
 
@@ -178,6 +113,28 @@ class Journal:
             self._loop.call_soon(on_durable, self._error)
         else:
             last.callbacks.append(on_durable)
+
+    def sync(self, on_durable: AddCallback) -> None:
+        """``barrier``, and synced even if runs are not."""
+        all_synced = self._sync_runs or self._synced_before == self._next.sequence
+        if all_synced or self._error is not None:
+            self.barrier(on_durable)
+        else:
+            group = self._group_for(0)
+            group.callbacks.append(on_durable)
+            group.sync = True
+
+    async def settle(self, *, sync: bool = False) -> None:
+        """Wait for ``barrier`` (or ``sync``). Raises FencelogError(STORAGE_FAILED)."""
+        settled: asyncio.Future[FencelogError | None] = self._loop.create_future()
+
+        def report(error: FencelogError | None) -> None:
+            if not settled.cancelled():
+                settled.set_result(error)
+
+        (self.sync if sync else self.barrier)(report)
+        if (error := await settled) is not None:
+            raise error
 
     def fail(self, error: FencelogError) -> None:
         """Write nothing more; whatever waits gets ``error``. What is in flight gets it too: it may
@@ -194,23 +151,22 @@ class Journal:
 
     async def close(self) -> None:
         """Wait until all is durable (or has failed) and close the file."""
-        settled = self._loop.create_future()
-        self.barrier(lambda _error: settled.set_result(None))
-        await settled
+        with suppress(FencelogError):
+            await self.settle(sync=True)
         if (file := self._file) is not None:
             self._file = None
             await self._lane.run(file.close)
 
     # -- groups ------------------------------------------------------------------------------
 
-    def _group_for(self, size: int) -> _Group:
+    def _group_for(self, size: int) -> Group:
         """The waiting group that takes a record of ``size`` bytes: at the limits a new one."""
         at = self._next
         if at.offset + size > self._max_file_bytes:
             at = self._next = JournalPosition(at.sequence, at.file_id + 1, FILE_HEADER_BYTES)
         elif self._waiting and self._waiting[-1].size < _GROUP_BYTES:
             return self._waiting[-1]
-        group = _Group(at)
+        group = Group(at, sync=self._sync_runs)
         self._waiting.append(group)
         if not self._scheduled and self._in_flight is None:
             # Not at once: whatever else this turn of the loop brings joins the group.
@@ -227,16 +183,16 @@ class Journal:
                 header = self._file_header(group.start.file_id, group.start.sequence)
             self._lane.submit(lambda: self._write(header, group), self._written)
 
-    def _write(self, header: FileHeader | None, group: _Group) -> None:
+    def _write(self, header: FileHeader | None, group: Group) -> None:
         """Lane work. Nothing else touches ``_file`` while a group is in flight."""
         if header is not None:
             if self._file is not None:
-                self._file.close()
+                self._file.finish()
                 self._file = None
             self._file = self._create(header)
         if self._file is None:
             raise OSError("journal has no open file")
-        self._file.write(group)
+        self._file.write(group, all_synced=self._sync_runs)
 
     def _written(self, error: BaseException | None) -> None:
         if error is not None:
@@ -249,6 +205,9 @@ class Journal:
         group, self._in_flight = self._in_flight, None
         if group is None:
             return  # failed meanwhile; its callbacks were told
+        self.durable_before = group.start.sequence + len(group.records)
+        if group.sync:
+            self._synced_before = self.durable_before
         if self._waiting:
             self._write_next()
         for callback in group.callbacks:
@@ -267,5 +226,5 @@ class Journal:
             JOURNAL_MAGIC, file_id, sequence, self._incarnation, self._host.random_bytes(16)
         )
 
-    def _create(self, header: FileHeader) -> _JournalFile:
-        return _JournalFile(self._disk, self._directory, header, self._max_file_bytes)
+    def _create(self, header: FileHeader) -> JournalFile:
+        return JournalFile(self._disk, self._directory, header, self._max_file_bytes)

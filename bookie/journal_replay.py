@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fencelog.bookie.disk import Disk, File
-from fencelog.bookie.journal import JournalPosition, journal_ids, journal_name
+from fencelog.bookie.journal_file import JournalPosition, journal_ids, journal_name
 from fencelog.bookie.records import (
     FILE_HEADER_BYTES,
     JOURNAL_MAGIC,

@@ -4,7 +4,7 @@ All of it is in memory (some 200 bytes a ledger), so that fencing and "is this n
 without a disk; changes are in the journal first and in the index with the next flush.
 
     value in the index   0  u8 version 1
-                         1  u8 flags: 1 fenced
+                         1  u8 flags: 1 fenced, 2 in limbo (only with 1)
                          2  6 zero bytes
                          8  i64 last entry id   (-1: none)
                         16  i64 LAC             (-1: none)
@@ -18,9 +18,12 @@ from dataclasses import dataclass
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
-_STATE = struct.Struct("<BB6xqq")
+_STATE = struct.Struct("<BB6sqq")
 _VERSION = 1
 _FENCED = 1
+_LIMBO = 2
+_FLAGS = (0, _FENCED, _FENCED | _LIMBO)
+_ZEROS = bytes(6)
 
 
 @dataclass(slots=True)
@@ -33,20 +36,31 @@ class LedgerState:
     """The fence is synced: only now may a fencing request be answered (PROTOCOL.md rule 6)."""
     last_entry: int = -1
     lac: int = -1
+    limbo: bool = False
+    """Entries may have been forgotten: what is missing is unknown, never "not there" (BP-46).
+    A ledger in limbo is fenced."""
+    lac_sequence: int = 0
+    """Of the journal record that told ``lac``; 0: it was there at the start."""
+    told_lac: int = -1
+    """The highest LAC that was found to be durable, hence may be told."""
 
     def encode(self) -> bytes:
-        return _STATE.pack(_VERSION, _FENCED if self.fenced else 0, self.last_entry, self.lac)
+        flags = (_FENCED if self.fenced else 0) | (_LIMBO if self.limbo else 0)
+        return _STATE.pack(_VERSION, flags, _ZEROS, self.last_entry, self.lac)
 
 
 def decode_state(ledger_id: int, data: bytes) -> LedgerState:
-    """Raises FencelogError(CORRUPT)."""
-    if len(data) != _STATE.size or data[0] != _VERSION:
-        raise FencelogError(
-            ErrorCode.CORRUPT, f"index: state of ledger {ledger_id} is not valid: {data.hex()}"
-        )
-    _version, flags, last_entry, lac = _STATE.unpack(data)
-    fenced = bool(flags & _FENCED)
-    return LedgerState(fenced, fenced, last_entry, lac)
+    """Takes what ``encode`` makes and nothing else: a flag that this version does not know could
+    mean that something must not be answered. Raises FencelogError(CORRUPT)."""
+    if len(data) == _STATE.size:
+        version, flags, zeros, last_entry, lac = _STATE.unpack(data)
+        known = version == _VERSION and flags in _FLAGS and zeros == _ZEROS
+        if known and last_entry >= -1 and lac >= -1:
+            fenced = bool(flags & _FENCED)
+            return LedgerState(fenced, fenced, last_entry, lac, bool(flags & _LIMBO))
+    raise FencelogError(
+        ErrorCode.CORRUPT, f"index: state of ledger {ledger_id} is not valid: {data.hex()}"
+    )
 
 
 class LedgerStates:

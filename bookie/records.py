@@ -64,6 +64,10 @@ class RecordType(IntEnum):
     """Body: u64 ledger id."""
     LAC = 3
     """An explicit LAC. Body: u64 ledger id, i64 LAC."""
+    LIMBO = 4
+    """Fenced, and in limbo from now on. Body: u64 ledger id."""
+    LIMBO_CLEARED = 5
+    """Repaired: out of limbo, still fenced. Body: u64 ledger id."""
 
 
 _TYPES = frozenset(RecordType)

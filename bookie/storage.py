@@ -14,7 +14,7 @@ from fencelog.bookie.data_directory import DataDirectory, Identity
 from fencelog.bookie.disk import Disk
 from fencelog.bookie.entry_log import EntryLogReader, EntryLogWriter
 from fencelog.bookie.index import Index
-from fencelog.bookie.journal import JournalPosition, journal_ids, journal_name
+from fencelog.bookie.journal_file import JournalPosition, journal_ids, journal_name
 from fencelog.bookie.runs import Range, join_runs, merged
 from fencelog.bookie.spare_files import SpareFiles
 from fencelog.bookie.write_cache import CacheHalf
@@ -55,7 +55,7 @@ class Storage:
         except FencelogError:
             self.index.close()
             raise
-        incarnation = identity.incarnation_bytes
+        incarnation = identity.directory_bytes
         self._log = EntryLogWriter(
             disk,
             directory.entry_log,

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.bookie.disk_posix import PosixDisk
-from fencelog.bookie.journal import Journal, JournalPosition, journal_name
+from fencelog.bookie.journal import Journal
+from fencelog.bookie.journal_file import JournalPosition, journal_name
 from fencelog.bookie.journal_replay import Replay, windowed
 from fencelog.bookie.records import FILE_HEADER_BYTES, RecordType
 from fencelog.bookie.spare_files import MAX_SPARES, SpareFiles
