@@ -8,13 +8,11 @@ ADDS = "fencelog.bookie.adds"
 ENTRY_LOG = "fencelog.bookie.entry_log"
 FENCES = "fencelog.bookie.fences"
 FLUSH = "fencelog.bookie.flush"
-INDEX = "fencelog.bookie.index"
 JOURNAL = "fencelog.bookie.journal"
-OVERLAPS = "fencelog.bookie.overlaps"
+JOURNAL_FILE = "fencelog.bookie.journal_file"
 READS = "fencelog.bookie.reads"
 REPLAY = "fencelog.bookie.journal_replay"
 STATE = "fencelog.bookie.ledger_state"
-STORAGE = "fencelog.bookie.storage"
 
 DURABILITY = (
     Mutant(
@@ -23,10 +21,10 @@ DURABILITY = (
         "An add is answered when its record is written, before it is synced.",
         (
             Edit(
-                JOURNAL,
-                "_JournalFile.write",
-                "        self._file.write(buffers, group.start.offset)\n        self._file.sync()",
-                "        self._file.write(buffers, group.start.offset)",
+                JOURNAL_FILE,
+                "JournalFile.write",
+                "        if group.sync:\n            self._sync()\n",
+                "",
             ),
         ),
     ),
@@ -50,14 +48,13 @@ DURABILITY = (
         "A failed sync of the journal is tried again, which succeeds without the lost pages.",
         (
             Edit(
-                JOURNAL,
-                "_JournalFile.write",
-                "        self._file.write(buffers, group.start.offset)\n        self._file.sync()",
-                "        self._file.write(buffers, group.start.offset)\n"
+                JOURNAL_FILE,
+                "JournalFile._sync",
+                "        self._file.sync()\n",
                 "        try:\n"
                 "            self._file.sync()\n"
                 "        except OSError:\n"
-                "            self._file.sync()",
+                "            self._file.sync()\n",
             ),
         ),
     ),
@@ -65,7 +62,14 @@ DURABILITY = (
         "journal-name-not-synced",
         "STORAGE.md: journal",
         "The name of a new journal file is not durable before its first record is answered.",
-        (Edit(JOURNAL, "_JournalFile.__init__", "        disk.sync_directory(directory)\n", ""),),
+        (
+            Edit(
+                JOURNAL_FILE,
+                "JournalFile.__init__",
+                "        disk.sync_directory(directory)\n",
+                "",
+            ),
+        ),
     ),
     Mutant(
         "entry-log-not-synced",
@@ -90,8 +94,8 @@ DURABILITY = (
             Edit(
                 FLUSH,
                 "Flusher._carry_out",
-                "            await self._journal_durable()\n",
-                "            await self._journal_durable()\n"
+                "            await self._journal.settle(sync=True)\n",
+                "            await self._journal.settle(sync=True)\n"
                 "            await self._lane.run(\n"
                 "                lambda: self._storage.write_checkpoint(flushed.position)\n"
                 "            )\n",
@@ -155,101 +159,6 @@ DURABILITY = (
                 "LedgerState.encode",
                 "_ZEROS, self.last_entry, self.lac",
                 "_ZEROS, self.last_entry, -1",
-            ),
-        ),
-    ),
-)
-
-READ_REPLIES = (
-    Mutant(
-        "lac-is-the-last-entry",
-        "PROTOCOL.md rules 1 and 4",
-        "A bookie takes its highest entry of a ledger for one that is acknowledged.",
-        (
-            Edit(
-                READS,
-                "Reads.read_lac",
-                "lac = await self._lacs.latest(state)",
-                "lac = state.last_entry",
-            ),
-        ),
-    ),
-    Mutant(
-        "cache-freed-before-the-index",
-        "PROTOCOL.md rule 7; STORAGE.md: flush",
-        "A flush frees its half of the cache before the index has it: entries vanish for a while.",
-        (
-            Edit(
-                FLUSH,
-                "Flusher._carry_out",
-                "            await self._journal_durable()\n",
-                "            await self._journal_durable()\n            self._cache.release()\n",
-            ),
-        ),
-    ),
-    Mutant(
-        "damage-is-absence",
-        "PROTOCOL.md rule 7; BK#2908",
-        "A run that cannot be read from its entry log is answered 'no such entry'.",
-        (
-            Edit(
-                STORAGE,
-                "Storage.read",
-                "                if not runs:\n                    raise\n                break",
-                "                break",
-            ),
-        ),
-    ),
-    Mutant(
-        "failed-index-is-absence",
-        "PROTOCOL.md rule 7",
-        "Where the index cannot be read, entries are answered 'no such entry'.",
-        (
-            Edit(
-                INDEX,
-                "Index.runs_from",
-                "        except OSError as error:\n            raise _failed(error) from error",
-                "        except OSError:\n            return",
-            ),
-        ),
-    ),
-    Mutant(
-        "damage-is-passed-on",
-        "entries are verified from end to end",
-        "Neither the bookie nor the reader looks at checksums and digests.",
-        (
-            Edit(
-                ENTRY_LOG,
-                "EntryLogReader.read",
-                "header = verify_run(run)",
-                "header = read_run_header(run)",
-            ),
-            Edit(
-                "fencelog.ledgers.run",
-                "verify_run",
-                "if crc32c(view[RUN_HEADER.size :], crc32c(view[:24])) != expected:",
-                "if header.size < 0:",
-            ),
-            Edit(
-                "fencelog.ledgers.run",
-                "verify_entries",
-                "if not digests_equal(",
-                "if not digest and digests_equal(",
-            ),
-        ),
-    ),
-    Mutant(
-        # One id has one sequence of bytes, so whole copies do no harm; parts of runs that were cut
-        # elsewhere do, and the cache's own check turns others into refused recovery adds.
-        "overlap-stored-twice",
-        "STORAGE.md: overlaps",
-        "An add of entries that are there is stored again beside them.",
-        (
-            Edit(
-                OVERLAPS,
-                "Overlaps._missing",
-                "return missing_ranges(wanted, [*stored, *cached])",
-                "return missing_ranges(wanted, cached)",
             ),
         ),
     ),
@@ -374,4 +283,4 @@ LIMBO = (
     ),
 )
 
-MUTANTS = (*DURABILITY, *READ_REPLIES, *FENCING, *LIMBO)
+MUTANTS = (*DURABILITY, *FENCING, *LIMBO)

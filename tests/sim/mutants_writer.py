@@ -5,10 +5,12 @@ from __future__ import annotations
 from mutation import Edit, Mutant
 
 CORE = "fencelog.ledgers.writer_core"
+EXPLICIT = "fencelog.ledgers.explicit_lac"
 IDS = "fencelog.ledgers.ledger_ids"
 STORE = "fencelog.ledgers.ledger_store"
 TRANSITIONS = "fencelog.ledgers.transitions"
 UPDATE = "fencelog.ledgers.metadata_update"
+WRITER = "fencelog.ledgers.writer"
 
 ACKNOWLEDGING = (
     Mutant(
@@ -144,7 +146,94 @@ ENSEMBLE_CHANGES = (
     ),
 )
 
+LAC = (
+    Mutant(
+        "entries-carry-a-lac-too-high",
+        "PROTOCOL.md rules 1 and 4",
+        "Entries carry the entry before them as LAC, acknowledged or not.",
+        (Edit(WRITER, "LedgerWriter._flush", "lac=core.lac,", "lac=core.last_add_pushed,"),),
+    ),
+    Mutant(
+        "explicit-lac-too-high",
+        "PROTOCOL.md rule 1",
+        "An idle writer tells its bookies the last entry that it has sent.",
+        (
+            Edit(
+                EXPLICIT,
+                "ExplicitLac._time_is_over",
+                "        if core.has_pending:\n"
+                "            return  # its acknowledgement begins anew\n"
+                "        if core.last_add_pushed != self._last_add_pushed:\n"
+                "            self._wait()\n"
+                "        else:\n"
+                "            self._tell(core.lac)",
+                "        self._tell(core.last_add_pushed)",
+            ),
+        ),
+    ),
+)
+
+CLOSING = (
+    Mutant(
+        # What comes in while the close is under way, or after it, is acknowledged all the same.
+        "close-does-not-wait",
+        "PROTOCOL.md rule 8",
+        "The ledger is closed at LAC while entries are pending.",
+        (
+            Edit(
+                WRITER,
+                "LedgerWriter.close",
+                "(self._core.has_pending or self._change is not None)",
+                "self._change is not None",
+            ),
+            Edit(
+                CORE,
+                "WriterCore.seal",
+                "        check(not self._pending and not self.changing,"
+                ' "closing before all is acknowledged")\n'
+                "        self._sealed = True\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "writer-closes-over-closed",
+        "PROTOCOL.md rules 3 and 8",
+        "A fenced writer closes its ledger all the same, over the end that its recoverer found.",
+        (
+            Edit(
+                WRITER,
+                "LedgerWriter.close",
+                "        if self._core.finished is not None:\n"
+                "            raise self._core.finished\n"
+                "        self._core.seal()\n",
+                "",
+            ),
+            Edit(
+                TRANSITIONS,
+                "closed_by_writer",
+                "    if base.state is LedgerState.OPEN:\n",
+                "    if base.last_entry_id != last_entry_id or not base.is_closed:\n"
+                "        base = replace(base, state=LedgerState.OPEN)\n",
+            ),
+        ),
+    ),
+)
+
 METADATA = (
+    Mutant(
+        "deleted-without-a-fence",
+        "a deleted ledger takes no entries",
+        "The metadata of a ledger is deleted while its writer goes on.",
+        (
+            Edit(
+                "fencelog.ledgers.client",
+                "LedgerClient.delete",
+                "await self._fence_for_good(ledger_id)",
+                "await self.ledgers.get(ledger_id)",
+            ),
+        ),
+    ),
     Mutant(
         "metadata-without-cas",
         "PROTOCOL.md: Metadata",
@@ -217,4 +306,4 @@ METADATA = (
     ),
 )
 
-MUTANTS = (*ACKNOWLEDGING, *ENSEMBLE_CHANGES, *METADATA)
+MUTANTS = (*ACKNOWLEDGING, *ENSEMBLE_CHANGES, *LAC, *CLOSING, *METADATA)
