@@ -6,6 +6,7 @@ import asyncio
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata_store import MetadataStore
+from fencelog.ledgers.metadata_update import retry_pauses
 
 COUNTER_PATH = "/counters/ledger_id"
 BLOCK = 16
@@ -21,7 +22,7 @@ class LedgerIds:
         self._reserving = asyncio.Lock()
 
     async def next(self) -> int:
-        """An id that nobody had before. Raises FencelogError(METADATA_UNAVAILABLE)."""
+        """An id that nobody had before. Raises FencelogError(METADATA_UNAVAILABLE, CORRUPT)."""
         async with self._reserving:
             ledger_id = next(self._block, None)
             if ledger_id is None:
@@ -30,6 +31,7 @@ class LedgerIds:
             return ledger_id
 
     async def _reserve(self) -> range:
+        pauses = retry_pauses()
         while True:
             try:
                 node = await self._store.get(COUNTER_PATH)
@@ -44,6 +46,7 @@ class LedgerIds:
                 # behind whatever was taken: if this block was, it is skipped.
             else:
                 return range(last + 1, last + 1 + BLOCK)
+            await asyncio.sleep(next(pauses))
 
     async def _create_counter(self) -> None:
         try:

@@ -6,15 +6,20 @@ stays below what one ZooKeeper packet may hold.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata, decode_metadata, encode_metadata
-from fencelog.ledgers.metadata_store import MetadataStore
+from fencelog.ledgers.metadata_paths import unavailable
+from fencelog.ledgers.metadata_store import ANY_VERSION, MetadataStore
 
 LEDGERS_PATH = "/ledgers"
 
 _ATTEMPTS = 3
+
+_READS_AT_ONCE = 64
+"""Metadata nodes read side by side: hides the round trip, and is no burden to the store."""
 
 
 class LedgerStore:
@@ -26,8 +31,9 @@ class LedgerStore:
     async def create(self, metadata: LedgerMetadata) -> int:
         """Write the metadata of a new ledger; returns its version.
 
-        Safe after a lost reply: what stands there is ours if it carries our token. Raises
-        FencelogError: METADATA_EXISTS (another's), METADATA_UNKNOWN, METADATA_UNAVAILABLE.
+        Safe after a lost reply: what stands there is ours if it carries our token, also where
+        somebody else has recovered it since. Raises FencelogError: METADATA_EXISTS (another's),
+        METADATA_UNKNOWN, METADATA_UNAVAILABLE.
         """
         path = _path(metadata.ledger_id)
         value = encode_metadata(metadata)
@@ -94,6 +100,48 @@ class LedgerStore:
             for low in await self._numbers(f"{LEDGERS_PATH}/{high:x}"):
                 yield high << 16 | low
 
+    async def read_all(self) -> AsyncIterator[LedgerMetadata]:
+        """Metadata of every ledger that was there when this was called, none older than the call,
+        whatever a server is behind; ascending. Ledgers created or deleted meanwhile may be missing
+        or there. Raises FencelogError rather than end early: METADATA_UNAVAILABLE,
+        METADATA_UNKNOWN, CORRUPT.
+        """
+        await self._catch_up()
+        session_id = self._store.session_id
+        ledger_ids = [ledger_id async for ledger_id in self.list()]
+        for at in range(0, len(ledger_ids), _READS_AT_ONCE):
+            chunk = ledger_ids[at : at + _READS_AT_ONCE]
+            for metadata in await asyncio.gather(*map(self._get_unless_deleted, chunk)):
+                if metadata is not None:
+                    yield metadata
+        if self._store.session_id != session_id:
+            raise unavailable("read all ledgers", "the session was lost meanwhile")
+
+    async def _catch_up(self) -> None:
+        """Until the session ends, read nothing that is older than this call.
+
+        A session's reads are never older than its own writes, and a write comes after all that
+        were acknowledged before, to anybody. (ZooKeeper's ``sync`` is less: it asks a leader that
+        may have been replaced without knowing it.)
+        """
+
+        async def write() -> None:
+            try:
+                await self._store.set(LEDGERS_PATH, b"", ANY_VERSION)
+            except FencelogError as error:
+                if error.code is not ErrorCode.METADATA_NOT_FOUND:  # there is no ledger at all
+                    raise
+
+        await _until_known(write)
+
+    async def _get_unless_deleted(self, ledger_id: int) -> LedgerMetadata | None:
+        try:
+            return (await self.get(ledger_id))[0]
+        except FencelogError as error:
+            if error.code is ErrorCode.LEDGER_NOT_FOUND:
+                return None
+            raise
+
     async def _numbers(self, path: str) -> tuple[int, ...]:
         """The children, which are hexadecimal numbers, ascending; none if there is no such node."""
         try:
@@ -106,12 +154,15 @@ class LedgerStore:
                 return ()
             raise
 
-    async def _token(self, ledger_id: int) -> str | None:
+    async def _token(self, ledger_id: int) -> str:
+        """Whose ledger it is that exists. METADATA_UNKNOWN if it cannot be found all the same."""
         try:
             metadata, _ = await self.get(ledger_id)
         except FencelogError as error:
             if error.code is ErrorCode.LEDGER_NOT_FOUND:
-                return None
+                raise FencelogError(
+                    ErrorCode.METADATA_UNKNOWN, f"ledger {ledger_id} was there and is not"
+                ) from error
             raise
         return metadata.token
 
