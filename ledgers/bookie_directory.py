@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from fencelog.ledgers.absent_bookie import AbsentBookie
@@ -14,6 +15,9 @@ from fencelog.ledgers.metadata_store import MetadataStore
 from fencelog.ledgers.registration import BOOKIES_PATH, ChildrenValues
 
 _log = logging.getLogger(__name__)
+
+_Process = tuple[str | None, str]
+"""Address and incarnation that a bookie registered last."""
 
 
 class EmbeddedBookie(BookieClient, Protocol):
@@ -29,8 +33,14 @@ class RegisteredBookies:
     ``local`` clients win over registered addresses (bookies embedded in this process); the
     mapping may change while it is in use. Others are connected at first use through
     ``connect(address, bookie_id)``. A client is closed when its bookie comes back at another
-    address, not when its registration goes: after an outage of the metadata store every session
-    may expire at once while all bookies are well, and then their connections have to survive.
+    address or as another incarnation, not when its registration goes: after an outage of the
+    metadata store every session may expire at once while all bookies are well, and then their
+    connections have to survive.
+
+    Another incarnation at the same address is another process. A connection to the former one
+    breaks by itself if that process merely died; if its machine lost its power, nothing comes back
+    on it any more, and as regular adds to the new incarnation are never sent on it, nothing would
+    find out.
     """
 
     def __init__(
@@ -45,7 +55,7 @@ class RegisteredBookies:
         self._registered = ChildrenValues(store, BOOKIES_PATH, on_change=self._on_change)
         self._addresses: dict[str, str] = {}
         self._infos: dict[str, BookieInfo] = {}
-        self._clients: dict[str, tuple[str, BookieClient]] = {}
+        self._clients: dict[str, tuple[_Process, BookieClient]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -69,7 +79,7 @@ class RegisteredBookies:
         if address is None:
             return AbsentBookie(bookie_id)
         client = self._connect(address, bookie_id)
-        self._clients[bookie_id] = (address, client)
+        self._clients[bookie_id] = (self._process(bookie_id), client)
         return client
 
     def available(self) -> list[str]:
@@ -77,9 +87,10 @@ class RegisteredBookies:
         return sorted(b for b in known if not self.describe(b).is_read_only)
 
     def describe(self, bookie_id: str) -> BookieInfo:
+        info = self._infos.get(bookie_id) or BookieInfo(bookie_id)
         if (local := self._local.get(bookie_id)) is not None:
-            return BookieInfo(bookie_id, local.incarnation)
-        return self._infos.get(bookie_id) or BookieInfo(bookie_id)
+            return replace(info, incarnation=local.incarnation)
+        return info
 
     def addresses(self) -> dict[str, str]:
         """Last known address of every bookie, ``host:port`` by id."""
@@ -93,9 +104,12 @@ class RegisteredBookies:
                 _log.warning("%s/%s is not valid: %s", BOOKIES_PATH, bookie_id, error)
                 self._addresses.pop(bookie_id, None)
                 self._infos.pop(bookie_id, None)
-        for bookie_id, (address, _) in list(self._clients.items()):
-            if self._addresses.get(bookie_id) != address:
+        for bookie_id, (process, _) in list(self._clients.items()):
+            if self._process(bookie_id) != process:
                 self._drop(bookie_id)
+
+    def _process(self, bookie_id: str) -> _Process:
+        return self._addresses.get(bookie_id), self.describe(bookie_id).incarnation
 
     def _drop(self, bookie_id: str) -> None:
         _, client = self._clients.pop(bookie_id)
