@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutation import Edit, Mutant
 
 ADDS = "fencelog.bookie.adds"
+BOOKIE = "fencelog.bookie.bookie"
 ENTRY_LOG = "fencelog.bookie.entry_log"
 FENCES = "fencelog.bookie.fences"
 FLUSH = "fencelog.bookie.flush"
@@ -120,6 +121,19 @@ DURABILITY = (
         "STORAGE.md: replay",
         "After a kill, what is only in the page cache counts as durable: a power loss takes it.",
         (Edit(REPLAY, "Replay._open", "            file.sync()\n", ""),),
+    ),
+    Mutant(
+        "replay-skips-a-record",
+        "STORAGE.md: replay",
+        "Replay leaves out the first record that the index does not have.",
+        (
+            Edit(
+                "fencelog.bookie.opening",
+                "replay_journal",
+                "if record.sequence < mark:",
+                "if record.sequence <= mark:",
+            ),
+        ),
     ),
     Mutant(
         "journal-damage-is-its-end",
@@ -257,7 +271,55 @@ FENCING = (
     ),
 )
 
+_INCARNATION_IGNORED = Edit(
+    "fencelog.ledgers.writer",
+    "LedgerWriter._execute",
+    "incarnation=self._incarnations[bookie_id],",
+    "incarnation=None,",
+)
+"""A writer sends to whoever has a member's name. By itself it does no harm as long as a bookie that
+may have forgotten fences before it serves: two guards of one rule."""
+
 LIMBO = (
+    Mutant(
+        "replaced-bookie-knows-nothing",
+        "PROTOCOL.md rule 10; BK#4812",
+        "A bookie with a new disk serves at once, as if it had never had a ledger.",
+        (
+            _INCARNATION_IGNORED,
+            Edit(
+                BOOKIE,
+                "Bookie.fence_forgotten",
+                "        if in_limbo:\n"
+                "            self._fences.put_in_limbo(ledger_id)\n"
+                "        else:\n"
+                "            self._fences.fence(ledger_id)",
+                "        pass",
+            ),
+        ),
+    ),
+    Mutant(
+        # Rare: the bookie has to be fenced, then replaced, and then asked by a writer that has not
+        # heard of the fence from any other.
+        "replaced-bookie-without-its-fence",
+        "PROTOCOL.md rule 10; BK#4812",
+        "A bookie with a new disk says nothing untrue, but takes the adds of old writers again.",
+        (
+            _INCARNATION_IGNORED,
+            Edit(
+                BOOKIE,
+                "Bookie.fence_forgotten",
+                "        else:\n            self._fences.fence(ledger_id)",
+                "",
+            ),
+            Edit(
+                ADDS,
+                "Adds._admit",
+                "if state is not None and state.fenced and not recovery:",
+                "if state is not None and state.fenced and not (recovery or state.limbo):",
+            ),
+        ),
+    ),
     Mutant(
         "limbo-not-set",
         "PROTOCOL.md rule 10; BP-46",

@@ -1,5 +1,5 @@
-"""Wrong answers to readers, by bookies and by the reader itself: a no that is not true, an entry that
-is not confirmed, bytes that were never written."""
+"""Wrong answers to readers, by bookies and by the reader itself: a no that is not true, an entry
+that is not confirmed, bytes that were never written."""
 
 from __future__ import annotations
 

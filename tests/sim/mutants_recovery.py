@@ -353,7 +353,8 @@ REWRITING = (
                 "        except FencelogError:\n"
                 "            from dataclasses import replace\n"
                 "\n"
-                "            early = replace(base, fragments=recovery._core.writer.metadata.fragments)\n"
+                "            fragments = recovery._core.writer.metadata.fragments\n"
+                "            early = replace(base, fragments=fragments)\n"
                 "            if early != base:\n"
                 "                await ledgers.update(early, version)\n"
                 "            raise\n",

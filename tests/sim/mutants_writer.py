@@ -139,6 +139,31 @@ ENSEMBLE_CHANGES = (
         ),
     ),
     Mutant(
+        "bookie-twice-in-an-ensemble",
+        "PROTOCOL.md rule 1",
+        "A failed member is replaced by one that is in the ensemble already, and nobody looks.",
+        (
+            Edit(
+                "fencelog.ledgers.placement",
+                "Placement.replace",
+                "self._available({*ensemble, *exclude})",
+                "self._available(exclude)",
+            ),
+            Edit(
+                "fencelog.ledgers.metadata",
+                "LedgerMetadata.with_ensemble",
+                "check(len(set(bookies)) == len(bookies),",
+                "check(len(set(bookies)) <= len(bookies),",
+            ),
+            Edit(
+                "fencelog.ledgers.metadata",
+                "_check_fragments",
+                "if len(set(fragment.bookies)) != metadata.ensemble_size:",
+                "if len(fragment.bookies) != metadata.ensemble_size:",
+            ),
+        ),
+    ),
+    Mutant(
         "fragment-at-lac",
         "PROTOCOL.md rule 2",
         "A new fragment begins at LAC, with an entry whose copies lie in the former one.",
