@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fencelog.ledgers.bookie_port import ReadReply
+from fencelog.ledgers.bookie_port import NO_LAC, ReadReply
 from fencelog.ledgers.digest import crc32c
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.run import merge_runs, read_run_header, run_lac, slice_run
@@ -25,7 +25,7 @@ class StoredLedger:
     """What a bookie holds of one ledger; ``entries`` are runs of one entry each."""
 
     entries: dict[int, bytes] = field(default_factory=dict)
-    lac: int = -1
+    lac: int = NO_LAC
     fenced: bool = False
     in_limbo: bool = False
 
@@ -52,6 +52,8 @@ class ModelBookie:
         self._learn(ledger, run_lac(run, header))
 
     def write_lac(self, ledger_id: int, lac: int, *, incarnation: str | None) -> None:
+        """A number alone makes no ledger known."""
+        self._known(ledger_id, fence=False)
         self._learn(self._admit(ledger_id, recovery=False, incarnation=incarnation), lac)
 
     def read(
@@ -68,14 +70,11 @@ class ModelBookie:
         return ReadReply(ledger.lac, merge_runs(runs))
 
     async def read_lac(self, ledger_id: int, *, fence: bool, above: int, wait_ms: int) -> int:
+        if wait_ms and not fence:
+            await self._news(ledger_id, above, wait_ms)
         ledger = self._known(ledger_id, fence=fence)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + wait_ms / 1000
-        while ledger.lac <= above and not ledger.fenced and loop.time() < until:
-            self.polls.append(loop.create_future())
-            timer = loop.call_at(until, self._wake)
-            await self.polls[-1]
-            timer.cancel()
+        if ledger.lac == NO_LAC and ledger.in_limbo:
+            self._deny(ledger, ErrorCode.NO_SUCH_LEDGER)
         return ledger.lac
 
     def forget(self, fence: Iterable[int], *, limbo: Iterable[int]) -> None:
@@ -123,6 +122,19 @@ class ModelBookie:
         if lac > ledger.lac:
             ledger.lac = lac
             self._wake()
+
+    async def _news(self, ledger_id: int, above: int, wait_ms: int) -> None:
+        """Return when the LAC grows above ``above``, with a fence, or after that time."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_ms / 1000
+        while loop.time() < until:
+            ledger = self.ledgers.get(ledger_id)
+            if ledger is not None and (ledger.lac > above or ledger.fenced):
+                return
+            self.polls.append(loop.create_future())
+            timer = loop.call_at(until, self._wake)
+            await self.polls[-1]
+            timer.cancel()
 
     def _wake(self) -> None:
         """Let those who wait for a higher LAC look again."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from playground import Client, Playground, describe_metadata
-from playground_network import Route, ScriptLoop
+from playground_network import Message, Route, ScriptLoop
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
@@ -188,10 +188,8 @@ class Story:
     @command("deliver all {routes}")
     async def deliver_all(self, routes: str) -> None:
         """What is under way on these routes, oldest first, until nothing is."""
-        wanted = _routes(routes)
-        while found := [m for m in self.network.waiting if m.route in wanted]:
-            self.network.waiting.remove(found[0])
-            await self.network.deliver(found[0])
+        for message in self._under_way(routes):
+            await self.network.deliver(message)
 
     @command("deliver {routes}")
     async def deliver(self, routes: str) -> None:
@@ -205,13 +203,16 @@ class Story:
         for route in _routes(routes):
             await self.network.arrive(self.network.oldest(route))
 
+    @command("lose all {routes}")
+    async def lose_all(self, routes: str) -> None:
+        for message in self._under_way(routes):
+            await self._lose(message)
+
     @command("lose {routes}")
     async def lose(self, routes: str) -> None:
         """The message is never seen; whoever waits for the answer gets a time-out."""
         for route in _routes(routes):
-            message = self.network.oldest(route)
-            self.network.tell(f"{message}: lost")
-            await self.network.give_up(message)
+            await self._lose(self.network.oldest(route))
 
     @command("delay {routes}")
     async def delay(self, routes: str) -> None:
@@ -282,6 +283,17 @@ class Story:
     async def judge(self, ledger: str) -> None:
         """What became of the acknowledged entries."""
         self.network.tell(self.playground.judgement(int(ledger)))
+
+    def _under_way(self, routes: str) -> Iterator[Message]:
+        """Taken out of the network one by one; what is sent meanwhile comes too."""
+        wanted = _routes(routes)
+        while found := [m for m in self.network.waiting if m.route in wanted]:
+            self.network.waiting.remove(found[0])
+            yield found[0]
+
+    async def _lose(self, message: Message) -> None:
+        self.network.tell(f"{message}: lost")
+        await self.network.give_up(message)
 
     def _client(self, name: str) -> Client:
         return self.playground.client(name)
