@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,35 +12,44 @@ from pathlib import Path
 from fencelog.api.addresses import check_advertised, parse_address
 from fencelog.api.lifecycle import Running
 from fencelog.bookie.bookie import Bookie, BookieConfig
+from fencelog.bookie.boot import fence_before_serving
+from fencelog.bookie.disk import Disk
 from fencelog.bookie.disk_posix import PosixDisk
 from fencelog.bookie.server import BookieServer
 from fencelog.ledgers.bookie_directory import bookie_registration
-from fencelog.ledgers.bookie_port import BookieInfo
+from fencelog.ledgers.bookie_port import DEFAULT_RACK, BookieInfo
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host, SystemHost
+from fencelog.ledgers.ledger_store import LedgerStore
+from fencelog.ledgers.limits import FREE_BYTES_REFRESH_MS, MAX_NAME_BYTES
 from fencelog.ledgers.metadata_open import open_metadata_store
 from fencelog.ledgers.metadata_store import MetadataStore
-from fencelog.ledgers.registration import Registration
+from fencelog.ledgers.registration import BOOKIES_PATH, Registration
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class BookieProcessConfig:
     """``metadata``: URL of the store. ``advertise``: the ``host:port`` that clients connect to,
     where it differs from ``listen`` (None: it does not). ``bookie_id``: None takes the one the
-    data directory was given at its first start."""
+    data directory was given at its first start. ``rack``: what fails together; writers spread
+    the copies of an entry over racks."""
 
     metadata: str
     data_dir: Path
     listen: str = "127.0.0.1:3181"
     advertise: str | None = None
     bookie_id: str | None = None
+    rack: str = DEFAULT_RACK
 
 
 @contextlib.asynccontextmanager
 async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
     """A bookie process over a shared metadata store.
 
-    Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS,
-    DATA_DIRECTORY_IN_USE, BAD_REQUEST (addresses), CORRUPT (its journal).
+    Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS, DATA_DIRECTORY_IN_USE,
+    BAD_REQUEST (addresses, rack), CORRUPT (its journal).
     """
     check_advertised(config.listen, config.advertise)
     host = SystemHost()
@@ -53,6 +64,7 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
                 host=host,
                 listen=config.listen,
                 advertise=config.advertise,
+                rack=config.rack,
             )
         )
         yield Running(
@@ -74,27 +86,69 @@ async def serving_bookie(
     host: Host,
     listen: str,
     advertise: str | None = None,
+    rack: str = DEFAULT_RACK,
+    disk: Disk | None = None,
 ) -> AsyncIterator[tuple[Bookie, str]]:
-    """A bookie that listens and is registered, and the address it is registered with.
+    """A bookie that listens and is registered, and the address it is registered with. ``disk``:
+    None for that of this machine.
 
-    Leaving takes the registration away first, so that writers stop choosing this bookie, then
-    the connections, then closes the storage.
+    One that may have forgotten fences its ledgers before it does either. Leaving takes the
+    registration away first, so that writers stop choosing this bookie, then the connections, then
+    closes the storage.
     """
+    if not 0 < len(rack.encode()) <= MAX_NAME_BYTES:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"the name of a rack has 1 to {MAX_NAME_BYTES} bytes"
+        )
     listen_host, listen_port = parse_address(listen)
     async with contextlib.AsyncExitStack() as stack:
-        bookie = await Bookie.open(config, disk=PosixDisk(), host=host)
+        bookie = await Bookie.open(config, disk=disk or PosixDisk(), host=host)
         stack.push_async_callback(bookie.close)
+        await fence_before_serving(bookie, LedgerStore(store))
         server = await BookieServer.start(bookie, listen_host, listen_port)
         stack.push_async_callback(server.close)
         address = advertise or server.address
-        registration = await Registration.start(
-            store,
-            f"/bookies/{bookie.bookie_id}",
-            bookie_registration(
-                address,
-                BookieInfo(bookie.bookie_id, bookie.incarnation),
-                started_us=host.now_us(),
-            ),
-        )
-        stack.push_async_callback(registration.close)
+        await stack.enter_async_context(_registered(store, bookie, address, rack, host=host))
         yield bookie, address
+
+
+@contextlib.asynccontextmanager
+async def _registered(
+    store: MetadataStore, bookie: Bookie, address: str, rack: str, *, host: Host
+) -> AsyncIterator[None]:
+    """The bookie is registered, and what its registration says is kept up to date."""
+    started_us = host.now_us()
+    look_again = asyncio.Event()
+
+    async def value() -> bytes:
+        info = BookieInfo(
+            bookie.bookie_id,
+            bookie.incarnation,
+            rack,
+            await bookie.free_bytes(),
+            bookie.is_read_only,
+        )
+        return bookie_registration(address, info, started_us=started_us)
+
+    async def refresh() -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FREE_BYTES_REFRESH_MS / 1000):
+                    await look_again.wait()
+            look_again.clear()
+            try:
+                registration.update(await value())
+            except FencelogError as error:
+                _log.warning("bookie %s: %s", bookie.bookie_id, error)
+
+    path = f"{BOOKIES_PATH}/{bookie.bookie_id}"
+    registration = await Registration.start(store, path, await value())
+    bookie.on_read_only.add(look_again.set)
+    task = asyncio.create_task(refresh(), name="bookie-registration")
+    try:
+        yield
+    finally:
+        bookie.on_read_only.discard(look_again.set)
+        task.cancel()
+        await asyncio.wait([task])
+        await registration.close()

@@ -50,12 +50,15 @@ def bookie(
     id: Annotated[
         str | None, typer.Option(metavar="NAME", help="Its name; by default kept in DIR.")
     ] = None,
+    rack: Annotated[
+        str, typer.Option(metavar="NAME", help="Copies are spread over racks.")
+    ] = "default",
     child: ChildOption = False,
 ) -> None:
     """Run a storage node."""
     from fencelog.api.bookie_main import BookieProcessConfig, bookie_process
 
-    config = BookieProcessConfig(metadata, data, listen, advertise, id)
+    config = BookieProcessConfig(metadata, data, listen, advertise, id, rack)
     _run(bookie_process(config), _greet, child=child)
 
 

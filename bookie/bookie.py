@@ -229,7 +229,7 @@ class Bookie:
                 listener()
 
     async def free_bytes(self) -> int:
-        """What its disk has left. Raises OSError."""
+        """What its disk has left. Raises FencelogError(STORAGE_FAILED)."""
         return await self._read_lane.run(self._directory.free_bytes)
 
     async def clear_limbo(self, ledger_id: int) -> None:

@@ -60,7 +60,7 @@ class ConnectionOwner(Protocol):
 
     def closed(self, connection: Connection) -> None: ...
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run work in a task that the server owns."""
 
     def add_in_flight(self, size: int) -> None:
@@ -84,6 +84,7 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._reads: deque[tuple[int, int, Answer]] = deque()
         self._reading = 0
+        self._long_polls: set[asyncio.Task[None]] = set()
         self._slow_peer = False
         self._paused = False
 
@@ -105,6 +106,8 @@ class Connection(asyncio.Protocol):
             self._hello_deadline.cancel()
         self._out.clear()
         self._reads.clear()
+        for task in self._long_polls:
+            task.cancel()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -156,7 +159,11 @@ class Connection(asyncio.Protocol):
         elif op == Op.READ_LAC and len(frame.body) == READ_LAC_BODY.size:
             ledger_id, above, wait_ms, _ = READ_LAC_BODY.unpack(frame.body)
             fence = self._fence(frame, ledger_id)
-            self._queue_read(frame, partial(self._read_lac, ledger_id, above, wait_ms, fence=fence))
+            answer = partial(self._read_lac, ledger_id, above, wait_ms, fence=fence)
+            if wait_ms and not fence:
+                self._wait(frame, answer)
+            else:
+                self._queue_read(frame, answer)
         elif op == Op.WRITE_LAC and len(frame.body) == WRITE_LAC_BODY.size:
             ledger_id, lac = WRITE_LAC_BODY.unpack(frame.body)
             on_reply = partial(self._reply, op, frame.request_id)
@@ -224,6 +231,13 @@ class Connection(asyncio.Protocol):
         lac = await self._bookie.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
         return LAC_BODY.pack(lac)
 
+    def _wait(self, frame: Frame, answer: Answer) -> None:
+        """Carry out a long poll, which takes time and next to nothing else: outside the queue of
+        reads, until the connection ends."""
+        task = self._server.spawn(self._answer(frame.op, frame.request_id, answer))
+        self._long_polls.add(task)
+        task.add_done_callback(self._long_polls.discard)
+
     def _queue_read(self, frame: Frame, answer: Answer) -> None:
         self._reads.append((frame.op, frame.request_id, answer))
         self._start_reads()
@@ -231,8 +245,15 @@ class Connection(asyncio.Protocol):
     def _start_reads(self) -> None:
         while self._reads and self._reading < _MAX_READS and not self._slow_peer:
             self._reading += 1
-            self._server.spawn(self._answer(*self._reads.popleft()))
+            self._server.spawn(self._answer_read(*self._reads.popleft()))
         self.update_reading()
+
+    async def _answer_read(self, op: int, request_id: int, answer: Answer) -> None:
+        try:
+            await self._answer(op, request_id, answer)
+        finally:
+            self._reading -= 1
+            self._start_reads()
 
     async def _answer(self, op: int, request_id: int, answer: Answer) -> None:
         try:
@@ -241,9 +262,6 @@ class Connection(asyncio.Protocol):
             self._send(encode_error(op, request_id, error.code, error.detail))
         except Exception as error:  # a bug; to the peer it is "unknown", at once
             self._send(encode_error(op, request_id, ErrorCode.INTERNAL, repr(error)))
-        finally:
-            self._reading -= 1
-            self._start_reads()
 
     # -- answers -----------------------------------------------------------------------------
 

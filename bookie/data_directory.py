@@ -172,8 +172,13 @@ class DataDirectory:
         return self._write_identity(identity, _READY)
 
     def free_bytes(self) -> int:
-        """What its disk has left. Raises OSError."""
-        return self._disk.free_bytes(self.path)
+        """What its disk has left. Raises FencelogError(STORAGE_FAILED)."""
+        try:
+            return self._disk.free_bytes(self.path)
+        except OSError as error:
+            raise FencelogError(
+                ErrorCode.STORAGE_FAILED, f"cannot tell the free space of {self.path}: {error}"
+            ) from error
 
     def read_checkpoint(self) -> JournalPosition:
         """Where replay begins: everything before it is in entry logs and index."""

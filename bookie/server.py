@@ -80,10 +80,11 @@ class BookieServer:
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def add_in_flight(self, size: int) -> None:
         """Count bytes of adds received (or, negative, answered) and hold all readers at the

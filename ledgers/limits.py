@@ -72,6 +72,9 @@ BOOKIE_MAX_IN_FLIGHT_BYTES = 256 * MIB
 BOOKIE_CONNECTION_OUT_BYTES = 64 * MIB
 """Answers waiting for one slow reader. Over it reading from that connection pauses."""
 
+FREE_BYTES_REFRESH_MS = 60_000
+"""Between two looks of a bookie at what its disk has left, which placement goes by."""
+
 MAX_READ_BYTES = 4 * MIB
 """Entries in one read reply; a reader asks again for more."""
 

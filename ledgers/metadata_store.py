@@ -56,7 +56,8 @@ class Watch(Protocol):
 
 
 class MetadataStore(Protocol):
-    """Asynchronous, linearizable for writes; reads may be a little stale (ZooKeeper's promise)."""
+    """Asynchronous, linearizable for writes. Reads may be a little stale, but never older than the
+    session's own writes nor than what it has read before (ZooKeeper's promise)."""
 
     @property
     def session_id(self) -> int:

@@ -51,6 +51,12 @@ class Registration:
         registration._task = asyncio.create_task(registration._keep())
         return registration
 
+    def update(self, value: bytes) -> None:
+        """Write another value, soon; again until it stands there."""
+        if value != self._value:
+            self._value = value
+            self._changed.set()
+
     async def close(self) -> None:
         """Remove the node, if it is ours and the store can be reached; its session ends it too."""
         if self._watch is not None:
@@ -98,6 +104,8 @@ class Registration:
                         return False
                     await self._remove(node.version)
                     continue
+                if node.value != self._value and not await self._rewrite(node.version):
+                    continue
             self._own_sessions.update((session_id, self._store.session_id))
             return True
 
@@ -108,6 +116,17 @@ class Registration:
             if error.code is ErrorCode.METADATA_NOT_FOUND:
                 return None
             raise
+
+    async def _rewrite(self, version: int) -> bool:
+        """Whether our value stands there now; if not, look again."""
+        try:
+            await self._store.set(self._path, self._value, version)
+        except FencelogError as error:
+            gone = (ErrorCode.METADATA_NOT_FOUND, ErrorCode.METADATA_CONFLICT)
+            if error.code not in (*gone, ErrorCode.METADATA_UNKNOWN):
+                raise
+            return False
+        return True
 
     async def _remove(self, version: int) -> None:
         try:

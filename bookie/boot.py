@@ -1,0 +1,53 @@
+"""Before a bookie serves that may have forgotten something it acknowledged (PROTOCOL.md rule 10).
+
+Its data directory is new, although a bookie of this id may have held ledgers before; or its
+journal was not synced and it was not closed cleanly. Served from as it is, it would take adds of a
+ledger that it had fenced (seed 002, scenario 1), or deny an entry that it had acknowledged
+(scenario 2). So, durably and before anything else:
+
+* every ledger that names it in any fragment is fenced, closed ones too: a writer that sleeps since
+  before the close may yet wake up;
+* those that are not closed enter limbo: an entry that is missing of them is unknown. Where a ledger
+  ends is settled once it is closed, and denying an entry cannot move it any more.
+
+Why that is all of them. Let T be the moment at which the listing begins; it holds, at least as new
+as T, every ledger that there was at T (``LedgerStore.read_all``). The bookie has a new incarnation,
+durable since before T, which it registers after this step, and which nobody knows before. The
+process that may have acknowledged what is forgotten was dead before T: it held the lock of the
+directory, or its directory is gone and its id was given away. (Two that run under one id at once
+are nothing that can be seen from here.) So a ledger, or a fragment, that names this bookie and was
+written after T
+
+* was given nothing by that process: what a writer adds to, it has written to the metadata before.
+  (What a recovery rewrites to a member that is not in the metadata yet counts only once it is
+  there, and then the ledger is closed with that write. A copy less is what any lost disk costs.)
+* was never fenced at that process, for the same reason: recovery fences the members it reads there;
+* gets regular adds only from a writer that saw the new incarnation, hence chose this bookie after
+  it was registered: all that it ever acknowledges under that incarnation, it remembers. A writer
+  that saw an older one is refused (WRONG_INCARNATION).
+
+A fragment that named it and was gone by T was replaced. Whoever still goes by it is refused as a
+writer in the same way, and as a recoverer cannot close the ledger: its compare-and-set fails.
+
+What if the process dies here? The identity says "forgot" until all fences are durable, and the
+next start does it all again, under the same incarnation: nobody has met it.
+"""
+
+from __future__ import annotations
+
+from fencelog.bookie.bookie import Bookie
+from fencelog.ledgers.ledger_store import LedgerStore
+
+
+async def fence_before_serving(bookie: Bookie, ledgers: LedgerStore) -> None:
+    """Nothing to do for a bookie that remembers; else return when it may serve.
+
+    Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT (a listing that is not
+    whole counts for nothing), STORAGE_FAILED. The bookie must then be closed unserved.
+    """
+    if not bookie.may_have_forgotten:
+        return
+    async for metadata in ledgers.read_all():
+        if any(bookie.bookie_id in fragment.bookies for fragment in metadata.fragments):
+            bookie.fence_forgotten(metadata.ledger_id, in_limbo=not metadata.is_closed)
+    await bookie.forgotten_are_fenced()
