@@ -8,19 +8,9 @@ from typing import Any
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata import LedgerMetadata, LedgerState, new_metadata
+from fencelog.ledgers.metadata import LedgerMetadata, LedgerState
 from fencelog.ledgers.reader import LedgerReader
 from fencelog.ledgers.recovery import recover_ledger
-from fencelog.ledgers.recovery_core import EntryRound, FenceRound, Verdict
-
-TIMEOUT = FencelogError(ErrorCode.REQUEST_TIMEOUT, "no answer")
-NO_ENTRY = FencelogError(ErrorCode.NO_SUCH_ENTRY, "not here")
-
-
-def ledger(ensemble: str = "b1 b2 b3", write_quorum: int = 3) -> LedgerMetadata:
-    return new_metadata(
-        1, ensemble=tuple(ensemble.split()), write_quorum=write_quorum, ack_quorum=2, token="t"
-    )
 
 
 async def recover(cluster: Any, ledger_id: int = 1) -> LedgerMetadata:
@@ -36,43 +26,6 @@ async def contents(cluster: Any, metadata: LedgerMetadata) -> list[bytes]:
         entries = await reader.read(len(found), metadata.last_entry_id)
         found += [bytes(entry.payload) for entry in entries]
     return found
-
-
-@pytest.mark.parametrize(
-    ("answers", "verdict"),
-    [
-        ([NO_ENTRY, None], Verdict.POSITIVE),  # figure 7
-        ([NO_ENTRY, NO_ENTRY], Verdict.NEGATIVE),  # figure 8
-        ([TIMEOUT, TIMEOUT, TIMEOUT], Verdict.UNKNOWN),  # figure 9
-        ([TIMEOUT, NO_ENTRY], Verdict.WAITING),  # figure 10
-        ([TIMEOUT, NO_ENTRY, None], Verdict.POSITIVE),  # figure 10a
-        ([TIMEOUT, NO_ENTRY, NO_ENTRY], Verdict.NEGATIVE),  # figure 10b
-        ([TIMEOUT, NO_ENTRY, TIMEOUT], Verdict.UNKNOWN),  # figure 10c
-    ],
-)
-def test_figures_of_seed_000(answers: list[FencelogError | None], verdict: Verdict) -> None:
-    entry = EntryRound(ledger(), 0)
-    for bookie, answer in zip(entry.bookies, answers, strict=False):
-        entry.answer(bookie, answer)
-    assert entry.verdict is verdict
-
-
-def test_fence_round_names_who_is_missing() -> None:
-    fence = FenceRound(ledger())
-    fence.answer(0, 4)
-    fence.error(1, TIMEOUT)
-    assert fence.verdict is Verdict.WAITING
-    fence.error(2, TIMEOUT)
-    assert fence.verdict is Verdict.UNKNOWN
-    assert fence.incomplete().extra["missing_bookies"] == ["b2", "b3"]
-
-
-def test_reading_never_starts_below_the_last_fragment() -> None:
-    """BK#2615: the first entry of a fragment was LAC + 1 when it was made."""
-    fence = FenceRound(ledger().with_ensemble(8, ("b1", "b4", "b3")))
-    fence.answer(0, 3)
-    fence.answer(1, -1)
-    assert (fence.verdict, fence.start_lac) == (Verdict.POSITIVE, 7)
 
 
 async def test_everything_acknowledged_survives_its_writer(cluster: Any) -> None:
