@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from handles import SimHandle, SimTask, SimTimer
 from process import CURRENT, Process, ProcessDied
 
 if TYPE_CHECKING:
@@ -40,57 +41,6 @@ class SimStuck(Exception):
     """Nothing is left to run, and the run's main coroutine is not done."""
 
 
-class SimHandle(asyncio.Handle):
-    """A callback of a process. Built by hand: the loop makes one for every step of every task."""
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-        loop: SimLoop,
-    ) -> None:
-        self._context = context
-        self._loop = loop
-        self._callback: Callable[..., object] | None = callback
-        self._args: tuple[Any, ...] | None = args  # type: ignore[assignment]
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
-
-    def cancel(self) -> None:
-        self._cancelled = True
-        self._callback = self._args = None
-
-
-class SimTimer(SimHandle):
-    """A callback with a time."""
-
-    __slots__ = ("_scheduled", "_when")
-
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-        loop: SimLoop,
-    ) -> None:
-        super().__init__(callback, args, context, loop)
-        self._when = when
-        self._scheduled = False
-
-    def cancel(self) -> None:
-        if not self._cancelled and self._scheduled:
-            self._loop.timer_cancelled()
-        super().cancel()
-
-    def when(self) -> float:
-        return self._when
-
-
 class SimLoop(asyncio.BaseEventLoop):
     """Made by ``Engine``, one for each run."""
 
@@ -111,6 +61,7 @@ class SimLoop(asyncio.BaseEventLoop):
         # (due, number, None, callback, args). The number keeps equal times in order.
         self._timers: list[tuple[int, int, Process | None, Any, Any]] = []
         self._timers_made = 0
+        self._tasks_made = 0
         self._cancelled_timers = 0
         self._batches = 0
         self._steps = array("Q")
@@ -186,8 +137,9 @@ class SimLoop(asyncio.BaseEventLoop):
             process, context = self._here()
         else:
             process = context.get(CURRENT, self.world)
+        self._tasks_made += 1
         name = process.next_task_name(name)
-        task = asyncio.Task(coro, loop=self, name=name, context=context, **options)
+        task = SimTask(self._tasks_made, coro, loop=self, name=name, context=context, **options)
         process.adopt(task)
         return task
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from engine import Engine
-    from loop import SimHandle
+    from handles import SimHandle
 
 T = TypeVar("T")
 
