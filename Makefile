@@ -48,6 +48,14 @@ test: java lint typecheck pytest  ## Set everything up and check everything (ARG
 pytest: $(VENV)/.installed-all  ## Run the tests alone (ARGS="tests/bookie -k journal")
 	$(BIN)/python -m pytest $(ARGS)
 
+.PHONY: sim
+sim: $(VENV)/.installed-all  ## Play simulated histories (SEEDS=2000 SEED=1 ARGS=--verbose)
+	@$(BIN)/python tests/sim/run_sim.py --seeds $(or $(SEEDS),200) --seed $(or $(SEED),1) $(ARGS)
+
+.PHONY: mutants
+mutants: $(VENV)/.installed-all  ## Break each safety rule; the simulator has to notice (SEEDS=2000)
+	@$(BIN)/python tests/sim/run_mutants.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
 .PHONY: lint
 lint: $(VENV)/.installed-all  ## Check format and style
 	$(BIN)/ruff format --check .

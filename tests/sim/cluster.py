@@ -1,0 +1,266 @@
+"""The simulated cluster: bookie machines that run the real bookie process, and clients' machines.
+
+A bookie machine is what an operator's host is: its disk outlives its processes, and whatever ends
+a process (a crash, a failed disk, a refused start) is followed by a restart after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from disk import SimDisk
+from engine import Engine
+from history import History
+from host import SimHost
+from metadata_watch import MetadataWatch
+from observed_bookie import ObservedBookie
+from process import Process
+from store import SimStore
+
+from fencelog.api import bookie_main
+from fencelog.bookie.bookie import Bookie, BookieConfig
+from fencelog.ledgers.bookie_client import TcpBookieClient
+from fencelog.ledgers.bookie_directory import RegisteredBookies
+from fencelog.ledgers.client import LedgerClient
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import KIB
+from fencelog.ledgers.metadata_memory import MemoryCluster
+
+logging.getLogger("fencelog").setLevel(logging.CRITICAL)  # what it would log, the trace has
+
+SESSION_TIMEOUT_S = 6.0
+RESTART_S = 0.4
+REFUSALS_S = 1.0
+"""Between starts of a process that refuses to."""
+
+
+class BookieMachine:
+    """One host with a disk. ``process`` is the present run, None while the machine is off."""
+
+    def __init__(self, cluster: Cluster, name: str, *, write_cache_bytes: int, flush_ms: int) -> None:
+        self._cluster = cluster
+        self.name = name
+        self.disk = SimDisk(cluster.engine, name)
+        self.config = BookieConfig(
+            data_dir=Path(f"/{name}"),
+            bookie_id=name,
+            write_cache_bytes=write_cache_bytes,
+            flush_interval_ms=flush_ms,
+        )
+        self.process: Process | None = None
+        self.bookie: Bookie | None = None
+        self._loses_power = False
+        self.is_held_down = False
+        """No restart: a fault says when."""
+        self.refused: ErrorCode | None = None
+        """Why the last process stopped by itself."""
+        self._stop: asyncio.Event | None = None
+
+    def start(self) -> None:
+        """Boot the process, unless it runs."""
+        self.is_held_down = False
+        if self.process is not None and self.process.is_alive:
+            return
+        process = self._cluster.engine.start_process(self.name)
+        self.process = process
+        self.disk.attach(process)
+        process.on_death(self._died)
+        process.spawn(self._run(process))
+
+    def kill(self, *, power_loss: bool = False, silent: bool = False) -> None:
+        """The process ends here. Without ``power_loss`` the page cache survives it."""
+        if self.process is not None and self.process.is_alive:
+            self.process.kill(silent=silent)
+        if power_loss:
+            self.disk.power_loss()
+
+    def hold_down(self) -> None:
+        self.is_held_down = True
+
+    def die_at_effect(self, number: int) -> None:
+        """The process ends at one of its next effects on the disk; power goes with it."""
+        self.disk.die_after(number)
+        self._loses_power = True
+
+    def make_read_only(self) -> Callable[[], None] | None:
+        """Takes no regular adds; returns how to undo it."""
+        if (bookie := self.bookie) is None:
+            return None
+        bookie.is_read_only = True
+        return lambda: setattr(bookie, "is_read_only", False)
+
+    def replace_disk(self) -> None:
+        """The machine comes back with an empty disk, under its old name."""
+        self.kill()
+        self.disk.wipe()
+        self._cluster.history.bookie(self.name).is_damaged = True
+
+    async def shut_down(self) -> None:
+        """SIGTERM, and the wait for the end."""
+        process = self.process
+        self.hold_down()
+        if process is not None and process.is_alive and self._stop is not None:
+            self._stop.set()
+            while process.is_alive:
+                await asyncio.sleep(0.05)
+
+    async def _run(self, process: Process) -> None:
+        """The life of the process; whatever ends it, the process is over afterwards."""
+        cluster = self._cluster
+        self._stop = stop = asyncio.Event()
+        store = cluster.store()
+        try:
+            await store.start()
+            async with bookie_main.serving_bookie(
+                store,
+                self.config,
+                disk=self.disk,
+                host=SimHost(cluster.engine, self.name),
+                listen=f"{self.name}:3181",
+            ) as (bookie, _):
+                self.bookie = bookie
+                stopped = asyncio.create_task(stop.wait())
+                await asyncio.wait([stopped, bookie.failure], return_when="FIRST_COMPLETED")
+                stopped.cancel()
+                if bookie.failure.done():
+                    cluster.note_refusal(self, bookie.failure.result())
+            await store.close()
+        except FencelogError as error:
+            cluster.note_refusal(self, error)
+            await asyncio.sleep(REFUSALS_S)
+        finally:
+            self.bookie = None
+        cluster.check_leaks(process)
+        process.kill()
+
+    def _died(self) -> None:
+        cluster = self._cluster
+        if self._loses_power:
+            self._loses_power = False
+            self.disk.power_loss()
+        if not cluster.is_over:
+            cluster.in_world(self._restart())
+
+    async def _restart(self) -> None:
+        await asyncio.sleep(RESTART_S)
+        if not self.is_held_down and not self._cluster.is_over:
+            self.start()
+
+
+@dataclass(slots=True)
+class Session:
+    """What a client process works with."""
+
+    ledgers: LedgerClient
+    directory: RegisteredBookies
+    store: SimStore
+    process: Process
+
+    async def close(self) -> None:
+        await self.directory.close()
+        await self.store.close()
+
+
+class Cluster:
+    """All machines of one history. Everything here runs in the process "world"."""
+
+    def __init__(self, engine: Engine, history: History) -> None:
+        self.engine = engine
+        self.history = history
+        self.memory = MemoryCluster()
+        self.watch = MetadataWatch(history, self.memory)
+        self.bookies: dict[str, BookieMachine] = {}
+        self.stores: list[SimStore] = []
+        self.is_over = False
+        self.expects_refusals: set[str] = set()
+        """Bookies whose disk was made to fail or lose data: they may stop, or refuse to start."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        ObservedBookie.history = history
+        bookie_main.Bookie = ObservedBookie  # type: ignore[misc]  # looks on, changes nothing
+
+    def add_bookies(self, count: int, *, write_cache_bytes: int, flush_ms: int) -> None:
+        for number in range(1, count + 1):
+            name = f"b{number}"
+            self.bookies[name] = BookieMachine(
+                self, name, write_cache_bytes=write_cache_bytes, flush_ms=flush_ms
+            )
+            self.bookies[name].start()
+
+    def in_world(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that belongs to no process of the cluster."""
+        task = self.engine.world.spawn(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def store(self) -> SimStore:
+        """A metadata session of the process that asks."""
+        store = SimStore(self.engine, self.memory, session_timeout_s=SESSION_TIMEOUT_S)
+        self.stores.append(store)
+        return store
+
+    async def session(self, process: Process) -> Session:
+        """To be called within the process: a ledger client over its own metadata session."""
+        store = self.store()
+        await store.start()
+        directory = RegisteredBookies(store, connect=_connect)
+        await directory.start()
+        client = LedgerClient(store, directory, host=SimHost(self.engine, process.machine))
+        return Session(client, directory, store, process)
+
+    def client_process(
+        self, machine: str, work: Callable[[Session], Coroutine[Any, Any, None]]
+    ) -> Process:
+        """Start a client process that does its work, closes what it opened, and ends."""
+        process = self.engine.start_process(machine)
+
+        async def run() -> None:
+            session = await self._persistent_session(process)
+            await work(session)
+            await session.close()
+            self.check_leaks(process)
+
+        process.spawn(run())
+        return process
+
+    async def all_serving(self) -> None:
+        while any(machine.bookie is None for machine in self.bookies.values()):
+            await asyncio.sleep(0.02)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def _persistent_session(self, process: Process) -> Session:
+        while True:
+            try:
+                return await self.session(process)
+            except FencelogError:
+                await asyncio.sleep(0.5)
+
+    def note_refusal(self, machine: BookieMachine, error: FencelogError) -> None:
+        """A bookie stopped or refused to start. It needs a reason."""
+        self.engine.trace.note(f"{machine.name} stops: {error}")
+        machine.refused = error.code
+        self.history.counts["bookie stops"] += 1
+        metadata = (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN)
+        if machine.name not in self.expects_refusals and error.code not in metadata:
+            self.history.violate(13, f"bookie {machine.name} stopped: {error}")
+
+    def check_leaks(self, process: Process) -> None:
+        """A process that has closed all it opened has nothing left to do (invariant 22)."""
+        current = asyncio.current_task()
+        left = [task for task in process.live_tasks() if task is not current]
+        if left and not self.is_over:
+            self.history.violate(22, f"{process.machine} leaves tasks behind: {left[:3]}")
+
+
+def _connect(address: str, bookie_id: str) -> TcpBookieClient:
+    return TcpBookieClient(bookie_id, address)
+
+
+WRITE_CACHE_BYTES = (16 * KIB, 256 * KIB)
+"""Small, so that flushes and back pressure happen in a short history."""

@@ -1,0 +1,165 @@
+"""The liveness phase: all is healed, so all must converge, and what was promised must be there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from cluster import Cluster, Session
+from history import History, WrittenLedger
+from plan import Plan
+from process import Process
+from workload import Workload, check_entry
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.quorum import write_set
+from fencelog.ledgers.reader import LedgerReader
+
+CLIENTS_S = 90.0
+"""For writers, readers and recoverers to come to an end by themselves."""
+
+BOOKIES_S = 60.0
+RECOVERY_S = 60.0
+STEP_S = 0.25
+
+
+class Ending:
+    """Runs in the world, with a client of its own on the machine "z1"."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        history: History,
+        plan: Plan,
+        workload: Workload,
+        clients: list[Process],
+    ) -> None:
+        self._cluster = cluster
+        self._history = history
+        self._plan = plan
+        self._workload = workload
+        self._clients = clients
+
+    async def run(self) -> None:
+        await self._within(BOOKIES_S, "bookies serve again", self._bookies_serve)
+        await self._within(
+            CLIENTS_S,
+            "clients come to an end",
+            lambda: not any(p.is_alive and p.live_tasks() for p in self._clients),
+        )
+        checked = self._cluster.client_process("z1", self._check_ledgers)
+        await self._within(
+            RECOVERY_S * 3, "all ledgers are closed and read", lambda: not checked.live_tasks()
+        )
+        for machine in self._cluster.bookies.values():
+            await machine.shut_down()
+        self._cluster.is_over = True
+
+    async def _within(self, budget_s: float, what: str, done: Callable[[], bool]) -> None:
+        for _ in range(int(budget_s / STEP_S)):
+            if done():
+                return
+            await asyncio.sleep(STEP_S)
+        self._history.violate(22, f"not within {budget_s:g} s: {what}")
+
+    def _bookies_serve(self) -> bool:
+        """Also the operator's part: a bookie that lost data for good gets a new disk."""
+        for machine in self._cluster.bookies.values():
+            damaged = self._history.bookie(machine.name).is_damaged
+            if machine.refused is ErrorCode.CORRUPT and damaged:
+                machine.replace_disk()
+                machine.refused = None
+            machine.start()
+        return all(machine.bookie is not None for machine in self._cluster.bookies.values())
+
+    # -- ledgers ---------------------------------------------------------------------------------
+
+    async def _check_ledgers(self, session: Session) -> None:
+        for ledger_id in sorted(self._history.metadata):
+            ledger = self._history.ledgers.get(ledger_id)
+            if ledger is not None and ledger.is_being_deleted:
+                continue
+            metadata = await self._recover(session, ledger_id)
+            if metadata is None:
+                continue
+            self._history.told_closed("the last recoverer", metadata)
+            if ledger is not None:
+                await self._read_back(session, ledger, metadata)
+                await self._count_copies(session, metadata)
+
+    async def _recover(self, session: Session, ledger_id: int) -> LedgerMetadata | None:
+        error: FencelogError | None = None
+        for _ in range(int(RECOVERY_S / STEP_S)):
+            try:
+                return await session.ledgers.recover(ledger_id)
+            except FencelogError as refusal:
+                error = refusal
+                await asyncio.sleep(STEP_S)
+        self._history.violate(22, f"ledger {ledger_id} cannot be closed: {error}")
+        return None
+
+    async def _read_back(
+        self, session: Session, ledger: WrittenLedger, metadata: LedgerMetadata
+    ) -> None:
+        reader = session.ledgers.reader(metadata)
+        entry_id = 0
+        while entry_id <= metadata.last_entry_id:
+            try:
+                entries = await self._read(reader, entry_id, metadata.last_entry_id)
+            except FencelogError as error:
+                self._history.violate(
+                    1, f"ledger {ledger.ledger_id}: entry {entry_id} is lost: {error}"
+                )
+                return
+            for entry in entries:
+                check_entry(self._history, ledger, entry_id, entry.entry_id, entry.payload)
+                entry_id += 1
+            if not entries:
+                self._history.violate(8, f"read of {ledger.ledger_id} at {entry_id} gave nothing")
+                return
+            self._history.counts["entries read back"] += len(entries)
+
+    async def _read(self, reader: LedgerReader, first: int, last: int) -> list[object]:
+        for attempt in range(4):
+            try:
+                return list(await reader.read(first, last))
+            except FencelogError as error:
+                if not error.code.retryable or attempt == 3:
+                    raise
+            await asyncio.sleep(1.0)
+        raise AssertionError("unreachable")
+
+    async def _count_copies(self, session: Session, metadata: LedgerMetadata) -> None:
+        """Qa copies of each entry on bookies that have not lost data for good (invariant 11)."""
+        ledger_id = metadata.ledger_id
+        for entry_id in range(metadata.last_entry_id + 1):
+            ensemble = metadata.fragment_of(entry_id).bookies
+            members = [
+                ensemble[index]
+                for index in write_set(
+                    entry_id,
+                    ensemble_size=metadata.ensemble_size,
+                    write_quorum=metadata.write_quorum,
+                )
+            ]
+            damaged = [b for b in members if self._history.bookie(b).is_damaged]
+            need = metadata.ack_quorum - len(damaged)
+            copies = 0
+            for bookie in members:
+                copies += await self._has(session, bookie, ledger_id, entry_id)
+            if copies < need:
+                self._history.violate(
+                    11,
+                    f"ledger {ledger_id}: entry {entry_id} has {copies} copies on {members}, "
+                    f"damaged: {damaged}",
+                )
+                return
+
+    async def _has(self, session: Session, bookie: str, ledger_id: int, entry_id: int) -> bool:
+        client = session.directory.client(bookie)
+        try:
+            await client.read(ledger_id, entry_id, max_entries=1, max_bytes=1)
+        except FencelogError:
+            return False
+        return True

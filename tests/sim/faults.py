@@ -1,0 +1,243 @@
+"""Carrying out a plan's faults, each at its moment, and undoing them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from errno import EIO, ENOSPC
+
+from cluster import BookieMachine, Cluster
+from plan import Fault, Moment
+from process import Process
+from store import SimStore
+
+Undo = Callable[[], None]
+
+
+class Moments:
+    """Wakes whoever waits for a moment. ``event`` is called from anywhere, in any process."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._waiting: list[tuple[Moment, asyncio.Event]] = []
+
+    def event(self, kind: str) -> None:
+        self._counts[kind] += 1
+        for moment, reached in self._waiting:
+            if moment.when == kind and moment.nth <= self._counts[kind]:
+                reached.set()
+
+    def end(self) -> None:
+        """Whoever still waits need not wait any longer."""
+        for _, reached in self._waiting:
+            reached.set()
+        self._waiting.clear()
+
+    async def wait(self, moment: Moment) -> None:
+        if moment.when != "start" and self._counts[moment.when] < moment.nth:
+            reached = asyncio.Event()
+            self._waiting.append((moment, reached))
+            await reached.wait()
+        await asyncio.sleep(moment.delay_ms / 1000)
+
+
+class Injector:
+    """``start`` them, and at the end of the safety phase ``heal``: nothing more happens."""
+
+    def __init__(
+        self, cluster: Cluster, moments: Moments, clients: Callable[[str], Process | None]
+    ) -> None:
+        self._cluster = cluster
+        self._network = cluster.engine.network
+        self._moments = moments
+        self._clients = clients
+        self._random = cluster.engine.random("faults")
+        self._undo: dict[int, Undo] = {}
+        self._over = False
+        self.fired: list[Fault] = []
+
+    def start(self, faults: Iterable[Fault]) -> None:
+        for number, fault in enumerate(faults):
+            self._cluster.in_world(self._carry_out(number, fault))
+
+    def heal(self) -> None:
+        self._over = True
+        for undo in list(self._undo.values()):
+            undo()
+        self._undo.clear()
+        self._network.heal()
+        for machine in self._cluster.bookies.values():
+            machine.start()
+
+    async def _carry_out(self, number: int, fault: Fault) -> None:
+        await self._moments.wait(fault.moment)
+        if self._over:
+            return
+        undo = self._begin(fault)
+        if undo is None:
+            return
+        self.fired.append(fault)
+        self._cluster.engine.trace.note(f"fault: {fault}")
+        self._undo[number] = undo
+        await asyncio.sleep(fault.duration_ms / 1000)
+        if self._undo.pop(number, None) is not None and not self._over:
+            undo()
+
+    def _begin(self, fault: Fault) -> Undo | None:
+        """How to undo it; None where it cannot befall its target now."""
+        if fault.kind in LINKS:
+            source, _, destination = fault.target.partition(">")
+            return self._on_link(fault, source, destination)
+        if fault.target == "all":
+            return self._on_all(fault)
+        if "client" in fault.kind:
+            process = self._clients(fault.target)
+            return None if process is None else self._on_client(fault, process)
+        if fault.kind in ("isolate", "deaf", "mute"):
+            return self._cut_off(fault)
+        if fault.kind in ("metadata refuses", "metadata reply lost", "session expires"):
+            return self._on_session(fault)
+        return self._on_bookie(fault, self._cluster.bookies[fault.target])
+
+    # -- network ---------------------------------------------------------------------------------
+
+    def _on_link(self, fault: Fault, source: str, destination: str) -> Undo:
+        network = self._network
+        match fault.kind:
+            case "clog":
+                network.clog(source, destination, fault.size * 3)
+                return lambda: network.unclog(source, destination)
+            case "reset":
+                network.reset(source, destination)
+                return _nothing
+        network.block(source, destination)
+        return lambda: network.unblock(source, destination)
+
+    def _on_all(self, fault: Fault) -> Undo:
+        network = self._network
+        match fault.kind:
+            case "slow network":
+                network.latency(0.001, 0.005 + fault.size / 5)
+                return lambda: network.latency(0.0002, 0.002)
+            case "spikes":
+                network.spike(fault.size / 4, 1.5)
+                return lambda: network.spike(0.0, 0.0)
+            case "power loss everywhere":
+                for machine in self._cluster.bookies.values():
+                    machine.kill(power_loss=True, silent=fault.size < 0.3)
+                return _nothing
+        return self._swizzle()
+
+    def _swizzle(self) -> Undo:
+        """Clog a random part of the links one after the other; they come free in another order."""
+        names = self._machines()
+        links = [(a, b) for a in names for b in names if a != b and self._random.random() < 0.3]
+        for number, (a, b) in enumerate(links):
+            self._network.clog(a, b, 0.05 * (number + 1))
+        self._random.shuffle(links)
+
+        def undo() -> None:
+            for a, b in links:
+                self._network.unclog(a, b)
+
+        return undo
+
+    def _cut_off(self, fault: Fault) -> Undo:
+        others = [name for name in self._machines() if name != fault.target]
+        pairs: list[tuple[str, str]] = []
+        if fault.kind != "deaf":
+            pairs += [(fault.target, other) for other in others]
+        if fault.kind != "mute":
+            pairs += [(other, fault.target) for other in others]
+        for source, destination in pairs:
+            self._network.block(source, destination)
+
+        def undo() -> None:
+            for source, destination in pairs:
+                self._network.unblock(source, destination)
+
+        return undo
+
+    def _machines(self) -> list[str]:
+        return [*self._cluster.bookies, "w1", "w2", "w3", "r1", "r2", "r3", "t1", "t2", "zk"]
+
+    # -- processes -------------------------------------------------------------------------------
+
+    def _on_client(self, fault: Fault, process: Process) -> Undo:
+        if fault.kind == "kill client":
+            process.kill(silent=fault.size < 0.3)
+            return _nothing
+        process.pause()
+        return process.resume
+
+    def _on_session(self, fault: Fault) -> Undo | None:
+        stores = [store for store in self._cluster.stores if store.machine == fault.target]
+        if not stores:
+            return None
+        store: SimStore = stores[-1]
+        match fault.kind:
+            case "metadata refuses":
+                store.refuse_for(fault.duration_ms / 1000)
+            case "metadata reply lost":
+                store.lose_next_reply()
+            case _:
+                store.expire()
+        return _nothing
+
+    def _on_bookie(self, fault: Fault, machine: BookieMachine) -> Undo | None:
+        process = machine.process
+        if process is None or not process.is_alive:
+            return None
+        match fault.kind:
+            case "kill bookie":
+                machine.hold_down()
+                machine.kill()
+            case "power loss" | "silent power loss":
+                machine.hold_down()
+                machine.kill(power_loss=True, silent=fault.kind == "silent power loss")
+            case "die at an effect":
+                machine.die_at_effect(1 + int(fault.size * 30))
+                return _nothing
+            case "pause bookie":
+                process.pause()
+                return process.resume
+            case "restart cleanly":
+                self._cluster.in_world(machine.shut_down())
+            case "read only":
+                return machine.make_read_only()
+            case "replace disk":
+                machine.hold_down()
+                machine.replace_disk()
+            case _:
+                return self._on_disk(fault, machine)
+        return machine.start
+
+    def _on_disk(self, fault: Fault, machine: BookieMachine) -> Undo | None:
+        disk = machine.disk
+        self._cluster.expects_refusals.add(machine.name)
+        match fault.kind:
+            case "disk full":
+                disk.full = True
+                return lambda: setattr(disk, "full", False)
+            case "slow disk":
+                disk.slow(2 + fault.size * 100)
+                return lambda: disk.slow(1)
+            case "rot entry log" | "rot journal":
+                suffix = ".journal" if "journal" in fault.kind else ENTRY_LOG_SUFFIX
+                self._cluster.history.bookie(machine.name).is_damaged = True
+                return None if disk.rot(suffix) is None else _nothing
+        operation = fault.kind.partition(" ")[0]
+        suffix = self._random.choice((".journal", ENTRY_LOG_SUFFIX, "index"))
+        error = ENOSPC if operation == "write" and fault.size < 0.5 else EIO
+        disk.fail(operation, suffix, error, 1 + int(fault.size * 2))
+        return lambda: disk.stop_failing()
+
+
+LINKS = {"cut", "clog", "reset", "metadata cut"}
+
+ENTRY_LOG_SUFFIX = ".entrylog"
+
+
+def _nothing() -> None:
+    """It is over as soon as it has happened."""

@@ -1,0 +1,127 @@
+"""What happened in one simulated history, as the outside world saw it: the oracle's notes.
+
+Nothing of the code under test writes here by itself: clients of the workload note what they were
+told, bookies are observed at their edge (``observed_bookie.py``), metadata at the store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fencelog.ledgers.client import Replication
+from fencelog.ledgers.metadata import LedgerMetadata
+
+
+@dataclass(slots=True)
+class WrittenLedger:
+    """One ledger from its writer's side. Entry ids count from 0 without a gap."""
+
+    ledger_id: int
+    replication: Replication
+    payloads: list[bytes] = field(default_factory=list)
+    acknowledged: int = -1
+    """The highest entry whose acknowledgement the application got."""
+    confirmed: int = -1
+    """The highest that the writer ever took for acknowledged: its true LAC."""
+    closed_by_writer: int | None = None
+    """The last entry that a successful ``close`` reported."""
+    failure: str | None = None
+    is_being_deleted: bool = False
+    deleted: bool = False
+    """``delete`` has returned: nothing may be acknowledged from here on."""
+
+
+@dataclass(slots=True)
+class BookieMemory:
+    """What one bookie promised. Entries are digests of their bytes, by (ledger, entry)."""
+
+    entries: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    """Acknowledged by the present incarnation."""
+    former_entries: set[tuple[int, int]] = field(default_factory=set)
+    """Acknowledged by an incarnation whose disk was lost."""
+    fenced: set[int] = field(default_factory=set)
+    """Ledgers for which a fencing request was answered, whichever the incarnation."""
+    lacs: dict[int, int] = field(default_factory=dict)
+    """The highest LAC that an acknowledged add or LAC write carried."""
+    incarnation: str = ""
+    is_damaged: bool = False
+    """Bits of what it stored were flipped, or its disk was replaced."""
+
+
+class History:
+    """One run. ``violations`` is what the checks found wrong; empty means that all held."""
+
+    def __init__(self) -> None:
+        self.ledgers: dict[int, WrittenLedger] = {}
+        self.metadata: dict[int, list[LedgerMetadata]] = {}
+        self.bookies: dict[str, BookieMemory] = {}
+        self.ends: dict[int, tuple[int, int]] = {}
+        """(last entry, length) of each ledger that anybody was told to be closed."""
+        self.violations: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.on_event: Callable[[str], None] = lambda kind: None
+        """Told of everything in ``plan.EVENTS``."""
+
+    def violate(self, invariant: int, text: str) -> None:
+        """``invariant``: its number in the list of ``invariants.py``."""
+        if len(self.violations) < 20:
+            self.violations.append(f"invariant {invariant}: {text}")
+
+    def latest(self, ledger_id: int) -> LedgerMetadata | None:
+        """The metadata as it stands in the store, None where it was deleted or never made."""
+        versions = self.metadata.get(ledger_id)
+        return versions[-1] if versions else None
+
+    def bookie(self, bookie_id: str) -> BookieMemory:
+        return self.bookies.setdefault(bookie_id, BookieMemory())
+
+    # -- what clients were told ------------------------------------------------------------------
+
+    def appended(self, ledger: WrittenLedger, entry_id: int, payload: bytes) -> None:
+        if entry_id != len(ledger.payloads):
+            self.violate(8, f"append {len(ledger.payloads)} got entry id {entry_id}")
+        ledger.payloads.append(payload)
+
+    def acknowledged(self, ledger: WrittenLedger, lac: int) -> None:
+        """The writer's application was told that all entries up to ``lac`` are safe."""
+        self.counts["acks"] += 1
+        self.on_event("ack")
+        if not ledger.acknowledged < lac < len(ledger.payloads):
+            self.violate(2, f"ledger {ledger.ledger_id}: ack {lac} after {ledger.acknowledged}")
+        ledger.acknowledged = ledger.confirmed = max(lac, ledger.acknowledged)
+        latest = self.latest(ledger.ledger_id)
+        if latest is not None and latest.is_closed and lac > latest.last_entry_id:
+            self.violate(
+                2,
+                f"ledger {ledger.ledger_id}: {lac} acknowledged, "
+                f"was closed at {latest.last_entry_id}",
+            )
+        if ledger.deleted:
+            self.violate(2, f"ledger {ledger.ledger_id}: {lac} acknowledged after its delete")
+        if ledger.failure is not None:
+            self.violate(2, f"ledger {ledger.ledger_id}: {lac} acknowledged after the failure")
+
+    def told_closed(self, who: str, metadata: LedgerMetadata) -> None:
+        """``who`` was told that the ledger is closed, with this end."""
+        self.counts["ends told"] += 1
+        ledger_id, end = metadata.ledger_id, (metadata.last_entry_id, metadata.length)
+        if not metadata.is_closed:
+            self.violate(3, f"{who} was told that ledger {ledger_id} is {metadata.state.value}")
+            return
+        if self.ends.setdefault(ledger_id, end) != end:
+            self.violate(3, f"ledger {ledger_id} ends at {self.ends[ledger_id]} and at {end}")
+        ledger = self.ledgers.get(ledger_id)
+        if ledger is None:
+            return
+        if metadata.last_entry_id < ledger.acknowledged:
+            self.violate(
+                2,
+                f"{who}: ledger {ledger_id} closed at {metadata.last_entry_id}, "
+                f"entry {ledger.acknowledged} was acknowledged",
+            )
+        if metadata.last_entry_id >= len(ledger.payloads):
+            self.violate(2, f"ledger {ledger_id} closed at {end[0]}, never written")
+        elif metadata.length != sum(map(len, ledger.payloads[: end[0] + 1])):
+            self.violate(2, f"ledger {ledger_id} closed at {end[0]} with length {end[1]}")

@@ -1,0 +1,164 @@
+"""A bookie whose promises are noted at its edge: what it acknowledged must hold for ever after.
+
+Subclasses the real one and only looks: requests and answers pass through unchanged.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from history import BookieMemory, History
+
+from fencelog.bookie.bookie import Bookie
+from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
+from fencelog.ledgers.digest import crc32c
+from fencelog.ledgers.errors import FencelogError, ProtocolError
+from fencelog.ledgers.run import read_run_header, run_lac, run_starts, verify_run
+
+
+class ObservedBookie(Bookie):
+    """``history`` is set by the cluster before any bookie is opened."""
+
+    history: History
+
+    def _memory(self) -> BookieMemory:
+        memory = self.history.bookie(self.bookie_id)
+        if memory.incarnation != self.incarnation:
+            memory.incarnation = self.incarnation
+            memory.former_entries |= memory.entries.keys()
+            memory.entries.clear()
+            memory.lacs.clear()
+        return memory
+
+    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+        ledger_id = read_run_header(run).ledger_id
+        # Fenced before this add was sent here: it must not be taken, whatever happened since.
+        late = not recovery and ledger_id in self._memory().fenced
+        report = partial(self._added, run, late, on_reply)
+        if recovery:
+            self.history.on_event("recovery add")
+        super().add(run, recovery=recovery, on_reply=report)
+
+    def _added(
+        self, run: bytes, late: bool, on_reply: AddCallback, error: FencelogError | None
+    ) -> None:
+        if error is None:
+            self.history.counts["bookie acks"] += 1
+            self.history.on_event("bookie ack")
+            header, memory = read_run_header(run), self._memory()
+            if late:
+                self._violate(9, f"took {_name(header)} after it had been fenced")
+            for entry_id, digest in entry_digests(run):
+                known = memory.entries.setdefault((header.ledger_id, entry_id), digest)
+                if known != digest:
+                    self._violate(5, f"acknowledged two bodies of entry {entry_id}")
+            lac = run_lac(run, header)
+            self._check_lac(header.ledger_id, lac)
+            memory.lacs[header.ledger_id] = max(lac, memory.lacs.get(header.ledger_id, NO_LAC))
+        on_reply(error)
+
+    def write_lac(self, ledger_id: int, lac: int, *, on_reply: AddCallback) -> None:
+        def report(error: FencelogError | None) -> None:
+            if error is None:
+                self.history.counts["explicit LACs"] += 1
+                self._check_lac(ledger_id, lac)
+                lacs = self._memory().lacs
+                lacs[ledger_id] = max(lac, lacs.get(ledger_id, NO_LAC))
+            on_reply(error)
+
+        super().write_lac(ledger_id, lac, on_reply=report)
+
+    async def read(self, ledger_id: int, first_entry_id: int, **limits: Any) -> ReadReply:
+        before = self._memory().entries.get((ledger_id, first_entry_id))
+        try:
+            reply = await super().read(ledger_id, first_entry_id, **limits)
+        except FencelogError as error:
+            self._failed(error, ledger_id, first_entry_id, had_it=before is not None)
+            self._answered_fencing(ledger_id, error, fence=limits.get("fence", False))
+            raise
+        self._answered_fencing(ledger_id, None, fence=limits.get("fence", False))
+        self._check_reply(ledger_id, reply)
+        return reply
+
+    async def read_lac(self, ledger_id: int, *, fence: bool = False, **poll: Any) -> int:
+        floor = self._memory().lacs.get(ledger_id, NO_LAC)
+        try:
+            lac = await super().read_lac(ledger_id, fence=fence, **poll)
+        except FencelogError as error:
+            known = any(entry[0] == ledger_id for entry in self._memory().entries)
+            if error.code.is_negative and known:
+                self._violate(10, f"does not know ledger {ledger_id} any more")
+            self._answered_fencing(ledger_id, error, fence=fence)
+            raise
+        if lac < floor:
+            self._violate(6, f"says LAC {lac} of ledger {ledger_id}, had promised {floor}")
+        self._check_lac(ledger_id, lac)
+        self._answered_fencing(ledger_id, None, fence=fence)
+        return lac
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _answered_fencing(
+        self, ledger_id: int, error: FencelogError | None, *, fence: bool
+    ) -> None:
+        """An answer that recovery may count on: the fence holds from here on."""
+        if fence and (error is None or error.code.is_negative):
+            self.history.counts["fences"] += 1
+            self.history.on_event("fence")
+            self._memory().fenced.add(ledger_id)
+
+    def _failed(
+        self, error: FencelogError, ledger_id: int, entry_id: int, *, had_it: bool
+    ) -> None:
+        if not error.code.is_negative:
+            return
+        self.history.counts["negative reads"] += 1
+        entry = (ledger_id, entry_id)
+        if had_it:
+            self._violate(10, f"says that it has no entry {entry_id} of ledger {ledger_id}")
+        metadata = self.history.latest(ledger_id)
+        is_open = metadata is not None and not metadata.is_closed
+        if entry in self._memory().former_entries and is_open:
+            self._violate(10, f"forgot entry {entry_id} of ledger {ledger_id} and says no")
+
+    def _check_reply(self, ledger_id: int, reply: ReadReply) -> None:
+        self.history.counts["bookie reads"] += 1
+        self._check_lac(ledger_id, reply.lac)
+        memory = self._memory()
+        if memory.is_damaged:
+            return
+        try:
+            verify_run(reply.run)
+        except ProtocolError as error:
+            self._violate(12, f"read of ledger {ledger_id} gave {error.detail}")
+            return
+        for entry_id, digest in entry_digests(reply.run):
+            if memory.entries.get((ledger_id, entry_id), digest) != digest:
+                self._violate(5, f"changed the bytes of entry {entry_id} of ledger {ledger_id}")
+
+    def _check_lac(self, ledger_id: int, lac: int) -> None:
+        ledger = self.history.ledgers.get(ledger_id)
+        if ledger is not None and lac > ledger.confirmed:
+            self._violate(
+                6, f"has LAC {lac} of ledger {ledger_id}, its writer {ledger.confirmed}"
+            )
+
+    def _violate(self, invariant: int, text: str) -> None:
+        self.history.violate(invariant, f"bookie {self.bookie_id} {text}")
+
+
+def entry_digests(run: bytes) -> list[tuple[int, bytes]]:
+    """(entry id, digest of all its bytes) of each entry of a run."""
+    header = read_run_header(run)
+    starts = [*run_starts(run, header), header.size]
+    return [
+        (header.first_entry_id + i, crc32c(run[starts[i] : starts[i + 1]]).to_bytes(4, "little"))
+        for i in range(header.count)
+    ]
+
+
+def _name(header: Any) -> str:
+    return f"{header.ledger_id}/{header.first_entry_id}..{header.last_entry_id}"
+
+

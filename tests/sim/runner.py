@@ -1,0 +1,136 @@
+"""One seed, one history: a safety phase full of faults, then everything is healed and has to
+converge.
+
+Invariants (``reference`` numbers, checked where it says):
+
+ 1 acknowledged entries are readable with identical bytes         ending.py, workload.py
+ 2 a closed ledger ends at or above every acknowledgement         history.py, metadata_watch.py
+ 3 one close wins, versions grow, states go forward               metadata_watch.py, history.py
+ 4 fragments in order, ensembles of E different bookies           metadata_watch.py
+ 5 one body for one entry                                         observed_bookie.py, workload.py
+ 6 no LAC above the true one, never back                          observed_bookie.py, workload.py
+ 7 no read above LAC                                              workload.py
+ 8 no gaps, in order                                              workload.py, history.py
+ 9 a fenced bookie takes no regular add                           observed_bookie.py
+10 "no" is said from intact storage only                          observed_bookie.py
+11 each entry of a closed ledger on Qa live bookies               ending.py
+12 a restarted bookie has what it acknowledged                    observed_bookie.py
+13 a bookie stops or refuses only for a reason                    cluster.py
+22 after healing all converges in time, nothing is left behind    ending.py, cluster.py
+23 the same seed gives the same trace                             test_simulation.py
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from cluster import Cluster
+from ending import Ending
+from engine import Engine
+from faults import Injector, Moments
+from history import History
+from loop import SimStuck, SimTimeout
+from plan import Fault, Plan, draw_plan
+from process import Process
+from workload import Workload
+
+BUDGET_S = 400.0
+"""Virtual seconds that a history may take, its liveness phase included."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of one seed."""
+
+    seed: int
+    violations: list[str]
+    faults: tuple[Fault, ...]
+    """Those of the plan."""
+    fired: tuple[Fault, ...]
+    counts: Counter[str] = field(default_factory=Counter)
+    digest: str = ""
+    virtual_s: float = 0.0
+    trace: list[str] = field(default_factory=list)
+
+
+def run_seed(seed: int, faults: Sequence[Fault] | None = None, *, verbose: bool = False) -> Result:
+    """Play one history. ``faults``: these instead of the plan's own."""
+    plan = draw_plan(seed)
+    chosen = plan.faults if faults is None else tuple(faults)
+    engine = Engine(seed)
+    engine.trace.verbose = verbose
+    play = _Play(engine, plan)
+    try:
+        engine.run(play.run(chosen), budget_s=BUDGET_S)
+    except (SimTimeout, SimStuck) as error:
+        play.history.violate(22, f"no end: {type(error).__name__}: {error}")
+    for process in engine.processes:
+        for failure in process.failures:
+            play.history.violate(22, f"{process.machine}: {failure}")
+    return Result(
+        seed=seed,
+        violations=play.history.violations,
+        faults=chosen,
+        fired=tuple(play.fired),
+        counts=play.history.counts,
+        digest=engine.trace.digest,
+        virtual_s=engine.now_us / 1e6,
+        trace=list(engine.trace.notes),
+    )
+
+
+class _Play:
+    """The course of one history."""
+
+    def __init__(self, engine: Engine, plan: Plan) -> None:
+        self._engine = engine
+        self._plan = plan
+        self.history = History()
+        self._clients: dict[str, Process] = {}
+        self.fired: list[Fault] = []
+
+    async def run(self, faults: tuple[Fault, ...]) -> None:
+        plan, engine = self._plan, self._engine
+        moments = Moments()
+        self.history.on_event = moments.event
+        cluster = Cluster(engine, self.history)
+        cluster.add_bookies(
+            plan.bookies, write_cache_bytes=plan.write_cache_bytes, flush_ms=plan.flush_ms
+        )
+        await cluster.all_serving()
+        workload = Workload(cluster, self.history, moments)
+        injector = Injector(cluster, moments, self._live_client)
+        self.fired = injector.fired
+        injector.start(faults)
+        self._start_clients(cluster, workload)
+        await cluster.sleep(plan.length_ms / 1000)
+        injector.heal()
+        for process in self._clients.values():
+            if process.is_alive:
+                process.resume()
+        workload.is_over.set()
+        moments.end()
+        await Ending(cluster, self.history, plan, workload, list(self._clients.values())).run()
+
+    def _start_clients(self, cluster: Cluster, workload: Workload) -> None:
+        plan = self._plan
+        for index, ledger in enumerate(plan.ledgers):
+            name = f"w{index + 1}"
+            work = partial(workload.write, index, ledger)
+            self._clients[name] = cluster.client_process(name, work)
+        for visits, role in (
+            (plan.recoverers, workload.recover),
+            (plan.readers, workload.read),
+            (plan.deleters, workload.delete),
+        ):
+            for visit in visits:
+                self._clients[visit.machine] = cluster.client_process(
+                    visit.machine, partial(role, visit)
+                )
+
+    def _live_client(self, machine: str) -> Process | None:
+        process = self._clients.get(machine)
+        return process if process is not None and process.is_alive else None

@@ -1,0 +1,34 @@
+"""Which of a failing history's faults matter: leave some out, see whether it still fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from plan import Fault
+
+MAX_RUNS = 60
+
+
+def shortened(
+    faults: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool], *, max_runs: int = MAX_RUNS
+) -> list[Fault]:
+    """A shorter list with which ``fails`` still says yes: halves first, then one by one.
+
+    Leaving a fault out changes what follows, so the result is short, not always the shortest.
+    """
+    kept = list(faults)
+    runs = 0
+    size = max(1, len(kept) // 2)
+    while kept and runs < max_runs:
+        start, shorter = 0, False
+        while start < len(kept) and runs < max_runs:
+            candidate = kept[:start] + kept[start + size :]
+            runs += 1
+            if fails(candidate):
+                kept, shorter = candidate, True
+            else:
+                start += size
+        if size == 1 and not shorter:
+            break
+        size = max(1, size // 2)
+    return kept

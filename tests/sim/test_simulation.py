@@ -1,0 +1,68 @@
+"""The simulator as part of the suite: many histories, and that they can be trusted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from plan import TARGETS, Fault, Moment, draw_plan
+from run_sim import Figures, describe, play, repeat_command
+from runner import run_seed
+from shrink import shortened
+
+SEEDS = range(1, 2001)
+"""Some four minutes on two cores."""
+
+
+@pytest.mark.timeout(1500)
+def test_no_history_violates_an_invariant() -> None:
+    figures = Figures()
+    for result in play(SEEDS, jobs=os.cpu_count() or 1):
+        figures.add(result)
+    failures = ["\n".join(describe(result, shrink=False)) for result in figures.failed]
+    assert failures == []
+    missing = set(TARGETS) - figures.kinds.keys()
+    assert not missing, f"faults that never happened: {sorted(missing)}"
+    print("\n".join(figures.lines(1.0)))
+
+
+@pytest.mark.parametrize("seed", [1, 7, 19, 42])
+def test_a_seed_gives_one_trace(seed: int) -> None:
+    first, second = run_seed(seed), run_seed(seed)
+    assert (first.digest, first.counts, first.fired) == (
+        second.digest,
+        second.counts,
+        second.fired,
+    )
+
+
+def test_another_interpreter_gives_the_same_trace() -> None:
+    code = "from runner import run_seed; print(run_seed(7).digest)"
+    environment = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == run_seed(7).digest
+
+
+def test_seeds_differ() -> None:
+    assert len({run_seed(seed).digest for seed in range(1, 9)}) == 8
+    assert len({draw_plan(seed) for seed in range(1, 200)}) == 199
+
+
+def fault(kind: str) -> Fault:
+    return Fault(Moment("start", 0, 1), kind, "b1", 1, 0.5)
+
+
+def test_shortening_keeps_the_faults_that_matter() -> None:
+    faults = [fault(f"kind {number}") for number in range(12)]
+    needed = {"kind 3", "kind 9"}
+    short = shortened(faults, lambda some: needed <= {fault.kind for fault in some})
+    assert {fault.kind for fault in short} == needed
+
+
+def test_a_failing_seed_says_how_to_repeat_it() -> None:
+    assert repeat_command(77) == "make sim SEEDS=1 SEED=77"
