@@ -20,11 +20,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from loop import SimLoop, SimStuck, SimTimeout
+from loop import SimLoop
 from network import Network
 from process import CURRENT, Process
-
-__all__ = ["Engine", "SimStuck", "SimTimeout", "Trace"]
 
 T = TypeVar("T")
 

@@ -73,7 +73,8 @@ class Pair:
 
     async def connect(self, within_s: float = 5) -> End:
         async with asyncio.timeout(within_s):
-            _, end = await self.c.call(self.engine.loop.create_connection(End, "s", PORT))
+            dial = self.engine.loop.create_connection(End, "s", PORT)
+            end: End = (await self.c.call(dial))[1]
         return end
 
     async def joined(self) -> tuple[End, End]:

@@ -59,7 +59,7 @@ class Process:
         self._tasks: list[asyncio.Task[Any]] = []
         self._forget_at = _FORGET_AT
         self._tasks_made = 0
-        self._on_death: list[Callable[[], None]] = []
+        self._on_death: list[Callable[[], object]] = []
 
     def __repr__(self) -> str:
         state = "dead" if not self.is_alive else "paused" if self.is_paused else "alive"
@@ -129,7 +129,7 @@ class Process:
 
     # -- life and death --------------------------------------------------------------------------
 
-    def on_death(self, callback: Callable[[], None]) -> None:
+    def on_death(self, callback: Callable[[], object]) -> None:
         """Call back at the moment of death, outside the process."""
         self._on_death.append(callback)
 

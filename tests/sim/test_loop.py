@@ -198,7 +198,7 @@ def test_asyncio_works() -> None:
             await asyncio.wait_for(asyncio.Event().wait(), 1)
         assert 2 <= engine.loop.time() < 2.01
         results = await asyncio.gather(asyncio.sleep(2, "slow"), asyncio.sleep(1, "fast"))
-        assert results == ["slow", "fast"]
+        assert list(results) == ["slow", "fast"]
 
         lock, inside = asyncio.Lock(), 0
 
@@ -215,7 +215,8 @@ def test_asyncio_works() -> None:
                 group.create_task(enter())
         tasks = [asyncio.create_task(asyncio.sleep(delay)) for delay in (1, 50)]
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        assert (done, pending) == ({tasks[0]}, {tasks[1]})
+        assert done == {tasks[0]}
+        assert pending == {tasks[1]}
         tasks[1].cancel()
         with pytest.raises(asyncio.CancelledError):
             await tasks[1]

@@ -239,7 +239,7 @@ class Calls:
         while len(self.replies) < expected:
             self.news.clear()
             await self.news.wait()
-        return [error and error.code for error in self.replies[expected - len(runs) :]]
+        return [e.code if e else None for e in self.replies[expected - len(runs) :]]
 
 
 def runs_of(count: int, size: int) -> list[bytes]:

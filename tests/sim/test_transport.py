@@ -113,7 +113,8 @@ def test_a_paused_process_takes_nothing_and_its_peer_may_still_write_a_window() 
         pair.s.pause()
         client.transport.write(b"small")
         await asyncio.sleep(1)
-        assert (server.data, client.transport.get_write_buffer_size()) == (b"", 0)
+        assert server.data == b""
+        assert client.transport.get_write_buffer_size() == 0
         other = await pair.connect()  # its kernel answers
         assert len(pair.accepted) == 1
         other.transport.write(bytes(2_000_000))
