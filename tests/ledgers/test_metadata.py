@@ -20,7 +20,6 @@ from fencelog.ledgers.metadata import (
     new_metadata,
     to_json,
 )
-from fencelog.ledgers.transitions import begin_recovery, closed_by_recoverer, with_new_ensemble
 
 
 def ledger() -> LedgerMetadata:
@@ -82,8 +81,30 @@ def test_fragment_at_the_same_entry_replaces_the_last_one() -> None:
     assert [f.first_entry_id for f in metadata.fragments] == [0, 7]
     assert metadata.fragment_of(6).bookies == ("b4", "b2", "b3")
     assert metadata.fragment_of(7).bookies == metadata.fragment_of(99).bookies
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="fragment at 6 after"):
         metadata.with_ensemble(6, ("b1", "b2", "b3"))
+    with pytest.raises(ValueError, match="no entry -1"):
+        metadata.fragment_of(-1)
+
+
+def test_an_ensemble_has_the_size_of_the_ledger_and_no_bookie_twice() -> None:
+    with pytest.raises(AssertionError, match="fragment at 3"):
+        ledger().with_ensemble(3, ("b1", "b2"))
+    with pytest.raises(AssertionError, match="bookie twice"):
+        ledger().with_ensemble(3, ("b1", "b2", "b2"))
+    with pytest.raises(AssertionError, match="bookie twice"):
+        new_metadata(1, ensemble=("a", "a"), write_quorum=2, ack_quorum=2, token="t")
+    with pytest.raises(FencelogError, match="E >= Qw >= Qa"):
+        new_metadata(1, ensemble=("a", "b"), write_quorum=3, ack_quorum=2, token="t")
+
+
+def test_there_is_a_limit_to_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencelog.ledgers.metadata.MAX_FRAGMENTS", 2)
+    metadata = ledger().with_ensemble(5, ("b1", "b2", "b4"))
+    assert metadata.with_ensemble(5, ("b1", "b2", "b5")).last_fragment.bookies[2] == "b5"
+    with pytest.raises(FencelogError) as caught:
+        metadata.with_ensemble(6, ("b1", "b2", "b5"))
+    assert caught.value.code is ErrorCode.BAD_REQUEST
 
 
 def test_a_closed_ledger_stays_closed() -> None:
@@ -93,25 +114,6 @@ def test_a_closed_ledger_stays_closed() -> None:
         closed.in_recovery()
     with pytest.raises(AssertionError):
         closed.closed(last_entry_id=4, length=11)
-    assert begin_recovery(closed) is None
-
-
-def test_only_an_open_ledger_changes_its_ensemble() -> None:
-    with pytest.raises(FencelogError) as caught:
-        with_new_ensemble(ledger().in_recovery(), 3, ("b1", "b2", "b4"))
-    assert caught.value.code is ErrorCode.LEDGER_FENCED
-
-
-def test_recoverer_adopts_a_close_and_refuses_a_changed_ensemble() -> None:
-    snapshot = ledger().in_recovery()
-    step = {"snapshot": snapshot, "fragments": snapshot.fragments, "last_entry_id": 4, "length": 9}
-    assert closed_by_recoverer(snapshot.closed(last_entry_id=2, length=5), **step) is None  # type: ignore[arg-type]
-    with pytest.raises(FencelogError) as caught:
-        closed_by_recoverer(snapshot.with_ensemble(1, ("b1", "b2", "b9")), **step)  # type: ignore[arg-type]
-    assert caught.value.code is ErrorCode.RECOVERY_INCOMPLETE
-    closed = closed_by_recoverer(snapshot, **step)  # type: ignore[arg-type]
-    assert closed is not None
-    assert (closed.last_entry_id, closed.length) == (4, 9)
 
 
 def test_digest_type_is_kept() -> None:

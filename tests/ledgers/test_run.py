@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.ledgers.digest import DigestType
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers import run as run_module
+from fencelog.ledgers.digest import DigestType, crc32c
+from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.run import (
     build_run,
     merge_runs,
@@ -82,6 +86,76 @@ def test_garbage_is_a_protocol_error_and_nothing_else(garbage: bytes) -> None:
     with pytest.raises(FencelogError) as caught:
         verify_run(garbage)
     assert caught.value.code is ErrorCode.BAD_FRAME
+
+
+def with_checksum(run: bytearray) -> bytes:
+    """The run with a checksum that holds, whatever else it says."""
+    struct.pack_into("<I", run, 24, crc32c(run[32:], crc32c(run[:24])))
+    return bytes(run)
+
+
+def test_a_run_that_is_longer_or_shorter_than_it_says_is_refused() -> None:
+    run = make([b"abc", b"de"])
+    for other in (run + bytes(8), run[:-8]):
+        with pytest.raises(ProtocolError, match=f"says {len(run)} bytes"):
+            verify_run(other)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (48, 96),  # the first entry does not begin behind the index
+        (40, 40),  # two entries at one place
+        (40, 32),  # not in order
+        (40, 136),  # no room for an entry
+    ],
+)
+def test_an_index_that_cannot_be_is_refused(first: int, second: int) -> None:
+    run = bytearray(make([b"abc", b"de"]))
+    struct.pack_into("<II", run, 32, first, second)
+    with pytest.raises(ProtocolError, match="run index"):
+        verify_run(with_checksum(run))
+
+
+@pytest.mark.parametrize(
+    ("offset", "form", "value"),
+    [(0, "<Q", 8), (8, "<Q", 6), (32, "<I", 99), (36, "<B", 2)],
+    ids=["another ledger", "another entry", "more payload than there is", "another digest"],
+)
+def test_an_entry_whose_header_is_not_its_own_is_corrupt(
+    offset: int, form: str, value: int
+) -> None:
+    run = bytearray(make([b"abc"]))
+    struct.pack_into(form, run, 40 + offset, value)
+    verify_run(with_checksum(run))
+    with pytest.raises(FencelogError, match="entry 5 of ledger 7 has a header") as caught:
+        verify_entries(run)
+    assert caught.value.code is ErrorCode.CORRUPT
+
+
+def test_an_entry_that_is_cut_off_is_corrupt() -> None:
+    run = bytearray(make([b"abc", b"de"]))
+    struct.pack_into("<I", run, 36, len(run) - 8)
+    with pytest.raises(FencelogError, match="entry 6 of ledger 7 is cut off"):
+        verify_entries(run)
+
+
+def test_a_run_is_not_cut_where_it_has_no_entries() -> None:
+    run = make([b"abc", b"de"])
+    for first, last in ((0, 4), (7, 9)):
+        with pytest.raises(ValueError, match=f"no entry of {first}..{last}"):
+            slice_run(run, first, last)
+
+
+def test_the_index_is_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of the other order swaps on the way in and on the way out."""
+    values = [1, 2**31, 40]
+    native = run_module._u32_bytes(values)
+    other = "big" if sys.byteorder == "little" else "little"
+    monkeypatch.setattr(run_module.sys, "byteorder", other)
+    swapped = run_module._u32_bytes(values)
+    assert [swapped[i : i + 4] for i in (0, 4, 8)] == [native[i : i + 4][::-1] for i in (0, 4, 8)]
+    assert list(run_module._u32_array(swapped)) == values
 
 
 def test_entry_digest_is_checked_even_where_the_run_checksum_holds() -> None:

@@ -1,0 +1,70 @@
+"""The state of a ledger in the index: read as it was written, and refused when it cannot be one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.bookie.ledger_state import LedgerState, LedgerStates, decode_state
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+NUMBERS = st.integers(-1, 2**63 - 1)
+
+
+@given(st.sampled_from([(False, False), (True, False), (True, True)]), NUMBERS, NUMBERS)
+def test_a_state_is_read_as_it_was_written(
+    flags: tuple[bool, bool], last_entry: int, lac: int
+) -> None:
+    fenced, limbo = flags
+    state = LedgerState(fenced=fenced, last_entry=last_entry, lac=lac, limbo=limbo)
+    read = decode_state(7, state.encode())
+    assert (read.fenced, read.limbo) == (fenced, limbo)
+    assert (read.last_entry, read.lac) == (last_entry, lac)
+    assert read.fence_durable == fenced, "what the index holds is synced"
+
+
+def test_golden_bytes() -> None:
+    """The format is for ever."""
+    state = LedgerState(fenced=True, last_entry=258, lac=-1, limbo=True)
+    assert state.encode().hex() == "01030000000000000201000000000000ffffffffffffffff"
+
+
+GOOD = LedgerState(last_entry=3, lac=2).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        GOOD[:-1],
+        GOOD + b"\0",
+        b"\2" + GOOD[1:],
+        GOOD[:1] + b"\2" + GOOD[2:],
+        GOOD[:1] + b"\4" + GOOD[2:],
+        GOOD[:7] + b"\1" + GOOD[8:],
+        GOOD[:8] + (-2).to_bytes(8, "little", signed=True) + GOOD[16:],
+        GOOD[:16] + (-2).to_bytes(8, "little", signed=True),
+    ],
+    ids=["empty", "short", "long", "version", "limbo alone", "flag", "zeros", "last", "lac"],
+)
+def test_what_this_version_does_not_know_is_corrupt(data: bytes) -> None:
+    with pytest.raises(FencelogError, match="state of ledger 7") as caught:
+        decode_state(7, data)
+    assert caught.value.code is ErrorCode.CORRUPT
+
+
+def test_what_changed_is_taken_once_in_order() -> None:
+    states = LedgerStates()
+    states.load([(2, LedgerState(last_entry=1))])
+    assert states.get(9) is None
+    assert states.take_changed() == []
+    states.change(5).fenced = True
+    states.change(2).last_entry = 4
+    states.change(5).lac = 3
+    assert states.take_changed() == [
+        (2, LedgerState(last_entry=4).encode()),
+        (5, LedgerState(fenced=True, lac=3).encode()),
+    ]
+    assert states.take_changed() == []
+    assert states.get(5) is states.change(5)
