@@ -49,7 +49,7 @@ ACKNOWLEDGING = (
     ),
     Mutant(
         "timeout-is-an-ack",
-        "PROTOCOL.md rule 3: unknown is not yes",
+        "PROTOCOL.md rule 3; unknown is not yes",
         "An add that was sent and not answered counts as stored.",
         (
             Edit(
@@ -274,7 +274,7 @@ METADATA = (
     ),
     Mutant(
         "lost-reply-is-no",
-        "PROTOCOL.md: a lost answer is unknown",
+        "unknown is not no",
         "A change whose answer is lost is taken for one that did not happen.",
         (
             Edit(

@@ -54,7 +54,7 @@ class Row:
         if len(says) > _SHOWN_CHARACTERS:
             says = says[: _SHOWN_CHARACTERS - 1] + "…"
         name, rule = self.mutant.name, self.mutant.rule
-        return f"{name:38} {rule:30} {taken} {self.seconds:6.1f} s  {says}"
+        return f"{name:42} {rule:38} {taken} {self.seconds:6.1f} s  {says}"
 
 
 @dataclass(frozen=True, slots=True)
