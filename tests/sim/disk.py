@@ -200,6 +200,9 @@ class SimDisk:
             add = partial(self._directories.setdefault, missing, Directory())
             self.effect("create", missing.name, add, takes_space=True)
 
+    def free_bytes(self, path: Path) -> int:
+        return 0 if self._faults.is_full else 1 << 30
+
     def names(self, path: Path) -> list[str]:
         below = [p.name for p in self._directories if p.parent == path and p != path]
         return sorted([*self._directory(path).names, *below])

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable
-from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.metadata_memory import MemoryCluster
 from fencelog.ledgers.metadata_paths import parent_of
 from fencelog.ledgers.metadata_store import Versioned
-
-_MAX_LAG_US = 1_000_000
-_FRESH = 0.6
-"""How often a server has everything applied when it is asked."""
 
 
 class TreeHistory:
@@ -32,11 +27,9 @@ class TreeHistory:
     def newest(self) -> int:
         return len(self._times_us)
 
-    def some_state(self, random: Random, *, at_least: int) -> int:
-        """What a server may have applied by now: not too old, and chance says how new."""
-        lagging = bisect_left(self._times_us, self._now_us() - _MAX_LAG_US)
-        oldest = max(at_least, lagging)
-        return self.newest if random.random() < _FRESH else random.randint(oldest, self.newest)
+    def applied(self, lag_us: int) -> int:
+        """The state of a server that is so far behind."""
+        return bisect_right(self._times_us, self._now_us() - lag_us)
 
     def value(self, path: str, state: int) -> Versioned | None:
         """The node in that state; None if it was not there."""

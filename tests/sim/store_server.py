@@ -27,6 +27,13 @@ PORT = 2181
 _LATE_S = (0.02, 0.02, 0.02, 0.5)
 """Bounds, one drawn at random, of how late a watch is set off."""
 
+_MAX_LAG_US = 1_000_000
+_FRESH = 0.6
+"""How often the server of a session is up to date."""
+
+_LAG_CHANGES = 0.1
+"""How often, between two reads of a session, it falls behind or catches up."""
+
 _servers: WeakValueDictionary[int, MetadataServer] = WeakValueDictionary()
 """By the id of the tree, which keeps its server alive and dies with it."""
 
@@ -39,6 +46,8 @@ class Session:
         self.zxid = zxid
         self.timeout_us = timeout_us
         self.heard_us = now_us
+        self.lag_us = 0
+        """How far its server is behind, but for what the session has seen."""
         self.connection: ServerConnection | None = None
 
 
@@ -133,11 +142,11 @@ class ServerConnection(Connection):
 
     def _state(self, *, sync: bool) -> int:
         """Which state of the tree a read sees."""
-        session, history = self._attached(), self._server.history
-        if sync:
-            session.zxid = history.newest
-        else:
-            session.zxid = history.some_state(self._server.chance, at_least=session.zxid)
+        session, server = self._attached(), self._server
+        if server.chance.random() < _LAG_CHANGES:
+            session.lag_us = server.some_lag_us()
+        applied = server.history.applied(0 if sync else session.lag_us)
+        session.zxid = max(session.zxid, applied)
         return session.zxid
 
     def _attached(self) -> Session:
@@ -172,6 +181,9 @@ class MetadataServer:
     def now_us(self) -> int:
         return self._engine.now_us
 
+    def some_lag_us(self) -> int:
+        return 0 if self.chance.random() < _FRESH else self.chance.randrange(_MAX_LAG_US)
+
     # -- sessions --------------------------------------------------------------------------------
 
     def session(self, session_id: int, zxid: int, timeout_us: int) -> Session | None:
@@ -180,6 +192,7 @@ class MetadataServer:
             return self._sessions.get(session_id)
         session_id = self.cluster.new_session()
         session = Session(session_id, zxid, timeout_us, self.now_us)
+        session.lag_us = self.some_lag_us()
         self._sessions[session_id] = session
         self._engine.trace.note(f"metadata session {session_id} begins")
         self._expire_later(session)

@@ -2,59 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from errno import EBADF, EIO, ENOSPC
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
+from errno import EIO, ENOSPC
 
 import pytest
 from disk import SimDisk
-from engine import Engine
-from process import ProcessDied
-
-DATA = Path("/b1/data")
-FILE = DATA / "1.journal"
-SEEDS = range(1, 201)
-
-Scene = Callable[[SimDisk], object]
-
-
-def outcomes(
-    scene: Callable[[SimDisk, Callable[[], None]], object], seeds: range = SEEDS
-) -> list[object]:
-    """What a scene returns for each seed. It gets an attached disk with a directory, and a way to
-    kill the process, lose power and boot again."""
-    return [play(scene, seed) for seed in seeds]
-
-
-def play(scene: Callable[[SimDisk, Callable[[], None]], object], seed: int) -> object:
-    engine = Engine(seed)
-
-    async def main() -> object:
-        disk = SimDisk(engine, "b1")
-        disk.attach(engine.start_process("b1"))
-        disk.make_directory(DATA)
-
-        def crash() -> None:
-            disk.process.kill()
-            disk.power_loss()
-            disk.attach(engine.start_process("b1"))
-
-        return scene(disk, crash)
-
-    return engine.run(main(), budget_s=60)
-
-
-def content(disk: SimDisk, path: Path = FILE) -> bytes | None:
-    return disk.read_file(path)
-
-
-def synced_file(disk: SimDisk, data: bytes) -> None:
-    file = disk.create(FILE)
-    file.write([data], 0)
-    file.sync()
-    disk.sync_directory(DATA)
-    file.close()
-
+from disk_scenes import DATA, FILE, SEEDS, content, outcomes, play, synced_file
 
 # -- what a crash leaves -------------------------------------------------------------------------
 
@@ -263,7 +217,9 @@ def test_a_full_disk_takes_nothing_and_gives_everything() -> None:
                 call()
             assert caught.value.errno == ENOSPC
         assert file.read(0, 4) == b"data"
+        assert disk.free_bytes(DATA) == 0
         disk.full = False
+        assert disk.free_bytes(DATA) > 0
         file.write([b"more"], 4)
         return content(disk)
 
@@ -318,17 +274,15 @@ def test_a_rotten_store_raises_where_it_is_read_and_only_there() -> None:
         store = disk.open_store(DATA / "index", create=False)
         unreadable = []
         for key, value in items:
-            try:
+            with suppress(OSError):
                 assert store.get(key) == value
-            except OSError as error:
-                assert error.errno == EIO
-                unreadable.append(key)
+                continue
+            unreadable.append(key)
         assert 1 <= len(unreadable) <= 4
         with pytest.raises(OSError, match="checksum"):
             store.get(unreadable[0])
-        seen = []
         with pytest.raises(OSError, match="checksum"):
-            seen.extend(key for key, _ in store.scan(b"", b"z"))
+            list(store.scan(b"", b"z"))
         assert len(list(store.scan(b"", unreadable[0]))) == int(unreadable[0])
         return int(unreadable[0])
 
@@ -350,121 +304,3 @@ def test_a_replaced_disk_is_empty() -> None:
         return disk.names(DATA)
 
     assert play(scene, 1) == []
-
-
-# -- deaths and locks ----------------------------------------------------------------------------
-
-
-def steps(disk: SimDisk) -> Iterator[object]:
-    """One of each effect; every value is what is on the disk afterwards."""
-    file = disk.create(DATA / "a")
-    yield
-    file.write([b"12345678"], 0)
-    yield
-    file.sync()
-    yield
-    disk.rename(DATA / "a", DATA / "b")
-    yield
-    disk.sync_directory(DATA)
-    yield
-    disk.replace_file(DATA / "c", b"12345678")
-    yield
-    store = disk.open_store(DATA / "index", create=True)
-    yield
-    store.write([(b"a", b"1")])
-    yield
-    disk.remove(DATA / "c")
-    yield
-
-
-def state(disk: SimDisk) -> tuple[object, ...]:
-    contents = [(name, disk.read_file(DATA / name)) for name in disk.names(DATA)]
-    try:
-        store = disk.open_store(DATA / "index", create=False)
-    except OSError:
-        return (*contents, None)
-    value = store.get(b"a")
-    store.close()
-    return (*contents, value)
-
-
-@pytest.mark.parametrize("count", range(1, 10))
-def test_a_planned_death_comes_before_after_or_amid_its_effect(count: int) -> None:
-    def scene(disk: SimDisk, crash: Callable[[], None]) -> object:
-        process = disk.process
-        disk.die_after(count)
-        done = 0
-        with pytest.raises(ProcessDied):
-            for _ in steps(disk):
-                done += 1
-        assert done == count - 1
-        assert not process.is_alive
-        with pytest.raises(ProcessDied):
-            disk.names(DATA)
-        disk.attach(disk._engine.start_process("b1"))
-        return state(disk)
-
-    def undisturbed(count: int) -> object:
-        def scene(disk: SimDisk, crash: Callable[[], None]) -> object:
-            for _, _ in zip(range(count), steps(disk), strict=False):
-                pass
-            disk.process.kill()
-            disk.attach(disk._engine.start_process("b1"))
-            return state(disk)
-
-        return play(scene, 1)
-
-    seen = set(outcomes(scene, range(1, 41)))
-    before, after = undisturbed(count - 1), undisturbed(count)
-    assert {before, after} <= seen
-    between = seen - {before, after}
-    assert bool(between) == (count in (2, 6))  # a write is cut, a replacement leaves its temporary
-
-
-def test_a_lock_and_an_open_store_end_with_their_process() -> None:
-    def scene(disk: SimDisk, crash: Callable[[], None]) -> object:
-        lock = disk.lock(DATA / "lock")
-        assert lock is not None
-        assert disk.lock(DATA / "lock") is None
-        lock.release()
-        assert disk.lock(DATA / "lock") is not None
-        store = disk.open_store(DATA / "index", create=True)
-        with pytest.raises(AssertionError, match="open already"):
-            disk.open_store(DATA / "index", create=False)
-        crash()
-        with pytest.raises(ProcessDied):
-            store.write([(b"a", b"1")])
-        disk.open_store(DATA / "index", create=False).close()
-        disk.open_store(DATA / "index", create=False)
-        return disk.lock(DATA / "lock") is not None
-
-    assert play(scene, 1) is True
-
-
-def test_files_are_where_they_are_said_to_be() -> None:
-    def scene(disk: SimDisk, crash: Callable[[], None]) -> object:
-        file = disk.create(FILE)
-        with pytest.raises(FileExistsError):
-            disk.create(FILE)
-        for call in (
-            lambda: disk.open(DATA / "2"),
-            lambda: disk.remove(DATA / "2"),
-            lambda: disk.rename(DATA / "2", DATA / "3"),
-            lambda: disk.create(DATA / "none" / "2"),
-            lambda: disk.names(DATA / "none"),
-        ):
-            with pytest.raises(FileNotFoundError):
-                call()
-        big = bytes(range(256)) * 1024
-        file.write([big[:100_000], memoryview(big)[100_000:]], 65_000)
-        assert file.read(65_000, len(big) + 5) == big
-        assert file.read(60_000, 5_001) == bytes(5_000) + b"\0"
-        assert file.read(65_000 + 70_000, 1000) == big[70_000:71_000]
-        assert file.read(len(big) + 65_000, 1) == b""
-        file.close()
-        with pytest.raises(OSError, match="closed") as caught:
-            file.read(0, 1)
-        assert caught.value.errno == EBADF
-        return disk.names(DATA.parent), disk.read_file(DATA / "none")
-
-    assert play(scene, 1) == (["data"], None)

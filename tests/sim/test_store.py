@@ -241,7 +241,7 @@ def test_a_short_cut_suspends_nobody_and_a_longer_one_keeps_the_session() -> Non
 
 
 def test_reads_lag_behind_but_not_far_not_back_and_not_behind_own_writes() -> None:
-    async def main(world: World) -> tuple[int, int]:
+    async def main(world: World) -> int:
         reader_process, reader = await world.store("r1")
         writer_process, writer = await world.store("w1")
         await writer_process.call(writer.create("/a", b""))
@@ -272,11 +272,11 @@ def test_reads_lag_behind_but_not_far_not_back_and_not_behind_own_writes() -> No
             if world.engine.random("test").random() < 0.1:
                 await reader_process.call(reader.create(f"/{world.engine.now_us}", b""))
                 own = newest
-        return stale, last
+        return stale
 
     seen = [simulate(main, seed) for seed in range(1, 11)]
-    assert all(stale > 0 for stale, _ in seen)
-    assert len(set(seen)) > 1
+    assert sum(stale > 10 for stale in seen) > 3
+    assert len(set(seen)) > 5
 
 
 def test_watches_are_late_and_deliver_the_newest_in_the_end() -> None:
