@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fencelog.ledgers.bookie_port import ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_SIDE_BY_SIDE_READS, MIB
 from fencelog.ledgers.reader import LedgerReader
@@ -156,3 +157,53 @@ async def test_stripes_keep_within_the_bytes(wide: Any) -> None:
     assert len(await reader.read(0, 9, max_bytes=3500)) == 3
     assert len(await reader.read(0, 9, max_bytes=10)) == 1
     assert len(await reader.read(0, 9, max_bytes=MIB)) == 10
+
+
+@pytest.mark.parametrize("run", [b"", b"junk", bytes(100)])
+async def test_an_empty_reply_or_junk_is_unknown_and_asked_for_once(
+    cluster: Any, run: bytes
+) -> None:
+    closed = await closed_ledger(cluster, b"0")
+    asked_for: list[int] = []
+
+    async def read(ledger_id: int, first: int, **limits: object) -> ReadReply:
+        asked_for.append(first)
+        return ReadReply(-1, run)
+
+    for bookie in cluster.bookies.values():
+        bookie.read = read
+    with pytest.raises(FencelogError) as caught:
+        await LedgerReader(closed, bookies=cluster).read(0, 0)
+    assert caught.value.code is ErrorCode.READ_UNKNOWN
+    assert asked_for == [0, 0, 0]
+
+
+async def test_a_bookie_is_told_both_limits(cluster: Any) -> None:
+    closed = await closed_ledger(cluster, b"0", b"1", b"2")
+    limits: list[dict[str, int]] = []
+    whole = cluster.bookies["b2"].read
+
+    async def read(ledger_id: int, first: int, **told: int) -> ReadReply:
+        limits.append(told)
+        reply: ReadReply = await whole(ledger_id, first, max_entries=99, max_bytes=MIB)
+        return reply
+
+    cluster.bookies["b2"].read = read
+    reader = LedgerReader(closed, bookies=cluster)
+    found = await reader.read(0, 1, max_bytes=77)
+    assert limits == [{"max_entries": 2, "max_bytes": 77}]
+    assert [e.entry_id for e in found] == [0, 1]  # whatever the bookie makes of them
+
+
+async def test_a_deleted_ledger_does_not_hide_the_error_of_a_read(cluster: Any) -> None:
+    closed = await closed_ledger(cluster, b"0")
+    for bookie in cluster.bookies.values():
+        bookie.entries.clear()
+
+    async def get(ledger_id: int) -> None:
+        raise FencelogError(ErrorCode.LEDGER_NOT_FOUND, f"ledger {ledger_id} is gone")
+
+    cluster.ledgers.get = get
+    with pytest.raises(FencelogError) as caught:
+        await LedgerReader(closed, bookies=cluster, source=cluster.ledgers).read(0, 0)
+    assert caught.value.code is ErrorCode.NO_SUCH_ENTRY

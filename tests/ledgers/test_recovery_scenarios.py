@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -248,6 +249,23 @@ async def test_entries_after_a_gap_are_dropped(make_cluster: Any) -> None:
         bookie.lacs[1] = 0
     closed = await recover(cluster)
     assert (closed.last_entry_id, closed.length) == (2, 3)
+
+
+async def test_a_bookie_that_sends_more_than_asked_for_is_cut_short(make_cluster: Any) -> None:
+    """E > Qw: the next entry has another write set."""
+    cluster = make_cluster(5)
+    writer = cluster.create(ensemble="b1 b2 b3 b4 b5")
+    for n in range(6):
+        await cluster.write(writer, b"%d" % n)
+    for bookie in cluster.bookies.values():
+        bookie.lacs.clear()
+        bookie.read = partial(more_than_asked_for, bookie.read)
+    closed = await recover(cluster)
+    assert await contents(cluster, closed) == [b"%d" % n for n in range(6)]
+
+
+async def more_than_asked_for(read: Any, *args: Any, **limits: Any) -> Any:
+    return await read(*args, **{**limits, "max_entries": 99})
 
 
 @pytest.mark.parametrize("name", ["b1", "b2", "b3"])
