@@ -47,7 +47,12 @@ class WriterMetadata:
         """
         former = self.metadata.last_fragment
         strangers = {b for b, known in self.incarnations.items() if known != self._incarnation(b)}
-        ensemble = self._placement.replace(former.bookies, change.failed, exclude=strangers)
+        ensemble = self._placement.replace(
+            former.bookies,
+            change.failed,
+            exclude=strangers,
+            write_quorum=self.metadata.write_quorum,
+        )
         joining = {b: self._incarnation(b) for b in ensemble if b not in former.bookies}
         fragment = Fragment(change.first_entry_id, ensemble)
         await self._update(partial(with_new_ensemble, former=former, fragment=fragment))

@@ -42,11 +42,9 @@ class ScriptedBookie:
     ) -> None:
         loop = asyncio.get_running_loop()
         header = read_run_header(run)
-        error = self.fault("recovery add" if recovery else "add")
-        if error is None and incarnation not in (None, self.incarnation):
-            error = FencelogError(ErrorCode.WRONG_INCARNATION, f"{self.bookie_id} is another")
-        if error is None and header.ledger_id in self.fenced and not recovery:
-            error = FencelogError(ErrorCode.LEDGER_FENCED, f"{self.bookie_id} is fenced")
+        error = self.fault("recovery add" if recovery else "add") or self._refusal(
+            header.ledger_id, incarnation, recovery=recovery
+        )
         if error is None:
             stored = self.entries.setdefault(header.ledger_id, {})
             for entry_id in range(header.first_entry_id, header.last_entry_id + 1):
@@ -60,8 +58,10 @@ class ScriptedBookie:
     def write_lac(
         self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
     ) -> None:
-        self._learn(ledger_id, lac)
-        asyncio.get_running_loop().call_soon(on_reply, None)
+        error = self.fault("write_lac") or self._refusal(ledger_id, incarnation, recovery=False)
+        if error is None:
+            self._learn(ledger_id, lac)
+        asyncio.get_running_loop().call_soon(on_reply, error)
 
     async def read(
         self,
@@ -110,6 +110,15 @@ class ScriptedBookie:
     def _has_no_news(self, ledger_id: int, above: int) -> bool:
         return self.lacs.get(ledger_id, -1) <= above and ledger_id not in self.fenced
 
+    def _refusal(
+        self, ledger_id: int, incarnation: str | None, *, recovery: bool
+    ) -> FencelogError | None:
+        if incarnation not in (None, self.incarnation):
+            return FencelogError(ErrorCode.WRONG_INCARNATION, f"{self.bookie_id} is another")
+        if ledger_id in self.fenced and not recovery:
+            return FencelogError(ErrorCode.LEDGER_FENCED, f"{self.bookie_id} is fenced")
+        return None
+
     def _fault_or_fence(self, request: str, ledger_id: int, *, fence: bool) -> None:
         error = self.fault(request)
         if error is not None:
@@ -144,7 +153,7 @@ class ScriptedLedgers:
         await asyncio.sleep(0)
         if self.unavailable:
             raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "the store is away")
-        return self.values[ledger_id]
+        return self._value(ledger_id)
 
     async def update(self, metadata: LedgerMetadata, version: int) -> int:
         await asyncio.sleep(0)
@@ -152,7 +161,7 @@ class ScriptedLedgers:
             raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "the store is away")
         hook, self.before_update = self.before_update, lambda: None
         hook()
-        _, present = self.values[metadata.ledger_id]
+        _, present = self._value(metadata.ledger_id)
         if present != version:
             raise FencelogError(ErrorCode.METADATA_CONFLICT, f"version is {present}")
         self.values[metadata.ledger_id] = (metadata, version + 1)
@@ -160,6 +169,11 @@ class ScriptedLedgers:
             self.lose_reply = False
             raise FencelogError(ErrorCode.METADATA_UNKNOWN, "the reply was lost")
         return version + 1
+
+    def _value(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
+        if ledger_id not in self.values:
+            raise FencelogError(ErrorCode.LEDGER_NOT_FOUND, f"ledger {ledger_id} is not there")
+        return self.values[ledger_id]
 
 
 class Cluster:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metadata_memory import MemoryMetadataStore
+from fencelog.ledgers.metadata import LedgerState
+from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.writer import LedgerWriter
 
 
 async def client_of(cluster: Any, host: Host, *, key: bytes = b"") -> LedgerClient:
@@ -32,6 +34,9 @@ def test_an_ack_quorum_of_one_is_refused_where_there_are_more_copies() -> None:
     with pytest.raises(FencelogError, match="would stop recovery"):
         Replication(3, 3, 1).validate()
     Replication(3, 1, 1).validate()
+    risky = Replication(3, 3, 1, accept_ack_quorum_of_one=True)
+    risky.validate()
+    assert risky == Replication(3, 3, 1)
 
 
 @pytest.mark.parametrize("key", [b"", b"the key of the cluster"])
@@ -86,3 +91,132 @@ async def test_ids_are_never_given_twice(cluster: Any, host: Host) -> None:
         await writer.close()
         await client.delete(writer.ledger_id)
     assert ids == sorted(set(ids))
+
+
+# -- deleting ------------------------------------------------------------------------------------
+
+
+async def open_writer(client: LedgerClient, cluster: Any) -> LedgerWriter:
+    return await client.create(
+        Replication(), on_ack=cluster.acked.append, on_failure=cluster.failures.append
+    )
+
+
+async def assert_gone(client: LedgerClient, ledger_id: int) -> None:
+    with pytest.raises(FencelogError) as caught:
+        await client.open(ledger_id)
+    assert caught.value.code is ErrorCode.LEDGER_NOT_FOUND
+
+
+async def test_nothing_is_acknowledged_after_a_delete(cluster: Any, host: Host) -> None:
+    client = await client_of(cluster, host)
+    writer = await open_writer(client, cluster)
+    await cluster.write(writer, b"a")
+    await client.delete(writer.ledger_id)
+    await assert_gone(client, writer.ledger_id)
+    writer.append(b"b")
+    await cluster.until(lambda: bool(cluster.failures))
+    assert cluster.failures[0].code is ErrorCode.LEDGER_FENCED
+    assert cluster.acked == [0]
+
+
+async def test_a_writer_cannot_close_what_was_deleted(cluster: Any, host: Host) -> None:
+    client = await client_of(cluster, host)
+    writer = await open_writer(client, cluster)
+    await client.delete(writer.ledger_id)
+    with pytest.raises(FencelogError) as caught:
+        await writer.close()
+    assert caught.value.code is ErrorCode.LEDGER_FENCED
+    await assert_gone(client, writer.ledger_id)
+
+
+async def test_what_cannot_be_fenced_is_not_deleted_unless_told_so(
+    cluster: Any, host: Host
+) -> None:
+    client = await client_of(cluster, host)
+    writer = await open_writer(client, cluster)
+    await cluster.write(writer, b"a")
+    cluster.bookies["b1"].go_down()
+    cluster.bookies["b2"].go_down()
+    with pytest.raises(FencelogError) as caught:
+        await client.delete(writer.ledger_id)
+    assert caught.value.code is ErrorCode.RECOVERY_INCOMPLETE
+    assert set(caught.value.extra["missing_bookies"]) == {"b1", "b2"}
+    metadata, _ = await client.ledgers.get(writer.ledger_id)
+    assert metadata.state is LedgerState.IN_RECOVERY  # it may be deleted, or recovered, later
+    await client.delete(writer.ledger_id, unfenced=True)
+    await assert_gone(client, writer.ledger_id)
+    with pytest.raises(FencelogError):
+        await writer.close()
+
+
+async def test_a_closed_ledger_is_deleted_without_asking_a_bookie(cluster: Any, host: Host) -> None:
+    client = await client_of(cluster, host)
+    writer = await open_writer(client, cluster)
+    await cluster.write(writer, b"a")
+    await writer.close()
+    for bookie in cluster.bookies.values():
+        bookie.go_down()
+    await client.delete(writer.ledger_id)
+    await assert_gone(client, writer.ledger_id)
+    assert cluster.bookies["b1"].fenced == set()
+
+
+async def test_deleting_what_is_not_there_is_done_at_once(cluster: Any, host: Host) -> None:
+    client = await client_of(cluster, host)
+    await client.delete(77)
+    await client.delete(77, unfenced=True)
+
+
+async def test_nothing_is_deleted_without_the_store(cluster: Any, host: Host) -> None:
+    store = MemoryMetadataStore()
+    await store.start()
+    client = LedgerClient(store, cluster, host=host)
+    writer = await open_writer(client, cluster)
+    store.disconnect()
+    for unfenced in (False, True):
+        with pytest.raises(FencelogError) as caught:
+            await client.delete(writer.ledger_id, unfenced=unfenced)
+        assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+    store.reconnect()
+    assert (await writer.close()).is_closed
+
+
+async def test_a_ledger_recovered_before_its_creator_knows_of_it_ends_its_writer(
+    cluster: Any, host: Host
+) -> None:
+    """The reply to the create is lost; before it is sent again somebody has closed the ledger."""
+    shared = MemoryCluster()
+    store, other_store = MemoryMetadataStore(shared), MemoryMetadataStore(shared)
+    await store.start()
+    await other_store.start()
+    other = LedgerClient(other_store, cluster, host=host)
+    create = store.create
+
+    async def recovered_meanwhile(path: str, value: bytes, *, ephemeral: bool = False) -> None:
+        await create(path, value, ephemeral=ephemeral)
+        if path.startswith("/ledgers/"):
+            await other.recover(1)
+            raise FencelogError(ErrorCode.METADATA_UNKNOWN, "the reply was lost")
+
+    store.create = recovered_meanwhile  # type: ignore[method-assign]
+    client = LedgerClient(store, cluster, host=host)
+    writer = await open_writer(client, cluster)
+    assert writer.ledger_id == 1
+    writer.append(b"too late")
+    await cluster.until(lambda: bool(cluster.failures))
+    assert cluster.failures[0].code is ErrorCode.LEDGER_FENCED
+    assert cluster.acked == []
+    assert (await other.ledgers.get(1))[0].last_entry_id == -1
+
+
+async def test_incarnations_are_those_at_the_choice(make_cluster: Any, host: Host) -> None:
+    """A bookie that loses its disk while the ledger is created is never sent an entry."""
+    cluster = make_cluster(4)
+    client = await client_of(cluster, host)
+    writer = await open_writer(client, cluster)
+    member = writer.metadata.last_fragment.bookies[0]
+    cluster.bookies[member].incarnation = "2"
+    await cluster.write(writer, b"a")
+    assert cluster.bookies[member].entries == {}
+    assert member not in writer.metadata.last_fragment.bookies

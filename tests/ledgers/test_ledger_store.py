@@ -54,6 +54,26 @@ async def test_a_create_whose_reply_is_lost_finds_its_token(
     assert await ledgers.create(ledger(1)) == 0
 
 
+async def test_a_create_that_exists_and_is_not_found_is_sent_again(
+    ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
+    """It was ours, and somebody has deleted it; or the read is a little stale."""
+    await ledgers.create(ledger(1))
+    create = store.create
+
+    async def delete_after(path: str, value: bytes) -> None:
+        try:
+            await create(path, value)
+        except FencelogError:
+            store.create = create  # type: ignore[method-assign]
+            await store.delete(path)
+            raise
+
+    store.create = delete_after  # type: ignore[method-assign, assignment]
+    assert await ledgers.create(ledger(1, token="new")) == 0
+    assert (await ledgers.get(1))[0].token == "new"
+
+
 async def test_a_create_is_told_from_anothers(ledgers: LedgerStore) -> None:
     await ledgers.create(ledger(1, token="theirs"))
     with pytest.raises(FencelogError) as caught:

@@ -138,19 +138,32 @@ async def test_close_of_an_empty_ledger(cluster: Any) -> None:
     assert (closed.last_entry_id, closed.length) == (-1, 0)
 
 
-async def test_close_accepts_the_same_end_by_another_and_refuses_a_different_one(
-    cluster: Any,
-) -> None:
+async def test_close_accepts_the_same_end_by_another(cluster: Any) -> None:
     writer = cluster.create()
-    writer.append(b"abc")
-    await cluster.until(lambda: cluster.acked == [0])
+    await cluster.write(writer, b"abc")
     metadata, version = cluster.ledgers.values[1]
-    cluster.ledgers.values[1] = (metadata.closed(last_entry_id=0, length=3), version + 1)
-    assert (await writer.close()).last_entry_id == 0
+    closed = metadata.closed(last_entry_id=0, length=3)
+    cluster.ledgers.values[1] = (closed, version + 1)
+    assert await writer.close() == closed
+
+
+async def test_close_refuses_a_different_end(cluster: Any) -> None:
+    writer = cluster.create()
+    await cluster.write(writer, b"abc")
+    metadata, version = cluster.ledgers.values[1]
     cluster.ledgers.values[1] = (metadata.closed(last_entry_id=1, length=9), version + 1)
-    with pytest.raises(FencelogError) as caught:
-        await writer.close()
-    assert caught.value.code is ErrorCode.LEDGER_FENCED
+    for _ in range(2):
+        with pytest.raises(FencelogError) as caught:
+            await writer.close()
+        assert caught.value.code is ErrorCode.LEDGER_FENCED
+    assert writer.failure is caught.value
+    assert cluster.failures == []
+
+
+async def test_an_end_below_an_acknowledged_entry_is_our_own_mistake(cluster: Any) -> None:
+    writer = cluster.create()
+    await cluster.write(writer, b"abc")
+    metadata, version = cluster.ledgers.values[1]
     cluster.ledgers.values[1] = (metadata.closed(last_entry_id=-1, length=0), version + 1)
     with pytest.raises(AssertionError, match="below an acknowledged entry"):
         await writer.close()
