@@ -7,6 +7,7 @@ a process (a crash, a failed disk, a refused start) is followed by a restart aft
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -115,21 +116,24 @@ class BookieMachine:
         self._stop = stop = asyncio.Event()
         store = cluster.store()
         try:
-            await store.start()
-            async with bookie_main.serving_bookie(
-                store,
-                self.config,
-                disk=self.disk,
-                host=SimHost(cluster.engine, self.name),
-                listen=f"{self.name}:3181",
-            ) as (bookie, _):
+            async with contextlib.AsyncExitStack() as stack:
+                await store.start()
+                stack.push_async_callback(store.close)
+                bookie, _ = await stack.enter_async_context(
+                    bookie_main.serving_bookie(
+                        store,
+                        self.config,
+                        disk=self.disk,
+                        host=SimHost(cluster.engine, self.name),
+                        listen=f"{self.name}:3181",
+                    )
+                )
                 self.bookie = bookie
                 stopped = asyncio.create_task(stop.wait())
                 await asyncio.wait([stopped, bookie.failure], return_when="FIRST_COMPLETED")
                 stopped.cancel()
                 if bookie.failure.done():
                     cluster.note_refusal(self, bookie.failure.result())
-            await store.close()
         except FencelogError as error:
             cluster.note_refusal(self, error)
             await asyncio.sleep(REFUSALS_S)

@@ -157,9 +157,15 @@ class Ending:
                 return
 
     async def _has(self, session: Session, bookie: str, ledger_id: int, entry_id: int) -> bool:
-        client = session.directory.client(bookie)
-        try:
-            await client.read(ledger_id, entry_id, max_entries=1, max_bytes=1)
-        except FencelogError:
-            return False
-        return True
+        """Whether the bookie holds the entry. One that is on its way back is asked again."""
+        for _ in range(int(BOOKIES_S / STEP_S)):
+            client = session.directory.client(bookie)
+            try:
+                await client.read(ledger_id, entry_id, max_entries=1, max_bytes=1)
+            except FencelogError as error:
+                if error.code.is_negative or error.code is ErrorCode.CORRUPT:
+                    return False
+            else:
+                return True
+            await asyncio.sleep(STEP_S)
+        return False
