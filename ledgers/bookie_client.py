@@ -208,7 +208,7 @@ class TcpBookieClient:
         if request_id not in table:
             table = self._polls
         request = table.get(request_id)
-        if request is None or not is_reply_to(request.op, frame):
+        if request is None or self._transport is None or not is_reply_to(request.op, frame):
             raise ProtocolError(f"unexpected frame from bookie {self._bookie_id}")
         del table[request_id]
         request.reply(frame)
