@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
+from fencelog.bookie.greeting import Greeting
+from fencelog.ledgers.authentication import SharedSecret
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.run import build_run
 from fencelog.ledgers.wire import (
     LAC_BODY,
@@ -31,6 +34,7 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.bookie_id = "b1"
         self.incarnation = "1"
+        self.greeting: Greeting | None = None
         self.frames: list[Frame] = []
         self.answer: Callable[[Frame], bytes] = lambda frame: encode_reply(
             frame.op, frame.request_id
@@ -50,7 +54,9 @@ class ScriptedServer:
         frames.accept_large_frames()
         while data := await reader.read(65536):
             for frame in frames.feed(data):
-                if frame.op == Op.HELLO:
+                if frame.op in (Op.HELLO, Op.AUTH) and self.greeting is not None:
+                    writer.write(self.greeting.answer(frame))
+                elif frame.op == Op.HELLO:
                     hello = encode_hello(
                         {"version": 1, "bookie_id": self.bookie_id, "incarnation": self.incarnation}
                     )
@@ -259,4 +265,59 @@ async def test_an_address_that_is_none_is_a_bookie_that_is_not_there(address: st
         error = await add(client)
     assert error is not None
     assert error.code is ErrorCode.BOOKIE_UNAVAILABLE
+    await client.close()
+
+
+async def test_a_secret_opens_the_connection_and_its_lack_is_named(server: ScriptedServer) -> None:
+    address = await server.start()
+    secret = SharedSecret(b"correct horse battery staple", host=SystemHost())
+    wrong = SharedSecret(b"incorrect horse battery staple", host=SystemHost())
+    for credentials in (None, wrong):
+        server.greeting = Greeting("b1", "1", secret)
+        client = TcpBookieClient("b1", address, credentials=credentials)
+        for _ in range(2):  # also while it is not dialled again
+            error = await add(client)
+            assert error is not None
+            assert error.code is ErrorCode.UNAUTHORIZED
+        await client.close()
+    assert server.frames == []
+    server.greeting = Greeting("b1", "1", secret)
+    client = TcpBookieClient("b1", address, credentials=secret)
+    assert await add(client) is None
+    await client.close()
+
+
+async def test_what_a_bookie_requires_and_a_client_lacks_is_named(server: ScriptedServer) -> None:
+    server.greeting = Greeting("b1", "1", required={"checksums"})
+    client = TcpBookieClient("b1", await server.start())
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.UNSUPPORTED_VERSION
+    assert "requires checksums" in error.detail
+    await client.close()
+
+
+async def add_to(client: TcpBookieClient, incarnation: str) -> FencelogError | None:
+    done: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
+    client.add(RUN, recovery=False, incarnation=incarnation, on_reply=done.set_result)
+    return await done
+
+
+async def test_an_add_is_for_one_incarnation(server: ScriptedServer) -> None:
+    """Before the connection is there and after; a new process at the address is met as itself."""
+    client = TcpBookieClient("b1", await server.start())
+    for incarnation in ("2", "1", "2"):
+        error = await add_to(client, incarnation)
+        assert (error and error.code) == (
+            None if incarnation == "1" else ErrorCode.WRONG_INCARNATION
+        )
+    assert len(server.frames) == 1
+    server.incarnation = "2"
+    server.writers[-1].transport.abort()  # the former process is gone, and its connection with it
+    error = await add_to(client, "1")
+    while error is not None and error.code is not ErrorCode.WRONG_INCARNATION:
+        error = await add_to(client, "1")  # what was sent before the loss was seen is unknown
+    assert error is not None
+    assert error.detail.startswith("bookie b1 is incarnation 2")
+    assert await add_to(client, "2") is None
     await client.close()

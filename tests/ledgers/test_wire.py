@@ -23,6 +23,7 @@ from fencelog.ledgers.wire import (
     encode_hello,
     encode_reply,
     encode_request,
+    is_reply_to,
     request_header,
 )
 
@@ -66,14 +67,78 @@ def test_length_is_bounded_before_the_body_is_read() -> None:
         FrameReader(MAX_FRAME_BYTES).feed(request_header(Op.ADD, 1, MAX_FRAME_BYTES))
 
 
+def test_frames_behind_the_limit_wait_for_the_next_call() -> None:
+    stream = b"".join(encode_request(Op.READ_LAC, number, b"") for number in range(5))
+    reader = FrameReader()
+    cut = [[frame.request_id for frame in reader.feed(data, 2)] for data in (stream, b"", b"")]
+    assert cut == [[0, 1], [2, 3], [4]]
+
+
+OK_REPLIES = [
+    (Op.ADD, b""),
+    (Op.READ, bytes(9)),
+    (Op.READ_LAC, bytes(8)),
+    (Op.WRITE_LAC, b""),
+]
+
+
+@pytest.mark.parametrize(("op", "body"), OK_REPLIES)
+def test_a_reply_has_the_op_and_the_size_of_its_request(op: Op, body: bytes) -> None:
+    def reply(data: bytes) -> Frame:
+        (frame,) = FrameReader(MAX_FRAME_BYTES).feed(data)
+        return frame
+
+    assert is_reply_to(op, reply(encode_reply(op, 1, body)))
+    assert is_reply_to(op, reply(encode_error(op, 1, ErrorCode.OVERLOADED, "any length of text")))
+    assert not is_reply_to(op, reply(encode_request(op, 1, body)))
+    for other, _ in OK_REPLIES:
+        assert other is op or not is_reply_to(other, reply(encode_reply(op, 1, body)))
+    if body:
+        assert not is_reply_to(op, reply(encode_reply(op, 1, body[:-1])))
+    if op is not Op.READ:
+        assert not is_reply_to(op, reply(encode_reply(op, 1, body + b"x")))
+
+
+def test_a_hello_over_its_limit_is_refused_unread() -> None:
+    with pytest.raises(ProtocolError, match=f"at most {MAX_HELLO_BYTES}"):
+        decode_hello(bytes(MAX_HELLO_BYTES + 1))
+
+
 def test_golden_frames() -> None:
     assert encode_request(Op.READ_LAC, 7, b"\x01", Flag.FENCE).hex() == (
         "09000000" "03" "02" "0000" "07000000" "01"
     )  # fmt: skip
     assert encode_reply(Op.ADD, 258).hex() == "080000008100000002010000"
+    assert encode_reply(Op.AUTH, 2, b"\x07", Flag.ACCEPTED).hex() == (
+        "09000000" "85" "04" "0000" "02000000" "07"
+    )  # fmt: skip
     assert encode_error(Op.ADD, 1, ErrorCode.LEDGER_FENCED, "x").hex() == (
         "09000000" "81" "00" "0c00" "01000000" "78"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "sizes"),
+    [(Op.ADD, {0}), (Op.WRITE_LAC, {0}), (Op.READ_LAC, {8}), (Op.READ, {9, 10, 1000})],
+)
+def test_a_reply_has_the_operation_and_size_of_its_kind(op: Op, sizes: set[int]) -> None:
+    for size in (0, 1, 7, 8, 9, 10, 1000):
+        (reply,) = FrameReader().feed(encode_reply(op, 1, b"x" * size))
+        assert is_reply_to(op, reply) == (size in sizes)
+        assert not any(is_reply_to(other, reply) for other in (Op.ADD, Op.READ) if other != op)
+    (request,) = FrameReader().feed(encode_request(op, 1, b"x" * min(sizes)))
+    assert not is_reply_to(op, request)
+    (error,) = FrameReader().feed(encode_error(op, 1, ErrorCode.OVERLOADED, "of any size"))
+    assert is_reply_to(op, error)
+
+
+@given(st.integers(0, 2**32 - 1), st.binary(max_size=5000))
+def test_a_reader_holds_no_more_than_one_frame(length: int, data: bytes) -> None:
+    """What a header announces costs nothing until it is there, and no header is believed."""
+    reader = FrameReader()
+    with suppress(ProtocolError):
+        reader.feed(length.to_bytes(4, "little") + data)
+        assert len(reader._buffer) <= 4 + MAX_HELLO_BYTES
 
 
 def test_hello_round_trip() -> None:
