@@ -134,7 +134,7 @@ class SimStore:
 
     def refuse_for(self, seconds: float) -> None:
         """Every request is METADATA_UNAVAILABLE for so long."""
-        self._refuses_until_s = self._loop.time() + seconds
+        self._refuses_until_s = max(self._refuses_until_s, self._loop.time() + seconds)
         self._loop.call_later(
             seconds, self._watches.refresh_all, context=self._process.context.copy()
         )

@@ -46,6 +46,7 @@ class Session:
         self.zxid = zxid
         self.timeout_us = timeout_us
         self.heard_us = now_us
+        self.has_ended = False
         self.lag_us = 0
         """How far its server is behind, but for what the session has seen."""
         self.connection: ServerConnection | None = None
@@ -62,7 +63,7 @@ class ServerConnection(Connection):
         self.child_watches: dict[str, None] = {}
 
     def received(self, message: Message) -> None:
-        if not isinstance(message, Request):
+        if not isinstance(message, Request) or (self.session and self.session.has_ended):
             return
         result, error = None, None
         try:
@@ -210,6 +211,7 @@ class MetadataServer:
         """Its ephemeral nodes go, and their watchers will know."""
         if self._sessions.pop(session.session_id, None) is not None:
             self._engine.trace.note(f"metadata session {session.session_id} ends")
+            session.has_ended = True
             self.cluster.end_session(session.session_id)
             session.zxid = self.history.newest
 

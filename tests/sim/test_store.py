@@ -217,6 +217,27 @@ def test_an_expired_session_learns_it_when_it_connects_again(how: str) -> None:
         simulate(main, seed)
 
 
+def test_no_node_is_left_of_a_session_that_expires_amid_creates() -> None:
+    async def main(world: World) -> None:
+        process, store = await world.store("c1")
+        world.tree.subscribe(lambda path: store.expire() if path == "/dir/010" else None)
+        tasks = [
+            process.spawn(store.create(f"/dir/{number:03}", b"", ephemeral=True))
+            for number in range(100)
+        ]
+        await asyncio.wait(tasks)
+        refused = [task.exception() for task in tasks if task.exception() is not None]
+        assert refused
+        assert all("metadata_unknown" in str(error) for error in refused)
+        await process.call(store.create("/dir/last", b"", ephemeral=True))
+        names = world.tree.children("/dir")
+        owners = {world.tree.get(f"/dir/{name}").ephemeral_owner for name in names}
+        assert owners == {store.session_id}
+
+    for seed in range(1, 21):
+        simulate(main, seed)
+
+
 def test_a_short_cut_suspends_nobody_and_a_longer_one_keeps_the_session() -> None:
     async def main(world: World) -> None:
         process, store = await world.store("c1")
