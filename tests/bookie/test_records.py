@@ -130,6 +130,18 @@ def test_records_of_another_file_are_not_taken():
     assert read_record(fetch_from(data), FILE_HEADER_BYTES, seed=other.seed) is None
 
 
+def test_a_file_shorter_than_its_header_has_none():
+    assert decode_file_header(HEADER.encode()[:-1]) is None
+
+
+def test_a_mark_within_a_payload_proves_nothing():
+    """Behind a torn record lie bytes that look like the begin of one, on a place of eight and
+    elsewhere."""
+    data, offsets = journal_of([[1]])
+    torn = data[: offsets[0]] + bytes(5) + b"FLR" + bytes(4) + b"FLR" + bytes(200)
+    assert replay(torn) == ([], False)
+
+
 @given(st.integers(0, FILE_HEADER_BYTES * 8 - 1))
 def test_any_flipped_bit_of_a_file_header_is_seen(bit: int):
     damaged = bytearray(HEADER.encode())

@@ -89,6 +89,15 @@ def test_a_node_that_is_no_chain_is_refused(data: bytes) -> None:
     assert raised.value.code is ErrorCode.CORRUPT
 
 
+def test_a_list_that_has_outgrown_its_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = opened(1, 2, 3)
+    monkeypatch.setattr("fencelog.broker.chain_codec.MAX_METADATA_BYTES", len(encode_chain(chain)))
+    assert decode_chain(encode_chain(chain)) == chain
+    with pytest.raises(FencelogError, match="a list of 5 ledgers") as raised:
+        encode_chain(chain.with_next(ledger_id=99, created_us=0))
+    assert raised.value.code is ErrorCode.BAD_REQUEST
+
+
 async def test_a_lost_reply_is_read_back_and_taken_for_what_it_is(stage) -> None:
     store = await stage.store()
     node = await stage.node(store)
