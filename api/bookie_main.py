@@ -11,11 +11,13 @@ from pathlib import Path
 
 from fencelog.api.addresses import check_advertised, parse_address
 from fencelog.api.lifecycle import Running
+from fencelog.api.secret_file import secret_from
 from fencelog.bookie.bookie import Bookie, BookieConfig
 from fencelog.bookie.boot import fence_before_serving
 from fencelog.bookie.disk import Disk
 from fencelog.bookie.disk_posix import PosixDisk
 from fencelog.bookie.server import BookieServer
+from fencelog.ledgers.authentication import Authenticator
 from fencelog.ledgers.bookie_directory import bookie_registration
 from fencelog.ledgers.bookie_port import DEFAULT_RACK, BookieInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -34,7 +36,8 @@ class BookieProcessConfig:
     """``metadata``: URL of the store. ``advertise``: the ``host:port`` that clients connect to,
     where it differs from ``listen`` (None: it does not). ``bookie_id``: None takes the one the
     data directory was given at its first start. ``rack``: what fails together; writers spread
-    the copies of an entry over racks."""
+    the copies of an entry over racks. ``secret_file``: clients have to know what it holds (None:
+    anybody is a client)."""
 
     metadata: str
     data_dir: Path
@@ -42,6 +45,7 @@ class BookieProcessConfig:
     advertise: str | None = None
     bookie_id: str | None = None
     rack: str = DEFAULT_RACK
+    secret_file: Path | None = None
 
 
 @contextlib.asynccontextmanager
@@ -49,10 +53,11 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
     """A bookie process over a shared metadata store.
 
     Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS, DATA_DIRECTORY_IN_USE,
-    BAD_REQUEST (addresses, rack), CORRUPT (its journal).
+    BAD_REQUEST (addresses, rack, secret), CORRUPT (its journal).
     """
     check_advertised(config.listen, config.advertise)
     host = SystemHost()
+    secret = secret_from(config.secret_file, host=host)
     async with contextlib.AsyncExitStack() as stack:
         store = open_metadata_store(config.metadata, host=host)
         await store.start()
@@ -65,6 +70,7 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
                 listen=config.listen,
                 advertise=config.advertise,
                 rack=config.rack,
+                authenticator=secret,
             )
         )
         yield Running(
@@ -88,9 +94,10 @@ async def serving_bookie(
     advertise: str | None = None,
     rack: str = DEFAULT_RACK,
     disk: Disk | None = None,
+    authenticator: Authenticator | None = None,
 ) -> AsyncIterator[tuple[Bookie, str]]:
     """A bookie that listens and is registered, and the address it is registered with. ``disk``:
-    None for that of this machine.
+    None for that of this machine. ``authenticator``: what clients have to satisfy.
 
     One that may have forgotten fences its ledgers before it does either. Leaving takes the
     registration away first, so that writers stop choosing this bookie, then the connections, then
@@ -105,7 +112,9 @@ async def serving_bookie(
         bookie = await Bookie.open(config, disk=disk or PosixDisk(), host=host)
         stack.push_async_callback(bookie.close)
         await fence_before_serving(bookie, LedgerStore(store))
-        server = await BookieServer.start(bookie, listen_host, listen_port)
+        server = await BookieServer.start(
+            bookie, listen_host, listen_port, authenticator=authenticator
+        )
         stack.push_async_callback(server.close)
         address = advertise or server.address
         await stack.enter_async_context(_registered(store, bookie, address, rack, host=host))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from fencelog.api.addresses import check_advertised, parse_address
 from fencelog.api.app import build_app
 from fencelog.api.lifecycle import Running
+from fencelog.api.secret_file import secret_from
 from fencelog.api.serve import HttpServer, bind, url_of
 from fencelog.broker.broker import Broker, BrokerConfig
+from fencelog.ledgers.authentication import Credentials
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.bookie_directory import EmbeddedBookie, RegisteredBookies
 from fencelog.ledgers.client import DEFAULT_COPIES, LedgerClient, Replication
@@ -26,23 +29,27 @@ _ID_BYTES = 4
 class BrokerProcessConfig:
     """``metadata``: URL of the store. ``http``: where to listen. ``advertise``: the URL that
     other brokers forward to (None: the address listened on). ``broker_id``: None draws one.
-    ``copies``: of each message in topics created without a replication of their own."""
+    ``copies``: of each message in topics created without a replication of their own.
+    ``secret_file``: holds what bookies ask of their clients (None: they ask nothing)."""
 
     metadata: str
     http: str = "127.0.0.1:8080"
     advertise: str | None = None
     broker_id: str | None = None
     copies: int = DEFAULT_COPIES
+    secret_file: Path | None = None
 
 
 @contextlib.asynccontextmanager
 async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
     """A broker process over a shared metadata store and registered bookies.
 
-    Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS, BAD_REQUEST (address).
+    Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS, BAD_REQUEST (address,
+    secret).
     """
     check_advertised(config.http, config.advertise)
     host = SystemHost()
+    secret = secret_from(config.secret_file, host=host)
     async with contextlib.AsyncExitStack() as stack:
         store = open_metadata_store(config.metadata, host=host)
         await store.start()
@@ -56,6 +63,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
                 advertise=config.advertise,
                 broker_id=config.broker_id,
                 replication=Replication.of_copies(config.copies),
+                credentials=secret,
             )
         )
         yield Running({"role": "broker", "http": url})
@@ -71,17 +79,22 @@ async def serving_broker(
     advertise: str | None = None,
     broker_id: str | None = None,
     replication: Replication | None = None,
+    credentials: Credentials | None = None,
 ) -> AsyncIterator[str]:
     """A broker that serves HTTP, and its URL. ``local``: bookies in this process;
-    ``replication``: of topics created without one.
+    ``replication``: of topics created without one; ``credentials``: for bookies elsewhere.
 
     The socket is bound before the broker starts, for its address is what it registers, and
     accepts only after. Leaving stops HTTP first, then closes the logs, then the bookie clients.
     """
+
+    def connect(address: str, bookie_id: str) -> TcpBookieClient:
+        return TcpBookieClient(bookie_id, address, credentials=credentials)
+
     sock = bind(*parse_address(http))
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sock.close)
-        bookies = RegisteredBookies(store, local=local, connect=_connect)
+        bookies = RegisteredBookies(store, local=local, connect=connect)
         await bookies.start()
         stack.push_async_callback(bookies.close)
         ledgers = LedgerClient(store, bookies, host=host)
@@ -98,7 +111,3 @@ async def serving_broker(
         stack.push_async_callback(server.close)
         stack.callback(app.drain)
         yield server.url
-
-
-def _connect(address: str, bookie_id: str) -> TcpBookieClient:
-    return TcpBookieClient(bookie_id, address)

@@ -20,6 +20,11 @@ HttpOption = Annotated[
     str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
 ]
 
+SecretOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A secret that bookies and brokers ask of each other."),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     for command in (standalone, bookie, broker, zookeeper, cluster):
@@ -53,12 +58,13 @@ def bookie(
     rack: Annotated[
         str, typer.Option(metavar="NAME", help="Copies are spread over racks.")
     ] = "default",
+    secret_file: SecretOption = None,
     child: ChildOption = False,
 ) -> None:
     """Run a storage node."""
     from fencelog.api.bookie_main import BookieProcessConfig, bookie_process
 
-    config = BookieProcessConfig(metadata, data, listen, advertise, id, rack)
+    config = BookieProcessConfig(metadata, data, listen, advertise, id, rack, secret_file)
     _run(bookie_process(config), _greet, child=child)
 
 
@@ -74,12 +80,13 @@ def broker(
     copies: Annotated[
         int, typer.Option(min=1, max=32, help="Of each message, where a topic does not say.")
     ] = 3,
+    secret_file: SecretOption = None,
     child: ChildOption = False,
 ) -> None:
     """Run a broker: topics over HTTP."""
     from fencelog.api.broker_main import BrokerProcessConfig, broker_process
 
-    config = BrokerProcessConfig(metadata, http, advertise, id, copies)
+    config = BrokerProcessConfig(metadata, http, advertise, id, copies, secret_file)
     _run(broker_process(config), _greet, child=child)
 
 
@@ -101,6 +108,7 @@ def cluster(
     http_port: Annotated[
         int, typer.Option(min=0, max=65_000, help="Of the first broker; 0 takes free ones.")
     ] = 8080,
+    secret_file: SecretOption = None,
     child: ChildOption = False,
 ) -> None:
     """Run a local cluster of processes.
@@ -108,7 +116,7 @@ def cluster(
     A development ZooKeeper, bookies and brokers, on loopback."""
     from fencelog.api.cluster import ClusterConfig, cluster_service
 
-    config = ClusterConfig(data, bookies, brokers, http_port)
+    config = ClusterConfig(data, bookies, brokers, http_port, secret_file)
     _run(cluster_service(config), _greet_cluster, child=child)
 
 

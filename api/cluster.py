@@ -20,12 +20,14 @@ from fencelog.ledgers.client import DEFAULT_COPIES
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """``http_port``: of the first broker, the others take the next ones; 0: free ports."""
+    """``http_port``: of the first broker, the others take the next ones; 0: free ports.
+    ``secret_file``: what bookies and brokers ask of each other (None: nothing)."""
 
     data_dir: Path
     bookies: int = 3
     brokers: int = 2
     http_port: int = 8080
+    secret_file: Path | None = None
 
 
 @dataclass(slots=True)
@@ -76,7 +78,10 @@ class Cluster:
         self, processes: list[ChildProcess], name: str, command: list[str]
     ) -> ChildProcess:
         log = self.config.data_dir / "log" / f"{name}.log"
-        process = await ChildProcess.start(name, [*command, "--metadata", self.metadata], log=log)
+        command = [*command, "--metadata", self.metadata]
+        if self.config.secret_file is not None:
+            command += ["--secret-file", str(self.config.secret_file)]
+        process = await ChildProcess.start(name, command, log=log)
         processes.append(process)
         return process
 
