@@ -21,7 +21,7 @@ class Timers:
         loop = asyncio.get_running_loop()
         self._call_later = loop.call_later
         self._waiting: list[tuple[asyncio.TimerHandle, Callable[[], None]]] = []
-        loop.call_later = self.call_later  # type: ignore[method-assign]
+        loop.call_later = self.call_later  # type: ignore[method-assign, assignment]
 
     def call_later(self, delay: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
         if delay != INTERVAL_S:

@@ -79,7 +79,7 @@ async def test_the_pace_is_bounded_where_writes_fail_for_long(
     pauses: list[float], code: ErrorCode
 ) -> None:
     store = Scripted()
-    store.writes = [code] * 20
+    store.writes.extend([code] * 20)
     _, version = await update_metadata(store, OPEN, 0, begin_recovery)
     assert version == 1
     assert store.asked.count("set") == 21

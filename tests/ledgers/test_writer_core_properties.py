@@ -104,7 +104,7 @@ class Story:
         members = list(self.core.ensemble)
         for index in change.failed:
             spares = [bookie for bookie in BOOKIES if bookie not in members]
-            if spares and self.data.draw(st.booleans()):
+            if spares and self.data.draw(st.sampled_from([True, False])):
                 members[index] = self.data.draw(st.sampled_from(spares))
         if tuple(members) == self.core.ensemble:
             effects = self.core.ensemble_unchanged()
