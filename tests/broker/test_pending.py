@@ -78,7 +78,7 @@ async def test_all_callers_are_told_of_a_failure_each_by_an_error_of_its_own() -
     assert isinstance(waiting_group.futures[0].exception(), FencelogError)
 
 
-PLAIN: Message = (b"value", None, None, ())
+PLAIN = Message(b"value")
 
 
 async def test_a_group_of_values_alone_is_encoded_as_such() -> None:
@@ -93,7 +93,11 @@ async def test_a_group_of_values_alone_is_encoded_as_such() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [(b"v", b"key", None, ()), (b"v", None, 5, ()), (b"v", None, None, (("name", b"text"),))],
+    [
+        Message(b"v", b"key"),
+        Message(b"v", None, 5),
+        Message(b"v", None, None, (("name", b"text"),)),
+    ],
     ids=["key", "event time", "headers"],
 )
 async def test_a_group_with_more_than_values_keeps_it(message: Message) -> None:
@@ -119,9 +123,9 @@ def test_a_broker_begins_with_nothing_waiting() -> None:
 
 def test_a_message_counts_with_all_that_belongs_to_it() -> None:
     assert message_size(PLAIN) == 5 + MESSAGE_OVERHEAD_BYTES
-    whole: Message = (b"value", b"key", -5, (("n\u00e4me", b"text"), ("", b"")))
+    whole = Message(b"value", b"key", -5, (("n\u00e4me", b"text"), ("", b"")))
     assert message_size(whole) == 5 + 3 + 5 + 4 + MESSAGE_OVERHEAD_BYTES
-    largest: Message = (
+    largest = Message(
         bytes(MAX_MESSAGE_BYTES),
         bytes(MAX_KEY_BYTES),
         2**63 - 1,
@@ -135,18 +139,22 @@ def test_a_message_counts_with_all_that_belongs_to_it() -> None:
 @pytest.mark.parametrize(
     ("message", "code", "what"),
     [
-        ((bytes(MAX_MESSAGE_BYTES + 1), None, None, ()), ErrorCode.PAYLOAD_TOO_LARGE, "value"),
-        ((b"", bytes(MAX_KEY_BYTES + 1), None, ()), ErrorCode.PAYLOAD_TOO_LARGE, "key"),
-        ((b"", None, 2**63, ()), ErrorCode.BAD_REQUEST, "event time"),
-        ((b"", None, -(2**63) - 1, ()), ErrorCode.BAD_REQUEST, "event time"),
-        ((b"", None, None, (("\ud800", b""),)), ErrorCode.BAD_REQUEST, "header name"),
         (
-            (b"", None, None, (("", b""),) * (MAX_HEADERS + 1)),
+            Message(bytes(MAX_MESSAGE_BYTES + 1), None, None, ()),
+            ErrorCode.PAYLOAD_TOO_LARGE,
+            "value",
+        ),
+        (Message(b"", bytes(MAX_KEY_BYTES + 1), None, ()), ErrorCode.PAYLOAD_TOO_LARGE, "key"),
+        (Message(b"", None, 2**63, ()), ErrorCode.BAD_REQUEST, "event time"),
+        (Message(b"", None, -(2**63) - 1, ()), ErrorCode.BAD_REQUEST, "event time"),
+        (Message(b"", None, None, (("\ud800", b""),)), ErrorCode.BAD_REQUEST, "header name"),
+        (
+            Message(b"", None, None, (("", b""),) * (MAX_HEADERS + 1)),
             ErrorCode.PAYLOAD_TOO_LARGE,
             "65 headers",
         ),
         (
-            (b"", None, None, (("n", bytes(MAX_HEADER_BYTES)),)),
+            Message(b"", None, None, (("n", bytes(MAX_HEADER_BYTES)),)),
             ErrorCode.PAYLOAD_TOO_LARGE,
             "headers takes",
         ),

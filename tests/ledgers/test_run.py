@@ -152,7 +152,7 @@ def test_the_index_is_little_endian_on_every_machine(monkeypatch: pytest.MonkeyP
     values = [1, 2**31, 40]
     native = run_module._u32_bytes(values)
     other = "big" if sys.byteorder == "little" else "little"
-    monkeypatch.setattr(run_module.sys, "byteorder", other)
+    monkeypatch.setattr("fencelog.ledgers.run.sys.byteorder", other)
     swapped = run_module._u32_bytes(values)
     assert [swapped[i : i + 4] for i in (0, 4, 8)] == [native[i : i + 4][::-1] for i in (0, 4, 8)]
     assert list(run_module._u32_array(swapped)) == values
