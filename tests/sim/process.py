@@ -147,8 +147,6 @@ class Process:
         engine.trace.note(f"{'power loss' if silent else 'killed'} {self.label}")
         self.is_alive = False
         engine.loop.bury(self)
-        self.remains.extend(self.ready)
-        self.ready.clear()
         engine.network.process_died(self, silent=silent)
         callbacks, self._on_death = self._on_death, []
         for callback in callbacks:

@@ -134,6 +134,26 @@ def test_an_attempt_that_was_given_up_leaves_no_connection() -> None:
     simulate(main)
 
 
+@pytest.mark.parametrize("delay_s", [0.4, 0.55])
+def test_an_attempt_that_succeeds_as_it_is_given_up_leaves_no_connection(delay_s: float) -> None:
+    """Both happen while the process is stopped: before or after the connection is there."""
+
+    async def main(pair: Pair) -> None:
+        async def attempt() -> None:
+            async with asyncio.timeout(1):
+                await pair.engine.loop.create_connection(End, "s", PORT)
+
+        pair.network.latency(delay_s, delay_s)
+        pair.engine.loop.call_later(0.1, pair.c.pause)
+        pair.engine.loop.call_later(5, pair.c.resume)
+        with pytest.raises(TimeoutError):
+            await pair.c.call(attempt())
+        await asyncio.sleep(5)
+        assert not pair.network._ends
+
+    simulate(main)
+
+
 # -- deaths ----------------------------------------------------------------------------------------
 
 

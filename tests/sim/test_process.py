@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -341,6 +342,15 @@ def test_an_exception_that_somebody_looked_at_or_may_still_look_at_is_none() -> 
     engine = simulate(main)
     kept.clear()
     assert [process.failures for process in engine.processes] == [[], [], []]
+
+
+def test_garbage_is_collected_at_known_steps_only() -> None:
+    async def main(engine: Engine) -> None:
+        assert not gc.isenabled()
+
+    simulate(main)
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
 
 
 # -- trace and host --------------------------------------------------------------------------------

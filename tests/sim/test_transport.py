@@ -98,11 +98,28 @@ def test_what_a_reader_does_not_take_waits_with_the_sender() -> None:
         client.transport.close()
         assert client.transport.is_closing()
         client.transport.write(b"ignored")
+        server.transport.write(b"too late")
+        await asyncio.sleep(1)
         server.transport.resume_reading()
         await server.until(lambda: "lost" in server.events)
-        assert server.data == data
+        assert client.data == b""
         assert client.events == ["pause", "resume", "lost"]
+        assert server.events == ["lost ConnectionResetError"]
+        assert data.startswith(server.data)
+
+
+def test_a_close_sends_what_waits_and_then_the_end() -> None:
+    async def main(pair: Pair) -> None:
+        client, server = await pair.joined()
+        data = pattern(3_000_000)
+        client.transport.write(data)
+        client.transport.close()
+        await server.until(lambda: "lost" in server.events)
+        assert server.data == data
         assert server.events == ["eof", "lost"]
+        assert client.events == ["pause", "resume", "lost"]
+
+    simulate(main)
 
     simulate(main)
 

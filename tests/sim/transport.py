@@ -47,7 +47,6 @@ class Stream:
         self._window = network.choose_window()
         self._unread = 0
         self._segments: deque[tuple[int, bytes | Mark]] = deque()
-        self._last_due_us = 0
         self._timetable = 0
         self._is_cut = False
 
@@ -60,11 +59,10 @@ class Stream:
         if self._is_cut and isinstance(item, bytes):
             return
         due_us = self._network.now_us + self._network.delay_us(self.source, self.target)
-        self._last_due_us = max(self._last_due_us, due_us)
         if isinstance(item, bytes):
             self._unread += len(item)
             self._network.trace.mark(self._number, len(item), crc32(item))
-        self._segments.append((self._last_due_us, item))
+        self._segments.append((due_us, item))
         if len(self._segments) == 1:
             self._schedule()
 
@@ -87,14 +85,11 @@ class Stream:
 
     def hurry(self) -> None:
         """Retransmit: what is on its way gets new times, as the network is now."""
-        due_us = 0
-        segments, self._segments = self._segments, deque()
-        for _, item in segments:
-            delay_us = self._network.delay_us(self.source, self.target)
-            due_us = max(due_us, self._network.now_us + delay_us)
-            self._segments.append((due_us, item))
+        now_us, delay_us = self._network.now_us, self._network.delay_us
+        self._segments = deque(
+            (now_us + delay_us(self.source, self.target), item) for _, item in self._segments
+        )
         if self._segments:
-            self._last_due_us = due_us
             self._schedule()
 
     def cut(self, share: float) -> None:
