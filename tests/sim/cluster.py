@@ -20,6 +20,7 @@ from history import History
 from host import SimHost
 from metadata_watch import MetadataWatch
 from observed_bookie import ObservedBookie
+from plan import Plan
 from process import Process
 from store import SimStore
 
@@ -29,7 +30,6 @@ from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.bookie_directory import RegisteredBookies
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.metadata_memory import MemoryCluster
 
 logging.getLogger("fencelog").setLevel(logging.CRITICAL)  # what it would log, the trace has
@@ -43,16 +43,19 @@ REFUSALS_S = 1.0
 class BookieMachine:
     """One host with a disk. ``process`` is the present run, None while the machine is off."""
 
-    def __init__(self, cluster: Cluster, name: str, *, write_cache_bytes: int, flush_ms: int) -> None:
+    def __init__(self, cluster: Cluster, name: str, plan: Plan) -> None:
         self._cluster = cluster
         self.name = name
         self.disk = SimDisk(cluster.engine, name)
         self.config = BookieConfig(
             data_dir=Path(f"/{name}"),
             bookie_id=name,
-            write_cache_bytes=write_cache_bytes,
-            flush_interval_ms=flush_ms,
+            write_cache_bytes=plan.write_cache_bytes,
+            flush_interval_ms=plan.flush_ms,
         )
+        for size in ("journal_file_bytes", "entry_log_bytes"):
+            # Below what the configuration allows, since no run here is nearly as large as may be.
+            object.__setattr__(self.config, size, plan.file_bytes)
         self.process: Process | None = None
         self.bookie: Bookie | None = None
         self._loses_power = False
@@ -187,12 +190,10 @@ class Cluster:
         ObservedBookie.history = history
         bookie_main.Bookie = ObservedBookie  # type: ignore[misc]  # looks on, changes nothing
 
-    def add_bookies(self, count: int, *, write_cache_bytes: int, flush_ms: int) -> None:
-        for number in range(1, count + 1):
+    def add_bookies(self, plan: Plan) -> None:
+        for number in range(1, plan.bookies + 1):
             name = f"b{number}"
-            self.bookies[name] = BookieMachine(
-                self, name, write_cache_bytes=write_cache_bytes, flush_ms=flush_ms
-            )
+            self.bookies[name] = BookieMachine(self, name, plan)
             self.bookies[name].start()
 
     def in_world(self, work: Coroutine[Any, Any, None]) -> None:
@@ -264,7 +265,3 @@ class Cluster:
 
 def _connect(address: str, bookie_id: str) -> TcpBookieClient:
     return TcpBookieClient(bookie_id, address)
-
-
-WRITE_CACHE_BYTES = (16 * KIB, 256 * KIB)
-"""Small, so that flushes and back pressure happen in a short history."""

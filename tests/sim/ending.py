@@ -147,7 +147,8 @@ class Ending:
             need = metadata.ack_quorum - len(damaged)
             copies = 0
             for bookie in members:
-                copies += await self._has(session, bookie, ledger_id, entry_id)
+                if bookie not in damaged:
+                    copies += await self._has(session, bookie, ledger_id, entry_id)
             if copies < need:
                 self._history.violate(
                     11,

@@ -79,6 +79,8 @@ class Plan:
     bookies: int
     write_cache_bytes: int
     flush_ms: int
+    file_bytes: int
+    """Of journals and entry logs: small ones, so that short histories go through many."""
     ledgers: tuple[LedgerPlan, ...]
     recoverers: tuple[Visit, ...]
     readers: tuple[Visit, ...]
@@ -115,7 +117,8 @@ def draw_plan(seed: int) -> Plan:
         seed=seed,
         bookies=bookies,
         write_cache_bytes=random.choice((8, 64, 1024)) * 1024,
-        flush_ms=random.choice((50, 400, 5_000)),
+        flush_ms=random.choice((100, 1_000, 5_000)),
+        file_bytes=random.choice((16, 256)) * 1024,
         ledgers=ledgers,
         recoverers=recoverers,
         readers=readers,
@@ -158,7 +161,10 @@ def draw_faults(
     random: Random, bookies: Sequence[str], clients: Sequence[str], victim: str, length_ms: int
 ) -> tuple[Fault, ...]:
     """A few kinds, several faults of them."""
-    kinds = random.sample(sorted(TARGETS), random.choice((0, 1, 2, 2, 3, 4, 6)))
+    kinds = [
+        random.choice(DEADLY if random.random() < 0.5 else sorted(TARGETS))
+        for _ in range(random.choice((0, 1, 2, 2, 3, 4, 6)))
+    ]
     faults: list[Fault] = []
     for _ in range(random.choice((2, 4, 4, 8, 12)) if kinds else 0):
         kind = random.choice(kinds)
@@ -231,3 +237,17 @@ TARGETS = {
     "session expires": "anyone",
 }
 """Every kind of fault and what it befalls."""
+
+DEADLY = (
+    "die at an effect",
+    "kill bookie",
+    "kill client",
+    "metadata reply lost",
+    "pause client",
+    "power loss",
+    "power loss everywhere",
+    "replace disk",
+    "cut",
+    "isolate",
+)
+"""The kinds that the protocol is there for: drawn more often than the others."""

@@ -97,9 +97,7 @@ class _Play:
         moments = Moments()
         self.history.on_event = moments.event
         cluster = Cluster(engine, self.history)
-        cluster.add_bookies(
-            plan.bookies, write_cache_bytes=plan.write_cache_bytes, flush_ms=plan.flush_ms
-        )
+        cluster.add_bookies(plan)
         await cluster.all_serving()
         workload = Workload(cluster, self.history, moments)
         injector = Injector(cluster, moments, self._live_client)
