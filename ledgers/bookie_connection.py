@@ -68,7 +68,8 @@ class BookieConnection(asyncio.Protocol):
             self.transport.write(answer)
         if self._handshake.is_done:
             self._frames.accept_large_frames()
-            self.greeted.set_result(None)
+            if not self.greeted.done():  # else the time was up in this same turn of the loop
+                self.greeted.set_result(None)
 
     def _end(self, error: FencelogError) -> None:
         if self.is_over:
