@@ -147,7 +147,8 @@ def test_another_interpreter_with_other_hashes_gives_the_same_run() -> None:
     here = Path(__file__).parent
     program = "import test_loop; print(*test_loop.interleaving(7))"
     for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(here)}
+        path = os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
         done = subprocess.run(
             [sys.executable, "-c", program],
             env=environment,
