@@ -276,6 +276,10 @@ class Client:
     async def read_lac(self, ledger_id: int) -> str:
         return f"may read up to {await self.readers[ledger_id].read_lac()}"
 
+    async def wait_lac(self, ledger_id: int, above: int, seconds: int) -> str:
+        lac = await self.readers[ledger_id].wait_lac(above, 1000 * seconds)
+        return f"waited, and may read up to {lac}"
+
     async def delete(self, ledger_id: int) -> str:
         client = LedgerClient(self.store, self, host=ScriptedHost())
         await client.delete(ledger_id)
@@ -287,6 +291,8 @@ class Client:
             task.cancel()
         if self.writer is not None:
             await self.writer.abandon()
+        for reader in self.readers.values():
+            await reader.close()
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
 

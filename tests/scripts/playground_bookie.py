@@ -47,9 +47,12 @@ class ModelBookie:
     def add(self, run: bytes, *, recovery: bool, incarnation: str | None) -> None:
         header = read_run_header(run)
         ledger = self._admit(header.ledger_id, recovery=recovery, incarnation=incarnation)
-        for entry_id in range(header.first_entry_id, header.last_entry_id + 1):
-            ledger.entries.setdefault(entry_id, slice_run(run, entry_id, entry_id))
-        self._learn(ledger, run_lac(run, header))
+        entries = range(header.first_entry_id, header.last_entry_id + 1)
+        missing = [entry_id for entry_id in entries if entry_id not in ledger.entries]
+        for entry_id in missing:  # what is stored stays as it is
+            ledger.entries[entry_id] = slice_run(run, entry_id, entry_id)
+        if missing:
+            self._learn(ledger, run_lac(run, header))
 
     def write_lac(self, ledger_id: int, lac: int, *, incarnation: str | None) -> None:
         """A number alone makes no ledger known."""

@@ -158,6 +158,11 @@ class Story:
     async def read_lac(self, client: str, ledger: str) -> None:
         self._client(client).start("read", self._client(client).read_lac(int(ledger)))
 
+    @command("{client} waits {seconds:n} s for more than {above:n} of L{ledger:n}")
+    async def wait_lac(self, client: str, seconds: str, above: str, ledger: str) -> None:
+        waiting = self._client(client).wait_lac(int(ledger), int(above), int(seconds))
+        self._client(client).start("wait", waiting)
+
     @command("{client} deletes L{ledger:n}")
     async def delete(self, client: str, ledger: str) -> None:
         self._client(client).start("delete", self._client(client).delete(int(ledger)))
@@ -229,9 +234,9 @@ class Story:
             error = FencelogError(ErrorCode[slug.upper()], f"{route[1]} was told to say so")
             await self.network.refuse(self.network.oldest(route), error)
 
-    @command("{seconds:n} s pass")
-    async def pass_time(self, seconds: str) -> None:
-        self.network.loop.now_s += int(seconds)
+    @command("{milliseconds:n} ms pass")
+    async def pass_time(self, milliseconds: str) -> None:
+        self.network.loop.now_s += int(milliseconds) / 1000
 
     # -- bookies ---------------------------------------------------------------------------------
 
