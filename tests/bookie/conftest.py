@@ -65,12 +65,14 @@ class FaultyStore:
 
 
 class FaultyDisk(PosixDisk):
-    """Fails or delays the calls that a test names, as ``"sync .journal"`` or ``"write index"``."""
+    """Fails or delays the calls that a test names, as ``"sync .journal"`` or ``"write index"``; or
+    is gone for good after ``calls_left`` more calls, as for a process that dies there."""
 
     def __init__(self) -> None:
         self.fails: set[str] = set()
         self.waits: set[str] = set()
         self.calls: list[str] = []
+        self.calls_left: int | None = None
         self._go = Event()
 
     def on_call(self, what: str, name: str) -> None:
@@ -78,7 +80,9 @@ class FaultyDisk(PosixDisk):
         call = f"{what} {Path(name).suffix or name}"
         while call in self.waits:
             self._go.wait(0.005)
-        if call in self.fails:
+        if self.calls_left is not None:
+            self.calls_left = max(self.calls_left - 1, -1)
+        if call in self.fails or self.calls_left == -1:
             raise OSError(EIO, "made to fail", name)
 
     def create(self, path: Path) -> FaultyFile:
@@ -87,6 +91,14 @@ class FaultyDisk(PosixDisk):
 
     def open(self, path: Path) -> FaultyFile:
         return FaultyFile(os.open(path, os.O_RDWR), self, path.name)
+
+    def replace_file(self, path: Path, data: bytes) -> None:
+        self.on_call("replace", path.name)
+        super().replace_file(path, data)
+
+    def remove(self, path: Path) -> None:
+        self.on_call("remove", path.name)
+        super().remove(path)
 
     def open_store(self, path: Path, *, create: bool) -> KeyValueStore:
         return FaultyStore(super().open_store(path, create=create), self)
@@ -105,6 +117,13 @@ class Requests:
     async def add(bookie: Bookie, run: bytes, *, recovery: bool = False) -> FencelogError | None:
         answer: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
         bookie.add(run, recovery=recovery, on_reply=answer.set_result)
+        async with asyncio.timeout(20):
+            return await answer
+
+    @staticmethod
+    async def write_lac(bookie: Bookie, ledger_id: int, lac: int) -> FencelogError | None:
+        answer: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
+        bookie.write_lac(ledger_id, lac, on_reply=answer.set_result)
         async with asyncio.timeout(20):
             return await answer
 
