@@ -47,8 +47,8 @@ class Bookie:
         self.bookie_id = opened.identity.bookie_id
         self.incarnation = opened.identity.incarnation
         self._identity = opened.identity
-        self._config = config
         self._directory = opened.directory
+        self._marked_unsynced = False
         self._loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[FencelogError] = self._loop.create_future()
         """Gets its *result*, the error, when storage has failed. The owner should then close the
@@ -134,6 +134,7 @@ class Bookie:
         )
         if not config.journal_sync:
             await opened.write_lane.run(opened.directory.mark_unsynced)
+            bookie._marked_unsynced = True
         await opened.journal.start(file_id=end.file_id, sequence=end.sequence)
         stack.push_async_callback(opened.journal.close)
         bookie._flusher.start()
@@ -154,8 +155,9 @@ class Bookie:
             if not self.failure.done():
                 try:
                     await self._flusher.flush(self._journal.position)
-                    if not self._config.journal_sync:
+                    if self._marked_unsynced:
                         await self._write_lane.run(self._directory.unmark_unsynced)
+                        self._marked_unsynced = False
                 except (OSError, FencelogError) as error:
                     self._fail(FencelogError(ErrorCode.STORAGE_FAILED, f"flush failed: {error}"))
 

@@ -1,0 +1,212 @@
+"""A bookie that may have forgotten fences before it serves, wherever it dies in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencelog.bookie.boot import fence_before_serving
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_store import LedgerStore
+from fencelog.ledgers.metadata import Fragment, LedgerMetadata, new_metadata
+from fencelog.ledgers.metadata_memory import MemoryMetadataStore
+
+OPEN, CLOSED, NAMED_EARLIER, IN_RECOVERY, STRANGER = range(1, 6)
+
+
+def ledger(ledger_id: int, *ensemble: str) -> LedgerMetadata:
+    return new_metadata(
+        ledger_id, ensemble=ensemble, write_quorum=3, ack_quorum=2, token=f"t{ledger_id}"
+    )
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryMetadataStore]:
+    store = MemoryMetadataStore()
+    await store.start()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def ledgers(store: MemoryMetadataStore) -> LedgerStore:
+    """Ledgers of which bookie b1 holds all but the last."""
+    ledgers = LedgerStore(store)
+    changed = ledger(NAMED_EARLIER, "b1", "b2", "b3")
+    fragments = (*changed.fragments, Fragment(7, ("b4", "b2", "b3")))
+    for metadata in (
+        ledger(OPEN, "b1", "b2", "b3"),
+        ledger(CLOSED, "b1", "b2", "b3").closed(last_entry_id=5, length=50),
+        replace(changed, fragments=fragments),
+        ledger(IN_RECOVERY, "b3", "b2", "b1").in_recovery(),
+        ledger(STRANGER, "b2", "b3", "b4"),
+    ):
+        await ledgers.create(metadata)
+    return ledgers
+
+
+async def code_of(request: Any) -> ErrorCode | None:
+    try:
+        result = await request
+    except FencelogError as error:
+        return error.code
+    return result.code if isinstance(result, FencelogError) else None
+
+
+async def expect_fenced(bookie: Any, requests: Any, *, reads: dict[int, ErrorCode]) -> None:
+    assert not bookie.may_have_forgotten
+    for ledger_id in (OPEN, CLOSED, NAMED_EARLIER, IN_RECOVERY):
+        add = requests.add(bookie, requests.run(ledger_id, 3))
+        assert await code_of(add) is ErrorCode.LEDGER_FENCED
+    assert {i: await code_of(requests.read(bookie, i, 3)) for i in reads} == reads
+
+
+LIMBO = ErrorCode.LEDGER_IN_LIMBO
+FORGOTTEN = {
+    OPEN: LIMBO,
+    CLOSED: ErrorCode.NO_SUCH_ENTRY,
+    NAMED_EARLIER: LIMBO,
+    IN_RECOVERY: LIMBO,
+    STRANGER: ErrorCode.NO_SUCH_LEDGER,
+}
+
+
+async def test_a_new_directory_fences_all_that_names_its_bookie(
+    open_bookie: Any, requests: Any, ledgers: LedgerStore
+):
+    bookie = await open_bookie(bookie_id="b1")
+    assert bookie.may_have_forgotten
+    await fence_before_serving(bookie, ledgers)
+    await expect_fenced(bookie, requests, reads=FORGOTTEN)
+    assert await requests.add(bookie, requests.run(STRANGER, 0)) is None
+    incarnation = bookie.incarnation
+    await bookie.close()
+    bookie = await open_bookie(bookie_id="b1")
+    assert bookie.incarnation == incarnation
+    await expect_fenced(bookie, requests, reads=FORGOTTEN | {STRANGER: ErrorCode.NO_SUCH_ENTRY})
+
+
+async def test_a_bookie_that_remembers_asks_nobody(
+    open_bookie: Any, ledgers: LedgerStore, store: MemoryMetadataStore
+):
+    bookie = await open_bookie(bookie_id="b1")
+    await fence_before_serving(bookie, ledgers)
+    await bookie.close()
+    bookie = await open_bookie(bookie_id="b1")
+    store.disconnect()
+    await fence_before_serving(bookie, ledgers)
+    assert not bookie.may_have_forgotten
+
+
+async def test_a_directory_of_before_the_step_serves_on(open_bookie: Any, tmp_path: Path):
+    """Its identity says "ready" and nothing of a first incarnation."""
+    from fencelog.bookie.data_directory import encode_small_file
+
+    bookie = await open_bookie(bookie_id="b1")
+    incarnation = bookie.incarnation
+    await bookie.close()
+    fields = {"bookie_id": "b1", "incarnation": incarnation, "state": "ready"}
+    (tmp_path / "data/identity").write_bytes(encode_small_file(b"FLID", fields))
+    bookie = await open_bookie(bookie_id="b1")
+    assert (bookie.incarnation, bookie.may_have_forgotten) == (incarnation, False)
+    fields["state"] = "somewhat"
+    await bookie.close()
+    (tmp_path / "data/identity").write_bytes(encode_small_file(b"FLID", fields))
+    assert await code_of(open_bookie()) is ErrorCode.CORRUPT
+
+
+async def test_a_listing_that_is_not_whole_counts_for_nothing(
+    open_bookie: Any, requests: Any, ledgers: LedgerStore, store: MemoryMetadataStore
+):
+    bookie = await open_bookie(bookie_id="b1")
+    reads = 0
+    get = store.get
+
+    async def lost_after_three(path: str) -> Any:
+        nonlocal reads
+        reads += 1
+        if reads > 3:
+            store.disconnect()
+        return await get(path)
+
+    store.get = lost_after_three  # type: ignore[method-assign]
+    assert await code_of(fence_before_serving(bookie, ledgers)) is ErrorCode.METADATA_UNAVAILABLE
+    assert bookie.may_have_forgotten
+    await bookie.close()
+    store.get = get  # type: ignore[method-assign]
+    store.reconnect()
+    bookie = await open_bookie(bookie_id="b1")
+    assert bookie.may_have_forgotten
+    await fence_before_serving(bookie, ledgers)
+    await expect_fenced(bookie, requests, reads=FORGOTTEN)
+
+
+async def test_damaged_metadata_may_be_that_of_ones_own_ledger(
+    open_bookie: Any, ledgers: LedgerStore, store: MemoryMetadataStore
+):
+    await store.create("/ledgers/0/0009", b"?")
+    bookie = await open_bookie(bookie_id="b1")
+    assert await code_of(fence_before_serving(bookie, ledgers)) is ErrorCode.CORRUPT
+    assert bookie.may_have_forgotten
+
+
+async def test_fences_that_cannot_be_synced_are_no_fences(
+    open_bookie: Any, requests: Any, ledgers: LedgerStore, faulty_disk: Any
+):
+    bookie = await open_bookie(bookie_id="b1", disk=faulty_disk)
+    faulty_disk.fails.add("sync .journal")
+    assert await code_of(fence_before_serving(bookie, ledgers)) is ErrorCode.STORAGE_FAILED
+    await bookie.close()
+    bookie = await open_bookie(bookie_id="b1")
+    assert bookie.may_have_forgotten
+
+
+async def test_wherever_it_dies_the_next_start_fences_or_it_was_done(
+    open_bookie: Any, requests: Any, ledgers: LedgerStore, faulty_disk: Any, tmp_path: Path
+):
+    """The disk is gone after 0, 1, 2, … calls, from the making of the directory on."""
+    finished = died_before = 0
+    calls = 0
+    while finished < 3:
+        data_dir = tmp_path / f"data-{calls}"
+        faulty_disk.calls_left = calls
+        bookie = error = None
+        try:
+            bookie = await open_bookie(bookie_id="b1", data_dir=data_dir, disk=faulty_disk)
+            await fence_before_serving(bookie, ledgers)
+        except FencelogError as failure:
+            error = failure
+        assert error is None or (error.code is ErrorCode.STORAGE_FAILED and not finished)
+        finished += error is None
+        incarnation = bookie.incarnation if bookie else None
+        is_done = bookie is not None and not bookie.may_have_forgotten
+        if bookie is not None:
+            await bookie.close()
+        again = await open_bookie(bookie_id="b1", data_dir=data_dir)
+        assert incarnation in (None, again.incarnation)
+        if again.may_have_forgotten:
+            assert not is_done
+            died_before += 1
+            await fence_before_serving(again, ledgers)
+        await expect_fenced(again, requests, reads=FORGOTTEN)
+        await again.close()
+        calls += 1
+        assert calls < 200
+    assert died_before > 10
+
+
+async def test_a_ledger_listed_late_was_created_late(
+    open_bookie: Any, requests: Any, store: MemoryMetadataStore, ledgers: LedgerStore
+):
+    """Deleted during the listing: nothing to fence; and no ledgers at all: nothing to list."""
+    other = MemoryMetadataStore()
+    await other.start()
+    bookie = await open_bookie(bookie_id="b1")
+    await fence_before_serving(bookie, LedgerStore(other))
+    assert not bookie.may_have_forgotten
+    assert await requests.add(bookie, requests.run(OPEN, 0)) is None
+    await other.close()
