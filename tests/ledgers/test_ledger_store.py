@@ -189,3 +189,50 @@ async def test_unknown_stays_unknown_when_the_store_cannot_be_asked(change: str)
     assert [i async for i in LedgerStore(other).list()] == ([1] if change == "create" else [])
     await store.close()
     await other.close()
+
+
+# -- reading all ---------------------------------------------------------------------------------
+
+
+async def test_all_ledgers_are_read_whoever_wrote_them_last(
+    ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
+    assert [metadata async for metadata in ledgers.read_all()] == []
+    made = [ledger(ledger_id) for ledger_id in (3, 70_000, *range(100, 300))]
+    for metadata in made:
+        await ledgers.create(metadata)
+    await ledgers.delete(3)
+    store.lose_replies(1)  # of the write that has the reads catch up
+    read = [metadata async for metadata in ledgers.read_all()]
+    assert read == sorted(made[1:], key=lambda metadata: metadata.ledger_id)
+
+
+async def test_a_ledger_that_is_deleted_meanwhile_is_left_out(
+    ledgers: LedgerStore, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for ledger_id in range(1, 100):
+        await ledgers.create(ledger(ledger_id))
+    read: list[int] = []
+    async for metadata in ledgers.read_all():
+        read.append(metadata.ledger_id)
+        if len(read) == 1:
+            await ledgers.delete(99)
+    assert read == list(range(1, 99))
+
+
+async def test_reading_all_fails_rather_than_end_early(
+    ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
+    for ledger_id in range(1, 100):
+        await ledgers.create(ledger(ledger_id))
+    reading = ledgers.read_all()
+    await anext(reading)
+    store.expire()  # a new session may read what is older
+    store.reconnect()
+    with pytest.raises(FencelogError, match="session") as caught:
+        _ = [metadata async for metadata in reading]
+    assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+    store.disconnect()
+    with pytest.raises(FencelogError) as caught:
+        _ = [metadata async for metadata in ledgers.read_all()]
+    assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE

@@ -191,6 +191,26 @@ async def test_start_and_close_without_the_store(
     store.reconnect()
 
 
+async def test_an_update_is_written_over_conflicts_lost_replies_and_expiry(
+    cluster: MemoryCluster, store: MemoryMetadataStore
+) -> None:
+    registration = await Registration.start(store, PATH, b"1")
+    registration.update(b"2")
+    await eventually(lambda: cluster.get(PATH).value == b"2")
+    assert cluster.get(PATH).version == 1
+    registration.update(b"2")
+    await quiet()
+    assert cluster.get(PATH).version == 1
+    store.lose_replies(2)
+    registration.update(b"3")
+    await eventually(lambda: cluster.get(PATH).value == b"3")
+    cluster.delete(PATH)
+    registration.update(b"4")
+    await eventually(lambda: owner(cluster) == store.session_id)
+    assert cluster.get(PATH).value == b"4"
+    await registration.close()
+
+
 # -- ChildrenValues ------------------------------------------------------------------------------
 
 
