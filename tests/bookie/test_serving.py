@@ -72,10 +72,10 @@ async def test_free_space_is_looked_at_now_and_then_even_if_once_in_vain(
     place: Place, requests: Any, faulty_disk: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("fencelog.api.bookie_main.FREE_BYTES_REFRESH_MS", 5)
-    answers = iter([100, OSError(5, "no"), 200])
+    answers: list[int | OSError] = [200, OSError(5, "no"), 100]
 
     def free_bytes(_path: Path) -> int:
-        answer = next(answers, 300)
+        answer = answers.pop() if answers else 300
         if isinstance(answer, OSError):
             raise answer
         return answer
