@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata, decode_metadata, encode_metadata
 from fencelog.ledgers.metadata_paths import unavailable
-from fencelog.ledgers.metadata_store import ANY_VERSION, MetadataStore
+from fencelog.ledgers.metadata_store import ANY_VERSION, MetadataStore, Versioned
 
 LEDGERS_PATH = "/ledgers"
 
@@ -52,11 +52,17 @@ class LedgerStore:
         return 0
 
     async def get(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
-        """The metadata and its version. Raises FencelogError: LEDGER_NOT_FOUND, CORRUPT, …."""
+        """The metadata and its version. Raises FencelogError: LEDGER_NOT_FOUND, CORRUPT, ….
+
+        A value may be a little stale, which a compare-and-set finds out; that there is none is
+        believed of no server that may be behind: nothing would find that out.
+        """
         try:
             node = await self._store.get(_path(ledger_id))
         except FencelogError as error:
-            raise _translated(error, ledger_id) from error
+            if error.code is not ErrorCode.METADATA_NOT_FOUND:
+                raise
+            node = await self._get_after_catching_up(ledger_id)
         metadata = decode_metadata(node.value)
         if metadata.ledger_id != ledger_id:
             raise FencelogError(
@@ -116,6 +122,13 @@ class LedgerStore:
                     yield metadata
         if self._store.session_id != session_id:
             raise unavailable("read all ledgers", "the session was lost meanwhile")
+
+    async def _get_after_catching_up(self, ledger_id: int) -> Versioned:
+        await self._catch_up()
+        try:
+            return await self._store.get(_path(ledger_id))
+        except FencelogError as error:
+            raise _translated(error, ledger_id) from error
 
     async def _catch_up(self) -> None:
         """Until the session ends, read nothing that is older than this call.

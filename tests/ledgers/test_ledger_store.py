@@ -10,7 +10,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.metadata_store import ANY_VERSION
+from fencelog.ledgers.metadata_store import ANY_VERSION, Versioned
 
 
 @pytest.fixture
@@ -236,3 +236,25 @@ async def test_reading_all_fails_rather_than_end_early(
     with pytest.raises(FencelogError) as caught:
         _ = [metadata async for metadata in ledgers.read_all()]
     assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+
+
+async def test_a_server_that_is_behind_does_not_hide_a_ledger() -> None:
+    """The simulator's seed 291: a delete took such an answer for "it is gone already"."""
+
+    class Behind(MemoryMetadataStore):
+        is_behind = True
+
+        async def get(self, path: str) -> Versioned:
+            if self.is_behind:
+                raise FencelogError(ErrorCode.METADATA_NOT_FOUND, path)
+            return await super().get(path)
+
+        async def set(self, path: str, value: bytes, version: int) -> int:
+            self.is_behind = False  # it answers its own write: it has caught up
+            return await super().set(path, value, version)
+
+    store = Behind()
+    await store.start()
+    await LedgerStore(store).create(ledger(5))
+    assert (await LedgerStore(store).get(5))[0].ledger_id == 5
+    await store.close()
