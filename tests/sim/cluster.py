@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from disk import SimDisk
 from engine import Engine
@@ -25,7 +25,7 @@ from process import Process
 from store import SimStore
 
 from fencelog.api import bookie_main
-from fencelog.bookie.bookie import Bookie, BookieConfig
+from fencelog.bookie.bookie import BookieConfig
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.bookie_directory import RegisteredBookies
 from fencelog.ledgers.client import LedgerClient
@@ -57,7 +57,7 @@ class BookieMachine:
             # Below what the configuration allows, since no run here is nearly as large as may be.
             object.__setattr__(self.config, size, plan.file_bytes)
         self.process: Process | None = None
-        self.bookie: Bookie | None = None
+        self.bookie: ObservedBookie | None = None
         self._loses_power = False
         self.is_held_down = False
         """No restart: a fault says when."""
@@ -104,14 +104,20 @@ class BookieMachine:
         self.disk.wipe()
         self._cluster.history.bookie(self.name).is_damaged = True
 
+    def damage_replies(self) -> Callable[[], None] | None:
+        """Bits of what the process sends are flipped; returns how to undo it."""
+        if (bookie := self.bookie) is None:
+            return None
+        bookie.damage = self._cluster.engine.random("bad memory")
+        return lambda: setattr(bookie, "damage", None)
+
     async def shut_down(self) -> None:
         """SIGTERM, and the wait for the end."""
         process = self.process
         self.hold_down()
         if process is not None and process.is_alive and self._stop is not None:
             self._stop.set()
-            while process.is_alive:
-                await asyncio.sleep(0.05)
+            await self._cluster.until(lambda: not process.is_alive)
 
     async def _run(self, process: Process) -> None:
         """The life of the process; whatever ends it, the process is over afterwards."""
@@ -131,10 +137,9 @@ class BookieMachine:
                         listen=f"{self.name}:3181",
                     )
                 )
-                self.bookie = bookie
-                stopped = asyncio.create_task(stop.wait())
-                await asyncio.wait([stopped, bookie.failure], return_when="FIRST_COMPLETED")
-                stopped.cancel()
+                self.bookie = cast(ObservedBookie, bookie)
+                bookie.failure.add_done_callback(lambda _: stop.set())
+                await stop.wait()
                 if bookie.failure.done():
                     cluster.note_refusal(self, bookie.failure.result())
         except FencelogError as error:
@@ -188,7 +193,7 @@ class Cluster:
         """Bookies whose disk was made to fail or lose data: they may stop, or refuse to start."""
         self._tasks: set[asyncio.Task[Any]] = set()
         ObservedBookie.history = history
-        bookie_main.Bookie = ObservedBookie  # type: ignore[misc]  # looks on, changes nothing
+        setattr(bookie_main, "Bookie", ObservedBookie)  # noqa: B010 - looks on, changes nothing
 
     def add_bookies(self, plan: Plan) -> None:
         for number in range(1, plan.bookies + 1):
@@ -233,11 +238,12 @@ class Cluster:
         return process
 
     async def all_serving(self) -> None:
-        while any(machine.bookie is None for machine in self.bookies.values()):
-            await asyncio.sleep(0.02)
+        await self.until(lambda: all(machine.bookie for machine in self.bookies.values()))
 
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Look now and then: what is waited for happens in other processes."""
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
     async def _persistent_session(self, process: Process) -> Session:
         while True:

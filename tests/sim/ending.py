@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Callable
 
 from cluster import Cluster, Session
-from history import History, WrittenLedger
+from ghosts import Ghosts
+from history import History, WrittenLedger, write_set_of
 from plan import Plan
 from process import Process
 from workload import Workload, check_entry
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
-from fencelog.ledgers.quorum import write_set
 from fencelog.ledgers.reader import LedgerReader
+from fencelog.ledgers.run import Entry
 
 CLIENTS_S = 90.0
 """For writers, readers and recoverers to come to an end by themselves."""
@@ -48,6 +49,7 @@ class Ending:
             "clients come to an end",
             lambda: not any(p.is_alive and p.live_tasks() for p in self._clients),
         )
+        await self._let_ghosts_in()
         checked = self._cluster.client_process("z1", self._check_ledgers)
         await self._within(
             RECOVERY_S * 3, "all ledgers are closed and read", lambda: not checked.live_tasks()
@@ -72,6 +74,18 @@ class Ending:
                 machine.refused = None
             machine.start()
         return all(machine.bookie is not None for machine in self._cluster.bookies.values())
+
+    async def _let_ghosts_in(self) -> None:
+        """Every bookie gets adds for what it has fenced, whatever it went through since."""
+
+        async def haunt(session: Session) -> None:
+            ghosts = Ghosts(self._history, self._cluster.engine.random("ghosts"), asyncio.Event())
+            for bookie in sorted(self._history.bookies) * 2:
+                ghosts.add(session, bookie)
+            await asyncio.sleep(STEP_S)
+
+        process = self._cluster.client_process("g2", haunt)
+        await self._within(BOOKIES_S, "ghosts go", lambda: not process.live_tasks())
 
     # -- ledgers ---------------------------------------------------------------------------------
 
@@ -120,7 +134,7 @@ class Ending:
                 return
             self._history.counts["entries read back"] += len(entries)
 
-    async def _read(self, reader: LedgerReader, first: int, last: int) -> list[object]:
+    async def _read(self, reader: LedgerReader, first: int, last: int) -> list[Entry]:
         for attempt in range(4):
             try:
                 return list(await reader.read(first, last))
@@ -134,20 +148,14 @@ class Ending:
         """Qa copies of each entry on bookies that have not lost data for good (invariant 11)."""
         ledger_id = metadata.ledger_id
         for entry_id in range(metadata.last_entry_id + 1):
-            ensemble = metadata.fragment_of(entry_id).bookies
-            members = [
-                ensemble[index]
-                for index in write_set(
-                    entry_id,
-                    ensemble_size=metadata.ensemble_size,
-                    write_quorum=metadata.write_quorum,
-                )
-            ]
+            members = write_set_of(metadata, entry_id)
             damaged = [b for b in members if self._history.bookie(b).is_damaged]
             need = metadata.ack_quorum - len(damaged)
             copies = 0
             for bookie in members:
-                if bookie not in damaged:
+                if bookie in damaged:
+                    await self._has(session, bookie, ledger_id, entry_id, patience_s=STEP_S)
+                else:
                     copies += await self._has(session, bookie, ledger_id, entry_id)
             if copies < need:
                 self._history.violate(
@@ -157,9 +165,18 @@ class Ending:
                 )
                 return
 
-    async def _has(self, session: Session, bookie: str, ledger_id: int, entry_id: int) -> bool:
-        """Whether the bookie holds the entry. One that is on its way back is asked again."""
-        for _ in range(int(BOOKIES_S / STEP_S)):
+    async def _has(
+        self,
+        session: Session,
+        bookie: str,
+        ledger_id: int,
+        entry_id: int,
+        *,
+        patience_s: float = BOOKIES_S,
+    ) -> bool:
+        """Whether the bookie holds the entry (a false "no" is noted where it is said). One that
+        is on its way back is asked again."""
+        for _ in range(int(patience_s / STEP_S)):
             client = session.directory.client(bookie)
             try:
                 await client.read(ledger_id, entry_id, max_entries=1, max_bytes=1)

@@ -206,12 +206,34 @@ class Injector:
                 self._cluster.in_world(machine.shut_down())
             case "read only":
                 return machine.make_read_only()
-            case "replace disk":
+            case "replace disk" | "replace disk, crash":
                 machine.hold_down()
                 machine.replace_disk()
+                if "crash" in fault.kind:
+                    self._cluster.in_world(self._crash_later(machine, fault))
+            case "crash twice":
+                machine.kill()
+                machine.start()
+                self._cluster.in_world(self._crash_later(machine, fault))
+                return _nothing
+            case "sync error, power loss":
+                self._cluster.expects_refusals.add(machine.name)
+                machine.disk.fail("sync", ".journal", EIO, 1)
+                self._cluster.in_world(self._crash_later(machine, fault))
+                return machine.disk.stop_failing
+            case "bad memory":
+                self._cluster.history.bookie(machine.name).is_damaged = True
+                return machine.damage_replies()
             case _:
                 return self._on_disk(fault, machine)
         return machine.start
+
+    async def _crash_later(self, machine: BookieMachine, fault: Fault) -> None:
+        """Power loss, soon after the process serves again, or just before that."""
+        await asyncio.sleep((fault.duration_ms if fault.kind.startswith("replace") else 0) / 1000)
+        await asyncio.sleep(self._random.choice((0.002, 0.01, 0.05, 0.3, 1.0)))
+        if not self._over:
+            machine.kill(power_loss=True)
 
     def _on_disk(self, fault: Fault, machine: BookieMachine) -> Undo | None:
         disk = machine.disk

@@ -7,11 +7,12 @@ told, bookies are observed at their edge (``observed_bookie.py``), metadata at t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.quorum import write_set
 
 
 @dataclass(slots=True)
@@ -48,6 +49,9 @@ class BookieMemory:
     incarnation: str = ""
     is_damaged: bool = False
     """Bits of what it stored were flipped, or its disk was replaced."""
+
+    def ever_had(self, entry: tuple[int, int]) -> bool:
+        return entry in self.entries or entry in self.former_entries
 
 
 class History:
@@ -90,8 +94,9 @@ class History:
         self.on_event("ack")
         if not ledger.acknowledged < lac < len(ledger.payloads):
             self.violate(2, f"ledger {ledger.ledger_id}: ack {lac} after {ledger.acknowledged}")
-        ledger.acknowledged = ledger.confirmed = max(lac, ledger.acknowledged)
         latest = self.latest(ledger.ledger_id)
+        if latest is not None:
+            self.check_copies(latest, range(ledger.acknowledged + 1, lac + 1), "acknowledged")
         if latest is not None and latest.is_closed and lac > latest.last_entry_id:
             self.violate(
                 2,
@@ -102,6 +107,21 @@ class History:
             self.violate(2, f"ledger {ledger.ledger_id}: {lac} acknowledged after its delete")
         if ledger.failure is not None:
             self.violate(2, f"ledger {ledger.ledger_id}: {lac} acknowledged after the failure")
+        ledger.acknowledged = ledger.confirmed = max(lac, ledger.acknowledged)
+
+    def check_copies(self, metadata: LedgerMetadata, entries: Iterable[int], what: str) -> None:
+        """Each entry was stored by Qa members of its write set, as metadata has it (1 and 11)."""
+        for entry_id in entries:
+            members = write_set_of(metadata, entry_id)
+            entry = (metadata.ledger_id, entry_id)
+            holders = {b for b in members if self.bookie(b).ever_had(entry)}
+            if len(holders) < metadata.ack_quorum:
+                self.violate(
+                    1,
+                    f"ledger {metadata.ledger_id}: entry {entry_id} was {what} and of "
+                    f"{members} only {sorted(holders)} had it",
+                )
+                return
 
     def told_closed(self, who: str, metadata: LedgerMetadata) -> None:
         """``who`` was told that the ledger is closed, with this end."""
@@ -125,3 +145,12 @@ class History:
             self.violate(2, f"ledger {ledger_id} closed at {end[0]}, never written")
         elif metadata.length != sum(map(len, ledger.payloads[: end[0] + 1])):
             self.violate(2, f"ledger {ledger_id} closed at {end[0]} with length {end[1]}")
+
+
+def write_set_of(metadata: LedgerMetadata, entry_id: int) -> list[str]:
+    """The bookies that metadata names for an entry."""
+    ensemble = metadata.fragment_of(entry_id).bookies
+    indices = write_set(
+        entry_id, ensemble_size=metadata.ensemble_size, write_quorum=metadata.write_quorum
+    )
+    return [ensemble[index] for index in indices]

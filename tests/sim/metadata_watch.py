@@ -69,7 +69,7 @@ class MetadataWatch:
         if firsts[0] != 0 or sorted(set(firsts)) != firsts:
             self._history.violate(4, f"ledger {now.ledger_id} has fragments at {firsts}")
         for fragment in now.fragments:
-            if len(set(fragment.bookies)) != now.ensemble_size != len(fragment.bookies):
+            if {len(set(fragment.bookies)), len(fragment.bookies)} != {now.ensemble_size}:
                 self._history.violate(
                     4, f"ledger {now.ledger_id} has the ensemble {fragment.bookies}"
                 )
@@ -90,6 +90,7 @@ class MetadataWatch:
             )
 
     def _check_end(self, now: LedgerMetadata) -> None:
+        self._history.check_copies(now, range(now.last_entry_id + 1), "closed in")
         ledger = self._history.ledgers.get(now.ledger_id)
         if ledger is not None and now.last_entry_id < ledger.acknowledged:
             self._history.violate(

@@ -6,6 +6,7 @@ Subclasses the real one and only looks: requests and answers pass through unchan
 from __future__ import annotations
 
 from functools import partial
+from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import Any
 
 from history import BookieMemory, History
@@ -14,13 +15,21 @@ from fencelog.bookie.bookie import Bookie
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
 from fencelog.ledgers.digest import crc32c
 from fencelog.ledgers.errors import FencelogError, ProtocolError
-from fencelog.ledgers.run import read_run_header, run_lac, run_starts, verify_run
+from fencelog.ledgers.run import (
+    RUN_HEADER,
+    read_run_header,
+    run_lac,
+    run_starts,
+    verify_run,
+)
 
 
 class ObservedBookie(Bookie):
     """``history`` is set by the cluster before any bookie is opened."""
 
     history: History
+    damage: Random | None = None
+    """Bad memory: flips a bit of each entry it sends, as this stream of chance decides."""
 
     def _memory(self) -> BookieMemory:
         memory = self.history.bookie(self.bookie_id)
@@ -79,7 +88,9 @@ class ObservedBookie(Bookie):
             raise
         self._answered_fencing(ledger_id, None, fence=limits.get("fence", False))
         self._check_reply(ledger_id, reply)
-        return reply
+        return (
+            reply if self.damage is None else ReadReply(reply.lac, flipped(reply.run, self.damage))
+        )
 
     async def read_lac(self, ledger_id: int, *, fence: bool = False, **poll: Any) -> int:
         floor = self._memory().lacs.get(ledger_id, NO_LAC)
@@ -108,9 +119,7 @@ class ObservedBookie(Bookie):
             self.history.on_event("fence")
             self._memory().fenced.add(ledger_id)
 
-    def _failed(
-        self, error: FencelogError, ledger_id: int, entry_id: int, *, had_it: bool
-    ) -> None:
+    def _failed(self, error: FencelogError, ledger_id: int, entry_id: int, *, had_it: bool) -> None:
         if not error.code.is_negative:
             return
         self.history.counts["negative reads"] += 1
@@ -140,9 +149,7 @@ class ObservedBookie(Bookie):
     def _check_lac(self, ledger_id: int, lac: int) -> None:
         ledger = self.history.ledgers.get(ledger_id)
         if ledger is not None and lac > ledger.confirmed:
-            self._violate(
-                6, f"has LAC {lac} of ledger {ledger_id}, its writer {ledger.confirmed}"
-            )
+            self._violate(6, f"has LAC {lac} of ledger {ledger_id}, its writer {ledger.confirmed}")
 
     def _violate(self, invariant: int, text: str) -> None:
         self.history.violate(invariant, f"bookie {self.bookie_id} {text}")
@@ -158,7 +165,17 @@ def entry_digests(run: bytes) -> list[tuple[int, bytes]]:
     ]
 
 
+def flipped(run: bytes, random: Random) -> bytes:
+    """A run with one bit of an entry flipped, in half of the cases before it was summed up."""
+    header = read_run_header(run)
+    damaged = bytearray(run)
+    place = random.randrange(run_starts(run, header)[0], len(run))
+    damaged[place] ^= 1 << random.randrange(8)
+    if random.random() < 0.5:
+        checksum = crc32c(damaged[RUN_HEADER.size :], crc32c(damaged[:24]))
+        damaged[24:28] = checksum.to_bytes(4, "little")
+    return bytes(damaged)
+
+
 def _name(header: Any) -> str:
     return f"{header.ledger_id}/{header.first_entry_id}..{header.last_entry_id}"
-
-

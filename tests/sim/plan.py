@@ -9,11 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
+from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
 from fencelog.ledgers.client import Replication
 
-EVENTS = ("ack", "bookie ack", "created", "recovering", "ensemble", "fence", "recovery add", "closed")
+EVENTS = (
+    "ack",
+    "bookie ack",
+    "created",
+    "recovering",
+    "ensemble",
+    "fence",
+    "recovery add",
+    "closed",
+)
 """What a moment can be tied to; ``runner.py`` counts them."""
 
 SHAPES = ((3, 3, 2), (3, 3, 2), (4, 3, 2), (5, 3, 2), (3, 2, 2), (2, 2, 2), (4, 4, 3), (3, 3, 3))
@@ -85,6 +94,7 @@ class Plan:
     recoverers: tuple[Visit, ...]
     readers: tuple[Visit, ...]
     deleters: tuple[Visit, ...]
+    is_haunted: bool
     victim: str
     """The one bookie that may lose data for good, empty where no ledger could bear it."""
     faults: tuple[Fault, ...]
@@ -123,6 +133,7 @@ def draw_plan(seed: int) -> Plan:
         recoverers=recoverers,
         readers=readers,
         deleters=deleters,
+        is_haunted=random.random() < 0.6,
         victim=victim,
         faults=draw_faults(random, names, clients, victim, length_ms),
         length_ms=length_ms,
@@ -177,6 +188,11 @@ def draw_faults(
                 random.random(),
             )
         )
+    for _ in range(random.choice((0, 0, 0, 2, 4, 8))):
+        # Unequal ways: some bookies are always ahead of the others.
+        start = Moment("start", 0, random.randint(0, 300))
+        link = _target(random, "link", bookies, clients, victim)
+        faults.append(Fault(start, "clog", link, length_ms, random.choice((0.003, 0.02, 0.1))))
     return tuple(faults)
 
 
@@ -220,13 +236,17 @@ TARGETS = {
     "die at an effect": "bookie",
     "pause bookie": "bookie",
     "restart cleanly": "bookie",
+    "crash twice": "bookie",
     "read only": "bookie",
     "disk full": "bookie",
     "slow disk": "bookie",
     "write error": "bookie",
     "sync error": "bookie",
     "read error": "bookie",
+    "sync error, power loss": "bookie",
+    "bad memory": "victim",
     "replace disk": "victim",
+    "replace disk, crash": "victim",
     "rot entry log": "victim",
     "rot journal": "victim",
     "kill client": "client",
@@ -247,6 +267,7 @@ DEADLY = (
     "power loss",
     "power loss everywhere",
     "replace disk",
+    "crash twice",
     "cut",
     "isolate",
 )

@@ -11,7 +11,7 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
 from multiprocessing import get_context
@@ -91,14 +91,18 @@ def play(seeds: range, jobs: int) -> Iterator[Result]:
     context = get_context("fork")
     gc.freeze()
     with context.Pool(jobs, maxtasksperchild=200) as pool:
-        for result in pool.imap(_brief, seeds, chunksize=4):
-            yield result
+        yield from pool.imap(_brief, seeds, chunksize=4)
 
 
 def _brief(seed: int) -> Result:
     result = run_seed(seed)
     result.trace = []
     return result
+
+
+def say(lines: Iterable[str]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -118,9 +122,9 @@ def main(arguments: list[str] | None = None) -> int:
         figures.add(result)
         if result.violations:
             shrink = len(figures.failed) <= MAX_SHRUNK
-            print("\n".join(describe(result, shrink=shrink)), flush=True)
-    print("\n".join(figures.lines(time.monotonic() - started)))
-    print(f"{figures.passed} passed, {len(figures.failed)} failed")
+            say(describe(result, shrink=shrink))
+    say(figures.lines(time.monotonic() - started))
+    say([f"{figures.passed} passed, {len(figures.failed)} failed"])
     return 1 if figures.failed else 0
 
 

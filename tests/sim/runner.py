@@ -22,6 +22,7 @@ Invariants (``reference`` numbers, checked where it says):
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from cluster import Cluster
 from ending import Ending
 from engine import Engine
 from faults import Injector, Moments
+from ghosts import Ghosts
 from history import History
 from loop import SimStuck, SimTimeout
 from plan import Fault, Plan, draw_plan
@@ -104,7 +106,7 @@ class _Play:
         self.fired = injector.fired
         injector.start(faults)
         self._start_clients(cluster, workload)
-        await cluster.sleep(plan.length_ms / 1000)
+        await asyncio.sleep(plan.length_ms / 1000)
         injector.heal()
         for process in self._clients.values():
             if process.is_alive:
@@ -128,6 +130,11 @@ class _Play:
                 self._clients[visit.machine] = cluster.client_process(
                     visit.machine, partial(role, visit)
                 )
+
+        if plan.is_haunted:
+            chance = self._engine.random("ghosts")
+            ghosts = Ghosts(self.history, chance, workload.is_over)
+            self._clients["g1"] = cluster.client_process("g1", ghosts.haunt)
 
     def _live_client(self, machine: str) -> Process | None:
         process = self._clients.get(machine)

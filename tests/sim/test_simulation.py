@@ -26,7 +26,6 @@ def test_no_history_violates_an_invariant() -> None:
     assert failures == []
     missing = set(TARGETS) - figures.kinds.keys()
     assert not missing, f"faults that never happened: {sorted(missing)}"
-    print("\n".join(figures.lines(1.0)))
 
 
 @pytest.mark.parametrize("seed", [1, 7, 19, 42])
@@ -41,7 +40,11 @@ def test_a_seed_gives_one_trace(seed: int) -> None:
 
 def test_another_interpreter_gives_the_same_trace() -> None:
     code = "from runner import run_seed; print(run_seed(7).digest)"
-    environment = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "12345",
+        "PYTHONPATH": str(Path(__file__).parent),
+    }
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )

@@ -142,12 +142,10 @@ class Workload:
         if ledger is None:
             return
         ledger_id = ledger.ledger_id
-        reader: LedgerReader | None = None
+        reader = await self._open(ledger_id, session)
         next_entry, lac = 0, -1
-        while not self.is_over.is_set():
+        while reader is not None and not self.is_over.is_set():
             try:
-                if reader is None:
-                    reader = await session.ledgers.open(ledger_id)
                 told = await reader.wait_lac(next_entry - 1, timeout_ms=POLL_MS)
                 if told < lac:
                     self._history.violate(6, f"reader of {ledger_id}: LAC {told} after {lac}")
@@ -155,13 +153,25 @@ class Workload:
                 if next_entry <= lac:
                     next_entry = await self._read_some(ledger, reader, next_entry, lac)
                 elif reader.metadata.is_closed:
-                    return
+                    break
             except FencelogError as error:
                 self._history.counts[f"read: {error.code.slug}"] += 1
                 self._check_absence(ledger, error, next_entry)
                 if error.code is ErrorCode.LEDGER_NOT_FOUND:
-                    return
+                    break
                 await asyncio.sleep(PATIENCE_S)
+        if reader is not None:
+            await reader.close()
+
+    async def _open(self, ledger_id: int, session: Session) -> LedgerReader | None:
+        while not self.is_over.is_set():
+            try:
+                return await session.ledgers.open(ledger_id)
+            except FencelogError as error:
+                if error.code is ErrorCode.LEDGER_NOT_FOUND:
+                    return None
+                await asyncio.sleep(PATIENCE_S)
+        return None
 
     async def _read_some(
         self, ledger: WrittenLedger, reader: LedgerReader, first: int, last: int
@@ -184,7 +194,7 @@ class Workload:
         return first + len(entries)
 
     def _check_absence(self, ledger: WrittenLedger, error: FencelogError, entry_id: int) -> None:
-        """"It is not there" about an entry that was acknowledged is loss, whoever says it."""
+        """ "It is not there" about an entry that was acknowledged is loss, whoever says it."""
         absent = error.code.is_negative and entry_id <= ledger.acknowledged
         if absent and not ledger.is_being_deleted:
             self._history.violate(

@@ -1,0 +1,68 @@
+"""Clients that no healthy system has, and a safe one survives: adds of a writer that was fenced
+long ago, and questions about single entries, both straight to one bookie.
+
+A delayed message of an old writer may arrive at any time, so a fence that was answered must hold
+against it, whatever happened to the bookie since. And what a bookie has acknowledged it must have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random  # noqa: TID251 - for its type: the streams are the engine's
+
+from cluster import Session
+from history import History
+
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.run import build_run
+
+FAR = 1_000_000
+"""Entry ids of ghosts: above all that is ever written."""
+
+
+class Ghosts:
+    """Runs in a client process of its own until told that it is over."""
+
+    def __init__(self, history: History, random: Random, over: asyncio.Event) -> None:
+        self._history = history
+        self._random = random
+        self._over = over
+
+    async def haunt(self, session: Session) -> None:
+        while not self._over.is_set():
+            await asyncio.sleep(self._random.choice((0.001, 0.005, 0.02, 0.1)))
+            bookie = self._random.choice(sorted(self._history.bookies) or ["b1"])
+            if self._random.random() < 0.4:
+                self.add(session, bookie)
+            else:
+                await self._ask(session, bookie)
+
+    def add(self, session: Session, bookie: str) -> None:
+        """An add for a ledger that this bookie has fenced. Whether it was right to take it, the
+        bookie's own observer says. A deleted ledger is left alone: a bookie with a new disk has
+        nothing to fence it by, and only the incarnation keeps its writer out."""
+        fenced = sorted(self._history.bookie(bookie).fenced & self._history.metadata.keys())
+        if not fenced:
+            return
+        ledger_id = self._random.choice(fenced)
+        run = build_run(ledger_id, FAR, [b"ghost"], lac=-1, length_before=FAR)
+        session.directory.client(bookie).add(
+            run, recovery=False, incarnation=None, on_reply=self._answered
+        )
+
+    def _answered(self, error: FencelogError | None) -> None:
+        self._history.counts[f"ghost: {error.code.slug if error else 'taken'}"] += 1
+
+    async def _ask(self, session: Session, bookie: str) -> None:
+        memory = self._history.bookie(bookie)
+        entries = sorted(memory.entries) or sorted(memory.former_entries)
+        if not entries:
+            return
+        ledger_id, entry_id = self._random.choice(entries[-40:])
+        try:
+            async with asyncio.timeout(1.0):
+                await session.directory.client(bookie).read(
+                    ledger_id, entry_id, max_entries=1, max_bytes=1
+                )
+        except (FencelogError, TimeoutError):
+            return  # a false "no" was noted where it was said
