@@ -52,6 +52,7 @@ class BookieMachine:
             bookie_id=name,
             write_cache_bytes=plan.write_cache_bytes,
             flush_interval_ms=plan.flush_ms,
+            journal_sync=plan.is_victim_synced or name != plan.victim,
         )
         for size in ("journal_file_bytes", "entry_log_bytes"):
             # Below what the configuration allows, since no run here is nearly as large as may be.
@@ -81,7 +82,12 @@ class BookieMachine:
         if self.process is not None and self.process.is_alive:
             self.process.kill(silent=silent)
         if power_loss:
-            self.disk.power_loss()
+            self._lose_power()
+
+    def _lose_power(self) -> None:
+        self.disk.power_loss()
+        if not self.config.journal_sync:
+            self._cluster.history.bookie(self.name).is_damaged = True
 
     def hold_down(self) -> None:
         self.is_held_down = True
@@ -154,7 +160,7 @@ class BookieMachine:
         cluster = self._cluster
         if self._loses_power:
             self._loses_power = False
-            self.disk.power_loss()
+            self._lose_power()
         if not cluster.is_over:
             cluster.in_world(self._restart())
 

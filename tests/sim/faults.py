@@ -91,6 +91,8 @@ class Injector:
             return self._on_link(fault, source, destination)
         if fault.target == "all":
             return self._on_all(fault)
+        if fault.kind == "slow bookie":
+            return self._slow_down(fault)
         if "client" in fault.kind:
             process = self._clients(fault.target)
             return None if process is None else self._on_client(fault, process)
@@ -140,6 +142,19 @@ class Injector:
         def undo() -> None:
             for a, b in links:
                 self._network.unclog(a, b)
+
+        return undo
+
+    def _slow_down(self, fault: Fault) -> Undo:
+        """Everything to and from a bookie takes longer."""
+        pairs = [(fault.target, name) for name in self._machines() if name != fault.target]
+        pairs += [(destination, source) for source, destination in pairs]
+        for source, destination in pairs:
+            self._network.clog(source, destination, fault.size)
+
+        def undo() -> None:
+            for source, destination in pairs:
+                self._network.unclog(source, destination)
 
         return undo
 

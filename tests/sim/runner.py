@@ -29,13 +29,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from cluster import Cluster
+from draw import draw_plan
 from ending import Ending
 from engine import Engine
 from faults import Injector, Moments
 from ghosts import Ghosts
 from history import History
 from loop import SimStuck, SimTimeout
-from plan import Fault, Plan, draw_plan
+from plan import Fault, Plan
 from process import Process
 from workload import Workload
 

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from plan import TARGETS, Fault, Moment, draw_plan
+from draw import draw_plan
+from plan import TARGETS, Fault, Moment
 from run_sim import Figures, describe, play, repeat_command
 from runner import run_seed
 from shrink import shortened
