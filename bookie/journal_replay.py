@@ -9,6 +9,7 @@ was synced).
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 
 from fencelog.bookie.disk import Disk, File
@@ -53,8 +54,8 @@ class Replay:
     """Records from a checkpoint to the end of the journal. Its methods block: they are lane work.
 
     When it is done, ``position`` is the end and ``last_file_id`` the highest file id in use.
-    Everything it returns is durable: what a killed process wrote may be in the page cache only,
-    and the bookie is about to answer on the strength of it, so each file is synced first.
+    Everything it returns is durable, since the bookie is about to answer on the strength of it:
+    what the journal does not prove to have been synced is written again and synced first.
     """
 
     def __init__(
@@ -118,12 +119,14 @@ class Replay:
             self._check_header(header, path, file_id)
             if path == self._path and file.size() < self.position.offset:
                 raise corrupt(path, file.size(), "journal file is cut off before the checkpoint")
-            file.sync()
+            start = JournalPosition(header.first_sequence, file_id, FILE_HEADER_BYTES)
+            if not self._ids:
+                _make_durable(file, max(start, self.position), seed=header.seed)
         except BaseException:
             file.close()
             raise
         self._file, self._fetch, self._seed = file, windowed(file), header.seed
-        self.position = JournalPosition(header.first_sequence, file_id, FILE_HEADER_BYTES)
+        self.position = start
         return True
 
     def _check_header(self, header: FileHeader, path: Path, file_id: int) -> None:
@@ -164,3 +167,24 @@ class Replay:
                 f"journal record {at.sequence} is missing; the next file begins with "
                 f"{self.position.sequence}",
             )
+
+
+def _make_durable(file: File, start: JournalPosition, *, seed: int) -> None:
+    """Write the tail of the last file again, from the first record on that no later one proves to
+    have been synced, and sync it.
+
+    What a killed process wrote may be in the page cache only. A sync alone is not enough: after
+    one that failed, the cache may hold what the disk does not, and take it for clean (rule 9).
+    """
+    fetch = windowed(file)
+    end, sequence = start.offset, start.sequence
+    unproven: deque[tuple[int, int]] = deque()
+    while (record := read_record(fetch, end, seed=seed)) and record.sequence == sequence:
+        unproven.append((sequence, end))
+        while unproven and unproven[0][0] <= record.durable:
+            unproven.popleft()
+        end, sequence = record.end, sequence + 1
+    first = unproven[0][1] if unproven else end
+    for at in range(first, end, _WINDOW_BYTES):
+        file.write([file.read(at, min(_WINDOW_BYTES, end - at))], at)
+    file.sync()

@@ -26,6 +26,7 @@ from store import SimStore
 
 from fencelog.api import bookie_main
 from fencelog.bookie.bookie import BookieConfig
+from fencelog.bookie.journal_file import journal_ids, journal_name
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.bookie_directory import RegisteredBookies
 from fencelog.ledgers.client import LedgerClient
@@ -80,9 +81,21 @@ class BookieMachine:
     def kill(self, *, power_loss: bool = False, silent: bool = False) -> None:
         """The process ends here. Without ``power_loss`` the page cache survives it."""
         if self.process is not None and self.process.is_alive:
+            self._loses_power = power_loss
             self.process.kill(silent=silent)
-        if power_loss:
+        elif power_loss:
             self._lose_power()
+
+    def rot_journal(self) -> bool:
+        """Flip a bit of a journal file that others follow. In the last group of all, which nothing
+        behind it proves to have been synced, damage cannot be told from a torn tail."""
+        directory = self.config.data_dir / "journal"
+        older = journal_ids(self.disk, directory)[:-1]
+        if not older:
+            return False
+        chosen = self._cluster.engine.random("rot").choice(older)
+        self._cluster.history.bookie(self.name).is_damaged = True
+        return self.disk.rot(journal_name(chosen)) is not None
 
     def _lose_power(self) -> None:
         self.disk.power_loss()
@@ -92,10 +105,10 @@ class BookieMachine:
     def hold_down(self) -> None:
         self.is_held_down = True
 
-    def die_at_effect(self, number: int) -> None:
-        """The process ends at one of its next effects on the disk; power goes with it."""
+    def die_at_effect(self, number: int, *, power_loss: bool) -> None:
+        """The process ends at one of its next effects on the disk."""
         self.disk.die_after(number)
-        self._loses_power = True
+        self._loses_power = power_loss
 
     def make_read_only(self) -> Callable[[], None] | None:
         """Takes no regular adds; returns how to undo it."""

@@ -2,7 +2,7 @@
 
 Swarm testing: each seed draws which kinds of faults it has at all, so that rare ones are not
 drowned by common ones, and a theme that says which go together: what breaks an ensemble change is
-not what breaks a replay. A quarter of the seeds has no theme.
+not what breaks a replay. A fifth of the seeds has no theme.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ SHAPES = ((3, 3, 2), (3, 3, 2), (4, 3, 2), (5, 3, 2), (3, 2, 2), (2, 2, 2), (4, 
 """(E, Qw, Qa). The first is the default of the service."""
 
 
+RECOVER_WHEN = ("ack", "bookie ack", "bookie ack", "ensemble", "recovering")
+"""Mostly in the middle of writing, or of another recovery."""
+
+
 @dataclass(frozen=True, slots=True)
 class Theme:
     """Kinds of faults that meet each other, when they happen, and how busy the clients are."""
@@ -28,6 +32,8 @@ class Theme:
     recoverers: tuple[int, ...]
     slow_bookies: tuple[int, ...]
     slow_links: tuple[int, ...]
+    shapes: tuple[tuple[int, int, int], ...] = SHAPES
+    read_when: tuple[str, ...] = ("ack", "closed", "ensemble", "recovering")
 
 
 ANYTHING = Theme(
@@ -52,6 +58,8 @@ CHANGES = Theme(
         "metadata reply lost",
         "metadata cut",
         "slow bookie",
+        "slow metadata",
+        "slow metadata",
         "pause bookie",
     ),
     events=("ack", "bookie ack", "created", "ensemble"),
@@ -59,6 +67,7 @@ CHANGES = Theme(
     recoverers=(0, 0, 1),
     slow_bookies=(1, 2, 2, 3),
     slow_links=(0, 2, 4),
+    shapes=((3, 3, 2), (4, 3, 2), (5, 3, 2), (5, 3, 2), (6, 3, 2), (3, 2, 2)),
 )
 
 RECOVERIES = Theme(
@@ -86,10 +95,23 @@ RECOVERIES = Theme(
     slow_links=(0, 4, 8),
 )
 
+RACES = Theme(
+    kinds=("reset", "reset", "cut", "kill bookie", "restart cleanly", "isolate", "power loss"),
+    events=("recovering", "recovering", "fence", "recovery add"),
+    pauses_ms=(0, 1, 3),
+    recoverers=(1, 2),
+    slow_bookies=(0, 1),
+    slow_links=(8, 16, 24),
+    shapes=((3, 3, 2), (3, 3, 2), (4, 3, 2), (3, 2, 2), (5, 3, 2)),
+)
+"""A recovery in the middle of writing, over ways of very different lengths."""
+
 DISKS = Theme(
     kinds=(
         "die at an effect",
         "die at an effect",
+        "die at an effect, crash",
+        "rot journal, crash",
         "crash twice",
         "sync error, power loss",
         "power loss",
@@ -111,7 +133,7 @@ DISKS = Theme(
     slow_links=(0,),
 )
 
-THEMES = (ANYTHING, CHANGES, RECOVERIES, DISKS)
+THEMES = (ANYTHING, CHANGES, RECOVERIES, RACES, DISKS)
 
 
 def draw_plan(seed: int) -> Plan:
@@ -133,7 +155,7 @@ class _Draw:
         largest = max(plan.replication.ensemble_size for plan in ledgers)
         bookies = [f"b{n + 1}" for n in range(largest + random.choice((0, 1, 1, 2)))]
         victim = random.choice(bookies)
-        recoverers = self._visits("r", random.choice(theme.recoverers), len(ledgers))
+        recoverers = self._visits("r", random.choice(theme.recoverers), len(ledgers), RECOVER_WHEN)
         clients = [f"w{n + 1}" for n in range(len(ledgers))]
         clients += [visit.machine for visit in recoverers]
         return Plan(
@@ -144,7 +166,7 @@ class _Draw:
             file_bytes=random.choice((16, 256)) * 1024,
             ledgers=ledgers,
             recoverers=recoverers,
-            readers=self._visits("t", random.choice((0, 1, 1, 2)), len(ledgers)),
+            readers=self._visits("t", random.choice((0, 1, 1, 2)), len(ledgers), theme.read_when),
             deleters=self._visits("d", int(random.random() < 0.08), len(ledgers)),
             is_haunted=random.random() < 0.6,
             victim=victim,
@@ -168,26 +190,28 @@ class _Draw:
             for _ in range(random.choice((1, 4, 10, 25)))
         )
         return LedgerPlan(
-            Replication(*random.choice(SHAPES)),
+            Replication(*random.choice(self._theme.shapes)),
             starts_ms=random.randint(0, self._length_ms // 4),
             bursts=bursts,
             ending=random.choice(("close", "close", "leave", "leave", "abandon")),
         )
 
-    def _visits(self, name: str, count: int, ledgers: int) -> tuple[Visit, ...]:
+    def _visits(
+        self, name: str, count: int, ledgers: int, events: tuple[str, ...] = ()
+    ) -> tuple[Visit, ...]:
         return tuple(
-            Visit(f"{name}{n + 1}", self._random.randrange(ledgers), self._moment())
+            Visit(f"{name}{n + 1}", self._random.randrange(ledgers), self._moment(events))
             for n in range(count)
         )
 
-    def _moment(self) -> Moment:
+    def _moment(self, events: tuple[str, ...] = ()) -> Moment:
         """Some at any time, the others just when something of interest happens."""
         random = self._random
         if random.random() < 0.3:
             return Moment("start", 0, random.randint(0, self._length_ms))
         nth = random.choice((1, 1, 2, 3, random.randint(1, 30)))
         delay_ms = random.choice((0, 0, 1, 1, 2, 5, 20, 300))
-        return Moment(random.choice(self._theme.events), nth, delay_ms)
+        return Moment(random.choice(events or self._theme.events), nth, delay_ms)
 
     def _slowness(self, bookies: list[str], clients: list[str], victim: str) -> list[Fault]:
         """Unequal ways, from the start: some bookies are always ahead of the others."""

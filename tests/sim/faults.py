@@ -6,11 +6,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from errno import EIO, ENOSPC
+from functools import partial
 
 from cluster import BookieMachine, Cluster
 from plan import Fault, Moment
 from process import Process
 from store import SimStore
+
+from fencelog.bookie.entry_log import ENTRY_LOG_SUFFIX
 
 Undo = Callable[[], None]
 
@@ -93,6 +96,9 @@ class Injector:
             return self._on_all(fault)
         if fault.kind == "slow bookie":
             return self._slow_down(fault)
+        if fault.kind == "slow metadata":
+            self._network.clog(fault.target, "zk", fault.size)
+            return lambda: self._network.unclog(fault.target, "zk")
         if "client" in fault.kind:
             process = self._clients(fault.target)
             return None if process is None else self._on_client(fault, process)
@@ -211,9 +217,18 @@ class Injector:
             case "power loss" | "silent power loss":
                 machine.hold_down()
                 machine.kill(power_loss=True, silent=fault.kind == "silent power loss")
-            case "die at an effect":
-                machine.die_at_effect(1 + int(fault.size * 30))
+            case "die at an effect" | "die at an effect, crash":
+                power_loss = "crash" not in fault.kind
+                machine.die_at_effect(1 + int(fault.size * 30), power_loss=power_loss)
+                if not power_loss:
+                    process.on_death(partial(self._crash_soon, machine, fault))
                 return _nothing
+            case "rot journal, crash":
+                self._cluster.expects_refusals.add(machine.name)
+                if not machine.rot_journal():
+                    return None
+                machine.kill()
+                return machine.start
             case "pause bookie":
                 process.pause()
                 return process.resume
@@ -233,7 +248,7 @@ class Injector:
                 return _nothing
             case "sync error, power loss":
                 self._cluster.expects_refusals.add(machine.name)
-                machine.disk.fail("sync", ".journal", EIO, 1)
+                machine.disk.fail("sync", JOURNAL_SUFFIX, EIO, 1)
                 self._cluster.in_world(self._crash_later(machine, fault))
                 return machine.disk.stop_failing
             case "bad memory":
@@ -242,6 +257,12 @@ class Injector:
             case _:
                 return self._on_disk(fault, machine)
         return machine.start
+
+    def _crash_soon(self, machine: BookieMachine, fault: Fault) -> None:
+        """It is started again at once, and then the power fails."""
+        if not self._over:
+            machine.start()
+            self._cluster.in_world(self._crash_later(machine, fault))
 
     async def _crash_later(self, machine: BookieMachine, fault: Fault) -> None:
         """Power loss, soon after the process serves again, or just before that."""
@@ -260,20 +281,21 @@ class Injector:
             case "slow disk":
                 disk.slow(2 + fault.size * 100)
                 return lambda: disk.slow(1)
-            case "rot entry log" | "rot journal":
-                suffix = ".journal" if "journal" in fault.kind else ENTRY_LOG_SUFFIX
+            case "rot journal":
+                return _nothing if machine.rot_journal() else None
+            case "rot entry log":
                 self._cluster.history.bookie(machine.name).is_damaged = True
-                return None if disk.rot(suffix) is None else _nothing
+                return None if disk.rot(ENTRY_LOG_SUFFIX) is None else _nothing
         operation = fault.kind.partition(" ")[0]
-        suffix = self._random.choice((".journal", ENTRY_LOG_SUFFIX, "index"))
+        suffix = self._random.choice((JOURNAL_SUFFIX, ENTRY_LOG_SUFFIX, "index"))
         error = ENOSPC if operation == "write" and fault.size < 0.5 else EIO
         disk.fail(operation, suffix, error, 1 + int(fault.size * 2))
         return lambda: disk.stop_failing()
 
 
-LINKS = {"cut", "clog", "reset", "metadata cut"}
+JOURNAL_SUFFIX = ".journal"
 
-ENTRY_LOG_SUFFIX = ".entrylog"
+LINKS = {"cut", "clog", "reset", "metadata cut"}
 
 
 def _nothing() -> None:

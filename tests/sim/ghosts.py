@@ -30,10 +30,14 @@ class Ghosts:
 
     async def haunt(self, session: Session) -> None:
         while not self._over.is_set():
-            await asyncio.sleep(self._random.choice((0.001, 0.005, 0.02, 0.1)))
+            await asyncio.sleep(self._random.choice((0.0005, 0.002, 0.01, 0.05)))
             bookie = self._random.choice(sorted(self._history.bookies) or ["b1"])
-            if self._random.random() < 0.4:
+            what = self._random.random()
+            if what < 0.3:
                 self.add(session, bookie)
+            elif what < 0.32 and self._history.metadata:
+                ledger_id = self._random.choice(sorted(self._history.metadata))
+                await self._read(session, bookie, (ledger_id, FAR), fence=True)
             else:
                 await self._ask(session, bookie)
 
@@ -54,15 +58,23 @@ class Ghosts:
         self._history.counts[f"ghost: {error.code.slug if error else 'taken'}"] += 1
 
     async def _ask(self, session: Session, bookie: str) -> None:
+        """For an entry that the bookie has, or had until it lost its disk."""
         memory = self._history.bookie(bookie)
-        entries = sorted(memory.entries) or sorted(memory.former_entries)
-        if not entries:
-            return
-        ledger_id, entry_id = self._random.choice(entries[-40:])
+        lost = memory.former_entries and self._random.random() < 0.5
+        entries = sorted(memory.former_entries if lost else memory.entries)
+        if entries:
+            await self._read(session, bookie, self._random.choice(entries[-40:]), fence=False)
+
+    async def _read(
+        self, session: Session, bookie: str, entry: tuple[int, int], *, fence: bool
+    ) -> None:
+        """A wrong answer is noted where it is given. A fencing read is what an abandoned recovery
+        leaves behind: it ends the ledger's writer, no more."""
+        ledger_id, entry_id = entry
         try:
             async with asyncio.timeout(1.0):
                 await session.directory.client(bookie).read(
-                    ledger_id, entry_id, max_entries=1, max_bytes=1
+                    ledger_id, entry_id, max_entries=1, max_bytes=1, fence=fence
                 )
         except (FencelogError, TimeoutError):
-            return  # a false "no" was noted where it was said
+            return

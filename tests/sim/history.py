@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fencelog.ledgers.client import Replication
-from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.metadata import LedgerMetadata, LedgerState
 from fencelog.ledgers.quorum import write_set
 
 
@@ -28,6 +28,7 @@ class WrittenLedger:
     """The highest that the writer ever took for acknowledged: its true LAC."""
     closed_by_writer: int | None = None
     """The last entry that a successful ``close`` reported."""
+    is_closing: bool = False
     failure: str | None = None
     is_being_deleted: bool = False
     deleted: bool = False
@@ -135,6 +136,9 @@ class History:
         ledger = self.ledgers.get(ledger_id)
         if ledger is None:
             return
+        states = {version.state for version in self.metadata.get(ledger_id, ())}
+        if states and LedgerState.IN_RECOVERY not in states and not ledger.is_closing:
+            self.violate(3, f"{who}: ledger {ledger_id} was closed without a recovery")
         if metadata.last_entry_id < ledger.acknowledged:
             self.violate(
                 2,

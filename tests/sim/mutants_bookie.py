@@ -120,7 +120,20 @@ DURABILITY = (
         "replayed-but-not-synced",
         "STORAGE.md: replay",
         "After a kill, what is only in the page cache counts as durable: a power loss takes it.",
-        (Edit(REPLAY, "Replay._open", "            file.sync()\n", ""),),
+        (Edit(REPLAY, "Replay._open", "if not self._ids:", "if self._ids is None:"),),
+    ),
+    Mutant(
+        "replayed-after-a-failed-sync",
+        "PROTOCOL.md rule 9; STORAGE.md: replay",
+        "Replay syncs what it found and does not write it again: pages that a sync lost stay lost.",
+        (
+            Edit(
+                REPLAY,
+                "_make_durable",
+                "    for at in range(first, end, ",
+                "    for at in range(end, end, ",
+            ),
+        ),
     ),
     Mutant(
         "replay-skips-a-record",

@@ -41,22 +41,20 @@ class ObservedBookie(Bookie):
         return memory
 
     def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
-        ledger_id = read_run_header(run).ledger_id
-        # Fenced before this add was sent here: it must not be taken, whatever happened since.
-        late = not recovery and ledger_id in self._memory().fenced
-        report = partial(self._added, run, late, on_reply)
+        report = partial(self._added, run, recovery, on_reply)
         if recovery:
             self.history.on_event("recovery add")
         super().add(run, recovery=recovery, on_reply=report)
 
     def _added(
-        self, run: bytes, late: bool, on_reply: AddCallback, error: FencelogError | None
+        self, run: bytes, recovery: bool, on_reply: AddCallback, error: FencelogError | None
     ) -> None:
         if error is None:
             self.history.counts["bookie acks"] += 1
             self.history.on_event("bookie ack")
             header, memory = read_run_header(run), self._memory()
-            if late:
+            # The journal keeps the order: an add taken before the fence is answered before it.
+            if not recovery and header.ledger_id in memory.fenced:
                 self._violate(9, f"took {_name(header)} after it had been fenced")
             for entry_id, digest in entry_digests(run):
                 known = memory.entries.setdefault((header.ledger_id, entry_id), digest)

@@ -14,7 +14,8 @@ from faults import Moments
 from history import History, WrittenLedger
 from plan import Burst, LedgerPlan, Visit
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+from fencelog.ledgers.metadata import LedgerState
 from fencelog.ledgers.reader import LedgerReader
 from fencelog.ledgers.writer import LedgerWriter
 
@@ -42,7 +43,7 @@ class Workload:
             await asyncio.sleep(burst.pause_ms / 1000)
             if writer.failure is not None or not self._append(ledger, writer, burst):
                 break
-        if plan.ending == "close" and writer.failure is None:
+        if plan.ending == "close":
             await self._close(ledger, writer)
         elif plan.ending == "leave":
             await self.is_over.wait()
@@ -83,11 +84,15 @@ class Workload:
         return True
 
     async def _close(self, ledger: WrittenLedger, writer: LedgerWriter) -> None:
+        ledger.is_closing = True
         try:
             metadata = await writer.close()
         except FencelogError as error:
             self._history.counts[f"close: {error.code.slug}"] += 1
+            self._check_nothing_happened(ledger, error)
             return
+        if writer.failure is not None:
+            self._history.violate(2, f"ledger {ledger.ledger_id} was closed by a failed writer")
         ledger.closed_by_writer = metadata.last_entry_id
         if metadata.last_entry_id != ledger.acknowledged:
             self._history.violate(
@@ -96,6 +101,15 @@ class Workload:
                 f"acknowledged was {ledger.acknowledged}",
             )
         self._history.told_closed("its writer", metadata)
+
+    def _check_nothing_happened(self, ledger: WrittenLedger, error: FencelogError) -> None:
+        """Where an error says that nothing was done, nobody else has closed it, it is open."""
+        states = [version.state for version in self._history.metadata.get(ledger.ledger_id, ())]
+        if error.code.effects is Effects.NONE and states[-2:] == [
+            LedgerState.OPEN,
+            LedgerState.CLOSED,
+        ]:
+            self._history.violate(2, f"ledger {ledger.ledger_id} is closed, its writer got {error}")
 
     # -- recoverers and deleters -----------------------------------------------------------------
 
@@ -194,12 +208,12 @@ class Workload:
         return first + len(entries)
 
     def _check_absence(self, ledger: WrittenLedger, error: FencelogError, entry_id: int) -> None:
-        """ "It is not there" about an entry that was acknowledged is loss, whoever says it."""
-        absent = error.code.is_negative and entry_id <= ledger.acknowledged
-        if absent and not ledger.is_being_deleted:
-            self._history.violate(
-                1, f"ledger {ledger.ledger_id}: acknowledged entry {entry_id}: {error}"
-            )
+        """ "It is not there" about an entry that must be is loss, whoever says it."""
+        latest = self._history.latest(ledger.ledger_id)
+        end = latest.last_entry_id if latest is not None and latest.is_closed else -1
+        must_be = entry_id <= max(ledger.acknowledged, end)
+        if error.code.is_negative and must_be and not ledger.is_being_deleted:
+            self._history.violate(1, f"ledger {ledger.ledger_id}: entry {entry_id}: {error}")
 
 
 def check_entry(
