@@ -94,9 +94,14 @@ class RecoveryCore:
         return self._go_on()
 
     def is_reading(self, entry_id: int) -> bool:
-        """Whether answers about this entry are still of use."""
+        """Whether answers about this entry are still of use. That the one at the start exists is
+        certain, so negatives decide nothing there."""
         round_ = self._rounds.get(entry_id)
-        return round_ is not None and round_.verdict is Verdict.WAITING and self.finished is None
+        if round_ is None or self.finished is not None:
+            return False
+        if entry_id == self._start_lac:
+            return not round_.found
+        return round_.verdict is Verdict.WAITING
 
     def read_answer(
         self, entry_id: int, bookie_id: str, answer: Copy | FencelogError

@@ -32,7 +32,8 @@ class ScriptedBookie:
     held: list[Callable[[], None]] | None = None
     """When a list, replies to adds wait in it until the test calls them."""
     hung: set[str] = field(default_factory=set)
-    """Requests ("read", "read_lac") that are never answered."""
+    """Requests ("read", "read_lac") that are not answered until ``wake``."""
+    awake: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[tuple[str, int]] = field(default_factory=list)
     """Every ("read", first entry) and ("read_lac", above) that came."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -104,8 +105,13 @@ class ScriptedBookie:
         return None
 
     async def _turn(self, request: str) -> None:
-        """Let others go first; for ever if the bookie hangs."""
-        await (asyncio.Event().wait() if request in self.hung else asyncio.sleep(0))
+        """Let others go first; until ``wake`` if the bookie hangs."""
+        await (self.awake.wait() if request in self.hung else asyncio.sleep(0))
+
+    def wake(self) -> None:
+        """Answer what hangs, and hang no more."""
+        self.hung.clear()
+        self.awake.set()
 
     def _has_no_news(self, ledger_id: int, above: int) -> bool:
         return self.lacs.get(ledger_id, -1) <= above and ledger_id not in self.fenced

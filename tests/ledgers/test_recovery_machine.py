@@ -173,7 +173,9 @@ def test_without_a_copy_of_the_entry_at_the_start_nothing_is_closed() -> None:
     core.start()
     negatives(core, 7, "b1", "b2")
     assert negatives(core, 6, "b1", "b2") == []
+    assert core.is_reading(6)  # it was acknowledged: noes prove nothing, the third may have it
     (abort,) = core.read_answer(6, "b3", TIMEOUT)
+    assert not core.is_reading(6)
     assert isinstance(abort, Abort)
     assert abort.error.extra["missing_bookies"] == ["b1", "b2", "b3"]
 

@@ -188,6 +188,23 @@ async def test_what_is_in_limbo_still_supplies_what_it_holds(cluster: Any) -> No
     assert (await recover(cluster)).last_entry_id == 1
 
 
+async def test_the_last_copy_of_an_acknowledged_entry_is_waited_for(cluster: Any) -> None:
+    """Two bookies lost entry 0 and did not notice; the third has it, and takes its time."""
+    await cluster.write(cluster.create(), b"0")
+    for name in ("b1", "b2"):
+        cluster.bookies[name].entries[1].clear()
+        cluster.bookies[name].lacs[1] = 0  # told to both before, by itself
+    slow = cluster.bookies["b3"]
+    slow.hung.add("read")
+    recovery = asyncio.create_task(recover(cluster))
+    await cluster.until(lambda: slow.asked.count(("read", 0)) == 1)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    slow.wake()
+    closed = await recovery
+    assert (closed.last_entry_id, closed.length) == (0, 1)
+
+
 async def test_a_late_writer_commits_nothing_after_the_close(make_cluster: Any) -> None:
     """testFirstWriterCannotCommitWriteAfter2ndWriterCloses."""
     cluster = make_cluster(6)
