@@ -179,20 +179,22 @@ class LedgerReader:
                 f"entries {first}..{last} of ledger {self.metadata.ledger_id} are not within "
                 f"0..{self.last_confirmed}",
             )
+        used = self.metadata
         try:
             return await self._read(first, last, max_bytes)
         except FencelogError as error:
-            if not await self._has_other_members(error):
+            if not await self._is_outdated(used, error):
                 raise
         return await self._read(first, last, max_bytes)
 
-    async def _has_other_members(self, error: FencelogError) -> bool:
-        """Whether metadata has changed since it was read, so that a read that failed can be tried
-        again. If that cannot be told the read's own error stands."""
+    async def _is_outdated(self, used: LedgerMetadata, error: FencelogError) -> bool:
+        """Whether metadata is another than what was used for a read that failed, so that it can be
+        tried again. If that cannot be told the read's own error stands."""
         try:
-            return await self._look()
+            await self._look()
         except FencelogError as reason:
             raise error from reason
+        return self.metadata != used
 
     async def _read(self, first: int, last: int, max_bytes: int) -> list[Entry]:
         last = min(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -155,6 +156,16 @@ async def test_a_read_that_fails_is_tried_again_where_the_entry_lies_by_now(
     with pytest.raises(FencelogError) as caught:
         await reader.read(1, 2)  # metadata cannot be had: the read's own error stands
     assert caught.value.code is ErrorCode.READ_UNKNOWN
+
+
+async def test_reads_that_fail_together_are_all_tried_again(make_cluster: Any) -> None:
+    """The first to look at metadata finds the change; the others failed for the same reason."""
+    cluster = make_cluster(6)
+    writer, before = await replaced(cluster)
+    reader = LedgerReader(before, bookies=cluster, source=cluster.ledgers)
+    reader.confirm(writer.last_add_confirmed)
+    found = await asyncio.gather(*(reader.read(1, 1) for _ in range(3)))
+    assert [bytes(entry.payload) for (entry,) in found] == [b"1"] * 3
 
 
 async def test_older_metadata_changes_nothing(cluster: Any) -> None:
