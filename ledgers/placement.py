@@ -65,13 +65,13 @@ class Placement:
         ensemble: tuple[str, ...],
         failed: Iterable[int],
         *,
+        write_quorum: int,
         exclude: Collection[str] = (),
-        write_quorum: int | None = None,
     ) -> tuple[str, ...]:
         """The ensemble with as many failed members replaced, at their index, as can be, by others
         than ``exclude``.
 
-        ``write_quorum``: of the ledger (None: it is the whole ensemble), for its racks. Raises
+        ``write_quorum``: of the ledger, for each write set's racks. Raises
         FencelogError(NOT_ENOUGH_BOOKIES) if not one replacement is to be had.
         """
         members, indices = list(ensemble), list(failed)
@@ -84,7 +84,7 @@ class Placement:
                 racks,
                 index,
                 self._replacements(available),
-                write_quorum=write_quorum or len(ensemble),
+                write_quorum=write_quorum,
                 fraction=self._host.fraction(),
             )
             if bookie is None:

@@ -41,9 +41,6 @@ from fencelog.ledgers.run import slice_run
 from fencelog.ledgers.transitions import begin_recovery, closed_by_recoverer
 from fencelog.ledgers.writer_core import ChangeEnsemble, Send
 
-BLAMELESS_CODES = frozenset({ErrorCode.LEDGER_IN_LIMBO, ErrorCode.UNAUTHORIZED})
-"""Answers of bookies that can very well take entries."""
-
 
 async def recover_ledger(
     ledger_id: int,
@@ -64,8 +61,9 @@ async def recover_ledger(
         return base
     try:
         fence = await fence_ledger(base, bookies=bookies)
-        for index in fence.failed:
-            placement.report_failure(fence.members[index])
+        for index, error in fence.failed.items():
+            if error.code is not ErrorCode.LEDGER_IN_LIMBO:  # else it is well, and takes entries
+                placement.report_failure(fence.members[index])
         recovery = _Recovery(
             base, start_lac=fence.start_lac, bookies=bookies, placement=placement, key=key
         )
@@ -215,7 +213,7 @@ class _Recovery:
                 other.cancel()
 
     def _on_add(self, send: Send, error: FencelogError | None) -> None:
-        if error is not None and error.code not in BLAMELESS_CODES:
+        if error is not None:
             self._placement.report_failure(send.bookie_id)
         self._carry_out(
             partial(self._core.write_reply, send.run, send.index, send.bookie_id, error)
@@ -223,6 +221,10 @@ class _Recovery:
 
     def _replacement(self, change: ChangeEnsemble) -> tuple[str, ...] | None:
         try:
-            return self._placement.replace(self._core.writer.ensemble, change.failed)
+            return self._placement.replace(
+                self._core.writer.ensemble,
+                change.failed,
+                write_quorum=self._snapshot.write_quorum,
+            )
         except FencelogError:
             return None

@@ -119,28 +119,37 @@ async def test_forgotten_failures_take_no_memory(clock: Clock) -> None:
 async def test_a_replacement_keeps_the_others_and_comes_from_outside() -> None:
     placement, _ = placement_over("aaaaaa")
     for _ in range(20):
-        changed = placement.replace(("b0", "b1", "b2"), [1])
+        changed = placement.replace(("b0", "b1", "b2"), [1], write_quorum=3)
         assert (changed[0], changed[2]) == ("b0", "b2")
         assert changed[1] in {"b3", "b4", "b5"}
-        assert set(placement.replace(("b0", "b1", "b2"), [0, 1, 2])) == {"b3", "b4", "b5"}
-        assert placement.replace(("b0", "b1", "b2"), [1], exclude={"b3", "b5"})[1] == "b4"
+        assert set(placement.replace(("b0", "b1", "b2"), [0, 1, 2], write_quorum=3)) == {
+            "b3",
+            "b4",
+            "b5",
+        }
+        assert (
+            placement.replace(("b0", "b1", "b2"), [1], exclude={"b3", "b5"}, write_quorum=3)[1]
+            == "b4"
+        )
 
 
 async def test_as_many_are_replaced_as_can_be() -> None:
     placement, _ = placement_over("aaaa")
-    assert placement.replace(("b0", "b1", "b2"), [0, 2]) == ("b3", "b1", "b2")
+    assert placement.replace(("b0", "b1", "b2"), [0, 2], write_quorum=3) == ("b3", "b1", "b2")
     placement, _ = placement_over("aaa")
-    assert "no other is there" in str(refused(lambda: placement.replace(("b0", "b1", "b2"), [0])))
+    assert "no other is there" in str(
+        refused(lambda: placement.replace(("b0", "b1", "b2"), [0], write_quorum=3))
+    )
 
 
 async def test_a_replacement_keeps_the_racks_apart() -> None:
     placement, directory = placement_over("abaaaab")
     for _ in range(20):  # b1 was the only one in rack b, b6 is the other one there
-        assert placement.replace(("b0", "b1", "b2"), [1]) == ("b0", "b6", "b2")
+        assert placement.replace(("b0", "b1", "b2"), [1], write_quorum=3) == ("b0", "b6", "b2")
         changed = placement.replace(("b0", "b1", "b2", "b3"), [3], write_quorum=2)
         assert changed == ("b0", "b1", "b2", "b6")
     del directory.infos["b6"]
-    assert placement.replace(("b0", "b1", "b2"), [1])[1] in {"b3", "b4", "b5"}
+    assert placement.replace(("b0", "b1", "b2"), [1], write_quorum=3)[1] in {"b3", "b4", "b5"}
 
 
 async def test_dead_bookies_do_not_replace_each_other_without_end(clock: Clock) -> None:
@@ -150,7 +159,7 @@ async def test_dead_bookies_do_not_replace_each_other_without_end(clock: Clock) 
     tries = 0
     for _ in range(600):  # once a second, as a writer does
         try:
-            changed = placement.replace(ensemble, [0])
+            changed = placement.replace(ensemble, [0], write_quorum=3)
         except FencelogError:
             pass
         else:
@@ -167,9 +176,9 @@ async def test_after_an_outage_of_all_a_replacement_is_found_in_seconds(clock: C
             placement.report_failure(bookie)
         clock.now += 1
     assert all("b3" in placement.choose(4) for _ in range(5))  # a new ensemble at once
-    refused(lambda: placement.replace(("b0", "b1", "b2"), [1]))
+    refused(lambda: placement.replace(("b0", "b1", "b2"), [1], write_quorum=3))
     clock.now += LAST_RESORT_S
-    assert placement.replace(("b0", "b1", "b2"), [1]) == ("b0", "b3", "b2")
+    assert placement.replace(("b0", "b1", "b2"), [1], write_quorum=3) == ("b0", "b3", "b2")
 
 
 async def test_a_last_resort_is_not_taken_while_another_is_well(clock: Clock) -> None:
@@ -179,4 +188,6 @@ async def test_a_last_resort_is_not_taken_while_another_is_well(clock: Clock) ->
         clock.now += MAX_QUARANTINE_S
     placement.report_failure("b3")
     clock.now += LAST_RESORT_S
-    assert all(placement.replace(("b0", "b1", "b2"), [1])[1] == "b4" for _ in range(30))
+    assert all(
+        placement.replace(("b0", "b1", "b2"), [1], write_quorum=3)[1] == "b4" for _ in range(30)
+    )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fencelog.ledgers.bookie_port import BookieInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata, LedgerState
 from fencelog.ledgers.reader import LedgerReader
@@ -188,3 +189,15 @@ async def test_a_recovery_that_finds_only_dead_replacements_ends(make_cluster: A
         with pytest.raises(FencelogError) as caught:
             await recover(cluster)
     assert caught.value.code is ErrorCode.RECOVERY_INCOMPLETE
+
+
+async def test_a_replacement_keeps_each_write_set_in_two_racks(make_cluster: Any) -> None:
+    racks = dict(zip(("b1", "b2", "b3", "b4", "b5", "b6", "b7"), "abaaaab", strict=True))
+    lost = FencelogError(ErrorCode.READ_ONLY, "no more")
+    for _ in range(10):
+        cluster = make_cluster(7)
+        cluster.describe = lambda name: BookieInfo(name, "1", racks[name])
+        writer = cluster.create(ensemble="b1 b2 b3 b4", write_quorum=2)
+        await cluster.write(writer, b"0", b"1", b"2", b"3")
+        cluster.bookies["b4"].fault = lambda request: lost if request == "recovery add" else None
+        assert (await recover(cluster)).last_fragment.bookies == ("b1", "b2", "b3", "b7")

@@ -188,6 +188,14 @@ async def test_what_is_in_limbo_still_supplies_what_it_holds(cluster: Any) -> No
     assert (await recover(cluster)).last_entry_id == 1
 
 
+async def test_a_bookie_in_limbo_goes_on_taking_new_ledgers(make_cluster: Any) -> None:
+    cluster = make_cluster(4)
+    cluster.create()
+    cluster.bookies["b1"].fault = failing("read_lac", ErrorCode.LEDGER_IN_LIMBO)
+    await recover(cluster)
+    assert any("b1" in cluster.placement.choose(3) for _ in range(50))
+
+
 async def test_the_last_copy_of_an_acknowledged_entry_is_waited_for(cluster: Any) -> None:
     """Two bookies lost entry 0 and did not notice; the third has it, and takes its time."""
     await cluster.write(cluster.create(), b"0")
