@@ -20,7 +20,6 @@ from fencelog.ledgers.placement import Placement
 from fencelog.ledgers.run import build_run
 from fencelog.ledgers.run_batching import RunBatching
 from fencelog.ledgers.writer_core import (
-    FATAL_CODES,
     Acknowledged,
     ChangeEnsemble,
     Effect,
@@ -45,7 +44,7 @@ _NO_CHANGE = (
 )
 """Why an ensemble stays as it is; the writer goes on in it for as long as it can."""
 
-_BLAMELESS = FATAL_CODES | {ErrorCode.WRONG_INCARNATION}
+_BLAMELESS = frozenset({ErrorCode.LEDGER_FENCED, ErrorCode.WRONG_INCARNATION})
 """Refusals of a bookie that is well: others may go on choosing it."""
 
 

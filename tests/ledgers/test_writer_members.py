@@ -47,6 +47,19 @@ async def test_whatever_a_bookie_refuses_with_it_is_replaced(
     assert cluster.failures == []
 
 
+async def test_a_bookie_that_knows_another_secret_is_not_chosen_again_at_once(
+    make_cluster: Any,
+) -> None:
+    """It refuses every connection of this process, so the next ledger would end the same way."""
+    cluster = make_cluster(4)
+    writer = cluster.create()
+    failing(cluster, "b2", ErrorCode.UNAUTHORIZED)
+    writer.append(b"x")
+    await cluster.until(lambda: bool(cluster.failures))
+    assert cluster.failures[0].code is ErrorCode.UNAUTHORIZED
+    assert all("b2" not in cluster.placement.choose(3) for _ in range(20))
+
+
 async def test_two_failures_at_once_are_one_change(make_cluster: Any) -> None:
     cluster = make_cluster(5)
     writer = cluster.create()
