@@ -26,7 +26,9 @@ from store import SimStore
 
 from fencelog.api import bookie_main
 from fencelog.bookie.bookie import BookieConfig
+from fencelog.bookie.disk import File
 from fencelog.bookie.journal_file import journal_ids, journal_name
+from fencelog.bookie.records import FILE_HEADER_BYTES, decode_file_header, read_record
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.bookie_directory import RegisteredBookies
 from fencelog.ledgers.client import LedgerClient
@@ -86,21 +88,21 @@ class BookieMachine:
         elif power_loss:
             self._lose_power()
 
-    def rot_journal(self) -> bool:
-        """Flip a bit of a journal file that others follow. In the last group of all, which nothing
-        behind it proves to have been synced, damage cannot be told from a torn tail."""
-        directory = self.config.data_dir / "journal"
-        older = journal_ids(self.disk, directory)[:-1]
-        if not older:
-            return False
-        chosen = self._cluster.engine.random("rot").choice(older)
-        self._cluster.history.bookie(self.name).is_damaged = True
-        return self.disk.rot(journal_name(chosen)) is not None
-
     def _lose_power(self) -> None:
         self.disk.power_loss()
         if not self.config.journal_sync:
             self._cluster.history.bookie(self.name).is_damaged = True
+
+    def rot_journal(self) -> bool:
+        """Flip a bit of the newest journal file, among the records that later ones prove to have
+        been synced. In the last group of all damage cannot be told from a torn tail."""
+        directory = self.config.data_dir / "journal"
+        name = journal_name(journal_ids(self.disk, directory)[-1])
+        proven = proven_bytes(self.disk.open(directory / name))
+        if proven <= FILE_HEADER_BYTES:
+            return False
+        self._cluster.history.bookie(self.name).is_damaged = True
+        return self.disk.rot(name, below=proven) is not None
 
     def hold_down(self) -> None:
         self.is_held_down = True
@@ -209,7 +211,7 @@ class Cluster:
         self.stores: list[SimStore] = []
         self.is_over = False
         self.expects_refusals: set[str] = set()
-        """Bookies whose disk was made to fail or lose data: they may stop, or refuse to start."""
+        """Bookies whose disk was made to fail: they may stop."""
         self._tasks: set[asyncio.Task[Any]] = set()
         ObservedBookie.history = history
         setattr(bookie_main, "Bookie", ObservedBookie)  # noqa: B010 - looks on, changes nothing
@@ -276,8 +278,13 @@ class Cluster:
         self.engine.trace.note(f"{machine.name} stops: {error}")
         machine.refused = error.code
         self.history.counts["bookie stops"] += 1
-        metadata = (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN)
-        if machine.name not in self.expects_refusals and error.code not in metadata:
+        if error.code is ErrorCode.CORRUPT:
+            expected = self.history.bookie(machine.name).is_damaged
+        elif error.code in (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN):
+            expected = True
+        else:
+            expected = machine.name in self.expects_refusals
+        if not expected:
             self.history.violate(13, f"bookie {machine.name} stopped: {error}")
 
     def check_leaks(self, process: Process) -> None:
@@ -286,6 +293,20 @@ class Cluster:
         left = [task for task in process.live_tasks() if task is not current]
         if left and not self.is_over:
             self.history.violate(22, f"{process.machine} leaves tasks behind: {left[:3]}")
+
+
+def proven_bytes(file: File) -> int:
+    """Where the records of a journal file end that a later record of it says are durable."""
+    header = decode_file_header(file.read(0, FILE_HEADER_BYTES))
+    if header is None:
+        return 0
+    offset, ends, proven = FILE_HEADER_BYTES, list[tuple[int, int]](), 0
+    while record := read_record(file.read, offset, seed=header.seed):
+        offset = record.end
+        ends.append((record.sequence, offset))
+        proven = max([proven, *(end for sequence, end in ends if sequence <= record.durable)])
+        ends = [(sequence, end) for sequence, end in ends if sequence > record.durable]
+    return proven
 
 
 def _connect(address: str, bookie_id: str) -> TcpBookieClient:

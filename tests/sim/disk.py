@@ -71,9 +71,9 @@ class SimDisk:
         self._clear()
         self._note("was replaced")
 
-    def rot(self, suffix: str) -> str | None:
+    def rot(self, suffix: str, *, below: int | None = None) -> str | None:
         """Flip one bit of a file, or spoil a block of a store, whose name ends so; says where.
-        None: nothing of that name holds anything."""
+        None: nothing of that name holds anything. ``below``: only bytes before this offset."""
         decaying: list[FileData | StoreData] = [
             file
             for directory in self._directories.values()
@@ -87,7 +87,7 @@ class SimDisk:
         ]
         if not decaying:
             return None
-        where = self.chance.choice(decaying).rot(self.chance)
+        where = self.chance.choice(decaying).rot(self.chance, below)
         self._note(f"rots: {where}")
         return where
 

@@ -135,11 +135,13 @@ class FileData:
             self._lost_some = False
             self.cached = self.durable.copy()
 
-    def rot(self, random: Random) -> str | None:
+    def rot(self, random: Random, below: int | None) -> str | None:
         """Flip a bit of the medium; reads see it unless the page cache is about to mend it."""
         offset = self.durable.some_byte(random)
         if offset is None:
             return None
+        if below is not None:
+            offset = random.randrange(below)
         bit = random.randrange(8)
         self.durable.flip(offset, bit)
         if not any(w.offset <= offset < w.offset + len(w.data) for w in self._unsynced):

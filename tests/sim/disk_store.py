@@ -53,7 +53,7 @@ class StoreData:
         self.is_open: Callable[[], bool] = lambda: False
         self._rotten: list[tuple[bytes, bytes]] = []
 
-    def rot(self, random: Random) -> str | None:
+    def rot(self, random: Random, below: int | None) -> str | None:
         keys = self.items.keys
         if not keys:
             return None

@@ -224,7 +224,7 @@ class _Draw:
                 kind,
                 self._target(kind, bookies, clients, victim),
                 self._length_ms,
-                random.choice((0.001, 0.003, 0.01, 0.03)),
+                random.choice((0.001, 0.003, 0.01, 0.03, 0.1)),
             )
             for kind in kinds
         ]

@@ -82,6 +82,7 @@ class Ending:
             ghosts = Ghosts(self._history, self._cluster.engine.random("ghosts"), asyncio.Event())
             for bookie in sorted(self._history.bookies) * 2:
                 ghosts.add(session, bookie)
+                await ghosts.ask(session, bookie)
             await asyncio.sleep(STEP_S)
 
         process = self._cluster.client_process("g2", haunt)

@@ -39,7 +39,7 @@ class Ghosts:
                 ledger_id = self._random.choice(sorted(self._history.metadata))
                 await self._read(session, bookie, (ledger_id, FAR), fence=True)
             else:
-                await self._ask(session, bookie)
+                await self.ask(session, bookie)
 
     def add(self, session: Session, bookie: str) -> None:
         """An add for a ledger that this bookie has fenced. Whether it was right to take it, the
@@ -57,7 +57,7 @@ class Ghosts:
     def _answered(self, error: FencelogError | None) -> None:
         self._history.counts[f"ghost: {error.code.slug if error else 'taken'}"] += 1
 
-    async def _ask(self, session: Session, bookie: str) -> None:
+    async def ask(self, session: Session, bookie: str) -> None:
         """For an entry that the bookie has, or had until it lost its disk."""
         memory = self._history.bookie(bookie)
         lost = memory.former_entries and self._random.random() < 0.5

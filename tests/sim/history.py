@@ -31,8 +31,8 @@ class WrittenLedger:
     is_closing: bool = False
     failure: str | None = None
     is_being_deleted: bool = False
-    deleted: bool = False
-    """``delete`` has returned: nothing may be acknowledged from here on."""
+    deleted_at: int | None = None
+    """Entries that were appended when ``delete`` returned: no later one may be acknowledged."""
 
 
 @dataclass(slots=True)
@@ -104,8 +104,8 @@ class History:
                 f"ledger {ledger.ledger_id}: {lac} acknowledged, "
                 f"was closed at {latest.last_entry_id}",
             )
-        if ledger.deleted:
-            self.violate(2, f"ledger {ledger.ledger_id}: {lac} acknowledged after its delete")
+        if ledger.deleted_at is not None and lac >= ledger.deleted_at:
+            self.violate(2, f"ledger {ledger.ledger_id}: {lac}, written after its delete, is acked")
         if ledger.failure is not None:
             self.violate(2, f"ledger {ledger.ledger_id}: {lac} acknowledged after the failure")
         ledger.acknowledged = ledger.confirmed = max(lac, ledger.acknowledged)

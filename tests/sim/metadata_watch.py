@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from history import History
+from history import History, write_set_of
 
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.ledger_store import LEDGERS_PATH
@@ -91,12 +91,32 @@ class MetadataWatch:
 
     def _check_end(self, now: LedgerMetadata) -> None:
         self._history.check_copies(now, range(now.last_entry_id + 1), "closed in")
+        before = self._history.latest(now.ledger_id)
+        if before is not None and before.state is LedgerState.IN_RECOVERY:
+            self._check_end_is_fenced(before, now.last_entry_id + 1)
         ledger = self._history.ledgers.get(now.ledger_id)
         if ledger is not None and now.last_entry_id < ledger.acknowledged:
             self._history.violate(
                 2,
                 f"ledger {now.ledger_id} closed at {now.last_entry_id}, "
                 f"entry {ledger.acknowledged} was acknowledged",
+            )
+
+    def _check_end_is_fenced(self, before: LedgerMetadata, entry_id: int) -> None:
+        """So many members of the write set behind the end do not have that entry and have
+        answered a fencing request that it can never get Qa acks (rule 4)."""
+        members = write_set_of(before, entry_id)
+        without = [
+            bookie
+            for bookie in members
+            if before.ledger_id in self._history.bookie(bookie).fenced
+            and not self._history.bookie(bookie).ever_had((before.ledger_id, entry_id))
+        ]
+        if len(without) <= before.write_quorum - before.ack_quorum:
+            self._history.violate(
+                9,
+                f"ledger {before.ledger_id} was closed below entry {entry_id}, of whose {members} "
+                f"only {without} are fenced without it",
             )
 
     def _confirmed(self, ledger_id: int) -> int:

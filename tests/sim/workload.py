@@ -13,11 +13,13 @@ from cluster import Cluster, Session
 from faults import Moments
 from history import History, WrittenLedger
 from plan import Burst, LedgerPlan, Visit
+from process import Process
 
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerState
 from fencelog.ledgers.reader import LedgerReader
 from fencelog.ledgers.writer import LedgerWriter
+from fencelog.ledgers.writer_core import WriterCore
 
 POLL_MS = 400
 PATIENCE_S = 0.3
@@ -31,6 +33,7 @@ class Workload:
         self._history = history
         self._moments = moments
         self.ledgers: dict[int, WrittenLedger] = {}
+        self._writers: list[tuple[Process, WriterCore]] = []
         self.is_over = asyncio.Event()
         """The safety phase has ended: readers and idle writers go."""
 
@@ -70,7 +73,17 @@ class Workload:
         if self._history.ledgers.setdefault(writer.ledger_id, ledger) is not ledger:
             self._history.violate(3, f"ledger id {writer.ledger_id} was given twice")
         self.ledgers[index] = ledger
+        self._writers.append((session.process, writer._core))
         return ledger, writer
+
+    async def watch_writers(self) -> None:
+        """An entry that has its quorum is acknowledged then, not at the next event (BK#4261)."""
+        while not self._cluster.is_over:
+            for process, core in self._writers:
+                if process.is_alive and not process.is_paused and _is_overdue(core):
+                    ledger_id = core.metadata.ledger_id
+                    self._history.violate(22, f"ledger {ledger_id}: entries wait for nothing")
+            await asyncio.sleep(0.05)
 
     def _append(self, ledger: WrittenLedger, writer: LedgerWriter, burst: Burst) -> bool:
         for size in burst.sizes:
@@ -136,7 +149,7 @@ class Workload:
         ledger.is_being_deleted = True
         with suppress(FencelogError):
             await session.ledgers.delete(ledger.ledger_id)
-            ledger.deleted = True
+            ledger.deleted_at = len(ledger.payloads)
             self._history.counts["deletes"] += 1
 
     async def _visited(self, visit: Visit) -> WrittenLedger | None:
@@ -226,3 +239,9 @@ def check_entry(
         history.violate(5, f"ledger {ledger.ledger_id} has entry {wanted}, never written")
     elif bytes(payload) != ledger.payloads[wanted]:
         history.violate(5, f"ledger {ledger.ledger_id}: entry {wanted} has other bytes")
+
+
+def _is_overdue(core: WriterCore) -> bool:
+    """The first entry that waits has its quorum, and nothing holds it up."""
+    held_up = core.changing or core.finished is not None or not core._pending
+    return not held_up and len(core._pending[0].acks) >= core.metadata.ack_quorum
