@@ -41,8 +41,6 @@ _FOR_OPERATORS = frozenset({ErrorCode.UNAUTHORIZED, ErrorCode.UNSUPPORTED_VERSIO
 @dataclass(slots=True)
 class _Request:
     op: Op
-    header: bytes
-    body: bytes
     reply: Reply
     deadline: float
     incarnation: str | None
@@ -66,7 +64,8 @@ class TcpBookieClient:
         self._timeout_s = timeout_ms / 1000
         self._outstanding: dict[int, _Request] = {}
         self._polls: dict[int, _Request] = {}
-        self._waiting: list[int] = []
+        self._waiting: list[tuple[int, bytes, bytes]] = []
+        self._waiting_bytes = 0
         self._last_request_id = 0
         self._connection: BookieConnection | None = None
         self._transport: asyncio.Transport | None = None
@@ -164,14 +163,15 @@ class TcpBookieClient:
         self._last_request_id = request_id = (self._last_request_id + 1) & 0xFFFFFFFF
         header = request_header(op, request_id, len(body), flags)
         deadline = loop.time() + self._timeout_s
-        request = _Request(op, header, body, reply, deadline + wait_s, incarnation)
+        request = _Request(op, reply, deadline + wait_s, incarnation)
         (self._polls if wait_s else self._outstanding)[request_id] = request
         if self._timer is None:
             self._timer = loop.call_at(deadline, self._check_deadlines)
         if self._transport is not None:
             self._transport.writelines((header, body))
             return
-        self._waiting.append(request_id)
+        self._waiting.append((request_id, header, body))
+        self._waiting_bytes += len(body)
         if self._connecting is None:
             self._connecting = loop.create_task(self._connect(), name=f"dial {self._bookie_id}")
 
@@ -180,7 +180,8 @@ class TcpBookieClient:
         transport = self._transport
         if self._closed or (transport is None and now < self._refuse_until):
             return self._refused
-        if transport is not None and transport.get_write_buffer_size() > WRITER_MAX_PENDING_BYTES:
+        unsent = self._waiting_bytes if transport is None else transport.get_write_buffer_size()
+        if unsent > WRITER_MAX_PENDING_BYTES:
             return FencelogError(
                 ErrorCode.OVERLOADED, f"bookie {self._bookie_id} does not keep up with its writer"
             )
@@ -236,7 +237,6 @@ class TcpBookieClient:
     # -- connection ------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             connection = await dial(
                 self._bookie_id,
@@ -246,15 +246,14 @@ class TcpBookieClient:
                 on_lost=self._on_lost,
             )
         except Exception as error:  # whatever an address may cause; nothing was sent
-            self._refuse_until = loop.time() + RECONNECT_DELAY_S
+            self._refuse_until = asyncio.get_running_loop().time() + RECONNECT_DELAY_S
             self._refused = self._not_connected(error)
             self._lost(f"cannot connect to {self._address}")
             return
         finally:
             self._connecting = None
         self._connection, self._transport = connection, connection.transport
-        waiting, self._waiting = self._waiting, []
-        for request_id in waiting:
+        for request_id, header, body in self._take_waiting():
             request = self._outstanding.get(request_id) or self._polls.get(request_id)
             if request is None or self._transport is None:
                 continue
@@ -262,7 +261,11 @@ class TcpBookieClient:
                 self._outstanding.pop(request_id)
                 request.reply(stranger)
             else:
-                self._transport.writelines((request.header, request.body))
+                self._transport.writelines((header, body))
+
+    def _take_waiting(self) -> list[tuple[int, bytes, bytes]]:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        return waiting
 
     def _on_lost(self, connection: BookieConnection, reason: str) -> None:
         if connection is self._connection:
@@ -275,7 +278,7 @@ class TcpBookieClient:
             connection.abort()
         outstanding = self._outstanding | self._polls
         self._outstanding, self._polls = {}, {}
-        unsent, self._waiting = set(self._waiting), []
+        unsent = {request_id for request_id, _, _ in self._take_waiting()}
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -13,6 +13,7 @@ from fencelog.ledgers.authentication import SharedSecret
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.run import build_run
 from fencelog.ledgers.wire import (
     LAC_BODY,
@@ -154,6 +155,21 @@ async def test_connection_lost_after_sending_is_unknown(server: ScriptedServer) 
     server.answer = lambda frame: encode_reply(frame.op, frame.request_id)
     assert await add(client) is None  # it connects again
     assert server.connections == 2
+    await client.close()
+
+
+async def test_what_waits_for_a_connection_is_bounded() -> None:
+    """A bookie whose machine is gone: for as long as connecting takes nothing leaves."""
+    client = TcpBookieClient("b1", "127.0.0.1:1")
+    large = bytes(8 * MIB)
+    errors: list[FencelogError | None] = []
+    for _ in range(12):
+        client.add(large, recovery=False, incarnation=None, on_reply=errors.append)
+    while len(errors) < 12:  # noqa: ASYNC110 - they are answered by themselves
+        await asyncio.sleep(0.005)
+    codes = [error.code for error in errors if error is not None]
+    assert codes.count(ErrorCode.OVERLOADED) == 3  # above 64 MiB
+    assert codes.count(ErrorCode.BOOKIE_UNAVAILABLE) == 9
     await client.close()
 
 
