@@ -97,13 +97,16 @@ async def dial(
     connection = BookieConnection(ClientHandshake(bookie_id, credentials), on_frame, on_lost)
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-        try:
+    limit = asyncio.timeout(CONNECT_TIMEOUT_MS / 1000)
+    try:
+        async with limit:
             await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
             await connection.greeted
             if connection.is_over:
                 raise ConnectionResetError("lost right after the handshake")
-        except BaseException:
-            connection.abort()
-            raise
+    except BaseException as error:
+        connection.abort()
+        if isinstance(error, TimeoutError) and limit.expired():
+            raise TimeoutError(f"no answer within {CONNECT_TIMEOUT_MS} ms") from error
+        raise
     return connection

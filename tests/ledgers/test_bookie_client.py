@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from fencelog.bookie.greeting import Greeting
+from fencelog.ledgers import bookie_connection
 from fencelog.ledgers.authentication import SharedSecret
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -139,6 +140,24 @@ async def test_nobody_there_is_definite(server: ScriptedServer) -> None:
         assert error is not None
         assert error.code is ErrorCode.BOOKIE_UNAVAILABLE
     await client.close()
+
+
+async def test_a_machine_that_never_greets_is_named_with_its_reason(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookie_connection, "CONNECT_TIMEOUT_MS", 50)
+    server.serve = silence  # type: ignore[method-assign]
+    client = TcpBookieClient("b1", await server.start())
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.BOOKIE_UNAVAILABLE
+    assert error.detail.endswith(": no answer within 50 ms")
+    await client.close()
+
+
+async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
 
 
 async def test_connection_lost_after_sending_is_unknown(server: ScriptedServer) -> None:
