@@ -126,7 +126,10 @@ class LedgerWriter:
 
     @property
     def pending_bytes(self) -> int:
-        return self._length - self._core.length
+        """Of the entries that are not acknowledged yet, with what each takes besides its payload:
+        those without payload are not free."""
+        entries = self._next_entry_id - 1 - self._core.lac
+        return self._length - self._core.length + entries * self._batching.overhead
 
     @property
     def failure(self) -> FencelogError | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fencelog.ledgers import writer as writer_module
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_ENTRY_BYTES
 from fencelog.ledgers.metadata import LedgerState
@@ -187,12 +188,30 @@ async def test_limits_refuse_before_anything_is_sent(cluster: Any) -> None:
         writer.append(bytes(MAX_ENTRY_BYTES + 1))
     assert caught.value.code is ErrorCode.PAYLOAD_TOO_LARGE
     block = bytes(MAX_ENTRY_BYTES)
-    for _ in range(8):
+    for _ in range(7):
         writer.append(block)
     with pytest.raises(FencelogError) as caught:
-        writer.append(b"x")
+        writer.append(block)  # with its header it is more than there is room for
     assert caught.value.code is ErrorCode.OVERLOADED
     assert writer.last_add_pushed == -1
+    await writer.abandon()
+
+
+async def test_entries_without_payload_take_room_too(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "WRITER_MAX_PENDING_BYTES", 1000)
+    for bookie in cluster.bookies.values():
+        bookie.held = []
+    writer = cluster.create()
+    while writer.pending_bytes <= 1000:
+        assert writer.append(b"") < 1000
+    with pytest.raises(FencelogError, match="waits for its bookies"):
+        writer.append(b"")
+    await cluster.until(lambda: all(bookie.held for bookie in cluster.bookies.values()))
+    for bookie in cluster.bookies.values():
+        bookie.held[0]()
+    assert writer.append(b"") > 0  # what is acknowledged takes none
     await writer.abandon()
 
 
