@@ -43,15 +43,28 @@ class Ghosts:
 
     def add(self, session: Session, bookie: str) -> None:
         """An add for a ledger that this bookie has fenced. Whether it was right to take it, the
-        bookie's own observer says. A deleted ledger is left alone: a bookie with a new disk has
-        nothing to fence it by, and only the incarnation keeps its writer out."""
-        fenced = sorted(self._history.bookie(bookie).fenced & self._history.metadata.keys())
+        bookie's own observer says."""
+        memory = self._history.bookie(bookie)
+        fenced = sorted(memory.fenced)
         if not fenced:
             return
         ledger_id = self._random.choice(fenced)
+        # The fence alone has to hold, except on a bookie that lost its disk and is not named by
+        # the ledger: it has nothing to fence it by, and its incarnation keeps the writer out.
+        holds = not memory.is_damaged or self._names(ledger_id, bookie)
+        incarnation = None if holds else memory.fenced[ledger_id]
         run = build_run(ledger_id, FAR, [b"ghost"], lac=-1, length_before=FAR)
         session.directory.client(bookie).add(
-            run, recovery=False, incarnation=None, on_reply=self._answered
+            run, recovery=False, incarnation=incarnation, on_reply=self._answered
+        )
+
+    def _names(self, ledger_id: int, bookie: str) -> bool:
+        """Whether metadata has named the bookie in all its versions, hence also when it fenced
+        its ledgers at its start."""
+        versions = self._history.metadata.get(ledger_id, [])
+        return bool(versions) and all(
+            any(bookie in fragment.bookies for fragment in version.fragments)
+            for version in versions
         )
 
     def _answered(self, error: FencelogError | None) -> None:

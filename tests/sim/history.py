@@ -43,8 +43,8 @@ class BookieMemory:
     """Acknowledged by the present incarnation."""
     former_entries: set[tuple[int, int]] = field(default_factory=set)
     """Acknowledged by an incarnation whose disk was lost."""
-    fenced: set[int] = field(default_factory=set)
-    """Ledgers for which a fencing request was answered, whichever the incarnation."""
+    fenced: dict[int, str] = field(default_factory=dict)
+    """Ledgers for which a fencing request was answered, and by which incarnation last."""
     lacs: dict[int, int] = field(default_factory=dict)
     """The highest LAC that an acknowledged add or LAC write carried."""
     incarnation: str = ""

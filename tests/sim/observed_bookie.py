@@ -9,7 +9,7 @@ from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import Any
 
-from history import BookieMemory, History
+from history import BookieMemory, History, write_set_of
 
 from fencelog.bookie.bookie import Bookie
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
@@ -115,7 +115,7 @@ class ObservedBookie(Bookie):
         if fence and (error is None or error.code.is_negative):
             self.history.counts["fences"] += 1
             self.history.on_event("fence")
-            self._memory().fenced.add(ledger_id)
+            self._memory().fenced[ledger_id] = self.incarnation
 
     def _failed(self, error: FencelogError, ledger_id: int, entry_id: int, *, had_it: bool) -> None:
         if not error.code.is_negative:
@@ -125,8 +125,11 @@ class ObservedBookie(Bookie):
         if had_it:
             self._violate(10, f"says that it has no entry {entry_id} of ledger {ledger_id}")
         metadata = self.history.latest(ledger_id)
-        is_open = metadata is not None and not metadata.is_closed
-        if entry in self._memory().former_entries and is_open:
+        if metadata is None or metadata.is_closed:
+            return
+        # One that metadata does not name may forget: nobody concludes anything from it.
+        named = self.bookie_id in write_set_of(metadata, entry_id)
+        if named and entry in self._memory().former_entries:
             self._violate(10, f"forgot entry {entry_id} of ledger {ledger_id} and says no")
 
     def _check_reply(self, ledger_id: int, reply: ReadReply) -> None:
