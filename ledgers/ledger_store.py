@@ -112,33 +112,36 @@ class LedgerStore:
         or there. Raises FencelogError rather than end early: METADATA_UNAVAILABLE,
         METADATA_UNKNOWN, CORRUPT.
         """
-        await self._catch_up()
-        session_id = self._store.session_id
+        session_id = await self._catch_up()
         ledger_ids = [ledger_id async for ledger_id in self.list()]
         for at in range(0, len(ledger_ids), _READS_AT_ONCE):
             chunk = ledger_ids[at : at + _READS_AT_ONCE]
             for metadata in await asyncio.gather(*map(self._get_unless_deleted, chunk)):
                 if metadata is not None:
                     yield metadata
-        if self._store.session_id != session_id:
-            raise unavailable("read all ledgers", "the session was lost meanwhile")
+        self._check_session(session_id, "read all ledgers")
 
     async def _get_after_catching_up(self, ledger_id: int) -> Versioned:
-        await self._catch_up()
+        session_id = await self._catch_up()
         try:
             return await self._store.get(_path(ledger_id))
         except FencelogError as error:
+            self._check_session(session_id, f"read ledger {ledger_id}")
             raise _translated(error, ledger_id) from error
 
-    async def _catch_up(self) -> None:
-        """Until the session ends, read nothing that is older than this call.
+    async def _catch_up(self) -> int:
+        """Until the session that is returned ends, read nothing that is older than this call.
 
         A session's reads are never older than its own writes, and a write comes after all that
         were acknowledged before, to anybody. (ZooKeeper's ``sync`` is less: it asks a leader that
         may have been replaced without knowing it.)
         """
 
+        session_id = 0
+
         async def write() -> None:
+            nonlocal session_id
+            session_id = self._store.session_id
             try:
                 await self._store.set(LEDGERS_PATH, b"", ANY_VERSION)
             except FencelogError as error:
@@ -146,6 +149,12 @@ class LedgerStore:
                     raise
 
         await _until_known(write)
+        return session_id
+
+    def _check_session(self, session_id: int, what: str) -> None:
+        """Raises METADATA_UNAVAILABLE where another session may have read what is older."""
+        if self._store.session_id != session_id:
+            raise unavailable(what, "the session was lost meanwhile")
 
     async def _get_unless_deleted(self, ledger_id: int) -> LedgerMetadata | None:
         try:

@@ -258,3 +258,27 @@ async def test_a_server_that_is_behind_does_not_hide_a_ledger() -> None:
     await LedgerStore(store).create(ledger(5))
     assert (await LedgerStore(store).get(5))[0].ledger_id == 5
     await store.close()
+
+
+async def test_a_new_session_that_is_behind_does_not_hide_a_ledger_either() -> None:
+    """What the session that ended had caught up with, the next one need not have."""
+
+    class Behind(MemoryMetadataStore):
+        async def get(self, path: str) -> Versioned:
+            raise FencelogError(ErrorCode.METADATA_NOT_FOUND, path)
+
+        async def set(self, path: str, value: bytes, version: int) -> int:
+            written = await super().set(path, value, version)
+            self.expire()
+            self.reconnect()
+            return written
+
+    store = Behind()
+    await store.start()
+    await LedgerStore(store).create(ledger(5))
+    with pytest.raises(FencelogError, match="session") as caught:
+        await LedgerStore(store).get(5)
+    assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+    with pytest.raises(FencelogError, match="session"):
+        _ = [metadata async for metadata in LedgerStore(store).read_all()]
+    await store.close()
