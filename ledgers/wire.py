@@ -149,8 +149,8 @@ class FrameReader:
         """After the handshake: frames up to MAX_FRAME_BYTES."""
         self._max_bytes = MAX_FRAME_BYTES
 
-    def feed(self, data: bytes, limit: int | None = None) -> list[Frame]:
-        """Take received bytes, return the frames that are complete now (at most ``limit``).
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take received bytes, return the frames that are complete now.
 
         Raises ProtocolError; the stream is then unusable.
         """
@@ -161,9 +161,7 @@ class FrameReader:
         unpack = FRAME_HEADER.unpack_from
         view = memoryview(buffer)
         try:
-            while available - position >= 4 and (limit is None or len(frames) < limit):
-                if available - position < FRAME_HEADER.size:
-                    break
+            while available - position >= FRAME_HEADER.size:
                 length, op, flags, status, request_id = unpack(buffer, position)
                 if not 8 <= length <= self._max_bytes:
                     raise ProtocolError(

@@ -67,13 +67,6 @@ def test_length_is_bounded_before_the_body_is_read() -> None:
         FrameReader(MAX_FRAME_BYTES).feed(request_header(Op.ADD, 1, MAX_FRAME_BYTES))
 
 
-def test_frames_behind_the_limit_wait_for_the_next_call() -> None:
-    stream = b"".join(encode_request(Op.READ_LAC, number, b"") for number in range(5))
-    reader = FrameReader()
-    cut = [[frame.request_id for frame in reader.feed(data, 2)] for data in (stream, b"", b"")]
-    assert cut == [[0, 1], [2, 3], [4]]
-
-
 OK_REPLIES = [
     (Op.ADD, b""),
     (Op.READ, bytes(9)),
