@@ -26,7 +26,7 @@ class RefreshingWatch(Generic[T]):
         self,
         read: Callable[[], Awaitable[T]],
         callback: Callable[[T], None],
-        on_close: Callable[[RefreshingWatch[Any]], None],
+        on_close: Callable[[RefreshingWatch[Any], asyncio.Task[Any] | None], None],
     ) -> None:
         self._read = read
         self._callback = callback
@@ -49,12 +49,7 @@ class RefreshingWatch(Generic[T]):
         self._closed = True
         if self._task is not None:
             self._task.cancel()
-        self._on_close(self)
-
-    async def closed(self) -> None:
-        """Wait for the end of a read that ``close`` has cancelled."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        self._on_close(self, self._task)
 
     async def _read_once(self) -> T:
         return await self._read()
@@ -96,13 +91,18 @@ async def names_or_empty(children: Awaitable[list[str]]) -> list[str]:
         raise
 
 
+_Watches = dict[str, dict[RefreshingWatch[Any], None]]
+"""By path, in the order in which they were opened."""
+
+
 class WatchTable:
     """All watches of one store, by path."""
 
     def __init__(self) -> None:
-        self._values: dict[str, set[RefreshingWatch[Any]]] = {}
-        self._children: dict[str, set[RefreshingWatch[Any]]] = {}
-        self._closing: set[RefreshingWatch[Any]] = set()
+        self._values: _Watches = {}
+        self._children: _Watches = {}
+        self._ending: dict[asyncio.Task[Any], None] = {}
+        """Reads of watches that were closed."""
 
     def watch_value(
         self, path: str, read: Callable[[], Awaitable[T]], callback: Callable[[T], None]
@@ -132,9 +132,8 @@ class WatchTable:
         """Close every watch and wait until none of them reads any more."""
         for watch in list(self._all()):
             watch.close()
-        for watch in list(self._closing):
-            await watch.closed()
-        self._closing.clear()
+        if self._ending:
+            await asyncio.wait(list(self._ending))
 
     def _all(self) -> Iterator[RefreshingWatch[Any]]:
         for table in (self._values, self._children):
@@ -143,20 +142,22 @@ class WatchTable:
 
     def _add(
         self,
-        table: dict[str, set[RefreshingWatch[Any]]],
+        table: _Watches,
         path: str,
         read: Callable[[], Awaitable[T]],
         callback: Callable[[T], None],
     ) -> RefreshingWatch[T]:
-        def forget(watch: RefreshingWatch[Any]) -> None:
-            watches = table.get(path, set())
-            watches.discard(watch)
+        def forget(watch: RefreshingWatch[Any], reading: asyncio.Task[Any] | None) -> None:
+            watches = table.get(path, {})
+            watches.pop(watch, None)
             if not watches:
                 table.pop(path, None)
-            self._closing.add(watch)
+            if reading is not None:
+                self._ending[reading] = None
+                reading.add_done_callback(lambda task: self._ending.pop(task, None))
 
         watch = RefreshingWatch(read, callback, forget)
-        table.setdefault(path, set()).add(watch)
+        table.setdefault(path, {})[watch] = None
         watch.refresh()
         return watch
 
