@@ -152,12 +152,12 @@ async def _registered(
 
     path = f"{BOOKIES_PATH}/{bookie.bookie_id}"
     registration = await Registration.start(store, path, await value())
-    bookie.on_read_only.add(look_again.set)
+    bookie.on_read_only[look_again.set] = None
     task = asyncio.create_task(refresh(), name="bookie-registration")
     try:
         yield
     finally:
-        bookie.on_read_only.discard(look_again.set)
+        bookie.on_read_only.pop(look_again.set, None)
         task.cancel()
         await asyncio.wait([task])
         await registration.close()

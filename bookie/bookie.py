@@ -90,9 +90,9 @@ class Bookie:
             stored_ranges=self._reads.stored_ranges,
             on_pressure=self._pressure_changed,
         )
-        self.on_pressure: set[Callable[[], None]] = set()
+        self.on_pressure: dict[Callable[[], None], None] = {}
         """Called when ``is_under_pressure`` changes: transports stop reading, or go on."""
-        self.on_read_only: set[Callable[[], None]] = set()
+        self.on_read_only: dict[Callable[[], None], None] = {}
         """Called when ``is_read_only`` changes: the registration has to say so."""
         self._resources = AsyncExitStack()
 

@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._reads: deque[tuple[int, int, Answer]] = deque()
         self._reading = 0
-        self._long_polls: set[asyncio.Task[None]] = set()
+        self._long_polls: dict[asyncio.Task[None], None] = {}
         self._slow_peer = False
         self._paused = False
 
@@ -235,8 +235,8 @@ class Connection(asyncio.Protocol):
         """Carry out a long poll, which takes time and next to nothing else: outside the queue of
         reads, until the connection ends."""
         task = self._server.spawn(self._answer(frame.op, frame.request_id, answer))
-        self._long_polls.add(task)
-        task.add_done_callback(self._long_polls.discard)
+        self._long_polls[task] = None
+        task.add_done_callback(self._long_polls.pop)
 
     def _queue_read(self, frame: Frame, answer: Answer) -> None:
         self._reads.append((frame.op, frame.request_id, answer))

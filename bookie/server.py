@@ -29,9 +29,10 @@ class BookieServer:
         self.authenticator = authenticator
         self.in_flight_bytes = 0
         self._server: asyncio.Server | None = None
-        self._connections: set[Connection] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: dict[Connection, None] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._paused = False
+        self._is_closing = False
 
     @classmethod
     async def start(
@@ -41,7 +42,7 @@ class BookieServer:
         Raises OSError."""
         server = cls(bookie, authenticator=authenticator)
         loop = asyncio.get_running_loop()
-        bookie.on_pressure.add(server._update_reading)
+        bookie.on_pressure[server._update_reading] = None
         server._server = await loop.create_server(lambda: Connection(server), host, port)
         return server
 
@@ -55,7 +56,8 @@ class BookieServer:
 
     async def close(self) -> None:
         """Stop listening and drop all connections. Adds in flight are still made durable."""
-        self.bookie.on_pressure.discard(self._update_reading)
+        self._is_closing = True
+        self.bookie.on_pressure.pop(self._update_reading, None)
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -72,18 +74,18 @@ class BookieServer:
 
     def opened(self, connection: Connection) -> bool:
         """Whether one more connection is allowed."""
-        if len(self._connections) >= BOOKIE_MAX_CONNECTIONS:
+        if self._is_closing or len(self._connections) >= BOOKIE_MAX_CONNECTIONS:
             return False
-        self._connections.add(connection)
+        self._connections[connection] = None
         return True
 
     def closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     def add_in_flight(self, size: int) -> None:

@@ -109,7 +109,7 @@ async def test_adds_wait_for_the_flush_then_are_refused_then_taken_again(
 ):
     bookie = await open_bookie(disk=faulty_disk, write_cache_bytes=4 * MIB)
     changes: list[bool] = []
-    bookie.on_pressure.add(lambda: changes.append(bookie.is_under_pressure))
+    bookie.on_pressure[lambda: changes.append(bookie.is_under_pressure)] = None
     faulty_disk.waits.add("sync .entrylog")
     size = 256 * 1024
     answers: dict[int, FencelogError | None] = {}

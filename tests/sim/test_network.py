@@ -221,7 +221,7 @@ class StubBookie:
         self.bookie_id = "b1"
         self.incarnation = "1"
         self.is_under_pressure = False
-        self.on_pressure: set[object] = set()
+        self.on_pressure: dict[object, None] = {}
         self.runs: list[bytes] = []
 
     def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
