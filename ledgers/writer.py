@@ -126,8 +126,7 @@ class LedgerWriter:
 
     @property
     def pending_bytes(self) -> int:
-        """Of the entries that are not acknowledged yet, with what each takes besides its payload:
-        those without payload are not free."""
+        """Of the entries that are not acknowledged yet, with their headers."""
         entries = self._next_entry_id - 1 - self._core.lac
         return self._length - self._core.length + entries * self._batching.overhead
 
@@ -233,9 +232,7 @@ class LedgerWriter:
     ) -> None:
         if error is not None and error.code not in _BLAMELESS:
             self._placement.report_failure(bookie_id)
-        effects = self._core.reply(run, index, bookie_id, error)
-        if effects:
-            self._execute(effects)
+        self._execute(self._core.reply(run, index, bookie_id, error))
 
     def _execute(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -285,6 +282,8 @@ class LedgerWriter:
                 self._retry_later()
             else:
                 effects = self._core.fail(error)
+        except Exception as error:  # a bug; whoever waits has to learn of it
+            effects = self._core.fail(FencelogError(ErrorCode.INTERNAL, repr(error)))
         finally:
             self._change = None
         self._execute(effects)

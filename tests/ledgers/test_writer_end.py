@@ -171,3 +171,21 @@ async def test_the_writer_of_a_deleted_ledger_is_finished(
     assert cluster.failures == ([caught.value] if pending else [])
     with pytest.raises(FencelogError, match="finished"):
         writer.append(b"z")
+
+
+async def test_a_bug_ends_the_writer_instead_of_leaving_it_waiting(make_cluster: Any) -> None:
+    cluster = make_cluster(4)
+    writer = cluster.create()
+    cluster.ledgers.before_update = broken
+    cluster.bookies["b2"].go_down()
+    writer.append(b"x")
+    closing = asyncio.create_task(writer.close())
+    async with asyncio.timeout(5):
+        with pytest.raises(FencelogError, match="a bug") as caught:
+            await closing
+    assert caught.value.code is ErrorCode.INTERNAL
+    assert cluster.failures == [caught.value]
+
+
+def broken() -> None:
+    raise RuntimeError("a bug")
