@@ -15,10 +15,12 @@ from typing import Any, Protocol, cast
 from fencelog.bookie.bookie import Bookie
 from fencelog.bookie.greeting import Greeting
 from fencelog.ledgers.authentication import Authenticator
+from fencelog.ledgers.bookie_port import AddCallback
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.limits import (
     BOOKIE_CONNECTION_OUT_BYTES,
     CONNECT_TIMEOUT_MS,
+    KIB,
     MAX_READ_BYTES,
 )
 from fencelog.ledgers.run import verify_run
@@ -37,6 +39,9 @@ from fencelog.ledgers.wire import (
 
 _MAX_READS = BOOKIE_CONNECTION_OUT_BYTES // MAX_READ_BYTES
 """Reads in progress on one connection: as many answers as it may have waiting."""
+
+_LAC_BYTES = 1 * KIB
+"""An explicit LAC that waits for the journal counts as so much: what it takes, not what it says."""
 
 Answer = Callable[[], Awaitable[bytes]]
 """Carries out a read and gives the body of its reply."""
@@ -64,7 +69,7 @@ class ConnectionOwner(Protocol):
         """Run work in a task that the server owns."""
 
     def add_in_flight(self, size: int) -> None:
-        """Count bytes of adds received (or, negative, answered)."""
+        """Count bytes of adds and explicit LACs received (or, negative, answered)."""
 
 
 class Connection(asyncio.Protocol):
@@ -166,7 +171,7 @@ class Connection(asyncio.Protocol):
                 self._queue_read(frame, answer)
         elif op == Op.WRITE_LAC and len(frame.body) == WRITE_LAC_BODY.size:
             ledger_id, lac = WRITE_LAC_BODY.unpack(frame.body)
-            on_reply = partial(self._reply, op, frame.request_id)
+            on_reply = self._when_stored(frame, _LAC_BYTES)
             self._bookie.write_lac(ledger_id, lac, on_reply=on_reply)
         else:
             raise ProtocolError(f"operation {op} with {len(frame.body)} bytes is not valid here")
@@ -183,6 +188,7 @@ class Connection(asyncio.Protocol):
             self._frames.accept_large_frames()
             if self._hello_deadline is not None:
                 self._hello_deadline.cancel()
+            self.update_reading()  # the others may be held up already
 
     def _hang_up(self) -> None:
         """Close the connection when all that was answered has left."""
@@ -192,19 +198,19 @@ class Connection(asyncio.Protocol):
     def _add(self, frame: Frame) -> None:
         run = frame.body
         verify_run(run)
-        size = len(run)
-        self._server.add_in_flight(size)
         self._bookie.add(
             run,
             recovery=bool(frame.flags & Flag.RECOVERY),
-            on_reply=partial(self._added, frame.request_id, size),
+            on_reply=self._when_stored(frame, len(run)),
         )
 
-    def _added(self, request_id: int, size: int, error: FencelogError | None) -> None:
-        self._server.add_in_flight(-size)
-        self._reply(Op.ADD, request_id, error)
+    def _when_stored(self, frame: Frame, size: int) -> AddCallback:
+        """What answers a request that waits for the journal, counted as in flight until then."""
+        self._server.add_in_flight(size)
+        return partial(self._stored, frame.op, frame.request_id, size)
 
-    def _reply(self, op: int, request_id: int, error: FencelogError | None) -> None:
+    def _stored(self, op: int, request_id: int, size: int, error: FencelogError | None) -> None:
+        self._server.add_in_flight(-size)
         if error is None:
             self._send(encode_reply(op, request_id))
         else:

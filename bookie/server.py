@@ -2,8 +2,8 @@
 
 Nothing grows without bound:
 
-* adds in flight over BOOKIE_MAX_IN_FLIGHT_BYTES (all connections), or a write cache that waits for
-  its flush: no connection is read from;
+* adds and explicit LACs in flight over BOOKIE_MAX_IN_FLIGHT_BYTES (all connections), or a write
+  cache that waits for its flush: no connection is read from;
 * answers waiting for a slow peer, or reads in progress, over their limit: its connection is not;
 * frames over their limit, and anything else that is no valid request: that connection is closed.
 """
@@ -89,8 +89,8 @@ class BookieServer:
         return task
 
     def add_in_flight(self, size: int) -> None:
-        """Count bytes of adds received (or, negative, answered) and hold all readers at the
-        limit, until half of it is answered."""
+        """Count bytes of adds and explicit LACs received (or, negative, answered) and hold all
+        readers at the limit, until half of it is answered."""
         self.in_flight_bytes += size
         if not self._paused and self.in_flight_bytes > BOOKIE_MAX_IN_FLIGHT_BYTES:
             self._paused = True
