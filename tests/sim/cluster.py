@@ -98,7 +98,10 @@ class BookieMachine:
         been synced. In the last group of all damage cannot be told from a torn tail."""
         directory = self.config.data_dir / "journal"
         name = journal_name(journal_ids(self.disk, directory)[-1])
-        proven = proven_bytes(self.disk.open(directory / name))
+        try:
+            proven = proven_bytes(self.disk.open(directory / name))
+        except OSError:  # a read of this disk was made to fail
+            return False
         if proven <= FILE_HEADER_BYTES:
             return False
         self._cluster.history.bookie(self.name).is_damaged = True

@@ -114,6 +114,7 @@ DISKS = Theme(
         "rot journal, crash",
         "crash twice",
         "sync error, power loss",
+        "sync error, crash",
         "power loss",
         "power loss everywhere",
         "replace disk, crash",

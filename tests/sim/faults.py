@@ -251,6 +251,11 @@ class Injector:
                 machine.disk.fail("sync", JOURNAL_SUFFIX, EIO, 1)
                 self._cluster.in_world(self._crash_later(machine, fault))
                 return machine.disk.stop_failing
+            case "sync error, crash":
+                self._cluster.expects_refusals.add(machine.name)
+                machine.disk.fail("sync", JOURNAL_SUFFIX, EIO, 1)
+                process.on_death(partial(self._crash_soon, machine, fault))
+                return machine.disk.stop_failing
             case "bad memory":
                 self._cluster.history.bookie(machine.name).is_damaged = True
                 return machine.damage_replies()
@@ -260,14 +265,14 @@ class Injector:
 
     def _crash_soon(self, machine: BookieMachine, fault: Fault) -> None:
         """It is started again at once, and then the power fails."""
-        if not self._over:
+        if not self._over and not machine.is_held_down:
             machine.start()
             self._cluster.in_world(self._crash_later(machine, fault))
 
     async def _crash_later(self, machine: BookieMachine, fault: Fault) -> None:
         """Power loss, soon after the process serves again, or just before that."""
         await asyncio.sleep((fault.duration_ms if fault.kind.startswith("replace") else 0) / 1000)
-        await asyncio.sleep(self._random.choice((0.002, 0.01, 0.05, 0.3, 1.0)))
+        await asyncio.sleep(self._random.choice((0.002, 0.01, 0.02, 0.05, 0.3, 1.0)))
         if not self._over:
             machine.kill(power_loss=True)
 

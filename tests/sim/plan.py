@@ -123,6 +123,7 @@ TARGETS = {
     "sync error": "bookie",
     "read error": "bookie",
     "sync error, power loss": "bookie",
+    "sync error, crash": "bookie",
     "bad memory": "victim",
     "replace disk": "victim",
     "replace disk, crash": "victim",
