@@ -151,13 +151,13 @@ async def _registered(
                 _log.warning("bookie %s: %s", bookie.bookie_id, error)
 
     path = f"{BOOKIES_PATH}/{bookie.bookie_id}"
-    registration = await Registration.start(store, path, await value())
-    bookie.on_read_only[look_again.set] = None
-    task = asyncio.create_task(refresh(), name="bookie-registration")
+    bookie.on_read_only[look_again.set] = None  # before it is said whether it is
     try:
-        yield
-    finally:
-        bookie.on_read_only.pop(look_again.set, None)
-        task.cancel()
+        registration = await Registration.start(store, path, await value())
+        task = asyncio.create_task(refresh(), name="bookie-registration")
+        try:
+            yield
+        finally:
+            task.cancel()
         await asyncio.wait([task])
         await registration.close()

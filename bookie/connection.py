@@ -7,6 +7,7 @@ the journal syncs them; reads run side by side, a limited number at a time, and 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -99,6 +100,9 @@ class Connection(asyncio.Protocol):
         # uvloop's transports are Transports by duck typing only, so there is nothing to check.
         self._transport = stream = cast("asyncio.Transport", transport)
         stream.set_write_buffer_limits(high=BOOKIE_CONNECTION_OUT_BYTES)
+        if (link := stream.get_extra_info("socket")) is not None:
+            # A peer whose machine is gone says nothing, nor do we to one that asks for nothing.
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not self._server.opened(self):
             stream.abort()
             return

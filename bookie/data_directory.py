@@ -50,6 +50,9 @@ _IDENTITY_MAGIC = b"FLID"
 _CHECKPOINT_MAGIC = b"FLCP"
 _NEW, _FORGOT, _READY = "new", "forgot", "ready"
 
+_LOST_AND_FOUND = "lost+found"
+"""In the root of a volume that was just formatted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -204,7 +207,7 @@ class DataDirectory:
     # -- a new directory ---------------------------------------------------------------------
 
     def _create(self, bookie_id: str | None, host: Host) -> Identity:
-        leftover = set(self._disk.names(self.path)) - {"lock", "identity.new"}
+        leftover = set(self._disk.names(self.path)) - {"lock", "identity.new", _LOST_AND_FOUND}
         if leftover:
             raise FencelogError(
                 ErrorCode.CORRUPT,

@@ -237,11 +237,14 @@ class EntryLogReader:
             self._files.move_to_end(file_id)
             return file
         file = self._disk.open(path)
-        header = decode_file_header(file.read(0, FILE_HEADER_BYTES))
-        expected = (ENTRY_LOG_MAGIC, file_id, self._incarnation)
-        if header is None or (header.magic, header.file_id, header.incarnation) != expected:
+        try:
+            header = decode_file_header(file.read(0, FILE_HEADER_BYTES))
+            expected = (ENTRY_LOG_MAGIC, file_id, self._incarnation)
+            if header is None or (header.magic, header.file_id, header.incarnation) != expected:
+                raise FencelogError(ErrorCode.CORRUPT, f"{path}: entry log header is damaged")
+        except BaseException:
             file.close()
-            raise FencelogError(ErrorCode.CORRUPT, f"{path}: entry log header is damaged")
+            raise
         self._files[file_id] = file
         if len(self._files) > _MAX_OPEN_FILES:
             self._files.popitem(last=False)[1].close()

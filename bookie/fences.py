@@ -11,7 +11,7 @@ import asyncio
 
 from fencelog.bookie.control_records import ledger_body
 from fencelog.bookie.journal import Journal
-from fencelog.bookie.ledger_state import LedgerStates
+from fencelog.bookie.ledger_state import LedgerState, LedgerStates
 from fencelog.bookie.records import RecordType
 from fencelog.ledgers.errors import FencelogError
 
@@ -30,17 +30,18 @@ class Fences:
     def fence(self, ledger_id: int) -> Fenced | None:
         """Fence a ledger, known or not. None: the fence is durable already; else it is when the
         future says so, and every reply to the request has to wait for that."""
-        state = self._states.get(ledger_id)
-        if state is not None and state.fence_durable:
+        known = self._states.get(ledger_id)
+        if known is not None and known.fence_durable:
             return None
+        state = known or self._states.change(ledger_id)
         durable: Fenced = self._loop.create_future()
 
         def report(error: FencelogError | None) -> None:
-            self._report(ledger_id, error)
+            _report(state, error)
             if not durable.cancelled():
                 durable.set_result(error)
 
-        if state is not None and state.fenced:
+        if state.fenced:
             # Another request fenced it and its record is still on the way: wait for that.
             self._journal.barrier(report)
         else:
@@ -54,7 +55,7 @@ class Fences:
         state = self._states.change(ledger_id)
         state.fenced = state.limbo = True
         body = ledger_body(ledger_id)
-        self._journal.append(RecordType.LIMBO, body, lambda error: self._report(ledger_id, error))
+        self._journal.append(RecordType.LIMBO, body, lambda error: _report(state, error))
 
     def clear_limbo(self, ledger_id: int) -> None:
         """What is missing of a ledger was never here, from now on. Holds at once: should the
@@ -65,9 +66,11 @@ class Fences:
             self._states.change(ledger_id).limbo = False
             self._journal.append(RecordType.LIMBO_CLEARED, ledger_body(ledger_id), _ignore)
 
-    def _report(self, ledger_id: int, error: FencelogError | None) -> None:
-        if error is None:
-            self._states.change(ledger_id).fence_durable = True
+
+def _report(state: LedgerState, error: FencelogError | None) -> None:
+    """Not a change to be flushed: what is flushed is durable by then."""
+    if error is None:
+        state.fence_durable = True
 
 
 def _ignore(error: FencelogError | None) -> None:

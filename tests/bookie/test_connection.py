@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -75,6 +76,18 @@ async def test_explicit_lacs_in_flight_are_limited(
     faulty_disk.waits.clear()
     await requests.until(lambda: not transport.is_reading_paused)
     await requests.until(lambda: server.in_flight_bytes == 0)
+
+
+async def test_a_peer_that_vanished_is_found_out(server: BookieServer, requests: Any):
+    """Nothing is sent to one that asks nothing; its connection would count for ever."""
+    host, port = server.address.rsplit(":", 1)
+    _, writer = await asyncio.open_connection(host, int(port))
+    await requests.until(lambda: bool(server._connections))
+    (connection,) = server._connections
+    assert connection._transport is not None
+    link = connection._transport.get_extra_info("socket")
+    assert link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+    writer.close()
 
 
 async def test_connections_and_listeners_are_told_in_the_order_in_which_they_came(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,21 @@ def test_a_file_of_another_directory_is_corrupt(stored: dict[bytes, StoredRun], 
     reader = EntryLogReader(PosixDisk(), tmp_path, incarnation=b"x" * 16)
     with pytest.raises(FencelogError, match="header is damaged"):
         reader.read(next(iter(stored.values())))
+
+
+def test_a_disk_that_fails_costs_no_file_descriptors(
+    stored: dict[bytes, StoredRun], tmp_path: Path, faulty_disk: Any
+):
+    """Readers ask again and again; the journal needs descriptors too."""
+    reader = EntryLogReader(faulty_disk, tmp_path, incarnation=INCARNATION)
+    where = next(iter(stored.values()))
+    before = len(os.listdir("/proc/self/fd"))
+    faulty_disk.fails.add("read .entrylog")
+    for _ in range(20):
+        with pytest.raises(FencelogError) as caught:
+            reader.read(where)
+        assert caught.value.code is ErrorCode.STORAGE_FAILED
+    assert len(os.listdir("/proc/self/fd")) == before
+    faulty_disk.fails.clear()
+    assert reader.read(where) == next(iter(stored))
+    reader.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,3 +71,16 @@ def test_what_changed_is_taken_once_in_order() -> None:
     ]
     assert states.take_changed() == []
     assert states.get(5) is states.change(5)
+
+
+async def test_that_a_fence_became_durable_is_no_change_to_be_flushed(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    bookie = await open_bookie(disk=faulty_disk)
+    faulty_disk.waits.add("sync .journal")
+    reading = asyncio.get_running_loop().create_task(bookie.read_lac(1, fence=True))
+    await asyncio.sleep(0)
+    assert [ledger_id for ledger_id, _ in bookie._states.take_changed()] == [1]
+    faulty_disk.waits.clear()
+    await reading
+    assert bookie._states.take_changed() == []

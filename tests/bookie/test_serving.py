@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fencelog.api.bookie_main import serving_bookie
-from fencelog.bookie.bookie import BookieConfig
+from fencelog.bookie.bookie import Bookie, BookieConfig
 from fencelog.ledgers.absent_bookie import AbsentBookie
 from fencelog.ledgers.bookie_directory import RegisteredBookies
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -19,6 +19,7 @@ from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import new_metadata
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.registration import Registration
 
 
 class Place:
@@ -159,3 +160,35 @@ async def test_a_rack_has_a_name(rack: str, place: Place):
         async with place.bookie(rack=rack):
             pass
     assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
+async def test_a_bookie_that_becomes_read_only_while_it_registers_says_so(
+    place: Place, requests: Any, monkeypatch: pytest.MonkeyPatch
+):
+    starting, may_start = asyncio.Event(), asyncio.Event()
+    start = Registration.start
+
+    async def start_late(*arguments: Any) -> Registration:
+        starting.set()
+        await may_start.wait()
+        return await start(*arguments)
+
+    monkeypatch.setattr(Registration, "start", start_late)
+    bookies: list[Any] = []
+
+    async def becomes_read_only() -> None:
+        await starting.wait()
+        bookies[0].is_read_only = True
+        may_start.set()
+
+    open_bookie = Bookie.open
+
+    async def opened(*arguments: Any, **settings: Any) -> Bookie:
+        bookies.append(await open_bookie(*arguments, **settings))
+        return bookies[0]
+
+    monkeypatch.setattr(Bookie, "open", opened)
+    task = asyncio.get_running_loop().create_task(becomes_read_only())
+    async with place.bookie():
+        await task
+        await requests.until(lambda: place.table.describe("b1").is_read_only)

@@ -41,6 +41,8 @@ class BookieMemory:
 
     entries: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """Acknowledged by the present incarnation."""
+    from_writers: set[tuple[int, int]] = field(default_factory=set)
+    """Those that it took from a writer, not from a recoverer, whichever the incarnation."""
     former_entries: set[tuple[int, int]] = field(default_factory=set)
     """Acknowledged by an incarnation whose disk was lost."""
     fenced: dict[int, str] = field(default_factory=dict)

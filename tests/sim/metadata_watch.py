@@ -103,14 +103,15 @@ class MetadataWatch:
             )
 
     def _check_end_is_fenced(self, before: LedgerMetadata, entry_id: int) -> None:
-        """So many members of the write set behind the end do not have that entry and have
-        answered a fencing request that it can never get Qa acks (rule 4)."""
+        """So many members of the write set behind the end did not get that entry from its writer
+        and have answered a fencing request that it can never get Qa acks (rule 4). Another
+        recoverer may have found a copy and be about to rewrite it; then its close fails."""
         members = write_set_of(before, entry_id)
         without = [
             bookie
             for bookie in members
             if before.ledger_id in self._history.bookie(bookie).fenced
-            and not self._history.bookie(bookie).ever_had((before.ledger_id, entry_id))
+            and (before.ledger_id, entry_id) not in self._history.bookie(bookie).from_writers
         ]
         if len(without) <= before.write_quorum - before.ack_quorum:
             self._history.violate(

@@ -57,6 +57,8 @@ class ObservedBookie(Bookie):
             if not recovery and header.ledger_id in memory.fenced:
                 self._violate(9, f"took {_name(header)} after it had been fenced")
             for entry_id, digest in entry_digests(run):
+                if not recovery:
+                    memory.from_writers.add((header.ledger_id, entry_id))
                 known = memory.entries.setdefault((header.ledger_id, entry_id), digest)
                 if known != digest:
                     self._violate(5, f"acknowledged two bodies of entry {entry_id}")

@@ -185,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Run the simulator over mutants of the code.")
-    parser.add_argument("--seeds", type=int, default=300, help="at most so many for each mutant")
+    parser.add_argument("--seeds", type=int, default=3000, help="at most so many for each mutant")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--seconds", type=float, default=600.0, help="time limit of each mutant")
     parser.add_argument(
