@@ -159,5 +159,7 @@ async def _registered(
             yield
         finally:
             task.cancel()
-        await asyncio.wait([task])
-        await registration.close()
+            await asyncio.wait([task])
+            await registration.close()
+    finally:
+        bookie.on_read_only.pop(look_again.set, None)
