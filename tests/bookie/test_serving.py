@@ -183,7 +183,7 @@ async def test_a_bookie_that_becomes_read_only_while_it_registers_says_so(
 
     open_bookie = Bookie.open
 
-    async def opened(*arguments: Any, **settings: Any) -> Bookie:
+    async def opened(*arguments: Any, **settings: Any) -> Any:
         bookies.append(await open_bookie(*arguments, **settings))
         return bookies[0]
 
