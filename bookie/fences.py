@@ -30,18 +30,18 @@ class Fences:
     def fence(self, ledger_id: int) -> Fenced | None:
         """Fence a ledger, known or not. None: the fence is durable already; else it is when the
         future says so, and every reply to the request has to wait for that."""
-        known = self._states.get(ledger_id)
-        if known is not None and known.fence_durable:
+        state = self._states.get(ledger_id)
+        if state is not None and state.fence_durable:
             return None
-        state = known or self._states.change(ledger_id)
+        ledger = state or self._states.change(ledger_id)
         durable: Fenced = self._loop.create_future()
 
         def report(error: FencelogError | None) -> None:
-            _report(state, error)
+            _report(ledger, error)
             if not durable.cancelled():
                 durable.set_result(error)
 
-        if state.fenced:
+        if ledger.fenced:
             # Another request fenced it and its record is still on the way: wait for that.
             self._journal.barrier(report)
         else:
