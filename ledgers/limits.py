@@ -79,7 +79,7 @@ MAX_READ_BYTES = 4 * MIB
 """Entries in one read reply; a reader asks again for more."""
 
 MAX_LAC_WAITS = 16_384
-"""Long polls that wait at one bookie: a task and a timer each, some KiB. Over it: ``OVERLOADED``."""
+"""Long polls waiting at one bookie: a task and a timer each, some KiB. Over it: ``OVERLOADED``."""
 
 MAX_SIDE_BY_SIDE_READS = 32
 """Entries of a striped ledger that one read, or a recovery, asks for at once. Enough to keep an

@@ -53,7 +53,7 @@ async def recover_ledger(
     """Close a ledger safely, whoever wrote it; returns the closed metadata.
 
     Raises RECOVERY_INCOMPLETE naming the bookies that are missing (nothing was closed; repeat it),
-    LEDGER_NOT_FOUND, UNAUTHORIZED, METADATA_UNAVAILABLE.
+    LEDGER_NOT_FOUND, METADATA_UNAVAILABLE.
     """
     base, version = await ledgers.get(ledger_id)
     base, version = await update_metadata(ledgers, base, version, begin_recovery)
@@ -100,7 +100,7 @@ async def fence_ledger(metadata: LedgerMetadata, *, bookies: BookieDirectory) ->
     are fenced: no add of the ledger's writer can be acknowledged from then on (rule 4).
 
     Raises RECOVERY_INCOMPLETE naming the bookies that are missing (some may be fenced by then; that
-    cannot be undone and need not be), UNAUTHORIZED.
+    cannot be undone and need not be).
     """
     fence = FenceRound(metadata)
     ledger_id = metadata.ledger_id
@@ -109,8 +109,6 @@ async def fence_ledger(metadata: LedgerMetadata, *, bookies: BookieDirectory) ->
         async for index, answer in answered:
             if isinstance(answer, int):
                 fence.answer(index, answer)
-            elif answer.code is ErrorCode.UNAUTHORIZED:
-                raise answer
             else:
                 fence.error(index, answer)
             if fence.verdict is not Verdict.WAITING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_RUN_ENTRIES
 from fencelog.ledgers.metadata import NO_ENTRY, Fragment, LedgerMetadata
 from fencelog.ledgers.reader_core import expected_entry_bytes, side_by_side
@@ -113,8 +113,6 @@ class RecoveryCore:
         if isinstance(answer, Copy):
             round_.answer(bookie_id, None)
             self._copies[entry_id] = answer
-        elif answer.code is ErrorCode.UNAUTHORIZED:
-            return self._abort(answer)
         else:
             round_.answer(bookie_id, answer)
         return self._length_answer(round_) if entry_id == self._start_lac else self._go_on()
@@ -221,8 +219,6 @@ class RecoveryCore:
         return passed_on
 
     def _not_rewritten(self, error: FencelogError) -> FencelogError:
-        if error.code is ErrorCode.UNAUTHORIZED:
-            return error
         missing = dict.fromkeys(self.writer.failed_members.values(), error)
         return recovery_incomplete(self._snapshot.ledger_id, "cannot be rewritten", missing)
 

@@ -9,7 +9,7 @@ carries the effects out. Rules of PROTOCOL.md that live here:
    fragment starts at LAC + 1; then acks of every replaced index are dropped in all pending runs,
    the runs are resent, and only then the queue is drained, always (BK#3005, #4097, #4261). Late
    replies of replaced bookies are ignored.
-3. Fenced or unauthorized: the writer is finished, and what is pending is of unknown outcome.
+3. Fenced: the writer is finished, and what is pending is of unknown outcome.
 
 Where no replacement is to be had the writer goes on with a smaller ensemble as long as Qa bookies
 of each write set answer: acknowledged still means Qa copies. With ``delay_changes`` it does not
@@ -25,9 +25,6 @@ from dataclasses import dataclass, field
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.quorum import write_set
-
-FATAL_CODES = frozenset({ErrorCode.LEDGER_FENCED, ErrorCode.UNAUTHORIZED})
-"""Answers after which no other bookie may be tried (rule 3)."""
 
 LASTING_CODES = frozenset({ErrorCode.READ_ONLY, ErrorCode.WRONG_INCARNATION})
 """Answers of a bookie that takes none of the next adds either: waiting for it is of no use."""
@@ -159,7 +156,7 @@ class WriterCore:
             self._failed.pop(index, None)
             self._delayed.pop(index, None)
             return self._drain()
-        if error.code in FATAL_CODES:
+        if error.code is ErrorCode.LEDGER_FENCED:
             return self._fail(error)
         if index not in run.acks:  # it was a member before, and was sent the run twice
             run.failed.add(index)
@@ -173,7 +170,7 @@ class WriterCore:
 
     def lac_told(self, bookie_id: str, error: FencelogError | None) -> list[Effect]:
         """A bookie has answered to an explicit LAC: an idle writer learns here that it is over."""
-        if error is None or error.code not in FATAL_CODES:
+        if error is None or error.code is not ErrorCode.LEDGER_FENCED:
             return []
         return [] if self._sealed or bookie_id not in self.ensemble else self._fail(error)
 

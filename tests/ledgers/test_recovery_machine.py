@@ -22,7 +22,6 @@ from fencelog.ledgers.writer_core import ChangeEnsemble, Send
 
 TIMEOUT = FencelogError(ErrorCode.REQUEST_TIMEOUT, "no answer")
 NO_ENTRY = FencelogError(ErrorCode.NO_SUCH_ENTRY, "not here")
-UNAUTHORIZED = FencelogError(ErrorCode.UNAUTHORIZED, "another key")
 
 
 def ledger(ensemble: str = "b1 b2 b3", write_quorum: int = 3) -> LedgerMetadata:
@@ -186,16 +185,6 @@ def test_entries_that_do_not_continue_the_length_are_not_recovered() -> None:
     (abort,) = core.read_answer(0, "b1", copy(0, before=5))
     assert isinstance(abort, Abort)
     assert "entry 0 does not continue its length 0" in abort.error.detail
-
-
-def test_a_wrong_key_aborts_at_once() -> None:
-    core = RecoveryCore(ledger(), start_lac=-1)
-    core.start()
-    assert core.read_answer(0, "b1", UNAUTHORIZED) == [Abort(UNAUTHORIZED)]
-    core = RecoveryCore(ledger(), start_lac=-1)
-    core.start()
-    send = sends(core.read_answer(0, "b1", copy(0)))[0]
-    assert core.write_reply(send.run, 0, "b1", UNAUTHORIZED) == [Abort(UNAUTHORIZED)]
 
 
 def test_members_that_fail_are_replaced_in_memory() -> None:

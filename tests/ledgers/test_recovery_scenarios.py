@@ -302,13 +302,19 @@ async def test_a_bookie_that_hangs_keeps_nobody_waiting(cluster: Any, name: str)
 
 
 @pytest.mark.parametrize("request_", ["read_lac", "read", "recovery add"])
-async def test_a_wrong_key_fails_at_once(cluster: Any, request_: str) -> None:
+async def test_bookies_that_know_another_secret_are_missing(cluster: Any, request_: str) -> None:
+    """What they know of the ledger is unknown: one of them is borne, all of them are named."""
     await cluster.write(cluster.create(), b"0")
+    refusing = failing(request_, ErrorCode.UNAUTHORIZED)
     for bookie in cluster.bookies.values():
-        bookie.fault = failing(request_, ErrorCode.UNAUTHORIZED)
+        bookie.fault = refusing
     with pytest.raises(FencelogError) as caught:
         await recover(cluster)
-    assert caught.value.code is ErrorCode.UNAUTHORIZED
+    assert caught.value.code is ErrorCode.RECOVERY_INCOMPLETE
+    assert len(caught.value.extra["missing_bookies"]) >= 2
+    for name in ("b1", "b3"):
+        cluster.bookies[name].come_back()
+    assert (await recover(cluster)).last_entry_id == 0
 
 
 async def test_a_recovery_may_be_interrupted_anywhere_and_repeated(make_cluster: Any) -> None:
