@@ -149,9 +149,9 @@ class Bookie:
                 FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self.bookie_id} is closing")
             )
         self._lacs.wake_all()
+        await self._adds.close()
+        await self._flusher.close()
         async with self._resources:
-            await self._adds.close()
-            await self._flusher.close()
             if not self.failure.done():
                 try:
                     await self._flusher.flush(self._journal.position)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -116,20 +115,3 @@ async def test_a_volume_that_was_just_formatted_is_a_new_directory(
     (tmp_path / "data/lost+found").mkdir(parents=True)
     bookie = await open_bookie()
     assert await requests.add(bookie, requests.run(1, 0)) is None
-
-
-async def test_closing_that_is_cut_short_still_lets_go_of_the_directory(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
-    bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=1)
-    faulty_disk.waits.add("sync .entrylog")
-    await requests.add(bookie, requests.run(1, 0))
-    await requests.until(lambda: "sync 0000000000000001.entrylog" in faulty_disk.calls)
-    closing = asyncio.get_running_loop().create_task(bookie.close())
-    await asyncio.sleep(0)
-    closing.cancel()
-    await asyncio.sleep(0)
-    faulty_disk.waits.clear()
-    await asyncio.wait([closing])
-    bookie = await open_bookie()
-    assert await requests.read(bookie, 1, 0) == requests.run(1, 0)
