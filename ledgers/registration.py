@@ -177,7 +177,7 @@ class ChildrenValues:
 
     def _on_children(self, names: list[str]) -> None:
         self._listed = True
-        for name in self._children.keys() - set(names):
+        for name in sorted(self._children.keys() - set(names)):
             self._children.pop(name).close()
             self._awaited.discard(name)
             self._put(name, None)

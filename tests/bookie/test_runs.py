@@ -113,6 +113,4 @@ def test_missing_ranges_are_what_nobody_holds(
     covered = [n for low, high in missing for n in range(low, high + 1)]
     assert covered == [n for n in range(wanted[0], wanted[1] + 1) if n not in held]
     assert all(low <= high for low, high in missing)
-    assert all(
-        before[1] + 1 < after[0] for before, after in pairwise(missing)
-    )
+    assert all(before[1] + 1 < after[0] for before, after in pairwise(missing))

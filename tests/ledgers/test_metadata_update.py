@@ -93,7 +93,7 @@ async def test_once_unknown_it_goes_on_until_it_knows(pauses: list[float]) -> No
         ErrorCode.METADATA_UNAVAILABLE,
         ErrorCode.METADATA_UNAVAILABLE,
     ]
-    store.reads = [ErrorCode.METADATA_UNAVAILABLE] * 5 + [ErrorCode.METADATA_UNKNOWN]
+    store.reads = [*[ErrorCode.METADATA_UNAVAILABLE] * 5, ErrorCode.METADATA_UNKNOWN]
     found, version = await update_metadata(store, OPEN, 0, begin_recovery)
     assert (found, version) == (OPEN.in_recovery(), 1)
     assert len(pauses) == store.asked.count("get")

@@ -17,9 +17,7 @@ QUICK = 40
 
 @pytest.mark.timeout(900)
 def test_the_simulator_sees_what_is_broken() -> None:
-    rows = list(
-        examine(MUTANTS, run_seed, seeds=SEEDS, jobs=os.cpu_count() or 1, seconds=SECONDS)
-    )
+    rows = list(examine(MUTANTS, run_seed, seeds=SEEDS, jobs=os.cpu_count() or 1, seconds=SECONDS))
     caught = [row for row in rows if row.caught]
     told = "\n".join(str(row) for row in rows)
     assert len(rows) == len(MUTANTS)
