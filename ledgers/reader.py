@@ -10,7 +10,7 @@ import asyncio
 from contextlib import aclosing
 from typing import Protocol
 
-from fencelog.ledgers.answers import answers
+from fencelog.ledgers.answers import answers, cancel_all
 from fencelog.ledgers.bookie_port import BookieDirectory
 from fencelog.ledgers.entry_reads import EntryReads
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -61,6 +61,7 @@ class LedgerReader:
             bookies, key=key, speculative_read_ms=speculative_read_ms, learn=self.confirm
         )
         self._polls = LacPolls(bookies)
+        self._looking: asyncio.Task[bool] | None = None
         self._confirm_fragments()
 
     @property
@@ -140,7 +141,7 @@ class LedgerReader:
                 self.metadata, above, wait_ms=wait_ms, look=self._has_changed
             )
             self.confirm(round_.highest)
-            if round_.highest <= above and not await self._look():
+            if round_.highest <= above and not await self._look_briefly():
                 pause = began + LOOK_AGAIN_S - loop.time()
                 await asyncio.sleep(min(pause, deadline - loop.time()))
         unknown = round_.unknown() if round_ is not None else None
@@ -150,7 +151,18 @@ class LedgerReader:
 
     async def _has_changed(self) -> bool:
         """Whether to ask anew: members have changed, or the writer is no more."""
-        return await self._look() or self.metadata.state is not LedgerState.OPEN
+        return await self._look_briefly() or self.metadata.state is not LedgerState.OPEN
+
+    async def _look_briefly(self) -> bool:
+        """``_look``, but a metadata store that takes long does not keep news of bookies waiting:
+        the look goes on by itself, and the next one finds what it brought."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        done, _ = await asyncio.wait([self._looking], timeout=LOOK_AGAIN_S)
+        if not done:
+            return False
+        looking, self._looking = self._looking, None
+        return looking.result()
 
     async def _look(self) -> bool:
         """Look at metadata, if it can be had; whether it is another than before."""
@@ -213,6 +225,9 @@ class LedgerReader:
     async def close(self) -> None:
         """End what ``wait_lac`` left on its way. The reader may be used again."""
         await self._polls.close()
+        if self._looking is not None:
+            looking, self._looking = self._looking, None
+            await cancel_all([looking])
 
     def _fragment_end(self, entry_id: int) -> int:
         """The last entry id that lies on the same ensemble as ``entry_id``."""

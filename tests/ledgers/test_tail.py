@@ -213,3 +213,25 @@ async def test_nothing_is_left_running_after_close(cluster: Any) -> None:
     assert len(asyncio.all_tasks()) == 2
     await reader.close()
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_metadata_store_that_hangs_does_not_keep_news_waiting(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.ledgers.reader.LAC_POLL_MS", 20)
+    looked = asyncio.Event()
+
+    class Hanging:
+        async def get(self, ledger_id: int) -> Any:
+            looked.set()
+            await asyncio.Event().wait()
+
+    writer = cluster.create()
+    await cluster.write(writer, b"0")
+    reader = LedgerReader(cluster.metadata(), bookies=cluster, source=Hanging())
+    task = asyncio.create_task(reader.wait_lac(-1, LONG_MS))
+    await looked.wait()
+    await cluster.write(writer, b"1")
+    async with asyncio.timeout(20):
+        assert await task == 0
+    await reader.close()
