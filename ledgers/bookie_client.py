@@ -17,7 +17,7 @@ from fencelog.ledgers.bookie_connection import BookieConnection, dial
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.handshake import error_of
-from fencelog.ledgers.limits import ADD_TIMEOUT_MS, WRITER_MAX_PENDING_BYTES
+from fencelog.ledgers.limits import BOOKIE_TIMEOUT_MS, WRITER_MAX_PENDING_BYTES
 from fencelog.ledgers.wire import (
     LAC_BODY,
     READ_BODY,
@@ -55,7 +55,7 @@ class TcpBookieClient:
         bookie_id: str,
         address: str,
         *,
-        timeout_ms: int = ADD_TIMEOUT_MS,
+        timeout_ms: int = BOOKIE_TIMEOUT_MS,
         credentials: Credentials | None = None,
     ) -> None:
         self._bookie_id = bookie_id

@@ -131,15 +131,13 @@ BROKER_CACHE_BYTES = 256 * MIB
 
 # -- times ---------------------------------------------------------------------------------------
 
-ADD_TIMEOUT_MS = 5_000
-"""A bookie that has not answered an add by then counts as failed (BookKeeper's default)."""
-
-READ_TIMEOUT_MS = 5_000
-"""A bookie that has not answered a read by then: its answer is unknown."""
+BOOKIE_TIMEOUT_MS = 5_000
+"""A bookie that has not answered by then: to an add it counts as failed, to a read its answer is
+unknown (BookKeeper's default for both)."""
 
 SPECULATIVE_READ_MS = 200
 """A bookie that has not answered a read by then: another of the write set is asked as well. Far
-above a read from a busy disk, far below READ_TIMEOUT_MS; too low doubles the load when it hurts."""
+above a read from a busy disk, far below the time-out; too low doubles the load when it hurts."""
 
 LAC_POLL_MS = 5_000
 """One round of a tailing reader. Then it looks at metadata: bookies are not told that a writer

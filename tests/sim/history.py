@@ -72,7 +72,7 @@ class History:
         """Told of everything in ``plan.EVENTS``."""
 
     def violate(self, invariant: int, text: str) -> None:
-        """``invariant``: its number in the list of ``invariants.py``."""
+        """``invariant``: its number in the list of ``runner.py``."""
         if len(self.violations) < 20:
             self.violations.append(f"invariant {invariant}: {text}")
 

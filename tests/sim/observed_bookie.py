@@ -1,6 +1,6 @@
 """A bookie whose promises are noted at its edge: what it acknowledged must hold for ever after.
 
-Subclasses the real one and only looks: requests and answers pass through unchanged.
+Subclasses the real one and only looks; with ``damage`` it also flips bits of what it sends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``make sim SEEDS=n SEED=k``: play n histories from seed k on, on all cores, and say what came.
+"""``make sim SEEDS=n SEED=k``: play n histories from seed k on, two at a time, and say what came.
 
 A failing seed prints what was violated, the one command that repeats it, and the faults that it
 takes. The last line is ``N passed, N failed``.

@@ -1,7 +1,8 @@
 """One seed, one history: a safety phase full of faults, then everything is healed and has to
 converge.
 
-Invariants (``reference`` numbers, checked where it says):
+Invariants, and where each is checked (the numbers that are missing are those of storage, topics and
+subscriptions):
 
  1 acknowledged entries are readable with identical bytes         ending.py, workload.py
  2 a closed ledger ends at or above every acknowledgement         history.py, metadata_watch.py
