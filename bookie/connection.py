@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -46,6 +46,13 @@ _LAC_BYTES = 1 * KIB
 
 Answer = Callable[[], Awaitable[bytes]]
 """Carries out a read and gives the body of its reply."""
+
+_FLAGS: Mapping[int, int] = {  # numbers: the complement of a Flag has only bits that have names
+    Op.ADD: int(Flag.RECOVERY),
+    Op.READ: int(Flag.FENCE),
+    Op.READ_LAC: int(Flag.FENCE),
+}
+"""What a request may carry: a flag that means nothing here was meant to change something."""
 
 
 class ConnectionOwner(Protocol):
@@ -156,6 +163,8 @@ class Connection(asyncio.Protocol):
         op = frame.op
         if not self._greeted:
             self._greet(frame)
+        elif frame.flags & ~_FLAGS.get(op, 0):
+            raise ProtocolError(f"operation {op} with flags {frame.flags:#x} is not valid")
         elif op == Op.ADD:
             self._add(frame)
         elif op == Op.READ and len(frame.body) == READ_BODY.size:
@@ -166,7 +175,9 @@ class Connection(asyncio.Protocol):
                 partial(self._read, ledger_id, first, max_entries, max_bytes, fence=fence),
             )
         elif op == Op.READ_LAC and len(frame.body) == READ_LAC_BODY.size:
-            ledger_id, above, wait_ms, _ = READ_LAC_BODY.unpack(frame.body)
+            ledger_id, above, wait_ms, zero = READ_LAC_BODY.unpack(frame.body)
+            if zero:
+                raise ProtocolError(f"READ_LAC ends with {zero}, not 0")
             fence = self._fence(frame, ledger_id)
             answer = partial(self._read_lac, ledger_id, above, wait_ms, fence=fence)
             if wait_ms and not fence:

@@ -71,9 +71,13 @@ def is_request(frame: Frame) -> bool:
     if frame.op == Op.ADD:
         with suppress(ProtocolError):
             verify_run(frame.body)
-            return True
+            return frame.flags in (0, 1)
         return False
-    return frame.op in BODY_SIZES and len(frame.body) == BODY_SIZES[Op(frame.op)]
+    if frame.op not in BODY_SIZES or len(frame.body) != BODY_SIZES[Op(frame.op)]:
+        return False
+    if frame.op == Op.READ_LAC and frame.body[-4:] != bytes(4):
+        return False
+    return frame.flags == 0 or (frame.flags == 2 and frame.op in (Op.READ, Op.READ_LAC))
 
 
 def is_valid(stream: bytes) -> bool:

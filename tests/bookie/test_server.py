@@ -156,6 +156,9 @@ async def test_a_fence_is_seen_although_its_read_waits_its_turn(
         FRAME_HEADER.pack(8 + 40, Op.ADD, 0, 0, 1) + b"r" * 40,
         FRAME_HEADER.pack(8 + 3, Op.READ, 0, 0, 1) + b"abc",
         FRAME_HEADER.pack(8 + 3, 77, 0, 0, 1) + b"abc",
+        encode_request(Op.READ_LAC, 1, READ_LAC_BODY.pack(1, -1, 0, 0), 64),
+        encode_request(Op.READ_LAC, 1, READ_LAC_BODY.pack(1, -1, 0, 0), Flag.RECOVERY),
+        encode_request(Op.READ_LAC, 1, READ_LAC_BODY.pack(1, -1, 0, 7)),
         HELLO,  # a second time
     ],
 )
