@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from draw import draw_plan
 from plan import TARGETS, Fault, Moment
-from run_sim import Figures, describe, play, repeat_command
+from run_sim import Figures, describe, play, repeat_command, say
 from runner import run_seed
 from shrink import shortened
 
@@ -19,10 +20,12 @@ SEEDS = range(1, 3001)
 
 
 @pytest.mark.timeout(1500)
-def test_no_history_violates_an_invariant() -> None:
-    figures = Figures()
+def test_no_history_violates_an_invariant(capsys: pytest.CaptureFixture[str]) -> None:
+    figures, started = Figures(), time.monotonic()
     for result in play(SEEDS, jobs=os.cpu_count() or 1):
         figures.add(result)
+    with capsys.disabled():
+        say(["", *figures.lines(time.monotonic() - started)])
     failures = ["\n".join(describe(result, shrink=False)) for result in figures.failed]
     assert failures == []
     missing = set(TARGETS) - figures.kinds.keys()
