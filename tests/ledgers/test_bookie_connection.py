@@ -31,7 +31,7 @@ async def test_the_greeting_says_which_incarnation_is_at_the_other_end() -> None
 
 
 async def test_a_greeting_that_comes_as_its_time_runs_out_is_no_error() -> None:
-    """The simulator's seed 182: the time-out had cancelled the wait in the same turn of the loop."""
+    """The time-out has cancelled the wait in the same turn of the loop (the simulator found it)."""
     connection = connected()
     connection.greeted.cancel()
     connection.data_received(GREETING)

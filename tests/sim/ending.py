@@ -83,6 +83,7 @@ class Ending:
             for bookie in sorted(self._history.bookies) * 2:
                 ghosts.add(session, bookie)
                 await ghosts.ask(session, bookie)
+                await ghosts.ask_for_lost(session, bookie)
             await asyncio.sleep(STEP_S)
 
         process = self._cluster.client_process("g2", haunt)

@@ -78,6 +78,14 @@ class Ghosts:
         if entries:
             await self._read(session, bookie, self._random.choice(entries[-40:]), fence=False)
 
+    async def ask_for_lost(self, session: Session, bookie: str) -> None:
+        """For all that the bookie lost with its disk and must not deny: of ledgers that are not
+        closed (BP-46)."""
+        for entry in sorted(self._history.bookie(bookie).former_entries):
+            latest = self._history.latest(entry[0])
+            if latest is not None and not latest.is_closed:
+                await self._read(session, bookie, entry, fence=False)
+
     async def _read(
         self, session: Session, bookie: str, entry: tuple[int, int], *, fence: bool
     ) -> None:

@@ -164,7 +164,7 @@ class Workload:
     # -- readers ---------------------------------------------------------------------------------
 
     async def read(self, visit: Visit, session: Session) -> None:
-        """Follow a ledger to its end, or to the end of the safety phase."""
+        """Follow a ledger to its end, and read it again and again until the safety phase ends."""
         ledger = await self._visited(visit)
         if ledger is None:
             return
@@ -180,7 +180,8 @@ class Workload:
                 if next_entry <= lac:
                     next_entry = await self._read_some(ledger, reader, next_entry, lac)
                 elif reader.metadata.is_closed:
-                    break
+                    await asyncio.sleep(PATIENCE_S)
+                    next_entry = 0  # and once more: what is closed stays as it is
             except FencelogError as error:
                 self._history.counts[f"read: {error.code.slug}"] += 1
                 self._check_absence(ledger, error, next_entry)
