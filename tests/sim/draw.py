@@ -87,6 +87,7 @@ RECOVERIES = Theme(
         "power loss",
         "read error",
         "replace disk",
+        "replace disk, others down",
     ),
     events=("recovering", "recovering", "fence", "fence", "recovery add", "ensemble", "closed"),
     pauses_ms=(1, 3, 20),
@@ -118,6 +119,8 @@ DISKS = Theme(
         "power loss",
         "power loss everywhere",
         "replace disk, crash",
+        "replace disk, crash",
+        "replace disk, others down",
         "disk full",
         "slow disk",
         "write error",
@@ -236,7 +239,7 @@ class _Draw:
         kinds = [random.choice(self._theme.kinds) for _ in range(random.choice((0, 1, 2, 3, 4, 6)))]
         return [
             Fault(
-                self._moment(),
+                Moment("closed", 1, 300) if "others down" in kind else self._moment(),
                 kind,
                 self._target(kind, bookies, clients, victim),
                 random.choice((1, 20, 300, 2_000, 7_000)),

@@ -241,6 +241,10 @@ class Injector:
                 machine.replace_disk()
                 if "crash" in fault.kind:
                     self._cluster.in_world(self._crash_later(machine, fault))
+            case "replace disk, others down":
+                machine.replace_disk()
+                machine.start()
+                return self._hold_down_others(machine)
             case "crash twice":
                 machine.kill()
                 machine.start()
@@ -263,6 +267,19 @@ class Injector:
                 return self._on_disk(fault, machine)
         return machine.start
 
+    def _hold_down_others(self, machine: BookieMachine) -> Undo:
+        """Only the bookie that knows nothing can be asked."""
+        others = [other for other in self._cluster.bookies.values() if other is not machine]
+        for other in others:
+            other.hold_down()
+            other.kill()
+
+        def undo() -> None:
+            for other in others:
+                other.start()
+
+        return undo
+
     def _crash_soon(self, machine: BookieMachine, fault: Fault) -> None:
         """It is started again at once, and then the power fails."""
         if not self._over and not machine.is_held_down:
@@ -271,8 +288,10 @@ class Injector:
 
     async def _crash_later(self, machine: BookieMachine, fault: Fault) -> None:
         """Power loss, soon after the process serves again, or just before that."""
-        await asyncio.sleep((fault.duration_ms if fault.kind.startswith("replace") else 0) / 1000)
-        await asyncio.sleep(self._random.choice((0.002, 0.01, 0.02, 0.05, 0.3, 1.0)))
+        if fault.kind.startswith("replace"):
+            await asyncio.sleep(fault.duration_ms / 1000 + self._random.choice((0.05, 0.5, 2.0)))
+        else:
+            await asyncio.sleep(self._random.choice((0.002, 0.01, 0.02, 0.05, 0.3, 1.0)))
         if not self._over:
             machine.kill(power_loss=True)
 

@@ -127,6 +127,7 @@ TARGETS = {
     "bad memory": "victim",
     "replace disk": "victim",
     "replace disk, crash": "victim",
+    "replace disk, others down": "victim",
     "rot entry log": "victim",
     "rot journal": "victim",
     "rot journal, crash": "victim",
