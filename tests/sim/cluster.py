@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +33,6 @@ from fencelog.ledgers.bookie_directory import RegisteredBookies
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata_memory import MemoryCluster
-
-logging.getLogger("fencelog").setLevel(logging.CRITICAL)  # what it would log, the trace has
 
 SESSION_TIMEOUT_S = 6.0
 RESTART_S = 0.4

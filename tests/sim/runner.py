@@ -24,6 +24,7 @@ subscriptions):
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -67,10 +68,15 @@ def run_seed(seed: int, faults: Sequence[Fault] | None = None, *, verbose: bool 
     engine = Engine(seed)
     engine.trace.verbose = verbose
     play = _Play(engine, plan)
+    log = logging.getLogger("fencelog")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # what it would log, the trace has
     try:
         engine.run(play.run(chosen), budget_s=BUDGET_S)
     except (SimTimeout, SimStuck) as error:
         play.history.violate(22, f"no end: {type(error).__name__}: {error}")
+    finally:
+        log.setLevel(level)
     for process in engine.processes:
         for failure in process.failures:
             play.history.violate(22, f"{process.machine}: {failure}")
