@@ -242,6 +242,7 @@ class Injector:
                 if "crash" in fault.kind:
                     self._cluster.in_world(self._crash_later(machine, fault))
             case "replace disk, others down":
+                machine.hold_down()
                 machine.replace_disk()
                 machine.start()
                 return self._hold_down_others(machine)
