@@ -127,6 +127,7 @@ class BookieMachine:
 
     def damage_replies(self) -> Callable[[], None] | None:
         """Bits of what the process sends are flipped; returns how to undo it."""
+        self._cluster.history.bookie(self.name).is_damaged = True
         if (bookie := self.bookie) is None:
             return None
         bookie.damage = self._cluster.engine.random("bad memory")

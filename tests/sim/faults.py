@@ -262,7 +262,6 @@ class Injector:
                 process.on_death(partial(self._crash_soon, machine, fault))
                 return machine.disk.stop_failing
             case "bad memory":
-                self._cluster.history.bookie(machine.name).is_damaged = True
                 return machine.damage_replies()
             case _:
                 return self._on_disk(fault, machine)
