@@ -166,6 +166,8 @@ async def test_deleting_what_is_not_there_is_done_at_once(cluster: Any, host: Ho
     client = await client_of(cluster, host)
     await client.delete(77)
     await client.delete(77, unfenced=True)
+    assert [ledger_id async for ledger_id in client.ledgers.list()] == []
+    assert all(bookie.fenced == set() for bookie in cluster.bookies.values())
 
 
 async def test_nothing_is_deleted_without_the_store(cluster: Any, host: Host) -> None:

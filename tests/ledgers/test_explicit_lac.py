@@ -137,7 +137,15 @@ async def test_the_default_is_on(cluster: Any) -> None:
     """Over the loop's own timer."""
     writer = cluster.create(options=WriterOptions())
     await cluster.write(writer, b"x")
+    asked: list[str] = []
     told_one = asyncio.Event()
-    cluster.bookies["b2"].fault = lambda request: told_one.set()
+
+    def note(request: str) -> None:
+        asked.append(request)
+        told_one.set()
+
+    cluster.bookies["b2"].fault = note
     await told_one.wait()
+    assert asked == ["write_lac"]
+    assert told(cluster)["b2"] == 0
     await writer.close()

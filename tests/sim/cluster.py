@@ -264,7 +264,7 @@ class Cluster:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Look now and then: what is waited for happens in other processes."""
-        while not condition():  # noqa: ASYNC110
+        while not condition():  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.02)
 
     async def _persistent_session(self, process: Process) -> Session:
