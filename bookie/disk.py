@@ -56,6 +56,10 @@ class File(Protocol):
     def reserve(self, size: int) -> None:
         """Have space for ``size`` bytes, reading as zeros where nothing was written."""
 
+    def drop_cache(self, offset: int, size: int) -> None:
+        """A hint: these bytes will not be read soon and need no memory. What is not synced yet
+        stays."""
+
     def close(self) -> None: ...
 
 

@@ -118,6 +118,9 @@ class PosixFile:
     def reserve(self, size: int) -> None:
         os.posix_fallocate(self._descriptor, 0, size)
 
+    def drop_cache(self, offset: int, size: int) -> None:
+        os.posix_fadvise(self._descriptor, offset, size, os.POSIX_FADV_DONTNEED)
+
     def close(self) -> None:
         os.close(self._descriptor)
 

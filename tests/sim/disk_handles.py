@@ -80,6 +80,9 @@ class SimFile:
         file = self._checked()
         self._disk.effect("write", file.name, lambda: file.reserve(size), takes_space=True)
 
+    def drop_cache(self, offset: int, size: int) -> None:
+        self._checked()
+
     def close(self) -> None:
         self._is_open = False
 
