@@ -18,6 +18,7 @@ import pytest
 from house import PACKAGES
 
 CORES = {
+    "ledgers/availability.py": ["tests/ledgers/test_availability.py"],
     "ledgers/digest.py": ["tests/ledgers/test_run.py"],
     "ledgers/entry_header.py": ["tests/ledgers/test_entry_header.py"],
     "ledgers/metadata.py": ["tests/ledgers/test_metadata.py"],
