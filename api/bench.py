@@ -7,7 +7,8 @@ import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fencelog.api.bench_limits import measure_limits
-from fencelog.api.lifecycle import run_on_uvloop
+from fencelog.api.cli_common import ChildOption, MetadataOption
+from fencelog.api.lifecycle import run_on_uvloop, run_service
 
 app = typer.Typer(
     help="Measure what this machine makes of it, beside the machine's own limits.",
@@ -35,6 +37,9 @@ BESIDE: Mapping[str, str] = {
     "single_post_per_s": "fdatasync_per_s",
     "single_post_p99_ms": "fdatasync_p50_ms",
     "mb_per_s": "loopback_mb_per_s",
+    "small_adds_per_s": "fdatasync_per_s",
+    "large_adds_mb_per_s": "sequential_sync_mb_per_s",
+    "entry_log_read_mb_per_s": "loopback_mb_per_s",
 }
 """The limit that a figure is best read against."""
 
@@ -62,6 +67,47 @@ def bench_ledger(
     from fencelog.api.bench_ledger import measure_ledger
 
     _bench("ledger", measure_ledger, seconds, data, keep=keep, as_json=as_json)
+
+
+@app.command("bookie")
+def bench_bookie(
+    as_json: Json = False,
+    seconds: Seconds = 3.0,
+    data: Data = Path(),
+    keep: Keep = False,
+    journal_mib: Annotated[
+        int, typer.Option(min=1, help="Journal to replay after kill -9.")
+    ] = 1024,
+    entries: Annotated[
+        int, typer.Option(min=1, help="Small entries stored when memory is read.")
+    ] = 10_000_000,
+) -> None:
+    """One bookie process: adds of 1 and 64 KiB, reads, restart after kill -9, memory."""
+    from fencelog.api.bench_bookie import Sizes, measure_bookie
+
+    measure = partial(measure_bookie, sizes=Sizes(journal_mib, entries))
+    _bench("bookie", measure, seconds, data, keep=keep, as_json=as_json)
+
+
+@app.command("bookie-process", hidden=True)
+def bookie_process(
+    metadata: MetadataOption,
+    data: Annotated[Path, typer.Option()],
+    write_cache_bytes: Annotated[int | None, typer.Option()] = None,
+    flush_interval_ms: Annotated[int | None, typer.Option()] = None,
+    child: ChildOption = False,
+) -> None:
+    """The bookie that ``bench bookie`` measures."""
+    from fencelog.api.bench_bookie_process import bench_bookie_process
+    from fencelog.bookie.config import BookieConfig
+
+    config = BookieConfig(data)
+    if write_cache_bytes is not None:
+        config = replace(config, write_cache_bytes=write_cache_bytes)
+    if flush_interval_ms is not None:
+        config = replace(config, flush_interval_ms=flush_interval_ms)
+    service = bench_bookie_process(metadata, config)
+    run_on_uvloop(run_service(service, greet=lambda running: None, child=child))
 
 
 @app.command("http")

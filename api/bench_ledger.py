@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.limits import KIB
+from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.metadata_memory import MemoryMetadataStore
 from fencelog.ledgers.writer import LedgerWriter
 
@@ -34,6 +35,18 @@ class LedgerFigures:
     adds_per_s: float
     single_add_p50_ms: float
     single_add_p99_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A ledger that was written at full speed, and closed since."""
+
+    metadata: LedgerMetadata
+    elapsed_s: float
+
+    @property
+    def adds_per_s(self) -> float:
+        return (self.metadata.last_entry_id + 1) / self.elapsed_s
 
 
 class FixedBookies:
@@ -57,26 +70,29 @@ class FixedBookies:
 
 async def measure_ledger(directory: Path, seconds: float) -> LedgerFigures:
     """Measure adds as fast as they go, then one at a time, ``seconds`` each."""
-    async with _ledger_client(directory) as client:
-        await _pipelined_adds(client, WARM_UP_S)
-        adds_per_s = await _pipelined_adds(client, seconds)
+    async with AsyncExitStack() as stack:
+        bookies = []
+        for number in range(REPLICATION.ensemble_size):
+            bookies.append(await _start_bookie(f"bookie-{number}", directory))
+            stack.push_async_callback(bookies[-1].stop)
+        client = await stack.enter_async_context(ledger_client(bookies))
+        await pipelined_adds(client, WARM_UP_S)
+        written = await pipelined_adds(client, seconds)
         times_s = await _single_adds(client, seconds)
     return LedgerFigures(
-        adds_per_s=adds_per_s,
+        adds_per_s=written.adds_per_s,
         single_add_p50_ms=percentile(times_s, 0.50) * 1e3,
         single_add_p99_ms=percentile(times_s, 0.99) * 1e3,
     )
 
 
 @asynccontextmanager
-async def _ledger_client(directory: Path) -> AsyncIterator[LedgerClient]:
+async def ledger_client(bookies: Iterable[ChildProcess]) -> AsyncIterator[LedgerClient]:
     """A client of bookie processes. They share no metadata store; the client has one of its own."""
     async with AsyncExitStack() as stack:
         clients: dict[str, BookieClient] = {}
         infos: dict[str, BookieInfo] = {}
-        for number in range(REPLICATION.ensemble_size):
-            bookie = await _start_bookie(f"bookie-{number}", directory)
-            stack.push_async_callback(bookie.stop)
+        for bookie in bookies:
             client = TcpBookieClient(bookie.announcement["id"], bookie.announcement["address"])
             stack.push_async_callback(client.close)
             clients[client.bookie_id] = client
@@ -95,29 +111,35 @@ async def _start_bookie(name: str, directory: Path) -> ChildProcess:
     return await ChildProcess.start(name, command, log=directory / f"{name}.log")
 
 
-async def _pipelined_adds(client: LedgerClient, seconds: float) -> float:
-    """Keep WINDOW_ENTRIES adds under way; returns acknowledged adds per second."""
+async def pipelined_adds(
+    client: LedgerClient,
+    seconds: float,
+    *,
+    replication: Replication = REPLICATION,
+    payload_bytes: int = PAYLOAD_BYTES,
+    window_entries: int = WINDOW_ENTRIES,
+) -> Written:
+    """Write a ledger as fast as it goes, with ``window_entries`` adds under way all the time."""
     finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    payload = os.urandom(PAYLOAD_BYTES)
+    payload = os.urandom(payload_bytes)
     appended = -1
 
     def acknowledged(lac: int) -> None:
         nonlocal appended
         if perf_counter() < end:
             append = writer.append
-            for _ in range(lac + WINDOW_ENTRIES - appended):
+            for _ in range(lac + window_entries - appended):
                 appended = append(payload)
         elif lac == appended and not finished.done():
             finished.set_result(None)
 
-    writer = await _create(client, acknowledged, finished)
+    writer = await _create(client, replication, acknowledged, finished)
     begin = perf_counter()
     end = begin + seconds
     acknowledged(-1)
     await finished
     elapsed_s = perf_counter() - begin
-    await _close(writer)
-    return (writer.last_add_confirmed + 1) / elapsed_s
+    return Written(await _close(writer), elapsed_s)
 
 
 async def _single_adds(client: LedgerClient, seconds: float) -> list[float]:
@@ -137,7 +159,7 @@ async def _single_adds(client: LedgerClient, seconds: float) -> list[float]:
         elif not finished.done():
             finished.set_result(None)
 
-    writer = await _create(client, acknowledged, finished)
+    writer = await _create(client, REPLICATION, acknowledged, finished)
     sent = perf_counter()
     end = sent + seconds
     writer.append(payload)
@@ -147,7 +169,10 @@ async def _single_adds(client: LedgerClient, seconds: float) -> list[float]:
 
 
 async def _create(
-    client: LedgerClient, on_ack: Callable[[int], None], finished: asyncio.Future[None]
+    client: LedgerClient,
+    replication: Replication,
+    on_ack: Callable[[int], None],
+    finished: asyncio.Future[None],
 ) -> LedgerWriter:
     """A new ledger; its failure is what ``finished`` raises."""
 
@@ -155,10 +180,10 @@ async def _create(
         if not finished.done():
             finished.set_exception(error)
 
-    return await client.create(REPLICATION, on_ack=on_ack, on_failure=failed)
+    return await client.create(replication, on_ack=on_ack, on_failure=failed)
 
 
-async def _close(writer: LedgerWriter) -> None:
+async def _close(writer: LedgerWriter) -> LedgerMetadata:
     """Close the ledger and compare: a figure counts only if the ledger holds what it counted."""
     metadata = await writer.close()
     if metadata.last_entry_id != writer.last_add_confirmed:
@@ -167,3 +192,4 @@ async def _close(writer: LedgerWriter) -> None:
             f"ledger {writer.ledger_id} was closed at entry {metadata.last_entry_id}, "
             f"{writer.last_add_confirmed} was acknowledged",
         )
+    return metadata
