@@ -37,6 +37,7 @@ class Adds:
         max_held_bytes: int,
         stored_ranges: Callable[[int, Range], Awaitable[list[Range]]],
         on_pressure: Callable[[], None],
+        journal_runs: bool = True,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._cache = cache
@@ -44,6 +45,8 @@ class Adds:
         self._lacs = lacs
         self._journal = journal
         self._flusher = flusher
+        self._journal_runs = journal_runs
+        self._stored_ranges = stored_ranges
         self.refusal: FencelogError | None = None
         """Why nothing is taken any more."""
         self.is_read_only = False
@@ -91,13 +94,37 @@ class Adds:
         if self.is_read_only:
             raise FencelogError(ErrorCode.READ_ONLY, "the bookie is read-only")
 
-    def remember(self, header: RunHeader, run: bytes) -> None:
-        """Cache a run, none of whose entries is stored, that is in the journal or about to be."""
-        self._cache.put(header, run)
+    def remember(self, header: RunHeader, run: bytes, *, replaces: bool = False) -> None:
+        """Cache a run that is in the journal or about to be. None of its entries is stored, or
+        just these are, and the run ``replaces`` them."""
+        self._cache.put(header, run, replaces=replaces)
         state = self._states.change(header.ledger_id)
         state.last_entry = max(state.last_entry, header.last_entry_id)
         if (lac := run_lac(run, header)) > state.lac:
-            self._lacs.learn(header.ledger_id, state, lac)
+            self._lacs.learn(header.ledger_id, state, lac, journaled=self._journal_runs)
+
+    async def replace(self, run: bytes) -> None:
+        """Store a verified run in place of stored ones that are damaged; durable on return.
+
+        Raises FencelogError: BAD_REQUEST unless it covers whole stored runs of a fenced ledger,
+        OVERLOADED, NO_SUCH_LEDGER, STORAGE_FAILED, or the refusal.
+        """
+        header = read_run_header(run)
+        wanted = (header.first_entry_id, header.last_entry_id)
+        state = self._admit(header.ledger_id, recovery=True)
+        stored = await self._stored_ranges(header.ledger_id, wanted)
+        self._admit(header.ledger_id, recovery=True)
+        covers = all(wanted[0] <= first and last <= wanted[1] for first, last in stored)
+        if state is None or not state.fenced or not stored or not covers:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"entries {wanted[0]}..{wanted[1]} of ledger {header.ledger_id} are not just those "
+                "of stored runs of a fenced ledger",
+            )
+        if not self._cache.ranges(header.ledger_id, wanted):  # else it was replaced just now
+            self.remember(header, run, replaces=True)
+            self._journal.append(RecordType.REPLACEMENT, run, _ignore)
+        await self._journal.settle()
 
     def release(self) -> None:
         """The cache has room again."""
@@ -129,6 +156,10 @@ class Adds:
         state = self._states.get(ledger_id)
         if state is not None and state.fenced and not recovery:
             raise FencelogError(ErrorCode.LEDGER_FENCED, f"ledger {ledger_id} is fenced here")
+        if state is not None and state.deleted:
+            raise FencelogError(ErrorCode.NO_SUCH_LEDGER, f"ledger {ledger_id} was deleted")
+        if state is not None and state.removing:
+            raise FencelogError(ErrorCode.OVERLOADED, f"ledger {ledger_id} is being removed here")
         if self.is_read_only and not recovery:
             self.check_writable()
         if not self._cache.has_room(recovery=recovery):
@@ -161,9 +192,16 @@ class Adds:
     def _store(self, header: RunHeader, run: bytes, on_reply: AddCallback) -> None:
         """Cache and journal a run none of whose entries is stored here."""
         self.remember(header, run)
-        self._journal.append(RecordType.RUN, run, on_reply)
+        if self._journal_runs:
+            self._journal.append(RecordType.RUN, run, on_reply)
+        else:
+            self._loop.call_soon(on_reply, None)
         if self._cache.wants_flush:
             self._flusher.request()
+
+
+def _ignore(error: FencelogError | None) -> None:
+    """A failure reaches whoever waits for the journal's barrier."""
 
 
 def _check_numbers(header: RunHeader, run: bytes) -> None:

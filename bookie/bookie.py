@@ -1,7 +1,8 @@
 """One bookie: what requests mean, and when they may be answered.
 
 Runs on one event loop, transport-free: ``server.py`` puts it on TCP, ``local.py`` into the same
-process. Nothing here blocks: cached runs are answered at once, the rest is lane work.
+process. Nothing here blocks: cached runs are answered at once, the rest is lane work. A ledger
+lives in one of the bookie's shards (``shard.py``); here is what they share.
 
 The promises (PROTOCOL.md), and where they are kept:
 * an add is answered after its record is synced (``journal.append``), in the order of the journal;
@@ -20,76 +21,37 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from fencelog.bookie.adds import Adds
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.control_records import take_back
-from fencelog.bookie.disk import Disk
-from fencelog.bookie.fences import Fenced, Fences
-from fencelog.bookie.flush import Flusher
-from fencelog.bookie.lacs import Lacs
-from fencelog.bookie.opening import OpenDirectory, open_directory, replay_journal
-from fencelog.bookie.reads import Reads
-from fencelog.bookie.records import Record, RecordType
-from fencelog.bookie.write_cache import WriteCache
+from fencelog.bookie.data_directory import DataDirectory, Identity
+from fencelog.bookie.disk import Disk, Lane
+from fencelog.bookie.fences import Fenced
+from fencelog.bookie.opening import OpenShard, open_shard
+from fencelog.bookie.shard import Shard, stopped
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.run import read_run_header
 
 __all__ = ["Bookie", "BookieConfig"]
 
 
 class Bookie:
-    """One storage node over one data directory. Use ``open``; ``close`` when done."""
+    """One storage node. Use ``open``; ``close`` when done."""
 
-    def __init__(self, opened: OpenDirectory) -> None:
-        config, states, journal = opened.config, opened.states, opened.journal
-        self.bookie_id = opened.identity.bookie_id
-        self.incarnation = opened.identity.incarnation
-        self._identity = opened.identity
-        self._directory = opened.directory
-        self._marked_unsynced = False
+    def __init__(self, config: BookieConfig, directory: DataDirectory, identity: Identity) -> None:
+        self.bookie_id = identity.bookie_id
+        self.incarnation = identity.incarnation
+        self._config = config
+        self._identity = identity
+        self._directory = directory
+        self._lane: Lane
+        self._is_marked_unsynced = False
         self._loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[FencelogError] = self._loop.create_future()
         """Gets its *result*, the error, when storage has failed. The owner should then close the
         bookie and end the process: what is on disk is for a fresh start to judge."""
-        self._journal = journal
-        self._states = states
-        self._cache = WriteCache(config.write_cache_bytes)
-        self._write_lane = opened.write_lane
-        self._read_lane = opened.read_lane
-        self._fences = Fences(states, journal)
-        self._lacs = Lacs(states, journal)
-        self._reads = Reads(
-            self.bookie_id,
-            cache=self._cache,
-            states=states,
-            storage=opened.storage,
-            lane=opened.read_lane,
-            lacs=self._lacs,
-            fence=self.fence,
-            refusal=lambda: self._adds.refusal,
-        )
-        self._flusher = Flusher(
-            cache=self._cache,
-            states=states,
-            storage=opened.storage,
-            lane=opened.write_lane,
-            journal=journal,
-            interval_ms=config.flush_interval_ms,
-            on_room=lambda: self._adds.release(),
-            on_failure=self._fail,
-        )
-        self._adds = Adds(
-            cache=self._cache,
-            states=states,
-            lacs=self._lacs,
-            journal=journal,
-            flusher=self._flusher,
-            max_held_bytes=config.write_cache_bytes // 2,
-            stored_ranges=self._reads.stored_ranges,
-            on_pressure=self._pressure_changed,
-        )
+        self.shards: list[Shard] = []
+        """Ledger ``i`` lives in ``shards[i % len(shards)]``."""
+        self._is_read_only = False
         self.on_pressure: dict[Callable[[], None], None] = {}
         """Called when ``is_under_pressure`` changes: transports stop reading, or go on."""
         self.on_read_only: dict[Callable[[], None], None] = {}
@@ -118,48 +80,65 @@ class Bookie:
     async def _open(
         cls, config: BookieConfig, disk: Disk, host: Host, stack: AsyncExitStack
     ) -> Bookie:
-        opened = await open_directory(
-            config,
-            disk=disk,
-            host=host,
-            stack=stack,
-            on_failure=lambda error: bookie._fail(error),
-        )
-        bookie = cls(opened)
-        end = await replay_journal(
-            opened,
-            take_back=bookie._take_back,
-            must_flush=lambda: bookie._cache.wants_flush,
-            flush=bookie._flusher.flush,
-        )
-        if not config.journal_sync:
-            await opened.write_lane.run(opened.directory.mark_unsynced)
-            bookie._marked_unsynced = True
-        await opened.journal.start(file_id=end.file_id, sequence=end.sequence)
-        stack.push_async_callback(opened.journal.close)
-        bookie._flusher.start()
-        bookie._flusher.request()  # so that a crash now need not replay all this again
-        bookie._adds.start()
+        lane = disk.lane("bookie-directory")
+        stack.push_async_callback(lane.close)
+        directory = DataDirectory(disk, config)
+        await lane.run(directory.lock)
+        stack.callback(directory.unlock)
+        identity = await lane.run(lambda: directory.load_or_create(config.bookie_id, host))
+        bookie = cls(config, directory, identity)
+        bookie._lane = lane
+        for shard in directory.shards:
+            opened = await open_shard(
+                shard,
+                config,
+                incarnation=identity.directory_bytes,
+                disk=disk,
+                host=host,
+                stack=stack,
+                on_failure=bookie._fail,
+            )
+            await bookie._add_shard(opened, disk)
+        if not config.is_synced:
+            await lane.run(directory.mark_unsynced)
+            bookie._is_marked_unsynced = True
+        for started in bookie.shards:
+            started.begin()
         return bookie
+
+    async def _add_shard(self, opened: OpenShard, disk: Disk) -> None:
+        shard = Shard(
+            opened,
+            self._config,
+            self.bookie_id,
+            on_pressure=self._pressure_changed,
+            on_failure=self._fail,
+        )
+        await shard.start(disk)
+        self.shards.append(shard)
 
     async def close(self) -> None:
         """Answer what was accepted, flush, let go of the directory; after a failure only that."""
-        if self._adds.refusal is None:
-            self._adds.refuse(
-                FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self.bookie_id} is closing")
-            )
-        self._lacs.wake_all()
-        await self._adds.close()
-        await self._flusher.close()
+        error = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self.bookie_id} is closing")
+        for shard in self.shards:
+            if shard.adds.refusal is None:
+                shard.refuse(error)
+        for shard in self.shards:
+            await shard.stop()
         async with self._resources:
             if not self.failure.done():
                 try:
-                    await self._flusher.flush(self._journal.position)
-                    if self._marked_unsynced:
-                        await self._write_lane.run(self._directory.unmark_unsynced)
-                        self._marked_unsynced = False
+                    for shard in self.shards:
+                        await shard.flush()
+                    if self._is_marked_unsynced:
+                        await self._lane.run(self._directory.unmark_unsynced)
+                        self._is_marked_unsynced = False
                 except (OSError, FencelogError) as error:
                     self._fail(FencelogError(ErrorCode.STORAGE_FAILED, f"flush failed: {error}"))
+
+    def shard(self, ledger_id: int) -> Shard:
+        """Where a ledger lives."""
+        return self.shards[ledger_id % len(self.shards)]
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -168,20 +147,22 @@ class Bookie:
 
         ``run`` was verified by the transport, or built in this process.
         """
-        self._adds.add(run, recovery=recovery, on_reply=on_reply)
+        shard = self.shard(int.from_bytes(run[:8], "little"))
+        shard.adds.add(run, recovery=recovery, on_reply=on_reply)
 
     def write_lac(self, ledger_id: int, lac: int, *, on_reply: AddCallback) -> None:
         """Take an explicit LAC durably; the contract of ``BookieClient.write_lac``."""
+        shard = self.shard(ledger_id)
         try:
-            self._adds.check_writable()
-            self._lacs.write(ledger_id, lac, on_reply)
+            shard.adds.check_writable()
+            shard.lacs.write(ledger_id, lac, on_reply)
         except FencelogError as error:
             self._loop.call_soon(on_reply, error)
 
     @property
     def is_under_pressure(self) -> bool:
         """Adds are waiting for the flush: nothing more should be read from sockets."""
-        return self._adds.are_waiting
+        return any(shard.adds.are_waiting for shard in self.shards)
 
     async def read(
         self,
@@ -193,7 +174,7 @@ class Bookie:
         fence: bool = False,
     ) -> ReadReply:
         """Consecutive entries from ``first_entry_id`` on; the contract of ``BookieClient.read``."""
-        return await self._reads.read(
+        return await self.shard(ledger_id).reads.read(
             ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes, fence=fence
         )
 
@@ -201,7 +182,9 @@ class Bookie:
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
         """The highest LAC seen for a ledger; the contract of ``BookieClient.read_lac``."""
-        return await self._reads.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
+        return await self.shard(ledger_id).reads.read_lac(
+            ledger_id, fence=fence, above=above, wait_ms=wait_ms
+        )
 
     def fence(self, ledger_id: int) -> Fenced | None:
         """Take no regular add of a ledger, known or not, from now on.
@@ -210,37 +193,35 @@ class Bookie:
         the fence; ``read`` and ``read_lac`` with ``fence`` then wait until it is durable. None: it
         is; else done when it is, with None or an error.
         """
-        if self._adds.refusal is not None:
-            return None
-        fenced = self._fences.fence(ledger_id)
-        self._lacs.wake(ledger_id)
-        return fenced
+        return self.shard(ledger_id).fence(ledger_id)
 
     # -- for operators, registration and repair ------------------------------------------------
 
     @property
     def is_read_only(self) -> bool:
         """No regular add and no explicit LAC is taken (READ_ONLY); recovery and reads go on."""
-        return self._adds.is_read_only
+        return self._is_read_only
 
     @is_read_only.setter
     def is_read_only(self, value: bool) -> None:
-        if value != self._adds.is_read_only:
-            self._adds.is_read_only = value
+        if value != self._is_read_only:
+            self._is_read_only = value
+            for shard in self.shards:
+                shard.adds.is_read_only = value
             for listener in self.on_read_only:
                 listener()
 
     async def free_bytes(self) -> int:
-        """What its disk has left. Raises FencelogError(STORAGE_FAILED)."""
-        return await self._read_lane.run(self._directory.free_bytes)
+        """What the fullest of its disks has left. Raises FencelogError(STORAGE_FAILED)."""
+        return (await self._lane.run(self._directory.space)).free_bytes
 
     async def clear_limbo(self, ledger_id: int) -> None:
         """Take a ledger that was repaired out of limbo, durably; it stays fenced. Nothing to do
         for one that is not in limbo. Raises FencelogError(STORAGE_FAILED, BOOKIE_UNAVAILABLE)."""
-        if self._adds.refusal is not None:
-            raise self._adds.refusal
-        self._fences.clear_limbo(ledger_id)
-        await self._journal.settle()
+        shard = self.shard(ledger_id)
+        shard.check_open()
+        shard.fences.clear_limbo(ledger_id)
+        await shard.settle()
 
     # -- before serving (boot.py) --------------------------------------------------------------
 
@@ -249,20 +230,18 @@ class Bookie:
         """Nobody may be served before ``forgotten_are_fenced``."""
         return self._identity.may_have_forgotten
 
-    def fence_forgotten(self, ledger_id: int, *, in_limbo: bool) -> None:
-        """Fence a ledger of which something may have been forgotten; with ``in_limbo`` what is
+    def fence_forgotten(self, ledger_id: int) -> None:
+        """Fence a ledger of which something may have been forgotten and put it in limbo: what is
         missing of it is unknown. Not durable yet."""
-        if in_limbo:
-            self._fences.put_in_limbo(ledger_id)
-        else:
-            self._fences.fence(ledger_id)
+        self.shard(ledger_id).fences.put_in_limbo(ledger_id)
 
     async def forgotten_are_fenced(self) -> None:
         """``fence_forgotten`` was called for all of them: make that durable, then remember that
         it is. Raises FencelogError(STORAGE_FAILED)."""
-        await self._journal.settle(sync=True)
+        for shard in self.shards:
+            await shard.settle(sync=True)
         try:
-            self._identity = await self._write_lane.run(
+            self._identity = await self._lane.run(
                 lambda: self._directory.mark_ready(self._identity)
             )
         except OSError as error:
@@ -270,13 +249,7 @@ class Bookie:
                 ErrorCode.STORAGE_FAILED, f"cannot write identity: {error}"
             ) from error
 
-    # -- start and end -------------------------------------------------------------------------
-
-    def _take_back(self, record: Record) -> None:
-        if record.type is RecordType.RUN:
-            self._adds.remember(read_run_header(record.body), record.body)
-        else:
-            take_back(record, self._states)
+    # -- end -----------------------------------------------------------------------------------
 
     def _pressure_changed(self) -> None:
         for listener in self.on_pressure:
@@ -286,10 +259,6 @@ class Bookie:
         """Storage failed: nothing more is written, everything waiting is answered "unknown"."""
         if self.failure.done():
             return
-        refusal = FencelogError(
-            ErrorCode.STORAGE_FAILED, f"bookie {self.bookie_id} has stopped: {error.detail}"
-        )
-        self._adds.refuse(refusal)
-        self._lacs.wake_all()
-        self._journal.fail(refusal)
         self.failure.set_result(error)
+        for shard in self.shards:
+            shard.fail(stopped(self.bookie_id, error))

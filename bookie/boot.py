@@ -7,8 +7,9 @@ ledger that it had fenced (seed 002, scenario 1), or deny an entry that it had a
 
 * every ledger that names it in any fragment is fenced, closed ones too: a writer that sleeps since
   before the close may yet wake up;
-* those that are not closed enter limbo: an entry that is missing of them is unknown. Where a ledger
-  ends is settled once it is closed, and denying an entry cannot move it any more.
+* all of them enter limbo: an entry that is missing of them is unknown. (BP-46 leaves closed ones
+  out: where they end is settled, and denying an entry cannot move it. But a reader would be told
+  "no" of what is merely not here, and limbo is also what says that there is something to repair.)
 
 Why that is all of them. Let T be the moment at which the listing begins; it holds, at least as new
 as T, every ledger that there was at T (``LedgerStore.read_all``). The bookie has a new incarnation,
@@ -49,5 +50,5 @@ async def fence_before_serving(bookie: Bookie, ledgers: LedgerStore) -> None:
         return
     async for metadata in ledgers.read_all():
         if any(bookie.bookie_id in fragment.bookies for fragment in metadata.fragments):
-            bookie.fence_forgotten(metadata.ledger_id, in_limbo=not metadata.is_closed)
+            bookie.fence_forgotten(metadata.ledger_id)
     await bookie.forgotten_are_fenced()

@@ -19,6 +19,13 @@ class BookieConfig:
     data_dir: Path
     """Locked by one process at a time; created when missing."""
 
+    journal_dirs: tuple[Path, ...] = ()
+    """Where journals are; each may be a disk of its own. None given: ``journal`` in ``data_dir``.
+    For good, as is ``ledger_dirs``: see shard_directory.py."""
+
+    ledger_dirs: tuple[Path, ...] = ()
+    """Where entry logs and indexes are. None given: ``data_dir``."""
+
     bookie_id: str | None = None
     """Given: the id of a new data directory, or what an existing one must say. None: keep the
     directory's own, or make one up for a new directory."""
@@ -42,6 +49,20 @@ class BookieConfig:
     """False: adds are answered when they are written to the journal, not yet synced. A bookie that
     is not closed cleanly then counts as one that forgot: it takes a new incarnation and fences all
     its ledgers before it serves again (PROTOCOL.md rule 10)."""
+
+    journal_write: bool = True
+    """False: adds are in no journal at all, only in memory until the next flush (BP-46). Everything
+    else about ``journal_sync=False`` holds too; fences, limbo and the like are journaled and synced
+    as ever."""
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all that is acknowledged is on disk, so that a crash takes nothing."""
+        return self.journal_sync and self.journal_write
+
+    @property
+    def shard_count(self) -> int:
+        return max(len(self.journal_dirs), len(self.ledger_dirs), 1)
 
     def __post_init__(self) -> None:
         smallest = 2 * MAX_RUN_BYTES

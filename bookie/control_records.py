@@ -1,4 +1,4 @@
-"""Journal records that are no entries: fences, limbo, explicit LACs.
+"""Journal records that are no entries: fences, limbo, explicit LACs, removals.
 
 Each is appended in the same turn of the event loop in which it changes the ledger's state in
 memory, so a flush, which writes the states as they are and says "all before this position", never
@@ -17,7 +17,7 @@ _LEDGER_AND_LAC = struct.Struct("<Qq")
 
 
 def ledger_body(ledger_id: int) -> bytes:
-    """Body of FENCE, LIMBO and LIMBO_CLEARED."""
+    """Body of FENCE, LIMBO, LIMBO_CLEARED, DELETED and DROPPED."""
     return _LEDGER.pack(ledger_id)
 
 
@@ -33,7 +33,12 @@ def take_back(record: Record, states: LedgerStates) -> None:
         state = states.change(ledger_id)
         state.lac = max(state.lac, lac)
         return
-    state = states.change(_LEDGER.unpack(record.body)[0])
+    ledger_id = _LEDGER.unpack(record.body)[0]
+    if record.type in (RecordType.DELETED, RecordType.DROPPED):
+        deleted = record.type is RecordType.DELETED
+        states.remove(ledger_id, deleted=deleted).fence_durable = True
+        return
+    state = states.change(ledger_id)
     if record.type is RecordType.LIMBO_CLEARED:
         state.limbo = False
     else:

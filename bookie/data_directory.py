@@ -1,20 +1,9 @@
-"""The data directory of a bookie: its lock, its identity, its checkpoint, where things are.
+"""The data directory of a bookie: its lock, its identity, whether it may have forgotten something.
 
     DATA/lock         held by flock while a process uses the directory
-    DATA/identity     who this is: bookie id, incarnation, state, below
-    DATA/checkpoint   where replay begins
+    DATA/identity     who this is: bookie id, incarnation, state, below (small_file.py)
     DATA/unsynced     is there while the journal is not synced: found at a start, adds may be lost
-    DATA/journal/     journal files            DATA/entrylog/   entry logs
-    DATA/index/       RocksDB
-
-Identity and checkpoint are small files, replaced as a whole:
-
-     0  4s  magic: FLID, FLCP
-     4  u16 version 1
-     6  u16 0
-     8  u32 size of the body
-    12  u32 CRC32C of bytes 0..12 and the body
-    16  body: a JSON object
+    and its shards    (shard_directory.py), here or in directories of their own
 
 The states of an identity:
 
@@ -30,24 +19,17 @@ operator example 2). Who gets to "forgot" gets a new incarnation with it (PROTOC
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from fencelog.bookie.disk import DirectoryLock, Disk
-from fencelog.bookie.index import Index
-from fencelog.bookie.journal_file import JournalPosition, journal_name
-from fencelog.bookie.records import FILE_HEADER_BYTES, JOURNAL_MAGIC, FileHeader
-from fencelog.ledgers.digest import crc32c
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.disk import DirectoryLock, Disk, DiskSpace
+from fencelog.bookie.shard_directory import ShardDirectory, shard_paths
+from fencelog.bookie.small_file import decode_small_file, encode_small_file
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 
-_HEAD_BYTES = 12
-_BODY_AT = 16
-_VERSION = 1
 _IDENTITY_MAGIC = b"FLID"
-_CHECKPOINT_MAGIC = b"FLCP"
 _NEW, _FORGOT, _READY = "new", "forgot", "ready"
 
 _LOST_AND_FOUND = "lost+found"
@@ -72,25 +54,6 @@ class Identity:
         return self.state != _READY
 
 
-def encode_small_file(magic: bytes, fields: dict[str, Any]) -> bytes:
-    body = json.dumps(fields, sort_keys=True).encode() + b"\n"
-    head = magic + _VERSION.to_bytes(2, "little") + bytes(2) + len(body).to_bytes(4, "little")
-    return head + crc32c(body, crc32c(head)).to_bytes(4, "little") + body
-
-
-def decode_small_file(path: Path, magic: bytes, data: bytes) -> dict[str, Any]:
-    """Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
-    head, body = data[:_HEAD_BYTES], data[_BODY_AT:]
-    checksum = int.from_bytes(data[_HEAD_BYTES:_BODY_AT], "little")
-    whole = len(data) > _BODY_AT and int.from_bytes(head[8:12], "little") == len(body)
-    if not whole or head[:4] != magic or crc32c(body, crc32c(head)) != checksum:
-        raise FencelogError(ErrorCode.CORRUPT, f"{path} is damaged", path=str(path))
-    if int.from_bytes(head[4:6], "little") != _VERSION:
-        raise FencelogError(ErrorCode.UNSUPPORTED_VERSION, f"{path} has an unknown version")
-    fields: dict[str, Any] = json.loads(body)
-    return fields
-
-
 def _decode_identity(path: Path, data: bytes) -> Identity:
     """Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
     fields = decode_small_file(path, _IDENTITY_MAGIC, data)
@@ -109,16 +72,13 @@ def _decode_identity(path: Path, data: bytes) -> Identity:
 class DataDirectory:
     """Paths and small files. Its methods block: they are lane work. They raise FencelogError."""
 
-    def __init__(self, disk: Disk, path: Path) -> None:
+    def __init__(self, disk: Disk, config: BookieConfig) -> None:
         self._disk = disk
         self._lock: DirectoryLock | None = None
-        self.path = path
-        self.journal = path / "journal"
-        self.entry_log = path / "entrylog"
-        self.index = path / "index"
+        self.path = path = config.data_dir
+        self.shards = [ShardDirectory(disk, paths) for paths in shard_paths(config)]
         self._identity = path / "identity"
         self._unsynced = path / "unsynced"
-        self._checkpoint = path / "checkpoint"
 
     def lock(self) -> None:
         """Raises FencelogError(DATA_DIRECTORY_IN_USE)."""
@@ -174,35 +134,17 @@ class DataDirectory:
         """All ledgers that may have been forgotten are durably fenced. Raises OSError."""
         return self._write_identity(identity, _READY)
 
-    def free_bytes(self) -> int:
-        """What its disk has left. Raises FencelogError(STORAGE_FAILED)."""
+    def space(self) -> DiskSpace:
+        """Of the disk with the least left. Raises FencelogError(STORAGE_FAILED)."""
+        paths = {self.path}
+        for shard in self.shards:
+            paths |= {shard.paths.journal, shard.paths.ledgers}
         try:
-            return self._disk.free_bytes(self.path)
+            return min(map(self._disk.space, sorted(paths)), key=lambda space: space.free_bytes)
         except OSError as error:
             raise FencelogError(
                 ErrorCode.STORAGE_FAILED, f"cannot tell the free space of {self.path}: {error}"
             ) from error
-
-    def read_checkpoint(self) -> JournalPosition:
-        """Where replay begins: everything before it is in entry logs and index."""
-        data = self._disk.read_file(self._checkpoint)
-        if data is None:
-            raise FencelogError(ErrorCode.CORRUPT, f"{self._checkpoint} is missing")
-        fields = decode_small_file(self._checkpoint, _CHECKPOINT_MAGIC, data)
-        return JournalPosition(
-            sequence=int(fields["sequence"]),
-            file_id=int(fields["file_id"]),
-            offset=int(fields["offset"]),
-        )
-
-    def write_checkpoint(self, position: JournalPosition) -> None:
-        """Move the checkpoint; durable on return. Raises OSError."""
-        fields = {
-            "sequence": position.sequence,
-            "file_id": position.file_id,
-            "offset": position.offset,
-        }
-        self._disk.replace_file(self._checkpoint, encode_small_file(_CHECKPOINT_MAGIC, fields))
 
     # -- a new directory ---------------------------------------------------------------------
 
@@ -219,25 +161,8 @@ class DataDirectory:
         return self._make(self._write_identity(identity, _NEW), host)
 
     def _make(self, identity: Identity, host: Host) -> Identity:
-        """Everything an empty bookie has: an index with a mark, a journal file, a checkpoint."""
-        for directory in (self.journal, self.entry_log, self.index):
-            self._disk.make_directory(directory)
-        for name in self._disk.names(self.journal):
-            self._disk.remove(self.journal / name)
-        index = Index(self._disk.open_store(self.index, create=True))
-        try:
-            index.write([], [], mark=1)
-        finally:
-            index.close()
-        header = FileHeader(JOURNAL_MAGIC, 1, 1, identity.directory_bytes, host.random_bytes(16))
-        file = self._disk.create(self.journal / journal_name(1))
-        try:
-            file.write([header.encode()], 0)
-            file.sync()
-        finally:
-            file.close()
-        self._disk.sync_directory(self.journal)
-        self.write_checkpoint(JournalPosition(sequence=1, file_id=1, offset=FILE_HEADER_BYTES))
+        for shard in self.shards:
+            shard.make(directory=identity.directory_bytes, salt=host.random_bytes(16))
         return self._write_identity(identity, _FORGOT)
 
     def _write_identity(self, identity: Identity, state: str) -> Identity:

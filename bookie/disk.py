@@ -14,6 +14,7 @@ was created, renamed or removed is so after a crash only once its directory was 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -70,8 +71,11 @@ class DirectoryLock(Protocol):
 class KeyValueStore(Protocol):
     """A sorted map of bytes, safe to read on one thread while another writes."""
 
-    def write(self, items: Iterable[tuple[bytes, bytes]]) -> None:
-        """Put all the items, atomically; they are durable on return."""
+    def write(
+        self, items: Iterable[tuple[bytes, bytes]], *, delete: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        """Delete the keys with ``first <= key < end`` of each range of ``delete``, then put all the
+        items; all of it atomically, and durable on return."""
 
     def get(self, key: bytes) -> bytes | None: ...
 
@@ -82,6 +86,13 @@ class KeyValueStore(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    total_bytes: int
+    free_bytes: int
+    """What may still be written."""
 
 
 class Disk(Protocol):
@@ -114,8 +125,8 @@ class Disk(Protocol):
 
     def remove(self, path: Path) -> None: ...
 
-    def free_bytes(self, path: Path) -> int:
-        """What may still be written in the file system of a directory."""
+    def space(self, path: Path) -> DiskSpace:
+        """Of the file system that a directory is in."""
 
     def rename(self, path: Path, to: Path) -> None:
         """Give a file another name in the same directory, which is not synced yet."""

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
-from fencelog.bookie.disk import Buffer, Done, KeyValueStore
+from fencelog.bookie.disk import Buffer, DiskSpace, Done, KeyValueStore
 from fencelog.bookie.rocks_store import RocksStore
 from fencelog.ledgers.errors import check
 
@@ -187,9 +187,13 @@ class PosixDisk:
     def remove(self, path: Path) -> None:
         path.unlink()
 
-    def free_bytes(self, path: Path) -> int:
+    def space(self, path: Path) -> DiskSpace:
         status = os.statvfs(path)
-        return status.f_bavail * status.f_frsize
+        # Of what there is, a share is kept for root: it is neither free nor ours to use.
+        kept = status.f_bfree - status.f_bavail
+        return DiskSpace(
+            (status.f_blocks - kept) * status.f_frsize, status.f_bavail * status.f_frsize
+        )
 
     def rename(self, path: Path, to: Path) -> None:
         path.rename(to)

@@ -53,6 +53,8 @@ class Fences:
         """Fence a ledger, known or not, and answer "unknown" for whatever of it is missing.
         ``Journal.barrier`` tells when that is durable."""
         state = self._states.change(ledger_id)
+        if state.deleted:
+            return
         state.fenced = state.limbo = True
         body = ledger_body(ledger_id)
         self._journal.append(RecordType.LIMBO, body, lambda error: _report(state, error))
@@ -65,6 +67,13 @@ class Fences:
         if state is not None and state.limbo:
             self._states.change(ledger_id).limbo = False
             self._journal.append(RecordType.LIMBO_CLEARED, ledger_body(ledger_id), _ignore)
+
+    def remove(self, ledger_id: int, *, deleted: bool) -> None:
+        """Let go of a ledger's entries: it was ``deleted``, or others hold it now.
+        ``Journal.barrier`` tells when that is durable. The caller discards what is cached."""
+        state = self._states.remove(ledger_id, deleted=deleted)
+        kind = RecordType.DELETED if deleted else RecordType.DROPPED
+        self._journal.append(kind, ledger_body(ledger_id), lambda error: _report(state, error))
 
 
 def _report(state: LedgerState, error: FencelogError | None) -> None:

@@ -95,18 +95,22 @@ class Flusher:
                 self.request()
 
     def _begin(self, position: JournalPosition) -> None:
-        self._begun = FlushedState(self._cache.swap(), self._states.take_changed(), position)
+        self._begun = FlushedState(
+            self._cache.swap(), self._states.take_changed(), self._states.take_removed(), position
+        )
 
     async def _carry_out(self) -> None:
         flushed = self._begun
         if flushed is None:
             return
-        if flushed.position != self._storage.checkpoint:
+        has_moved = flushed.position != self._storage.checkpoint
+        if has_moved or not flushed.is_empty:
             await self._journal.settle(sync=True)
             await self._lane.run(lambda: self._storage.store(flushed))
         self._cache.release()
+        self._states.are_removed(flushed.removed)
         self.completed += 1
         self._on_room()
-        if flushed.position != self._storage.checkpoint:
+        if has_moved:
             await self._lane.run(lambda: self._storage.write_checkpoint(flushed.position))
         self._begun = None

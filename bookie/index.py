@@ -28,7 +28,7 @@ _LOCATION = struct.Struct("<QQII")
 _MARK_KEY = b"M"
 _MARK = struct.Struct("<B7xQ")
 _VERSION = 1
-_LAST = b"\xff" * 17
+_LAST_ENTRY = (1 << 64) - 2
 
 
 class Index:
@@ -39,11 +39,20 @@ class Index:
         self._store = store
 
     def write(
-        self, runs: Iterable[StoredRun], states: Iterable[tuple[int, bytes]], *, mark: int
+        self,
+        runs: Iterable[StoredRun],
+        states: Iterable[tuple[int, bytes]],
+        *,
+        mark: int,
+        removed: Iterable[int] = (),
+        replaced: Iterable[tuple[int, Range]] = (),
     ) -> None:
-        """Add runs that are durable in entry logs; all of it is durable on return. Raises OSError,
-        after which the bookie has to stop."""
-        self._store.write(_items(runs, states, mark))
+        """Add runs that are durable in entry logs, in place of all runs of the ledgers ``removed``
+        and of those that end in the entries ``replaced``; all of it is durable on return. Raises
+        OSError, after which the bookie has to stop."""
+        delete = [_run_keys(ledger_id, (0, _LAST_ENTRY)) for ledger_id in removed]
+        delete += [_run_keys(*entries) for entries in replaced]
+        self._store.write(_items(runs, states, mark), delete=delete)
 
     def mark(self) -> int:
         """Journal sequence up to which (exclusive) everything is here."""
@@ -57,9 +66,8 @@ class Index:
 
     def runs_from(self, ledger_id: int, entry_id: int) -> Iterator[StoredRun]:
         """Runs of a ledger in entry order, from the one that holds ``entry_id`` or follows it."""
-        first = _RUN_KEY.pack(b"R", ledger_id, entry_id)
         try:
-            for key, value in self._store.scan(first, first[:9] + _LAST):
+            for key, value in self._store.scan(*_run_keys(ledger_id, (entry_id, _LAST_ENTRY))):
                 last = _RUN_KEY.unpack(key)[2]
                 file_id, offset, size, count = _LOCATION.unpack(value)
                 yield StoredRun(ledger_id, last - count + 1, last, file_id, offset, size)
@@ -92,6 +100,12 @@ class Index:
 
     def close(self) -> None:
         self._store.close()
+
+
+def _run_keys(ledger_id: int, last_entries: Range) -> tuple[bytes, bytes]:
+    """First key, and the one behind the last, of runs whose last entry is in a range."""
+    first, last = last_entries
+    return _RUN_KEY.pack(b"R", ledger_id, first), _RUN_KEY.pack(b"R", ledger_id, last + 1)
 
 
 def _items(

@@ -31,10 +31,11 @@ class Lacs:
 
     # -- what is told to us ------------------------------------------------------------------
 
-    def learn(self, ledger_id: int, state: LedgerState, lac: int) -> None:
-        """A LAC that is higher than what is known comes with the record that is appended next."""
+    def learn(self, ledger_id: int, state: LedgerState, lac: int, *, journaled: bool) -> None:
+        """A LAC that is higher than what is known; if ``journaled``, it comes with the record that
+        is appended next, and is told once that is durable."""
         state.lac = lac
-        state.lac_sequence = self._journal.position.sequence
+        state.lac_sequence = self._journal.position.sequence if journaled else 0
         if ledger_id in self._waiting:
             self.wake(ledger_id, lac)
 
@@ -55,7 +56,7 @@ class Lacs:
         if state.fenced:
             raise FencelogError(ErrorCode.LEDGER_FENCED, f"ledger {ledger_id} is fenced here")
         if lac > state.lac:
-            self.learn(ledger_id, self._states.change(ledger_id), lac)
+            self.learn(ledger_id, self._states.change(ledger_id), lac, journaled=True)
             self._journal.append(RecordType.LAC, lac_body(ledger_id, lac), on_reply)
         else:
             self._journal.barrier(on_reply)

@@ -4,7 +4,7 @@ All of it is in memory (some 200 bytes a ledger), so that fencing and "is this n
 without a disk; changes are in the journal first and in the index with the next flush.
 
     value in the index   0  u8 version 1
-                         1  u8 flags: 1 fenced, 2 in limbo (only with 1)
+                         1  u8 flags: 1 fenced, 2 in limbo or 4 deleted (each only with 1)
                          2  6 zero bytes
                          8  i64 last entry id   (-1: none)
                         16  i64 LAC             (-1: none)
@@ -22,7 +22,8 @@ _STATE = struct.Struct("<BB6sqq")
 _VERSION = 1
 _FENCED = 1
 _LIMBO = 2
-_FLAGS = (0, _FENCED, _FENCED | _LIMBO)
+_DELETED = 4
+_FLAGS = (0, _FENCED, _FENCED | _LIMBO, _FENCED | _DELETED)
 _ZEROS = bytes(6)
 
 
@@ -39,6 +40,11 @@ class LedgerState:
     limbo: bool = False
     """Entries may have been forgotten: what is missing is unknown, never "not there" (BP-46).
     A ledger in limbo is fenced."""
+    deleted: bool = False
+    """A tombstone: nothing of the ledger is here and nothing is taken any more, so that no writer
+    that sleeps since before the deletion can bring it back. It is fenced."""
+    removing: bool = False
+    """Its entries are on their way out, with the next flush: what came in now would go too."""
     lac_sequence: int = 0
     """Of the journal record that told ``lac``; 0: it was there at the start."""
     told_lac: int = -1
@@ -46,6 +52,7 @@ class LedgerState:
 
     def encode(self) -> bytes:
         flags = (_FENCED if self.fenced else 0) | (_LIMBO if self.limbo else 0)
+        flags |= _DELETED if self.deleted else 0
         return _STATE.pack(_VERSION, flags, _ZEROS, self.last_entry, self.lac)
 
 
@@ -57,7 +64,8 @@ def decode_state(ledger_id: int, data: bytes) -> LedgerState:
         known = version == _VERSION and flags in _FLAGS and zeros == _ZEROS
         if known and last_entry >= -1 and lac >= -1:
             fenced = bool(flags & _FENCED)
-            return LedgerState(fenced, fenced, last_entry, lac, bool(flags & _LIMBO))
+            limbo, deleted = bool(flags & _LIMBO), bool(flags & _DELETED)
+            return LedgerState(fenced, fenced, last_entry, lac, limbo, deleted)
     raise FencelogError(
         ErrorCode.CORRUPT, f"index: state of ledger {ledger_id} is not valid: {data.hex()}"
     )
@@ -69,6 +77,7 @@ class LedgerStates:
     def __init__(self) -> None:
         self._states: dict[int, LedgerState] = {}
         self._dirty: set[int] = set()
+        self._removed: set[int] = set()
 
     def load(self, states: Iterable[tuple[int, LedgerState]]) -> None:
         self._states.update(states)
@@ -83,6 +92,31 @@ class LedgerStates:
         if state is None:
             state = self._states[ledger_id] = LedgerState()
         return state
+
+    def remove(self, ledger_id: int, *, deleted: bool) -> LedgerState:
+        """The ledger's entries go with the next flush. ``deleted``: a tombstone stays; else it is
+        in limbo, for somebody with old metadata may still ask."""
+        state = self.change(ledger_id)
+        state.fenced = state.removing = True
+        state.deleted, state.limbo = deleted, not deleted
+        state.last_entry = state.lac = state.told_lac = -1
+        self._removed.add(ledger_id)
+        return state
+
+    def take_removed(self) -> list[int]:
+        """The ledgers that were removed since the last call."""
+        removed = sorted(self._removed)
+        self._removed.clear()
+        return removed
+
+    def are_removed(self, ledger_ids: Iterable[int]) -> None:
+        """A flush has taken their entries out of the index."""
+        for ledger_id in ledger_ids:
+            self._states[ledger_id].removing = False
+
+    def items(self) -> list[tuple[int, LedgerState]]:
+        """All that are known, as of now."""
+        return list(self._states.items())
 
     def take_changed(self) -> list[tuple[int, bytes]]:
         """The encoded states that changed since the last call."""

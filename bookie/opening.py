@@ -1,4 +1,4 @@
-"""Opening a data directory: its parts, and what its journal holds that the index does not."""
+"""Opening the directories of a shard, and what its journal holds that the index does not."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.data_directory import DataDirectory, Identity
 from fencelog.bookie.disk import Disk, Lane
 from fencelog.bookie.journal import Journal
 from fencelog.bookie.journal_file import JournalPosition
 from fencelog.bookie.journal_replay import Replay
 from fencelog.bookie.ledger_state import LedgerStates
 from fencelog.bookie.records import FILE_HEADER_BYTES, Record
+from fencelog.bookie.shard_directory import ShardDirectory
 from fencelog.bookie.storage import Storage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
@@ -23,13 +23,12 @@ _REPLAY_CHUNK_BYTES = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class OpenDirectory:
-    """The parts of an open data directory. ``states`` are those of the index."""
+class OpenShard:
+    """The parts of an open shard. ``states`` are those of the index; ``incarnation`` is the first
+    of the bookie's directory, which all its files name."""
 
-    config: BookieConfig
-    disk: Disk
-    directory: DataDirectory
-    identity: Identity
+    directory: ShardDirectory
+    incarnation: bytes
     storage: Storage
     states: LedgerStates
     journal: Journal
@@ -37,46 +36,49 @@ class OpenDirectory:
     read_lane: Lane
 
 
-async def open_directory(
+async def open_shard(
+    directory: ShardDirectory,
     config: BookieConfig,
     *,
+    incarnation: bytes,
     disk: Disk,
     host: Host,
     stack: AsyncExitStack,
     on_failure: Callable[[FencelogError], None],
-) -> OpenDirectory:
+) -> OpenShard:
     """``stack`` closes what is opened. Raises OSError, and FencelogError as ``Bookie.open``."""
     write_lane = disk.lane("bookie-write")
     stack.push_async_callback(write_lane.close)
-    directory = DataDirectory(disk, config.data_dir)
-    await write_lane.run(directory.lock)
-    stack.callback(directory.unlock)
-    identity = await write_lane.run(lambda: directory.load_or_create(config.bookie_id, host))
-    storage = await write_lane.run(lambda: Storage(disk, directory, identity, config, host))
+    storage = await write_lane.run(
+        lambda: Storage(disk, directory, config, host, incarnation=incarnation)
+    )
     stack.push_async_callback(write_lane.run, storage.close)
     read_lane = disk.lane("bookie-read")  # closed before the files that it reads
     stack.push_async_callback(read_lane.close)
     journal_lane = disk.lane("bookie-journal")
     stack.push_async_callback(journal_lane.close)
+    sync_lane = disk.lane("bookie-sync")
+    stack.push_async_callback(sync_lane.close)
     states = LedgerStates()
     states.load(await write_lane.run(lambda: list(storage.index.states())))
     journal = Journal(
         disk=disk,
         lane=journal_lane,
+        sync_lane=sync_lane,
         host=host,
-        directory=directory.journal,
-        incarnation=identity.directory_bytes,
+        directory=directory.paths.journal,
+        incarnation=incarnation,
         max_file_bytes=config.journal_file_bytes,
         sync_runs=config.journal_sync,
         on_failure=on_failure,
     )
-    return OpenDirectory(
-        config, disk, directory, identity, storage, states, journal, write_lane, read_lane
-    )
+    stack.push_async_callback(journal.close)
+    return OpenShard(directory, incarnation, storage, states, journal, write_lane, read_lane)
 
 
 async def replay_journal(
-    opened: OpenDirectory,
+    opened: OpenShard,
+    disk: Disk,
     *,
     take_back: Callable[[Record], None],
     must_flush: Callable[[], bool],
@@ -87,10 +89,10 @@ async def replay_journal(
     lane, mark = opened.write_lane, opened.storage.mark
     replay = await lane.run(
         lambda: Replay(
-            opened.disk,
-            opened.directory.journal,
+            disk,
+            opened.directory.paths.journal,
             start=opened.storage.checkpoint,
-            incarnation=opened.identity.directory_bytes,
+            incarnation=opened.incarnation,
         )
     )
     try:

@@ -72,7 +72,7 @@ class Reads:
                 )
             )
         if stored is None:
-            if in_limbo:
+            if in_limbo or state.limbo:
                 raise self._in_limbo(ledger_id)
             raise FencelogError(
                 ErrorCode.NO_SUCH_ENTRY,
@@ -112,7 +112,7 @@ class Reads:
         if (refusal := self._refusal()) is not None:
             raise refusal
         state = self._states.get(ledger_id)
-        if state is None:
+        if state is None or state.deleted:
             raise FencelogError(
                 ErrorCode.NO_SUCH_LEDGER, f"bookie {self._bookie_id} has no ledger {ledger_id}"
             )

@@ -68,9 +68,20 @@ class RecordType(IntEnum):
     """Fenced, and in limbo from now on. Body: u64 ledger id."""
     LIMBO_CLEARED = 5
     """Repaired: out of limbo, still fenced. Body: u64 ledger id."""
+    DELETED = 6
+    """The ledger was deleted: its entries go, a tombstone stays. Body: u64 ledger id."""
+    DROPPED = 7
+    """The bookie is no member any more: its entries go, limbo stays. Body: u64 ledger id."""
+    REPLACEMENT = 8
+    """A run that takes the place of stored ones that are damaged. Body: the run."""
+
+    @property
+    def is_run(self) -> bool:
+        return self in (RecordType.RUN, RecordType.REPLACEMENT)
 
 
 _TYPES = frozenset(RecordType)
+_RUNS = frozenset(kind for kind in RecordType if kind.is_run)
 _MAX_CONTROL_BYTES = 4 * KIB
 """Body of a record that is no run."""
 
@@ -148,7 +159,7 @@ def encode_record(
 
 
 def _guarded(kind: int, body: Buffer) -> Buffer:
-    return body[: RUN_HEADER.size] if kind == RecordType.RUN else body
+    return body[: RUN_HEADER.size] if kind in _RUNS else body
 
 
 def read_record(fetch: Fetch, offset: int, *, seed: int) -> Record | None:
@@ -158,7 +169,7 @@ def read_record(fetch: Fetch, offset: int, *, seed: int) -> Record | None:
         return None
     size, kind, mark, sequence, durable = _RECORD_HEADER.unpack_from(head)
     checksum, zero = _RECORD_CRC.unpack_from(head, _RECORD_HEADER.size)
-    is_run = kind == RecordType.RUN
+    is_run = kind in _RUNS
     largest = MAX_RUN_BYTES if is_run else _MAX_CONTROL_BYTES
     if mark != _MARK or kind not in _TYPES or not 0 < size <= largest or zero:
         return None

@@ -8,7 +8,7 @@ checksummed, and no log whose damaged tail would be dropped in silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,8 +36,12 @@ class RocksStore:
         self._write_options = cast(Any, WriteOptions())  # its stubs call attributes methods
         self._write_options.disable_wal = True
 
-    def write(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+    def write(
+        self, items: Iterable[tuple[bytes, bytes]], *, delete: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
         batch = WriteBatch(raw_mode=True)
+        for first, end in delete:
+            batch.delete_range(first, end)
         for key, value in items:
             batch.put(key, value)
         try:

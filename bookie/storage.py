@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.data_directory import DataDirectory, Identity
 from fencelog.bookie.disk import Disk
 from fencelog.bookie.entry_log import EntryLogReader, EntryLogWriter
 from fencelog.bookie.index import Index
 from fencelog.bookie.journal_file import JournalPosition, journal_ids, journal_name
 from fencelog.bookie.runs import Range, join_runs, merged
+from fencelog.bookie.shard_directory import ShardDirectory
 from fencelog.bookie.spare_files import SpareFiles
 from fencelog.bookie.write_cache import CacheHalf
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
@@ -28,26 +28,33 @@ class FlushedState:
 
     runs: CacheHalf
     states: list[tuple[int, bytes]]
+    removed: list[int]
     position: JournalPosition
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.runs.size or self.states or self.removed)
 
 
 class Storage:
-    """One data directory's entry logs, index and checkpoint. Its methods block: lane work."""
+    """One shard's entry logs, index and checkpoint. Its methods block: lane work."""
 
     def __init__(
         self,
         disk: Disk,
-        directory: DataDirectory,
-        identity: Identity,
+        directory: ShardDirectory,
         config: BookieConfig,
         host: Host,
+        *,
+        incarnation: bytes,
     ) -> None:
         self._disk = disk
         self._directory = directory
-        self._spares = SpareFiles(disk, directory.journal)
+        paths = self._paths = directory.paths
+        self._spares = SpareFiles(disk, paths.journal)
         self._checkpoint = directory.read_checkpoint()
         try:
-            self.index = Index(disk.open_store(directory.index, create=False))
+            self.index = Index(disk.open_store(paths.index, create=False))
         except OSError as error:
             raise FencelogError(ErrorCode.CORRUPT, f"index cannot be opened: {error}") from error
         try:
@@ -55,15 +62,14 @@ class Storage:
         except FencelogError:
             self.index.close()
             raise
-        incarnation = identity.directory_bytes
         self._log = EntryLogWriter(
             disk,
-            directory.entry_log,
+            paths.entry_log,
             incarnation=incarnation,
             salt=lambda: host.random_bytes(16),
             max_file_bytes=config.entry_log_bytes,
         )
-        self._reader = EntryLogReader(disk, directory.entry_log, incarnation=incarnation)
+        self._reader = EntryLogReader(disk, paths.entry_log, incarnation=incarnation)
 
     def _checked_mark(self) -> int:
         """How far the index reaches: at least to the checkpoint, or part of it was lost."""
@@ -71,7 +77,7 @@ class Storage:
         if mark < self._checkpoint.sequence:
             raise FencelogError(
                 ErrorCode.CORRUPT,
-                f"index in {self._directory.index} has the records before {mark}, the checkpoint "
+                f"index in {self._paths.index} has the records before {mark}, the checkpoint "
                 f"says {self._checkpoint.sequence}: the index is older than the checkpoint",
             )
         return mark
@@ -90,7 +96,13 @@ class Storage:
         need not bring again, although the checkpoint is still the old one.
         """
         stored = self._log.append(_planned(flushed.runs))
-        self.index.write(stored, flushed.states, mark=flushed.position.sequence)
+        self.index.write(
+            stored,
+            flushed.states,
+            mark=flushed.position.sequence,
+            removed=flushed.removed,
+            replaced=flushed.runs.replaced,
+        )
 
     def write_checkpoint(self, position: JournalPosition) -> None:
         """Move the checkpoint, then let go of the journal files before it. Raises OSError.
@@ -100,9 +112,9 @@ class Storage:
         check(position >= self._checkpoint, f"checkpoint back from {self._checkpoint}: {position}")
         self._directory.write_checkpoint(position)
         self._checkpoint = position
-        for file_id in journal_ids(self._disk, self._directory.journal):
+        for file_id in journal_ids(self._disk, self._paths.journal):
             if file_id < position.file_id:
-                path = self._directory.journal / journal_name(file_id)
+                path = self._paths.journal / journal_name(file_id)
                 self._spares.keep(path, file_id)
 
     def close(self) -> None:

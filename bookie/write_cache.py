@@ -45,11 +45,13 @@ class _LedgerRuns:
 class CacheHalf:
     """Runs of many ledgers."""
 
-    __slots__ = ("_ledgers", "size")
+    __slots__ = ("_ledgers", "replaced", "size")
 
     def __init__(self) -> None:
         self._ledgers: dict[int, _LedgerRuns] = {}
         self.size = 0
+        self.replaced: list[tuple[int, Range]] = []
+        """Entries of ledgers that take the place of stored ones."""
 
     def put(self, header: RunHeader, run: bytes) -> None:
         runs = self._ledgers.get(header.ledger_id)
@@ -57,6 +59,13 @@ class CacheHalf:
             runs = self._ledgers[header.ledger_id] = _LedgerRuns()
         runs.put(header, run)
         self.size += header.size
+
+    def discard(self, ledger_id: int) -> None:
+        """Forget what there is of a ledger."""
+        runs = self._ledgers.pop(ledger_id, None)
+        if runs is not None:
+            self.size -= sum(map(len, runs.runs))
+            self.replaced = [item for item in self.replaced if item[0] != ledger_id]
 
     def find(self, ledger_id: int, entry_id: int) -> tuple[int, bytes] | None:
         """The run that holds an entry, and its last entry id."""
@@ -110,8 +119,16 @@ class WriteCache:
         end a ledger while the load of others keeps the cache full."""
         return self.size < self._max_bytes + (self._max_bytes // 8 if recovery else 0)
 
-    def put(self, header: RunHeader, run: bytes) -> None:
+    def put(self, header: RunHeader, run: bytes, *, replaces: bool = False) -> None:
+        """``replaces``: the index may have runs of just these entries, which are to go."""
         self._active.put(header, run)
+        if replaces:
+            entries = (header.first_entry_id, header.last_entry_id)
+            self._active.replaced.append((header.ledger_id, entries))
+
+    def discard(self, ledger_id: int) -> None:
+        """Forget what is not being flushed of a ledger that is removed."""
+        self._active.discard(ledger_id)
 
     def swap(self) -> CacheHalf:
         """Begin a flush: the half to be flushed, which stays readable until ``release``."""

@@ -49,9 +49,11 @@ class FaultyStore:
         self._store = store
         self._disk = disk
 
-    def write(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+    def write(
+        self, items: Iterable[tuple[bytes, bytes]], *, delete: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
         self._disk.on_call("write", "index")
-        self._store.write(items)
+        self._store.write(items, delete=delete)
 
     def get(self, key: bytes) -> bytes | None:
         return self._store.get(key)

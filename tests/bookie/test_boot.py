@@ -68,7 +68,7 @@ async def expect_fenced(bookie: Any, requests: Any, *, reads: dict[int, ErrorCod
 LIMBO = ErrorCode.LEDGER_IN_LIMBO
 FORGOTTEN = {
     OPEN: LIMBO,
-    CLOSED: ErrorCode.NO_SUCH_ENTRY,
+    CLOSED: LIMBO,
     NAMED_EARLIER: LIMBO,
     IN_RECOVERY: LIMBO,
     STRANGER: ErrorCode.NO_SUCH_LEDGER,
@@ -104,7 +104,7 @@ async def test_a_bookie_that_remembers_asks_nobody(
 
 async def test_a_directory_of_before_the_step_serves_on(open_bookie: Any, tmp_path: Path):
     """Its identity says "ready" and nothing of a first incarnation."""
-    from fencelog.bookie.data_directory import encode_small_file
+    from fencelog.bookie.small_file import encode_small_file
 
     bookie = await open_bookie(bookie_id="b1")
     incarnation = bookie.incarnation

@@ -134,13 +134,13 @@ async def test_a_journal_that_lost_what_the_index_says_was_synced_is_refused(
 async def test_a_directory_whose_making_was_cut_short_is_made_again(
     open_bookie: Any, requests: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from fencelog.bookie.data_directory import DataDirectory
+    from fencelog.bookie.shard_directory import ShardDirectory
 
     def fail(*_args: object) -> None:
         raise OSError("power failure")
 
     with monkeypatch.context() as patch:
-        patch.setattr(DataDirectory, "write_checkpoint", fail)
+        patch.setattr(ShardDirectory, "write_checkpoint", fail)
         with pytest.raises(FencelogError, match="power failure"):
             await open_bookie()
     bookie = await open_bookie()

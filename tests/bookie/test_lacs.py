@@ -196,7 +196,7 @@ async def test_too_many_long_polls_are_refused_and_leave_nothing_behind(
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    lacs: Lacs = bookie._lacs
+    lacs: Lacs = bookie.shards[0].lacs
     assert (lacs._waits, lacs._waiting) == (0, {})
     last = poll(bookie, 1, 5)
     await soon(last)

@@ -80,7 +80,7 @@ async def test_that_a_fence_became_durable_is_no_change_to_be_flushed(
     faulty_disk.waits.add("sync .journal")
     reading = asyncio.get_running_loop().create_task(bookie.read_lac(1, fence=True))
     await asyncio.sleep(0)
-    assert [ledger_id for ledger_id, _ in bookie._states.take_changed()] == [1]
+    assert [ledger_id for ledger_id, _ in bookie.shards[0].states.take_changed()] == [1]
     faulty_disk.waits.clear()
     await reading
-    assert bookie._states.take_changed() == []
+    assert bookie.shards[0].states.take_changed() == []

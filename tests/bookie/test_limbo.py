@@ -21,7 +21,7 @@ async def code_of(request: Any) -> ErrorCode | None:
 
 async def put_in_limbo(bookie: Any, *ledger_ids: int) -> None:
     for ledger_id in ledger_ids:
-        bookie.fence_forgotten(ledger_id, in_limbo=True)
+        bookie.fence_forgotten(ledger_id)
     await bookie.forgotten_are_fenced()
 
 
@@ -82,7 +82,7 @@ async def test_limbo_and_its_end_are_durable_before_they_are_confirmed(
 ):
     bookie = await open_bookie(disk=faulty_disk)
     faulty_disk.waits.add("sync .journal")
-    bookie.fence_forgotten(1, in_limbo=True)
+    bookie.fence_forgotten(1)
     confirmed = asyncio.get_running_loop().create_task(bookie.forgotten_are_fenced())
     done, _ = await asyncio.wait([confirmed], timeout=0.05)
     assert not done

@@ -60,7 +60,7 @@ async def test_many_long_polls_hold_no_read_up(
 ):
     await requests.add(server.bookie, requests.run(1, 0, 5))
     waiting = polls(client, 1, 200)
-    await requests.until(lambda: server.bookie._lacs._waits == 200)
+    await requests.until(lambda: server.bookie.shards[0].lacs._waits == 200)
     async with asyncio.timeout(10):
         reply = await client.read(1, 0, max_entries=5, max_bytes=10_000)
         assert reply.run == requests.run(1, 0, 5)
@@ -76,7 +76,7 @@ async def test_a_fencing_long_poll_does_not_wait(
 ):
     await requests.add(server.bookie, requests.run(1, 0))
     (waiting,) = polls(client, 1, 1)
-    await requests.until(lambda: server.bookie._lacs._waits == 1)
+    await requests.until(lambda: server.bookie.shards[0].lacs._waits == 1)
     assert await client.read_lac(1, fence=True, above=5, wait_ms=LONG_MS) == -1
     assert await waiting == -1
 
@@ -87,12 +87,12 @@ async def test_long_polls_end_with_their_connection(
     waiting = polls(client, 1, 3)
     other = TcpBookieClient(server.bookie.bookie_id, server.address)
     (others,) = polls(other, 1, 1)
-    await requests.until(lambda: server.bookie._lacs._waits == 4)
+    await requests.until(lambda: server.bookie.shards[0].lacs._waits == 4)
     await client.close()
     await asyncio.gather(*waiting, return_exceptions=True)
-    await requests.until(lambda: server.bookie._lacs._waits == 1)
+    await requests.until(lambda: server.bookie.shards[0].lacs._waits == 1)
     await server.close()
-    assert server.bookie._lacs._waits == 0
+    assert server.bookie.shards[0].lacs._waits == 0
     with pytest.raises(FencelogError):
         await others
     await other.close()

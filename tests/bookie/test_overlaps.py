@@ -42,11 +42,11 @@ async def test_only_what_is_missing_is_stored_and_flushes_do_not_matter(
     await bookie.close()
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 20, 5))
-    written = bookie._journal.position.sequence
+    written = bookie.shards[0].journal.position.sequence
     assert await requests.add(bookie, requests.run(1, 11, 3), recovery=True) is None
-    assert bookie._journal.position.sequence == written  # all there: nothing to journal
+    assert bookie.shards[0].journal.position.sequence == written  # all there: nothing to journal
     assert await requests.add(bookie, requests.run(1, 8, 20), recovery=True) is None
-    assert bookie._journal.position.sequence == written + 3  # 8..9, 15..19, 25..27
+    assert bookie.shards[0].journal.position.sequence == written + 3  # 8..9, 15..19, 25..27
     assert await held_entries(bookie, requests, 1) == set(range(8, 28))
     await bookie.close()
     bookie = await open_bookie()

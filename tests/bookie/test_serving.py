@@ -12,6 +12,7 @@ import pytest
 
 from fencelog.api.bookie_main import serving_bookie
 from fencelog.bookie.bookie import Bookie, BookieConfig
+from fencelog.bookie.disk import DiskSpace
 from fencelog.ledgers.absent_bookie import AbsentBookie
 from fencelog.ledgers.bookie_directory import RegisteredBookies
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -53,7 +54,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 async def test_the_registration_says_who_and_where_and_how_much_is_free(
     place: Place, requests: Any, faulty_disk: Any
 ):
-    faulty_disk.free_bytes = lambda _path: 12_345
+    faulty_disk.space = lambda _path: DiskSpace(1 << 20, 12_345)
     async with place.bookie(rack="r7", disk=faulty_disk) as (bookie, address):
         await requests.until(lambda: place.table.available() == ["b1"])
         info = place.table.describe("b1")
@@ -73,15 +74,15 @@ async def test_free_space_is_looked_at_now_and_then_even_if_once_in_vain(
     place: Place, requests: Any, faulty_disk: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("fencelog.api.bookie_main.FREE_BYTES_REFRESH_MS", 5)
-    answers: list[int | OSError] = [200, OSError(5, "no"), 100]
+    answers: list[int | OSError] = [200, 200, OSError(5, "no"), 100, 100]
 
-    def free_bytes(_path: Path) -> int:
+    def space(_path: Path) -> DiskSpace:
         answer = answers.pop() if answers else 300
         if isinstance(answer, OSError):
             raise answer
-        return answer
+        return DiskSpace(1 << 20, answer)
 
-    faulty_disk.free_bytes = free_bytes
+    faulty_disk.space = space
     async with place.bookie(disk=faulty_disk):
         await requests.until(lambda: place.table.describe("b1").free_bytes == 300)
 

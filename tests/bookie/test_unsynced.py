@@ -41,7 +41,7 @@ async def test_adds_are_not_synced_but_all_else_is(
     assert await requests.write_lac(bookie, 1, 7) is None
     await bookie.read_lac(1, fence=True)
     await bookie.read_lac(2, fence=True)
-    bookie.fence_forgotten(3, in_limbo=True)
+    bookie.fence_forgotten(3)
     await bookie.forgotten_are_fenced()
     assert syncs(faulty_disk) == before + 4
 

@@ -69,7 +69,7 @@ class Pair:
 
     def put_in_limbo(self) -> None:
         """As at the start of a bookie that may have forgotten something, this ledger or not."""
-        self.real.fence_forgotten(self.ledger_id, in_limbo=True)
+        self.real.fence_forgotten(self.ledger_id)
         ledger = self.model.ledgers.setdefault(self.ledger_id, StoredLedger())
         ledger.fenced = ledger.in_limbo = True
         self.told.append("fenced, in limbo")

@@ -21,6 +21,7 @@ from engine import Engine
 from lane import SimLane
 from process import Process, ProcessDied
 
+from fencelog.bookie.disk import DiskSpace
 from fencelog.ledgers.errors import check
 
 _LATENCY_S = (0.000_02, 0.000_3)
@@ -200,8 +201,8 @@ class SimDisk:
             add = partial(self._directories.setdefault, missing, Directory())
             self.effect("create", missing.name, add, takes_space=True)
 
-    def free_bytes(self, path: Path) -> int:
-        return 0 if self._faults.is_full else 1 << 30
+    def space(self, path: Path) -> DiskSpace:
+        return DiskSpace(1 << 30, 0 if self._faults.is_full else 1 << 30)
 
     def names(self, path: Path) -> list[str]:
         below = [p.name for p in self._directories if p.parent == path and p != path]

@@ -7,7 +7,7 @@ reads that meet a rotten one raise, whether or not the key they want is in it.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import EBADF, EIO
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import Protocol
@@ -30,7 +30,14 @@ class SortedItems:
         other.keys, other._values = list(self.keys), dict(self._values)
         return other
 
-    def update(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+    def update(
+        self, items: Iterable[tuple[bytes, bytes]], delete: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        for first, end in delete:
+            low, high = bisect_left(self.keys, first), bisect_left(self.keys, end)
+            for key in self.keys[low:high]:
+                del self._values[key]
+            del self.keys[low:high]
         for key, value in items:
             if key not in self._values:
                 insort(self.keys, key)
@@ -103,15 +110,17 @@ class SimKeyValueStore:
     def is_open(self) -> bool:
         return self._process.is_alive and not self._is_closed
 
-    def write(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+    def write(
+        self, items: Iterable[tuple[bytes, bytes]], *, delete: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
         self._check_open()
         batch = list(items)
         if self._has_failed:
             raise OSError(EIO, "an earlier write has failed", self._data.name)
         self._calls.store_write(
             self._data.name,
-            lambda: self._data.items.update(batch),
-            lambda: self._failed(batch),
+            lambda: self._data.items.update(batch, delete),
+            lambda: self._failed(batch, delete),
         )
 
     def get(self, key: bytes) -> bytes | None:
@@ -133,11 +142,13 @@ class SimKeyValueStore:
     def close(self) -> None:
         self._is_closed = True
 
-    def _failed(self, batch: list[tuple[bytes, bytes]]) -> None:
+    def _failed(
+        self, batch: list[tuple[bytes, bytes]], delete: Sequence[tuple[bytes, bytes]]
+    ) -> None:
         self._has_failed = True
         self._seen = self._data.items.copy()
         if self._random.random() < 0.5:
-            self._seen.update(batch)
+            self._seen.update(batch, delete)
 
     def _check_open(self) -> None:
         self._calls.check_alive(self._process)

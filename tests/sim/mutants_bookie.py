@@ -39,7 +39,7 @@ DURABILITY = (
                 "Adds._store",
                 "append(RecordType.RUN, run, on_reply)",
                 "append(RecordType.RUN, run, lambda _error: None)\n"
-                "        self._loop.call_soon(on_reply, None)",
+                "            self._loop.call_soon(on_reply, None)",
             ),
         ),
     ),
@@ -303,10 +303,7 @@ LIMBO = (
             Edit(
                 BOOKIE,
                 "Bookie.fence_forgotten",
-                "        if in_limbo:\n"
-                "            self._fences.put_in_limbo(ledger_id)\n"
-                "        else:\n"
-                "            self._fences.fence(ledger_id)",
+                "        self.shard(ledger_id).fences.put_in_limbo(ledger_id)",
                 "        pass",
             ),
         ),
@@ -319,12 +316,6 @@ LIMBO = (
         "A bookie with a new disk says nothing untrue, but takes the adds of old writers again.",
         (
             _INCARNATION_IGNORED,
-            Edit(
-                BOOKIE,
-                "Bookie.fence_forgotten",
-                "        else:\n            self._fences.fence(ledger_id)",
-                "",
-            ),
             Edit(
                 ADDS,
                 "Adds._admit",

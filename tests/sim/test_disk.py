@@ -217,9 +217,9 @@ def test_a_full_disk_takes_nothing_and_gives_everything() -> None:
                 call()
             assert caught.value.errno == ENOSPC
         assert file.read(0, 4) == b"data"
-        assert disk.free_bytes(DATA) == 0
+        assert disk.space(DATA).free_bytes == 0
         disk.full = False
-        assert disk.free_bytes(DATA) > 0
+        assert disk.space(DATA).free_bytes > 0
         file.write([b"more"], 4)
         return content(disk)
 
