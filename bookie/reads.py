@@ -51,7 +51,7 @@ class Reads:
         """The contract of ``BookieClient.read``."""
         if fence:
             await self._fenced(ledger_id)
-        state = self._known(ledger_id)
+        state = self.known(ledger_id)
         # As of now: should the ledger be repaired while we look, we may look where it was not yet.
         in_limbo = state.limbo
         max_entries = max(1, min(max_entries, MAX_RUN_ENTRIES))
@@ -64,21 +64,22 @@ class Reads:
             return ReadReply(self._lacs.durable(state), run)
         # An entry moves from the cache to the index and never back: not in the cache now means in
         # the index by the time of the look there, or nowhere.
-        stored = None
+        stored: list[bytes] = []
         if first_entry_id <= state.last_entry:
             stored = await self._lane.run(
-                lambda: self._storage.read(
+                lambda: self._storage.reads.runs(
                     ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes
                 )
             )
-        if stored is None:
+        if not stored:
             if in_limbo or state.limbo:
                 raise self._in_limbo(ledger_id)
             raise FencelogError(
                 ErrorCode.NO_SUCH_ENTRY,
                 f"bookie {self._bookie_id} has no entry {first_entry_id} of ledger {ledger_id}",
             )
-        return ReadReply(self._lacs.durable(state), stored)
+        run = join_runs(stored, first_entry_id, max_entries=max_entries, max_bytes=max_bytes)
+        return ReadReply(self._lacs.durable(state), run)
 
     async def read_lac(self, ledger_id: int, *, fence: bool, above: int, wait_ms: int) -> int:
         """The contract of ``BookieClient.read_lac``."""
@@ -90,7 +91,7 @@ class Reads:
             await self._fenced(ledger_id)
         elif wait_ms > 0 and self._must_wait(ledger_id, above):
             await self._lacs.wait(ledger_id, above, wait_ms)
-        state = self._known(ledger_id)
+        state = self.known(ledger_id)
         in_limbo = state.limbo
         lac = await self._lacs.latest(state)
         if lac == NO_LAC and in_limbo:
@@ -99,7 +100,7 @@ class Reads:
 
     async def stored_ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
         """What of the entries wanted is in the index. Raises FencelogError."""
-        return await self._lane.run(lambda: self._storage.ranges(ledger_id, wanted))
+        return await self._lane.run(lambda: self._storage.reads.ranges(ledger_id, wanted))
 
     async def _fenced(self, ledger_id: int) -> None:
         """Fence, and go on when that is durable. Raises FencelogError(STORAGE_FAILED)."""
@@ -107,7 +108,7 @@ class Reads:
         if fenced is not None and (error := await fenced) is not None:
             raise error
 
-    def _known(self, ledger_id: int) -> LedgerState:
+    def known(self, ledger_id: int) -> LedgerState:
         """Raises FencelogError: NO_SUCH_LEDGER, or the refusal."""
         if (refusal := self._refusal()) is not None:
             raise refusal

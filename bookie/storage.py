@@ -14,9 +14,10 @@ from fencelog.bookie.disk import Disk
 from fencelog.bookie.entry_log import EntryLogReader, EntryLogWriter
 from fencelog.bookie.index import Index
 from fencelog.bookie.journal_file import JournalPosition, journal_ids, journal_name
-from fencelog.bookie.runs import Range, join_runs, merged
+from fencelog.bookie.runs import merged
 from fencelog.bookie.shard_directory import ShardDirectory
 from fencelog.bookie.spare_files import SpareFiles
+from fencelog.bookie.stored_reads import StoredReads
 from fencelog.bookie.write_cache import CacheHalf
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 from fencelog.ledgers.host import Host
@@ -70,6 +71,8 @@ class Storage:
             max_file_bytes=config.entry_log_bytes,
         )
         self._reader = EntryLogReader(disk, paths.entry_log, incarnation=incarnation)
+        self.reads = StoredReads(self.index, self._reader)
+        """For the reading lane."""
 
     def _checked_mark(self) -> int:
         """How far the index reaches: at least to the checkpoint, or part of it was lost."""
@@ -121,39 +124,6 @@ class Storage:
         self._log.close()
         self._reader.close()
         self.index.close()
-
-    # -- the reading lane --------------------------------------------------------------------
-
-    def read(
-        self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int
-    ) -> bytes | None:
-        """Entries from ``first_entry_id`` on as one run, within both limits but at least one.
-        None: the entry is not stored, says an index that was read without error.
-
-        Raises FencelogError(CORRUPT, STORAGE_FAILED).
-        """
-        runs: list[bytes] = []
-        entry_id, size = first_entry_id, 0
-        for stored in self.index.runs_from(ledger_id, first_entry_id):
-            if stored.first_entry_id > entry_id:
-                break
-            try:
-                runs.append(self._reader.read(stored))
-            except FencelogError:
-                if not runs:
-                    raise
-                break  # what was read is good; the damaged run is answered when it is asked for
-            size += stored.size
-            entry_id = stored.last_entry_id + 1
-            if size >= max_bytes or entry_id - first_entry_id >= max_entries:
-                break
-        if not runs:
-            return None
-        return join_runs(runs, first_entry_id, max_entries=max_entries, max_bytes=max_bytes)
-
-    def ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
-        """What of the entries wanted is stored. Raises FencelogError(CORRUPT, STORAGE_FAILED)."""
-        return self.index.ranges(ledger_id, wanted)
 
 
 def _planned(half: CacheHalf) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ INDEX = "fencelog.bookie.index"
 OVERLAPS = "fencelog.bookie.overlaps"
 READER = "fencelog.ledgers.reader_core"
 READS = "fencelog.bookie.reads"
-STORAGE = "fencelog.bookie.storage"
+STORED_READS = "fencelog.bookie.stored_reads"
 
 READ_REPLIES = (
     Mutant(
@@ -47,8 +47,8 @@ READ_REPLIES = (
         "A run that cannot be read from its entry log is answered 'no such entry'.",
         (
             Edit(
-                STORAGE,
-                "Storage.read",
+                STORED_READS,
+                "StoredReads._runs",
                 "                if not runs:\n                    raise\n                break",
                 "                break",
             ),
