@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fencelog.api import cli_bookie
 from fencelog.api.cli_common import EXIT_ERROR, ChildOption, MetadataOption, complain
 from fencelog.ledgers.errors import FencelogError
 
@@ -27,8 +28,13 @@ SecretOption = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    for command in (standalone, bookie, broker, zookeeper, cluster):
+    for command in (standalone, broker, zookeeper, cluster):
         app.command()(command)
+    # Without a command of its own, ``fencelog bookie`` runs one.
+    bookies = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+    bookies.callback()(bookie)
+    cli_bookie.add_to(bookies)
+    app.add_typer(bookies, name="bookie")
 
 
 def standalone(
@@ -46,8 +52,11 @@ def standalone(
 
 
 def bookie(
-    metadata: MetadataOption,
-    data: DataOption,
+    context: typer.Context,
+    metadata: MetadataOption = "",
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where everything is stored.")
+    ] = None,
     listen: HttpOption = "127.0.0.1:3181",
     advertise: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Address for clients, if another.")
@@ -61,7 +70,11 @@ def bookie(
     secret_file: SecretOption = None,
     child: ChildOption = False,
 ) -> None:
-    """Run a storage node."""
+    """Run a storage node; the commands below are for one that does not run."""
+    if context.invoked_subcommand is not None:
+        return
+    if not metadata or data is None:
+        raise typer.BadParameter("a bookie that is to run needs --metadata and --data")
     from fencelog.api.bookie_main import BookieProcessConfig, bookie_process
 
     config = BookieProcessConfig(metadata, data, listen, advertise, id, rack, secret_file)
