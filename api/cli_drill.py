@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from fencelog.api.drill_report import Report
 
 
 def add_to(app: typer.Typer) -> None:
@@ -16,6 +20,9 @@ def add_to(app: typer.Typer) -> None:
     )
     drill.callback()(lambda: None)
     drill.command("kill-broker")(kill_broker)
+    drill.command("kill-bookie")(kill_bookie)
+    drill.command("pause-bookie")(pause_bookie)
+    drill.command("full-disk")(full_disk)
     app.add_typer(drill, name="drill")
     app.command()(demo)
     app.command(
@@ -24,19 +31,76 @@ def add_to(app: typer.Typer) -> None:
     )(bench)
 
 
+KeepOption = Annotated[bool, typer.Option("--keep", help="Keep the data and the logs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
 def kill_broker(
     seconds: Annotated[float, typer.Option(min=1, help="How long to append.")] = 15.0,
     messages: Annotated[
         int | None, typer.Option(min=1, help="End after so many acknowledged ones.")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the data and the logs.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Kill the owner of a partition with -9 under load; lose and double nothing."""
-    from fencelog.api.drill_kill_broker import KillBrokerConfig, kill_broker_drill, print_table
+    from fencelog.api.drill_kill_broker import KillBrokerConfig, kill_broker_drill
+
+    _run(kill_broker_drill(KillBrokerConfig(seconds, messages, keep)), as_json=as_json)
+
+
+def kill_bookie(
+    times: Annotated[int, typer.Option(min=1, help="How many kills.")] = 50,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Kill bookies with -9 under load, again and again; each keeps what it acknowledged."""
+    from fencelog.api.drill_bookie_kill import KillBookieConfig, kill_bookie_drill
+
+    _run(kill_bookie_drill(KillBookieConfig(times, keep)), as_json=as_json)
+
+
+def pause_bookie(
+    times: Annotated[int, typer.Option(min=1, help="How many pauses.")] = 3,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop bookies for longer than their session lasts, and let them go on."""
+    from fencelog.api.drill_bookie_pause import PauseBookieConfig, pause_bookie_drill
+
+    _run(pause_bookie_drill(PauseBookieConfig(times, keep)), as_json=as_json)
+
+
+def full_disk(
+    size_mib: Annotated[
+        int, typer.Option("--size-mib", min=256, help="Of the bookie's disk, a tmpfs.")
+    ] = 1024,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+    inside: Annotated[bool, typer.Option("--inside", hidden=True)] = False,
+) -> None:
+    """Fill the disk of a bookie under load, then make room; lose nothing.
+
+    The disk is a tmpfs in a mount namespace of the drill's own (Linux)."""
+    from fencelog.api.drill_disk_full import FullDiskConfig, full_disk_drill
+    from fencelog.api.drill_disk_namespace import enter_namespace
+
+    if not inside:
+        enter_namespace(["drill", "full-disk", "--inside", *_arguments(size_mib, keep, as_json)])
+    _run(full_disk_drill(FullDiskConfig(size_mib, keep)), as_json=as_json)
+
+
+def _arguments(size_mib: int, keep: bool, as_json: bool) -> list[str]:
+    flags = ["--keep"] * keep + ["--json"] * as_json
+    return ["--size-mib", str(size_mib), *flags]
+
+
+def _run(drill: Coroutine[Any, Any, Report], *, as_json: bool) -> None:
+    """Run a drill and print its report; exit code 1 unless it is clean."""
+    from fencelog.api.drill_report import print_table
     from fencelog.api.lifecycle import run_on_uvloop
 
-    report = run_on_uvloop(kill_broker_drill(KillBrokerConfig(seconds, messages, keep)))
+    report = run_on_uvloop(drill)
     if as_json:
         typer.echo(json.dumps(report.as_json()))
     else:

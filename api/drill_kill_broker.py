@@ -142,20 +142,3 @@ async def owner_url(client: FencelogClient, topic: str, partition: int) -> str:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def print_table(report: DrillReport) -> None:
-    """The report for a person."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in report.as_json().items():
-        if name != "notes":
-            shown = f"{value:,}" if isinstance(value, int) else str(value)
-            table.add_row(name.replace("_", " "), shown)
-    console = Console(highlight=False)
-    console.print(table)
-    for note in report.notes:
-        console.print(note, style="dim")
-    console.print("nothing lost, doubled or out of order" if report.is_clean else "NOT CLEAN")
