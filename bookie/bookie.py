@@ -21,13 +21,16 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from fencelog.bookie.admin import StatusPart, Verb, own_verbs
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.data_directory import DataDirectory, Identity
 from fencelog.bookie.disk import Disk, Lane
+from fencelog.bookie.entry_list import list_entries
 from fencelog.bookie.fences import Fenced
 from fencelog.bookie.opening import OpenShard, open_shard
 from fencelog.bookie.shard import Shard, stopped
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
+from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 
@@ -56,6 +59,10 @@ class Bookie:
         """Called when ``is_under_pressure`` changes: transports stop reading, or go on."""
         self.on_read_only: dict[Callable[[], None], None] = {}
         """Called when ``is_read_only`` changes: the registration has to say so."""
+        self.status_parts: dict[str, StatusPart] = {}
+        """What the bookie's parts add to the answer to ``status``, by name."""
+        self.admin: dict[str, Verb] = own_verbs(self)
+        """What an operator may ask for, by name (``admin.py``)."""
         self._resources = AsyncExitStack()
 
     @classmethod
@@ -185,6 +192,10 @@ class Bookie:
         return await self.shard(ledger_id).reads.read_lac(
             ledger_id, fence=fence, above=above, wait_ms=wait_ms
         )
+
+    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+        """Which entries of a ledger are here; the contract of ``BookieClient.list_entries``."""
+        return await list_entries(self.shard(ledger_id), ledger_id, from_entry)
 
     def fence(self, ledger_id: int) -> Fenced | None:
         """Take no regular add of a ledger, known or not, from now on.

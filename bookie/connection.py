@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol, cast
 
 from fencelog.bookie.bookie import Bookie
 from fencelog.bookie.greeting import Greeting
+from fencelog.bookie.questions import Answer, question_of
 from fencelog.ledgers.authentication import Authenticator
 from fencelog.ledgers.bookie_port import AddCallback
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
@@ -26,9 +27,6 @@ from fencelog.ledgers.limits import (
 )
 from fencelog.ledgers.run import verify_run
 from fencelog.ledgers.wire import (
-    LAC_BODY,
-    READ_BODY,
-    READ_LAC_BODY,
     WRITE_LAC_BODY,
     Flag,
     Frame,
@@ -43,9 +41,6 @@ _MAX_READS = BOOKIE_CONNECTION_OUT_BYTES // MAX_READ_BYTES
 
 _LAC_BYTES = 1 * KIB
 """An explicit LAC that waits for the journal counts as so much: what it takes, not what it says."""
-
-Answer = Callable[[], Awaitable[bytes]]
-"""Carries out a read and gives the body of its reply."""
 
 _FLAGS: Mapping[int, int] = {  # numbers: the complement of a Flag has only bits that have names
     Op.ADD: int(Flag.RECOVERY),
@@ -167,29 +162,12 @@ class Connection(asyncio.Protocol):
             raise ProtocolError(f"operation {op} with flags {frame.flags:#x} is not valid")
         elif op == Op.ADD:
             self._add(frame)
-        elif op == Op.READ and len(frame.body) == READ_BODY.size:
-            ledger_id, first, max_entries, max_bytes = READ_BODY.unpack(frame.body)
-            fence = self._fence(frame, ledger_id)
-            self._queue_read(
-                frame,
-                partial(self._read, ledger_id, first, max_entries, max_bytes, fence=fence),
-            )
-        elif op == Op.READ_LAC and len(frame.body) == READ_LAC_BODY.size:
-            ledger_id, above, wait_ms, zero = READ_LAC_BODY.unpack(frame.body)
-            if zero:
-                raise ProtocolError(f"READ_LAC ends with {zero}, not 0")
-            fence = self._fence(frame, ledger_id)
-            answer = partial(self._read_lac, ledger_id, above, wait_ms, fence=fence)
-            if wait_ms and not fence:
-                self._wait(frame, answer)
-            else:
-                self._queue_read(frame, answer)
         elif op == Op.WRITE_LAC and len(frame.body) == WRITE_LAC_BODY.size:
             ledger_id, lac = WRITE_LAC_BODY.unpack(frame.body)
             on_reply = self._when_stored(frame, _LAC_BYTES)
             self._bookie.write_lac(ledger_id, lac, on_reply=on_reply)
         else:
-            raise ProtocolError(f"operation {op} with {len(frame.body)} bytes is not valid here")
+            self._ask(frame)
 
     def _greet(self, frame: Frame) -> None:
         """Take one more step of the handshake. Raises ProtocolError."""
@@ -233,24 +211,16 @@ class Connection(asyncio.Protocol):
 
     # -- reads -------------------------------------------------------------------------------
 
-    def _fence(self, frame: Frame, ledger_id: int) -> bool:
-        """Fence in the order of the requests, although the read may have to wait its turn."""
-        if not frame.flags & Flag.FENCE:
-            return False
-        self._bookie.fence(ledger_id)
-        return True
-
-    async def _read(
-        self, ledger_id: int, first: int, max_entries: int, max_bytes: int, *, fence: bool
-    ) -> bytes:
-        reply = await self._bookie.read(
-            ledger_id, first, max_entries=max_entries, max_bytes=max_bytes, fence=fence
-        )
-        return LAC_BODY.pack(reply.lac) + reply.run
-
-    async def _read_lac(self, ledger_id: int, above: int, wait_ms: int, *, fence: bool) -> bytes:
-        lac = await self._bookie.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
-        return LAC_BODY.pack(lac)
+    def _ask(self, frame: Frame) -> None:
+        """Answer a question when its turn comes. Raises ProtocolError."""
+        question = question_of(self._bookie, frame, self._greeting.features)
+        if question.fences is not None:
+            # In the order of the requests, although the answer may have to wait.
+            self._bookie.fence(question.fences)
+        if question.waits:
+            self._wait(frame, question.answer)
+        else:
+            self._queue_read(frame, question.answer)
 
     def _wait(self, frame: Frame, answer: Answer) -> None:
         """Carry out a long poll, which takes time and next to nothing else: outside the queue of

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
+from fencelog.bookie.admin import administer
 from fencelog.bookie.bookie import Bookie
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
+from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
@@ -65,6 +69,12 @@ class LocalBookieClient:
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
         return await self._bookie.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
+
+    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+        return await self._bookie.list_entries(ledger_id, from_entry)
+
+    async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return await administer(self._bookie.admin, request)
 
     async def close(self) -> None:
         """The bookie stays open: it belongs to whoever opened it."""

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from fencelog.bookie.runs import Range
+from fencelog.ledgers.availability import MAX_ENTRY_ID
 from fencelog.ledgers.errors import check
 from fencelog.ledgers.run import RunHeader
 
@@ -77,13 +78,16 @@ class CacheHalf:
             return None
         return runs.lasts[at], runs.runs[at]
 
-    def ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
-        """The runs of a ledger that hold any of the entries wanted."""
+    def ranges(self, ledger_id: int, wanted: Range, *, most: int | None = None) -> list[Range]:
+        """The runs of a ledger that hold any of the entries wanted; with ``most`` the first so
+        many, perhaps one more."""
         runs = self._ledgers.get(ledger_id)
         if runs is None:
             return []
         low = max(0, bisect_right(runs.firsts, wanted[0]) - 1)
         high = bisect_right(runs.firsts, wanted[1])
+        if most is not None:
+            high = min(high, low + most + 1)  # the first of them may end before what is wanted
         return [
             (first, last)
             for first, last in zip(runs.firsts[low:high], runs.lasts[low:high], strict=True)
@@ -161,6 +165,13 @@ class WriteCache:
             size += len(found[1])
             entry_id = found[0] + 1
         return runs
+
+    def first_ranges(self, ledger_id: int, entry_id: int, most: int) -> list[list[Range]]:
+        """Of each half, the runs that hold ``entry_id`` or come behind it, ascending; all of them
+        if they are fewer than ``most``, else at least so many."""
+        halves = (self._active, self._frozen) if self._frozen else (self._active,)
+        wanted = (entry_id, MAX_ENTRY_ID)
+        return [half.ranges(ledger_id, wanted, most=most) for half in halves]
 
     def ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
         """What of the entries wanted is here."""

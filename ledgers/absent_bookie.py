@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
+from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
@@ -39,6 +42,12 @@ class AbsentBookie:
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
+        raise self._refusal()
+
+    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+        raise self._refusal()
+
+    async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:
         raise self._refusal()
 
     async def close(self) -> None:

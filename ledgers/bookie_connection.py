@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import cast
 
 from fencelog.ledgers.authentication import Credentials
@@ -35,6 +35,10 @@ class BookieConnection(asyncio.Protocol):
     @property
     def incarnation(self) -> str:
         return self._handshake.incarnation
+
+    @property
+    def features(self) -> Set[str]:
+        return self._handshake.features
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are Transports by duck typing only, so there is nothing to check.

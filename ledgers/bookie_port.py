@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import FencelogError
 
 AddCallback = Callable[[FencelogError | None], None]
@@ -92,6 +93,23 @@ class BookieClient(Protocol):
         only without. With ``wait_ms`` (long poll, at most MAX_LAC_WAIT_MS) the answer comes when
         the LAC is greater than ``above``, the ledger is fenced, or that time is over. Raises
         FencelogError.
+        """
+
+    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+        """Which entries of a ledger this bookie has, from ``from_entry`` on, as its index and its
+        cache say: no entry is looked at (BP-34). Ask again from ``next_entry`` until it is None.
+
+        Raises FencelogError: NO_SUCH_LEDGER is an explicit negative; UNSUPPORTED_VERSION: an older
+        bookie, which was not asked; every other code means unknown. That an entry is not in the
+        list is a negative for it, unless the list says that the ledger is in limbo.
+        """
+
+    async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out what an operator asks of a running bookie: ``{"do": verb, …}``
+        (bookie/admin.py). Both are JSON objects of at most MAX_ADMIN_BYTES.
+
+        Raises FencelogError: BAD_REQUEST for a verb or an argument that it does not know;
+        REQUEST_TIMEOUT, INTERNAL, STORAGE_FAILED: it may have taken effect.
         """
 
     async def close(self) -> None: ...

@@ -23,9 +23,13 @@ from fencelog.ledgers.wire import (
     encode_request,
 )
 
-FEATURES: frozenset[str] = frozenset()
-"""What this release can do beyond version 1: none yet. A feature gets its name with the first thing
-that a peer of version 1 does not know; names the other end does not know are ignored by it."""
+FEATURE_OF: Mapping[int, str] = {Op.LIST_ENTRIES: "list_entries", Op.ADMIN: "admin"}
+"""Requests that a bookie of version 1 need not know, each with the feature that it belongs to. To
+send one where it was not agreed on would end the connection, and all that is on it."""
+
+FEATURES: frozenset[str] = frozenset(FEATURE_OF.values())
+"""What this release can do beyond version 1. A feature gets its name with the first thing that a
+peer of version 1 does not know; names the other end does not know are ignored by it."""
 
 
 def agree_on_features(hello: Mapping[str, Any], known: Set[str], required: Set[str]) -> Set[str]:

@@ -78,6 +78,14 @@ FREE_BYTES_REFRESH_MS = 60_000
 MAX_READ_BYTES = 4 * MIB
 """Entries in one read reply; a reader asks again for more."""
 
+MAX_LISTED_RUNS = 16_384
+"""Stored runs that one answer to "which entries do you have?" goes through, each some µs of the
+index: tens of ms in which no read gets its turn. Each may become a group of 24 bytes, so that an
+answer takes 384 KiB at most; whoever wants more asks again."""
+
+MAX_ADMIN_BYTES = 64 * KIB
+"""An operator's request to a running bookie, and its answer: JSON of some lines."""
+
 MAX_LAC_WAITS = 16_384
 """Long polls waiting at one bookie: a task and a timer each, some KiB. Over it: ``OVERLOADED``."""
 
@@ -134,6 +142,10 @@ BROKER_CACHE_BYTES = 256 * MIB
 BOOKIE_TIMEOUT_MS = 5_000
 """A bookie that has not answered by then: to an add it counts as failed, to a read its answer is
 unknown (BookKeeper's default for both)."""
+
+ADMIN_WAIT_MS = 30_000
+"""So much longer than any other request may an operator's take. What would take minutes is begun,
+and ``status`` tells of it."""
 
 SPECULATIVE_READ_MS = 200
 """A bookie that has not answered a read by then: another of the write set is asked as well. Far

@@ -36,7 +36,12 @@ over in CONNECT_TIMEOUT_MS. Bodies of the others:
     READ_LAC   request: u64 ledger, i64 above, u32 wait in ms, u32 0
                reply:   i64 LAC
     WRITE_LAC  request: u64 ledger, i64 LAC            reply: -
+    LIST_ENTRIES
+               request: u64 ledger, u64 from entry     reply: a list (entry_list.py)
+    ADMIN      request: JSON object in UTF-8           reply: JSON object in UTF-8
     error      reply:   UTF-8 text for a person
+
+LIST_ENTRIES and ADMIN are features (handshake.py): valid only where HELLO agreed on them.
 
 Requests of one connection are handled in the order in which they were sent (the protocol needs FIFO
 per client, bookie and ledger); replies may overtake one another. Bytes that are no valid frame give
@@ -45,6 +50,7 @@ ProtocolError, on which either side closes the connection and does nothing else.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,8 +59,9 @@ from typing import Any
 
 import msgpack
 
+from fencelog.ledgers.entry_list import MAX_LIST_BYTES, MIN_LIST_BYTES
 from fencelog.ledgers.errors import ErrorCode, ProtocolError
-from fencelog.ledgers.limits import MAX_FRAME_BYTES, MAX_HELLO_BYTES
+from fencelog.ledgers.limits import MAX_ADMIN_BYTES, MAX_FRAME_BYTES, MAX_HELLO_BYTES
 
 VERSION = 1
 MAGIC = "fencelog"
@@ -63,6 +70,7 @@ FRAME_HEADER = struct.Struct("<IBBHI")
 READ_BODY = struct.Struct("<QQII")
 READ_LAC_BODY = struct.Struct("<QqII")
 WRITE_LAC_BODY = struct.Struct("<Qq")
+LIST_ENTRIES_BODY = struct.Struct("<QQ")
 LAC_BODY = struct.Struct("<q")
 REPLY_BIT = 0x80
 
@@ -74,6 +82,8 @@ class Op(IntEnum):
     READ_LAC = 3
     WRITE_LAC = 4
     AUTH = 5
+    LIST_ENTRIES = 6
+    ADMIN = 7
 
 
 class Flag(IntFlag):
@@ -124,6 +134,8 @@ _REPLY_BYTES = {
     Op.READ: (LAC_BODY.size + 1, MAX_FRAME_BYTES),
     Op.READ_LAC: (LAC_BODY.size, LAC_BODY.size),
     Op.WRITE_LAC: (0, 0),
+    Op.LIST_ENTRIES: (MIN_LIST_BYTES, MAX_LIST_BYTES),
+    Op.ADMIN: (2, MAX_ADMIN_BYTES),
 }
 """Least and most bytes in the body of a successful reply."""
 
@@ -206,3 +218,29 @@ def decode_hello(body: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict) or fields.get("magic") != MAGIC:
         raise ProtocolError("HELLO does not name this protocol")
     return fields
+
+
+def encode_object(fields: Mapping[str, Any]) -> bytes:
+    """Body of an ADMIN request or its reply: JSON. Raises ValueError: it is none, or more than
+    MAX_ADMIN_BYTES of it."""
+    body = json.dumps(fields, allow_nan=False).encode()
+    if len(body) > MAX_ADMIN_BYTES:
+        raise ValueError(f"object of {len(body)} bytes, at most {MAX_ADMIN_BYTES}")
+    return body
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """The reverse. Raises ProtocolError."""
+    if len(body) > MAX_ADMIN_BYTES:
+        raise ProtocolError(f"object of {len(body)} bytes, at most {MAX_ADMIN_BYTES}")
+    try:
+        fields = json.loads(body.decode(), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"object is no valid JSON: {type(error).__name__}") from error
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"JSON {type(fields).__name__} where an object is due")
+    return fields
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(name)

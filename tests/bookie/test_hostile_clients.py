@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random  # noqa: TID251 - seeded, so that a failure can be repeated
 import struct
 from collections.abc import AsyncIterator
@@ -21,10 +22,11 @@ from fencelog.ledgers.digest import crc32c
 from fencelog.ledgers.errors import ErrorCode, ProtocolError, code_from_wire
 from fencelog.ledgers.handshake import ClientHandshake
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.limits import MAX_FRAME_BYTES, MAX_HELLO_BYTES
+from fencelog.ledgers.limits import MAX_ADMIN_BYTES, MAX_FRAME_BYTES, MAX_HELLO_BYTES
 from fencelog.ledgers.run import RUN_HEADER, build_run, slice_run, verify_run
 from fencelog.ledgers.wire import (
     FRAME_HEADER,
+    LIST_ENTRIES_BODY,
     READ_BODY,
     READ_LAC_BODY,
     WRITE_LAC_BODY,
@@ -33,6 +35,7 @@ from fencelog.ledgers.wire import (
     FrameReader,
     Op,
     encode_hello,
+    encode_object,
     encode_reply,
     encode_request,
 )
@@ -41,8 +44,10 @@ BODY_SIZES = {
     Op.READ: READ_BODY.size,
     Op.READ_LAC: READ_LAC_BODY.size,
     Op.WRITE_LAC: WRITE_LAC_BODY.size,
+    Op.LIST_ENTRIES: LIST_ENTRIES_BODY.size,
 }
-HELLO = encode_request(Op.HELLO, 0, encode_hello({"versions": [1]}))
+FEATURES = ["admin", "list_entries"]
+HELLO = encode_request(Op.HELLO, 0, encode_hello({"versions": [1], "features": FEATURES}))
 SECRET = b"correct horse battery staple"
 
 
@@ -63,6 +68,10 @@ def valid_frames() -> list[bytes]:
         encode_request(Op.READ_LAC, 8, READ_LAC_BODY.pack(4, -1, 0, 0), Flag.FENCE),
         encode_request(Op.READ_LAC, 9, READ_LAC_BODY.pack(1, 2**62, 2**32 - 1, 0)),
         encode_request(Op.WRITE_LAC, 10, WRITE_LAC_BODY.pack(1, 0)),
+        encode_request(Op.LIST_ENTRIES, 11, LIST_ENTRIES_BODY.pack(1, 0)),
+        encode_request(Op.LIST_ENTRIES, 12, LIST_ENTRIES_BODY.pack(2**64 - 1, 2**64 - 1)),
+        encode_request(Op.ADMIN, 13, b'{"do": "status"}'),
+        encode_request(Op.ADMIN, 14, b'{"do": ["gc"], "\\u00e4": [1, {}, null]}'),
     ]
 
 
@@ -72,6 +81,10 @@ def is_request(frame: Frame) -> bool:
         with suppress(ProtocolError):
             verify_run(frame.body)
             return frame.flags in (0, 1)
+        return False
+    if frame.op == Op.ADMIN:
+        with suppress(ValueError):
+            return frame.flags == 0 and type(json.loads(frame.body.decode("utf-8"))) is dict
         return False
     if frame.op not in BODY_SIZES or len(frame.body) != BODY_SIZES[Op(frame.op)]:
         return False
@@ -172,8 +185,10 @@ async def test_nothing_but_a_handshake_is_taken_before_its_end(
     """Mutated greetings and requests out of turn; with a secret, so that AUTH counts too."""
     server.authenticator = SharedSecret(SECRET, host=SystemHost())
     reached: list[str] = []
-    for name in ("add", "read", "read_lac", "write_lac", "fence"):
+    for name in ("add", "read", "read_lac", "write_lac", "fence", "list_entries"):
         monkeypatch.setattr(server.bookie, name, lambda *_, **__: reached.append("bookie"))
+    for verb in server.bookie.admin:
+        monkeypatch.setitem(server.bookie.admin, verb, lambda _: reached.append("operator"))
     chance = random.Random(seed)
     hello = ClientHandshake("b", SharedSecret(SECRET, host=SystemHost())).hello()
     auth = encode_request(Op.AUTH, 1, b"n" * 32)
@@ -286,6 +301,31 @@ async def test_resealed_runs_do_no_harm(seed: int, server: BookieServer) -> None
         if number % 50 == 0:
             await asyncio.sleep(0)
     await is_well(server, innocent, 2**40)
+
+
+@pytest.mark.parametrize("request_", [*valid_frames()[-4:]])
+async def test_what_was_not_agreed_on_is_not_taken(request_: bytes, server: BookieServer) -> None:
+    peer = Peer(server, greet=False)
+    peer.feed(encode_request(Op.HELLO, 0, encode_hello({"versions": [1]})))
+    assert not peer.transport.is_over
+    peer.feed(request_)
+    assert peer.transport.is_over
+
+
+async def test_an_operator_is_told_what_he_cannot_have(server: BookieServer) -> None:
+    peer = Peer(server)
+    requests = [{}, {"do": "format"}, {"do": ["status"]}, {"do": "read_only"}]
+    for number, fields in enumerate(requests, start=1):
+        reply = await peer.ask(encode_request(Op.ADMIN, number, encode_object(fields)))
+        assert code_from_wire(reply.status) is ErrorCode.BAD_REQUEST
+    server.bookie.admin["talk"] = lambda _: chatter()
+    reply = await peer.ask(encode_request(Op.ADMIN, 9, encode_object({"do": "talk"})))
+    assert code_from_wire(reply.status) is ErrorCode.INTERNAL  # he may have been understood
+    await is_well(server, peer, 1)
+
+
+async def chatter() -> dict[str, Any]:
+    return {"words": "x" * MAX_ADMIN_BYTES}
 
 
 async def test_answers_come_only_for_requests(server: BookieServer) -> None:

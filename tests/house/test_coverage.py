@@ -21,6 +21,7 @@ CORES = {
     "ledgers/availability.py": ["tests/ledgers/test_availability.py"],
     "ledgers/digest.py": ["tests/ledgers/test_run.py"],
     "ledgers/entry_header.py": ["tests/ledgers/test_entry_header.py"],
+    "ledgers/entry_list.py": ["tests/ledgers/test_entry_list.py"],
     "ledgers/metadata.py": ["tests/ledgers/test_metadata.py"],
     "ledgers/placement_core.py": ["tests/ledgers/test_placement_core.py"],
     "ledgers/quorum.py": ["tests/properties/test_quorum.py"],

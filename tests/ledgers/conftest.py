@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
+from fencelog.ledgers.availability import Availability
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
+from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
@@ -32,10 +35,10 @@ class ScriptedBookie:
     held: list[Callable[[], None]] | None = None
     """When a list, replies to adds wait in it until the test calls them."""
     hung: set[str] = field(default_factory=set)
-    """Requests ("read", "read_lac") that are not answered until ``wake``."""
+    """Requests ("read", "read_lac", "list_entries") that are not answered until ``wake``."""
     awake: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[tuple[str, int]] = field(default_factory=list)
-    """Every ("read", first entry) and ("read_lac", above) that came."""
+    """Every ("read", first entry), ("read_lac", above), ("list_entries", from entry) that came."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(
@@ -100,6 +103,18 @@ class ScriptedBookie:
                     self.news.clear()
                     await self.news.wait()
         return self.lacs.get(ledger_id, -1)
+
+    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+        self.asked.append(("list_entries", from_entry))
+        await self._turn("list_entries")
+        self._fault_or_fence("list_entries", ledger_id, fence=False)
+        if ledger_id not in self.entries and ledger_id not in self.fenced:
+            raise FencelogError(ErrorCode.NO_SUCH_LEDGER, self.bookie_id)
+        stored = sorted(n for n in self.entries.get(ledger_id, {}) if n >= from_entry)
+        return EntryList(Availability.of((n, n) for n in stored))
+
+    async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"{self.bookie_id} has no operator")
 
     async def close(self) -> None:
         return None

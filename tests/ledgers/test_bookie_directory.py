@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
 
 import pytest
 
+from fencelog.ledgers.availability import Availability
 from fencelog.ledgers.bookie_directory import RegisteredBookies, bookie_registration
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
+from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
 
@@ -71,6 +74,12 @@ class FakeClient:
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
         return -1
+
+    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+        return EntryList(Availability())
+
+    async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(request)
 
     async def close(self) -> None:
         await asyncio.sleep(0)
@@ -182,6 +191,8 @@ async def test_a_bookie_nobody_knows_refuses_everything(bookies: RegisteredBooki
     requests: list[Awaitable[object]] = [
         client.read(1, 0, max_entries=1, max_bytes=1),
         client.read_lac(1),
+        client.list_entries(1),
+        client.admin({"do": "status"}),
     ]
     for request in requests:
         with pytest.raises(FencelogError, match="nobody") as caught:

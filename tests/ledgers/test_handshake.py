@@ -66,7 +66,7 @@ def test_a_client_learns_whom_it_talks_to() -> None:
     client = ClientHandshake("b1")
     assert len(talk(client, Greeting("b1", "7"))) == 2
     assert client.incarnation == "7"
-    assert client.features == frozenset()
+    assert client.features == {"admin", "list_entries"}
 
 
 @given(NAMES, NAMES, NAMES, NAMES)

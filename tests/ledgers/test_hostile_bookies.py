@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random  # noqa: TID251 - seeded, so that a failure can be repeated
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,12 @@ import pytest
 from frames import FakeTransport, cut, mutated
 
 from fencelog.ledgers.authentication import Credentials, SharedSecret
+from fencelog.ledgers.availability import Availability
 from fencelog.ledgers.bookie_client import TcpBookieClient
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.entry_list import EntryList
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.limits import MAX_ADMIN_BYTES
 from fencelog.ledgers.run import build_run
 from fencelog.ledgers.wire import (
     LAC_BODY,
@@ -28,11 +31,23 @@ from fencelog.ledgers.wire import (
 )
 
 RUN = build_run(1, 0, [b"x"], lac=-1, length_before=0)
-HELLO = encode_reply(
-    Op.HELLO, 0, encode_hello({"version": 1, "bookie_id": "b1", "incarnation": "1"})
-)
+AGREED = {
+    "version": 1,
+    "bookie_id": "b1",
+    "incarnation": "1",
+    "features": ["admin", "list_entries"],
+}
+HELLO = encode_reply(Op.HELLO, 0, encode_hello(AGREED))
 LAC = LAC_BODY.pack(7)
-ANSWERS = {Op.ADD: b"", Op.WRITE_LAC: b"", Op.READ: LAC + RUN, Op.READ_LAC: LAC}
+LIST = EntryList(Availability.of([(0, 4), (6, 6)]), 9).encode()
+ANSWERS = {
+    Op.ADD: b"",
+    Op.WRITE_LAC: b"",
+    Op.READ: LAC + RUN,
+    Op.READ_LAC: LAC,
+    Op.LIST_ENTRIES: LIST,
+    Op.ADMIN: b'{"read_only": true}',
+}
 
 
 class FakeNetwork:
@@ -94,6 +109,10 @@ class Outcomes:
         elif op is Op.READ:
             read = self.client.read(1, 0, max_entries=1, max_bytes=1)
             self.tasks.append(asyncio.create_task(read))
+        elif op is Op.LIST_ENTRIES:
+            self.tasks.append(asyncio.create_task(self.client.list_entries(1)))
+        elif op is Op.ADMIN:
+            self.tasks.append(asyncio.create_task(self.client.admin({"do": "status"})))
         else:
             wait_ms = 1000 * (self.asked % 2)
             read_lac = self.client.read_lac(1, wait_ms=wait_ms)
@@ -127,9 +146,9 @@ def is_answer(frame: Frame, outstanding: dict[int, int]) -> bool:
     if frame.status:
         return True
     size = len(frame.body)
-    return {Op.ADD: size == 0, Op.WRITE_LAC: size == 0, Op.READ_LAC: size == 8}.get(
-        Op(op), size > 8
-    )
+    sizes = {Op.ADD: size == 0, Op.WRITE_LAC: size == 0, Op.READ_LAC: size == 8}
+    sizes |= {Op.LIST_ENTRIES: size >= 80, Op.ADMIN: size >= 2}
+    return sizes.get(Op(op), size > 8)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -291,4 +310,73 @@ async def test_the_end_of_an_old_connection_does_not_touch_the_new_one(
     assert first is not None
     assert first.code is ErrorCode.REQUEST_TIMEOUT
     assert second is None
+    await client.close()
+
+
+async def answered(network: FakeNetwork, client: TcpBookieClient, op: Op, body: bytes) -> Any:
+    """What the client makes of one answer, right in its frame, to one question."""
+    question = client.admin({"do": "gc"}) if op is Op.ADMIN else client.list_entries(1, 5)
+    task = asyncio.create_task(question)
+    await turn()
+    asked = network.taken()
+    if asked[0].op == Op.HELLO:
+        network.feed(HELLO)
+        await turn()
+        asked = network.taken()
+    (sent,) = asked
+    assert sent.op == op
+    network.feed(encode_reply(op, sent.request_id, body))
+    return await task
+
+
+async def outcome(question: Awaitable[Any]) -> Any:
+    try:
+        return await question
+    except FencelogError as error:
+        return error
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_a_list_of_entries_is_not_believed(seed: int, network: FakeNetwork) -> None:
+    """Any bytes are a list that makes sense, or corrupt; the connection goes on."""
+    chance = random.Random(seed)
+    client = TcpBookieClient("b1", "bookie:1")
+    lists = [EntryList(Availability.of([(5, 9), (11, 15)]), n, in_limbo=True) for n in (None, 16)]
+    refused = 0
+    for _ in range(600):
+        body = bytearray(chance.choice(lists).encode())
+        for _ in range(chance.randrange(3)):
+            body[chance.randrange(len(body))] ^= 1 << chance.randrange(8)
+        found = await outcome(answered(network, client, Op.LIST_ENTRIES, bytes(body)))
+        if isinstance(found, FencelogError):
+            refused += 1
+            assert found.code is ErrorCode.CORRUPT
+            assert "b1, ledger 1" in found.detail
+        else:
+            assert found.encode() == bytes(body)
+            assert found.availability.span[0] >= 5
+            assert found.next_entry is None or found.next_entry > found.availability.span[1]
+    assert 200 < refused < 500
+    assert len(network.transports) == 1
+    await client.close()
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{]", b"\xff{}", b"nothing", b"[" * 10_000])
+async def test_an_answer_to_an_operator_that_is_no_object_is_unknown(
+    body: bytes, network: FakeNetwork
+) -> None:
+    client = TcpBookieClient("b1", "bookie:1")
+    with pytest.raises(FencelogError, match="b1") as caught:
+        await answered(network, client, Op.ADMIN, body)
+    assert caught.value.code.effects is Effects.MAYBE
+    assert await answered(network, client, Op.ADMIN, b'{"a": 1}') == {"a": 1}
+    await client.close()
+
+
+async def test_an_endless_answer_to_an_operator_ends_the_connection(network: FakeNetwork) -> None:
+    client = TcpBookieClient("b1", "bookie:1")
+    with pytest.raises(FencelogError) as caught:
+        await answered(network, client, Op.ADMIN, b" " * (MAX_ADMIN_BYTES + 1))
+    assert caught.value.code is ErrorCode.REQUEST_TIMEOUT
+    assert network.transports[-1].is_over
     await client.close()

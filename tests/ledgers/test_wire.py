@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.ledgers.errors import ErrorCode, ProtocolError, code_from_wire
-from fencelog.ledgers.limits import MAX_FRAME_BYTES, MAX_HELLO_BYTES
+from fencelog.ledgers.limits import MAX_ADMIN_BYTES, MAX_FRAME_BYTES, MAX_HELLO_BYTES
 from fencelog.ledgers.wire import (
     FRAME_HEADER,
     MAGIC,
@@ -19,8 +19,10 @@ from fencelog.ledgers.wire import (
     FrameReader,
     Op,
     decode_hello,
+    decode_object,
     encode_error,
     encode_hello,
+    encode_object,
     encode_reply,
     encode_request,
     is_reply_to,
@@ -72,6 +74,8 @@ OK_REPLIES = [
     (Op.READ, bytes(9)),
     (Op.READ_LAC, bytes(8)),
     (Op.WRITE_LAC, b""),
+    (Op.LIST_ENTRIES, bytes(80)),
+    (Op.ADMIN, b"{}"),
 ]
 
 
@@ -88,7 +92,7 @@ def test_a_reply_has_the_op_and_the_size_of_its_request(op: Op, body: bytes) -> 
         assert other is op or not is_reply_to(other, reply(encode_reply(op, 1, body)))
     if body:
         assert not is_reply_to(op, reply(encode_reply(op, 1, body[:-1])))
-    if op is not Op.READ:
+    if op not in (Op.READ, Op.LIST_ENTRIES, Op.ADMIN):
         assert not is_reply_to(op, reply(encode_reply(op, 1, body + b"x")))
 
 
@@ -164,3 +168,36 @@ def test_wire_codes_are_unique_and_unknown_ones_are_internal() -> None:
     assert all(code_from_wire(code.wire) is code for code in ErrorCode)
     assert code_from_wire(65535) is ErrorCode.INTERNAL
     assert [code.name for code in ErrorCode] == sorted(code.name for code in ErrorCode)
+
+
+def test_objects_of_an_operator_round_trip() -> None:
+    fields = {"do": "gc", "threshold": 0.5, "now": True, "nothing": None, "name": "Köln"}
+    assert decode_object(encode_object(fields)) == fields
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "JSONDecodeError"),
+        (b"{", "JSONDecodeError"),
+        (b"[1]", "list"),
+        (b'"do"', "str"),
+        (b'{"do": NaN}', "ValueError"),
+        (b'{"do": -Infinity}', "ValueError"),
+        (b'{"do": "\xff"}', "UnicodeDecodeError"),
+        ('{"do": 1}'.encode("utf-16"), "UnicodeDecodeError"),
+        (b'{"n": ' + b"9" * 5000 + b"}", "ValueError"),
+        (b"[" * 60_000, "RecursionError"),
+        (b" " * (MAX_ADMIN_BYTES + 1), f"at most {MAX_ADMIN_BYTES}"),
+    ],
+)
+def test_what_is_no_object_is_a_protocol_error(body: bytes, problem: str) -> None:
+    with pytest.raises(ProtocolError, match=problem):
+        decode_object(body)
+
+
+def test_an_object_over_its_limit_is_not_sent() -> None:
+    with pytest.raises(ValueError, match=f"at most {MAX_ADMIN_BYTES}"):
+        encode_object({"x": "y" * MAX_ADMIN_BYTES})
+    with pytest.raises(ValueError, match="JSON compliant"):
+        encode_object({"threshold": float("nan")})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from playground_network import STORE, ScriptLoop, ScriptNetwork
 
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
 from fencelog.ledgers.client import LedgerClient
+from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_store import LEDGERS_PATH, LedgerStore
 from fencelog.ledgers.metadata import LedgerMetadata, decode_metadata, new_metadata
@@ -152,6 +153,12 @@ class ScriptedBookie:
             lambda: self._up().read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms),
             describe=lambda lac: f"lac {lac}",
         )
+
+    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+        raise FencelogError(ErrorCode.UNSUPPORTED_VERSION, "no story asks for a list of entries")
+
+    async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        raise FencelogError(ErrorCode.UNSUPPORTED_VERSION, "no story has an operator")
 
     async def close(self) -> None:
         return None

@@ -208,9 +208,9 @@ FENCING = (
                 "Reads.read",
                 "        if fence:\n"
                 "            await self._fenced(ledger_id)\n"
-                "        state = self._known(ledger_id)\n",
+                "        state = self.known(ledger_id)\n",
                 "        fenced = self._fence(ledger_id) if fence else None\n"
-                "        state = self._known(ledger_id)\n"
+                "        state = self.known(ledger_id)\n"
                 "        if fenced is not None and first_entry_id <= state.last_entry:\n"
                 "            await fenced\n",
             ),
