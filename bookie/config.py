@@ -34,6 +34,9 @@ class BookieConfig:
     """Runs that are not in an entry log yet. Over it adds wait, and over half as much again they
     are refused."""
 
+    read_cache_bytes: int = 32 * MIB
+    """Runs read from entry logs, kept for whoever reads on. 0: none are."""
+
     journal_file_bytes: int = 64 * MIB
     """A journal file is closed and the next begun at this size. Small, so that trimmed files give
     their page cache back soon: writing through memory that is in use already cost a third less

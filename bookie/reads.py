@@ -8,17 +8,22 @@ rule 7).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypedDict
 
-from fencelog.bookie.disk import Lane
 from fencelog.bookie.fences import Fenced
 from fencelog.bookie.lacs import Lacs
 from fencelog.bookie.ledger_state import LedgerState, LedgerStates
+from fencelog.bookie.read_ahead import ReadAhead
 from fencelog.bookie.runs import Range, join_runs
-from fencelog.bookie.storage import Storage
 from fencelog.bookie.write_cache import WriteCache
 from fencelog.ledgers.bookie_port import NO_LAC, ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_LAC_WAIT_MS, MAX_READ_BYTES, MAX_RUN_ENTRIES
+
+
+class _Limits(TypedDict):
+    max_entries: int
+    max_bytes: int
 
 
 class Reads:
@@ -30,8 +35,7 @@ class Reads:
         *,
         cache: WriteCache,
         states: LedgerStates,
-        storage: Storage,
-        lane: Lane,
+        stored: ReadAhead,
         lacs: Lacs,
         fence: Callable[[int], Fenced | None],
         refusal: Callable[[], FencelogError | None],
@@ -39,8 +43,7 @@ class Reads:
         self._bookie_id = bookie_id
         self._cache = cache
         self._states = states
-        self._storage = storage
-        self._lane = lane
+        self._stored = stored
         self._lacs = lacs
         self._fence = fence
         self._refusal = refusal
@@ -56,30 +59,25 @@ class Reads:
         in_limbo = state.limbo
         max_entries = max(1, min(max_entries, MAX_RUN_ENTRIES))
         max_bytes = max(1, min(max_bytes, MAX_READ_BYTES))
-        runs = self._cache.collect(
-            ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes
-        )
-        if runs:
-            run = join_runs(runs, first_entry_id, max_entries=max_entries, max_bytes=max_bytes)
+        limits: _Limits = {"max_entries": max_entries, "max_bytes": max_bytes}
+        if runs := self._cache.collect(ledger_id, first_entry_id, **limits):
+            run = join_runs(runs, first_entry_id, **limits)
             return ReadReply(self._lacs.durable(state), run)
         # An entry moves from the cache to the index and never back: not in the cache now means in
         # the index by the time of the look there, or nowhere.
-        stored: list[bytes] = []
+        stored = None
         if first_entry_id <= state.last_entry:
-            stored = await self._lane.run(
-                lambda: self._storage.reads.runs(
-                    ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes
-                )
-            )
-        if not stored:
+            stored = self._stored.cached(ledger_id, first_entry_id, **limits)
+            if stored is None:
+                stored = await self._stored.read(ledger_id, first_entry_id, **limits)
+        if stored is None:
             if in_limbo or state.limbo:
                 raise self._in_limbo(ledger_id)
             raise FencelogError(
                 ErrorCode.NO_SUCH_ENTRY,
                 f"bookie {self._bookie_id} has no entry {first_entry_id} of ledger {ledger_id}",
             )
-        run = join_runs(stored, first_entry_id, max_entries=max_entries, max_bytes=max_bytes)
-        return ReadReply(self._lacs.durable(state), run)
+        return ReadReply(self._lacs.durable(state), stored)
 
     async def read_lac(self, ledger_id: int, *, fence: bool, above: int, wait_ms: int) -> int:
         """The contract of ``BookieClient.read_lac``."""
@@ -100,7 +98,7 @@ class Reads:
 
     async def stored_ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
         """What of the entries wanted is in the index. Raises FencelogError."""
-        return await self._lane.run(lambda: self._storage.reads.ranges(ledger_id, wanted))
+        return await self._stored.ranges(ledger_id, wanted)
 
     async def _fenced(self, ledger_id: int) -> None:
         """Fence, and go on when that is durable. Raises FencelogError(STORAGE_FAILED)."""

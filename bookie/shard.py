@@ -17,6 +17,7 @@ from fencelog.bookie.fences import Fenced, Fences
 from fencelog.bookie.flush import Flusher
 from fencelog.bookie.lacs import Lacs
 from fencelog.bookie.opening import OpenShard, replay_journal
+from fencelog.bookie.read_ahead import ReadAhead
 from fencelog.bookie.reads import Reads
 from fencelog.bookie.records import Record, RecordType
 from fencelog.bookie.write_cache import WriteCache
@@ -56,8 +57,11 @@ class Shard:
             bookie_id,
             cache=self.cache,
             states=states,
-            storage=opened.storage,
-            lane=opened.read_lane,
+            stored=ReadAhead(
+                opened.storage.reads,
+                opened.read_lane,
+                cache_bytes=config.read_cache_bytes // config.shard_count,
+            ),
             lacs=self.lacs,
             fence=self.fence,
             refusal=lambda: self.adds.refusal,
