@@ -36,6 +36,7 @@ demo: java $(VENV)/.installed-all  ## Real logs through a real cluster and Spark
 .PHONY: bench
 bench: $(VENV)/.installed  ## Measure this machine (ARGS="--seconds 5 --json")
 	@$(BIN)/fencelog bench ledger $(ARGS)
+	@$(BIN)/fencelog bench bookie $(ARGS)
 	@$(BIN)/fencelog bench http $(ARGS)
 	@$(BIN)/fencelog bench read $(ARGS)
 
@@ -55,6 +56,13 @@ sim: $(VENV)/.installed-all  ## Play simulated histories (SEEDS=2000 SEED=1 ARGS
 .PHONY: mutants
 mutants: $(VENV)/.installed-all  ## Break each safety rule; the simulator has to notice (SEEDS=2000)
 	@$(BIN)/python tests/sim/run_mutants.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
+.PHONY: drills
+drills: java $(VENV)/.installed  ## Kill, pause, fill real processes; account for every entry
+	@$(BIN)/fencelog drill kill-broker
+	@$(BIN)/fencelog drill kill-bookie
+	@$(BIN)/fencelog drill pause-bookie
+	@$(BIN)/fencelog drill full-disk
 
 .PHONY: lint
 lint: $(VENV)/.installed-all  ## Check format and style

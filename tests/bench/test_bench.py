@@ -19,6 +19,14 @@ LIMITS = {
 }
 FIGURES = {
     "ledger": {"adds_per_s", "single_add_p50_ms", "single_add_p99_ms"},
+    "bookie": {
+        "small_adds_per_s",
+        "large_adds_mb_per_s",
+        "entry_log_read_mb_per_s",
+        "restart_s",
+        "rss_mb",
+        "peak_rss_mb",
+    },
     "http": {
         "single_post_per_s",
         "single_post_p99_ms",
@@ -27,12 +35,15 @@ FIGURES = {
     },
     "read": {"messages_per_s", "mb_per_s"},
 }
+SMALL = {"bookie": ["--journal-mib", "8", "--entries", "20000"]}
+"""What makes a bench short besides its seconds."""
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_short_bench_prints_its_shape_and_cleans_up(name, tmp_path):
     arguments = [name, "--json", "--seconds", "0.2", "--data", str(tmp_path / "data")]
+    arguments += SMALL.get(name, [])
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
 
     assert result.exit_code == 0
