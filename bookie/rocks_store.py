@@ -18,18 +18,23 @@ _WRITE_BUFFER_BYTES = 32 * 1024 * 1024
 _MAX_OPEN_FILES = 256
 
 
+def rocks_options(*, create: bool) -> Options:
+    """How RocksDB is opened. ``create``: a directory that is empty becomes a new store."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(create)
+    options.set_paranoid_checks(True)
+    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_max_open_files(_MAX_OPEN_FILES)
+    options.set_keep_log_file_num(2)
+    return options
+
+
 class RocksStore:
     """One RocksDB directory; reads and writes may come from different threads."""
 
     def __init__(self, path: Path, *, create: bool) -> None:
-        options = Options(raw_mode=True)
-        options.create_if_missing(create)
-        options.set_paranoid_checks(True)
-        options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
-        options.set_max_open_files(_MAX_OPEN_FILES)
-        options.set_keep_log_file_num(2)
         try:
-            self._store = Rdict(str(path), options=options)
+            self._store = Rdict(str(path), options=rocks_options(create=create))
         except Exception as error:  # rocksdict raises bare Exception for whatever RocksDB says
             raise OSError(f"{path}: {error}") from error
         self._path = path
