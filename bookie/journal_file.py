@@ -41,9 +41,9 @@ def journal_ids(disk: Disk, directory: Path) -> list[int]:
     return file_ids(disk, directory, _SUFFIX)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Group:
-    """Records that are written and synced together, into one file."""
+    """Records that are written together, into one file."""
 
     start: JournalPosition
     records: list[tuple[RecordType, Buffer]] = field(default_factory=list)
@@ -51,9 +51,18 @@ class Group:
     size: int = 0
     sync: bool = True
 
+    @property
+    def end_sequence(self) -> int:
+        return self.start.sequence + len(self.records)
+
 
 class JournalFile:
-    """The file being written. Its methods block: they are lane work."""
+    """The file being written. Its methods block: they are lane work.
+
+    Page cache: none is dropped behind the writing. A file that is written over is written over in
+    memory that it has already, and a page of which a group fills only a part need not be read
+    first; the page cache it takes is bounded by the few files there are (``MAX_SPARES``).
+    """
 
     def __init__(self, disk: Disk, directory: Path, header: FileHeader, max_bytes: int) -> None:
         path = directory / journal_name(header.file_id)
@@ -61,7 +70,6 @@ class JournalFile:
         self._file: File = disk.create(path) if spare is None else disk.open(spare)
         self._seed = header.seed
         self._max_bytes = max_bytes
-        self._synced = True
         self._reserved = self._file.size()
         self._reserve(FILE_HEADER_BYTES)
         # The header is durable, and then the file's name, before any record is written: a file
@@ -77,11 +85,10 @@ class JournalFile:
             self._reserved = max(end, min(self._reserved + _RESERVE_BYTES, self._max_bytes))
             self._file.reserve(self._reserved)
 
-    def write(self, group: Group, *, all_synced: bool) -> None:
-        """Write a group and sync it if it asks for that. ``all_synced``: all before it is durable,
-        and its records may say so."""
+    def write(self, group: Group, *, durable: int) -> None:
+        """Write a group, at the end of what is written. ``durable``: all records up to this
+        sequence have been synced, and its records say so. It may run while ``sync`` does."""
         sequence = group.start.sequence
-        durable = sequence - 1 if all_synced else 0
         buffers: list[Buffer] = []
         for kind, body in group.records:
             head, body, padding = encode_record(
@@ -91,19 +98,11 @@ class JournalFile:
             sequence += 1
         self._reserve(group.start.offset + group.size)
         self._file.write(buffers, group.start.offset)
-        self._synced = False
-        if group.sync:
-            self._sync()
 
-    def finish(self) -> None:
-        """Close a file behind which the next is begun: all of it is durable then."""
-        if not self._synced:
-            self._sync()
-        self.close()
-
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """What was written before the call is durable on return. One at a time: of two that run at
+        once, either may be told of the other's failure, and the other one of success."""
         self._file.sync()
-        self._synced = True
 
     def close(self) -> None:
         self._file.close()

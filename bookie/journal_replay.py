@@ -158,6 +158,7 @@ class Replay:
                 f"journal record {at.sequence} is damaged; it had been synced and records follow",
             )
         path = self._path
+        file.drop_cache(0, file.size())
         file.close()
         self._file = None
         if self._ids and self._open(self._ids.pop(0)) and self.position.sequence != at.sequence:

@@ -28,10 +28,11 @@ START = JournalPosition(sequence=1, file_id=1, offset=FILE_HEADER_BYTES)
 @pytest.fixture
 async def journal(tmp_path: Path, faulty_disk: Any) -> AsyncIterator[Journal]:
     """File 1 takes about four of the test's records."""
-    lane = faulty_disk.lane("journal")
+    lane, sync_lane = faulty_disk.lane("journal"), faulty_disk.lane("sync")
     journal = Journal(
         disk=faulty_disk,
         lane=lane,
+        sync_lane=sync_lane,
         host=SystemHost(),
         directory=tmp_path,
         incarnation=INCARNATION,
@@ -42,6 +43,7 @@ async def journal(tmp_path: Path, faulty_disk: Any) -> AsyncIterator[Journal]:
     yield journal
     await journal.close()
     await lane.close()
+    await sync_lane.close()
 
 
 def files(directory: Path) -> list[Path]:

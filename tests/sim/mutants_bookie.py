@@ -11,6 +11,7 @@ FENCES = "fencelog.bookie.fences"
 FLUSH = "fencelog.bookie.flush"
 JOURNAL = "fencelog.bookie.journal"
 JOURNAL_FILE = "fencelog.bookie.journal_file"
+JOURNAL_WRITER = "fencelog.bookie.journal_writer"
 READS = "fencelog.bookie.reads"
 REPLAY = "fencelog.bookie.journal_replay"
 STATE = "fencelog.bookie.ledger_state"
@@ -22,9 +23,9 @@ DURABILITY = (
         "An add is answered when its record is written, before it is synced.",
         (
             Edit(
-                JOURNAL_FILE,
-                "JournalFile.write",
-                "        if group.sync:\n            self._sync()\n",
+                JOURNAL_WRITER,
+                "JournalWriter.commit",
+                "            if group.sync:\n                self._open_file.sync()\n",
                 "",
             ),
         ),
@@ -50,7 +51,7 @@ DURABILITY = (
         (
             Edit(
                 JOURNAL_FILE,
-                "JournalFile._sync",
+                "JournalFile.sync",
                 "        self._file.sync()\n",
                 "        try:\n"
                 "            self._file.sync()\n"
