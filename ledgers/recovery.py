@@ -28,7 +28,7 @@ from fencelog.ledgers.limits import MAX_READ_BYTES
 from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.metadata_update import Ledgers, update_metadata
 from fencelog.ledgers.placement import Placement
-from fencelog.ledgers.recovery_core import FenceRound, Verdict
+from fencelog.ledgers.recovery_core import AcceptedLoss, FenceRound, Verdict
 from fencelog.ledgers.recovery_machine import (
     Abort,
     Close,
@@ -49,8 +49,11 @@ async def recover_ledger(
     bookies: BookieDirectory,
     placement: Placement,
     key: bytes = b"",
+    accepted: AcceptedLoss | None = None,
 ) -> LedgerMetadata:
     """Close a ledger safely, whoever wrote it; returns the closed metadata.
+
+    ``accepted``: only where a person has said so (``AcceptedLoss``); in it is told what was lost.
 
     Raises RECOVERY_INCOMPLETE naming the bookies that are missing (nothing was closed; repeat it),
     LEDGER_NOT_FOUND, METADATA_UNAVAILABLE.
@@ -60,12 +63,16 @@ async def recover_ledger(
     if base.is_closed:
         return base
     try:
-        fence = await fence_ledger(base, bookies=bookies)
+        fence = await fence_ledger(base, bookies=bookies, accepted=accepted)
         for index, error in fence.failed.items():
             if error.code is not ErrorCode.LEDGER_IN_LIMBO:  # else it is well, and takes entries
                 placement.report_failure(fence.members[index])
         recovery = _Recovery(
-            base, start_lac=fence.start_lac, bookies=bookies, placement=placement, key=key
+            RecoveryCore(base, start_lac=fence.start_lac, accepted=accepted),
+            base,
+            bookies=bookies,
+            placement=placement,
+            key=key,
         )
         end = await recovery.run()
     except FencelogError as error:
@@ -95,14 +102,16 @@ async def _closed_by_another(
     raise error
 
 
-async def fence_ledger(metadata: LedgerMetadata, *, bookies: BookieDirectory) -> FenceRound:
+async def fence_ledger(
+    metadata: LedgerMetadata, *, bookies: BookieDirectory, accepted: AcceptedLoss | None = None
+) -> FenceRound:
     """Fencing LAC reads to the last ensemble; returns when (Qw - Qa) + 1 bookies of each write set
     are fenced: no add of the ledger's writer can be acknowledged from then on (rule 4).
 
     Raises RECOVERY_INCOMPLETE naming the bookies that are missing (some may be fenced by then; that
     cannot be undone and need not be).
     """
-    fence = FenceRound(metadata)
+    fence = FenceRound(metadata, accepted)
     ledger_id = metadata.ledger_id
     questions = [bookies.client(bookie).read_lac(ledger_id, fence=True) for bookie in fence.members]
     async with aclosing(answers(questions)) as answered:
@@ -123,9 +132,9 @@ class _Recovery:
 
     def __init__(
         self,
+        core: RecoveryCore,
         snapshot: LedgerMetadata,
         *,
-        start_lac: int,
         bookies: BookieDirectory,
         placement: Placement,
         key: bytes,
@@ -134,7 +143,7 @@ class _Recovery:
         self._bookies = bookies
         self._placement = placement
         self._key = key
-        self._core = RecoveryCore(snapshot, start_lac=start_lac)
+        self._core = core
         self._reads: dict[asyncio.Task[Copy], int] = {}
         self._end: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
 

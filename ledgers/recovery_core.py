@@ -25,10 +25,26 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True)
+class AcceptedLoss:
+    """The consent of a person to lose what only bookies in limbo may have held, and what came of
+    it. With it "in limbo" counts as "no such entry" once the whole write set has answered, and as
+    fenced, which such a bookie is: so a ledger can be ended whose copies are lost for good. Without
+    it (None wherever one may be given, and so everywhere but in that person's own command) limbo is
+    unknown.
+    """
+
+    fenced: set[str] = field(default_factory=set)
+    """Bookies whose answer to the fencing read was "in limbo"."""
+    entries: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Entries that were given up, each with the bookies in limbo that may have held it."""
+
+
+@dataclass(slots=True)
 class FenceRound:
     """The fencing LAC reads to the last ensemble: who is fenced, and the highest LAC that came."""
 
     metadata: LedgerMetadata
+    accepted: AcceptedLoss | None = None
     fenced: set[int] = field(default_factory=set)
     failed: dict[int, FencelogError] = field(default_factory=dict)
     highest_lac: int = -1
@@ -44,7 +60,11 @@ class FenceRound:
 
     def error(self, index: int, error: FencelogError) -> None:
         """Any error is unknown: a fencing read creates the ledger where it was not known."""
-        self.failed[index] = error
+        if self.accepted is not None and error.code is ErrorCode.LEDGER_IN_LIMBO:
+            self.accepted.fenced.add(self.members[index])
+            self.fenced.add(index)
+        else:
+            self.failed[index] = error
 
     @property
     def verdict(self) -> Verdict:
@@ -83,6 +103,7 @@ class EntryRound:
 
     metadata: LedgerMetadata
     entry_id: int
+    accepted: AcceptedLoss | None = None
     negative: dict[str, FencelogError] = field(default_factory=dict)
     unknown: dict[str, FencelogError] = field(default_factory=dict)
     found: bool = False
@@ -115,18 +136,33 @@ class EntryRound:
         need = coverage_threshold(cohort=metadata.write_quorum, ack_quorum=metadata.ack_quorum)
         if len(self.negative) >= need:
             return Verdict.NEGATIVE
-        return Verdict.UNKNOWN if self.is_over else Verdict.WAITING
+        if not self.is_over:
+            return Verdict.WAITING
+        return Verdict.NEGATIVE if self.is_given_up else Verdict.UNKNOWN
 
     @property
     def is_over(self) -> bool:
         """Whether everybody has answered, and nobody with a copy."""
         return len(self.negative) + len(self.unknown) == self.metadata.write_quorum
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nobody is left to hear, and limbo is all the doubt there is, which is accepted.
+        Any other doubt may yet turn out to be a copy."""
+        limbo = bool(self.unknown) and len(_in_limbo(self.unknown)) == len(self.unknown)
+        return self.accepted is not None and self.is_over and limbo
+
+    def give_up(self) -> None:
+        """The entry is not there. If that is not certain, note who in limbo may have held it."""
+        if self.accepted is not None and self.is_given_up:
+            self.accepted.entries[self.entry_id] = _in_limbo(self.unknown)
+
     def incomplete(self) -> FencelogError:
         return recovery_incomplete(
             self.metadata.ledger_id,
             f"cannot tell whether entry {self.entry_id} exists",
             self.unknown,
+            entry_id=self.entry_id,
         )
 
     def length_unknown(self) -> FencelogError:
@@ -136,17 +172,27 @@ class EntryRound:
             self.metadata.ledger_id,
             f"cannot be closed: its length stands in entry {self.entry_id}, which nobody has",
             self.negative | self.unknown,
+            entry_id=self.entry_id,
         )
 
 
 def recovery_incomplete(
-    ledger_id: int, what: str, missing: dict[str, FencelogError]
+    ledger_id: int, what: str, missing: dict[str, FencelogError], *, entry_id: int | None = None
 ) -> FencelogError:
-    """A recovery that cannot decide says which bookies it lacks; it may be repeated at any time."""
+    """A recovery that cannot decide says which bookies it lacks, which of them are in limbo, and of
+    which entry; it may be repeated at any time. Where all who are missing are in limbo, repeating
+    it decides nothing."""
     reasons = "; ".join(f"{bookie}: {error.detail}" for bookie, error in sorted(missing.items()))
+    entry = {} if entry_id is None else {"entry_id": entry_id}
     return FencelogError(
         ErrorCode.RECOVERY_INCOMPLETE,
         f"ledger {ledger_id} {what}" + (f" ({reasons})" if reasons else ""),
         ledger_id=ledger_id,
         missing_bookies=sorted(missing),
+        bookies_in_limbo=list(_in_limbo(missing)),
+        **entry,
     )
+
+
+def _in_limbo(errors: dict[str, FencelogError]) -> tuple[str, ...]:
+    return tuple(sorted(b for b, e in errors.items() if e.code is ErrorCode.LEDGER_IN_LIMBO))

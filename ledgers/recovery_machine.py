@@ -16,7 +16,12 @@ from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_RUN_ENTRIES
 from fencelog.ledgers.metadata import NO_ENTRY, Fragment, LedgerMetadata
 from fencelog.ledgers.reader_core import expected_entry_bytes, side_by_side
-from fencelog.ledgers.recovery_core import EntryRound, Verdict, recovery_incomplete
+from fencelog.ledgers.recovery_core import (
+    AcceptedLoss,
+    EntryRound,
+    Verdict,
+    recovery_incomplete,
+)
 from fencelog.ledgers.run import Entry
 from fencelog.ledgers.writer_core import (
     Acknowledged,
@@ -74,12 +79,17 @@ class RecoveryCore:
 
     The ledger's length before the first entry found stands in that entry. Only where none is found
     the entry at ``start_lac`` is needed: it may lie in an older fragment, whose bookies need not be
-    there for anything else.
+    there for anything else. With ``accepted`` (``AcceptedLoss``), where that entry is lost as well,
+    the one before it takes its place, and so on: all of them were acknowledged, so of each the
+    whole write set has to say so.
     """
 
-    def __init__(self, snapshot: LedgerMetadata, *, start_lac: int) -> None:
+    def __init__(
+        self, snapshot: LedgerMetadata, *, start_lac: int, accepted: AcceptedLoss | None = None
+    ) -> None:
         self._snapshot = snapshot
-        self._start_lac = start_lac
+        self._accepted = accepted
+        self._first_lac = self._start_lac = start_lac
         self._length = 0 if start_lac == NO_ENTRY else None
         self.writer = WriterCore(snapshot, lac=start_lac, length=0)
         self.finished: Close | Abort | None = None
@@ -158,6 +168,7 @@ class RecoveryCore:
                 if self.finished is not None:
                     return effects
             else:
+                round_.give_up()
                 self._at_end = True
                 self._rounds.clear()
                 self._copies.clear()
@@ -184,7 +195,7 @@ class RecoveryCore:
         return self._snapshot.ensemble_size > self._snapshot.write_quorum
 
     def _ask(self, entry_id: int, count: int, *, fence: bool) -> list[RecoveryEffect]:
-        self._rounds[entry_id] = round_ = EntryRound(self._snapshot, entry_id)
+        self._rounds[entry_id] = round_ = EntryRound(self._snapshot, entry_id, self._accepted)
         return [ReadCopy(entry_id, bookie, count, fence) for bookie in round_.bookies]
 
     # -- rewriting -------------------------------------------------------------------------------
@@ -229,15 +240,25 @@ class RecoveryCore:
             return []
         if self._length is None:
             return self._ask(self._start_lac, 1, fence=False)
-        fragments = self.writer.metadata.fragments
-        self.finished = Close(fragments, self.writer.lac, self._length)
+        # Where entries were recovered the end is the last of them, else what the length is of.
+        has_recovered = self.writer.lac > self._first_lac
+        end = self.writer.lac if has_recovered else self._start_lac
+        self.finished = Close(self.writer.metadata.fragments, end, self._length)
         return [self.finished]
 
     def _length_answer(self, round_: EntryRound) -> list[RecoveryEffect]:
         if round_.found:
             self._length = self._copies[self._start_lac].entries[0].length
             return self._finish()
-        return self._abort(round_.length_unknown()) if round_.is_over else []
+        if not round_.is_over:
+            return []
+        if not round_.is_given_up:
+            return self._abort(round_.length_unknown())
+        round_.give_up()
+        self._start_lac -= 1
+        if self._start_lac == NO_ENTRY:
+            self._length = 0
+        return self._finish()
 
     def _abort(self, error: FencelogError) -> list[RecoveryEffect]:
         self.finished = Abort(error)

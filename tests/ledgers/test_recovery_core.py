@@ -6,10 +6,17 @@ import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
-from fencelog.ledgers.recovery_core import EntryRound, FenceRound, Verdict, recovery_incomplete
+from fencelog.ledgers.recovery_core import (
+    AcceptedLoss,
+    EntryRound,
+    FenceRound,
+    Verdict,
+    recovery_incomplete,
+)
 
 TIMEOUT = FencelogError(ErrorCode.REQUEST_TIMEOUT, "no answer")
 NO_ENTRY = FencelogError(ErrorCode.NO_SUCH_ENTRY, "not here")
+LIMBO = FencelogError(ErrorCode.LEDGER_IN_LIMBO, "may have been forgotten")
 
 
 def ledger(
@@ -141,3 +148,52 @@ def test_an_incomplete_recovery_gives_its_reasons() -> None:
     assert recovery_incomplete(7, "is stuck", {"b1": TIMEOUT}).detail == (
         "ledger 7 is stuck (b1: no answer)"
     )
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdict", "given_up"),
+    [
+        ([LIMBO, LIMBO], Verdict.WAITING, None),  # the third may have a copy
+        ([LIMBO, LIMBO, None], Verdict.POSITIVE, None),
+        ([LIMBO, LIMBO, TIMEOUT], Verdict.UNKNOWN, None),
+        ([LIMBO, LIMBO, LIMBO], Verdict.NEGATIVE, ("b1", "b2", "b3")),
+        ([NO_ENTRY, LIMBO, LIMBO], Verdict.NEGATIVE, ("b2", "b3")),
+        ([NO_ENTRY, LIMBO, NO_ENTRY], Verdict.NEGATIVE, ("b2",)),
+        ([NO_ENTRY, NO_ENTRY], Verdict.NEGATIVE, None),
+        ([NO_ENTRY, NO_ENTRY, TIMEOUT], Verdict.NEGATIVE, None),
+    ],
+)
+def test_who_accepts_a_loss_hears_all_others_first_and_learns_what_it_was(
+    answers: list[FencelogError | None], verdict: Verdict, given_up: tuple[str, ...] | None
+) -> None:
+    accepted = AcceptedLoss()
+    entry = EntryRound(ledger(), 0, accepted)
+    for bookie, answer in zip(entry.bookies, answers, strict=False):
+        entry.answer(bookie, answer)
+    assert entry.verdict is verdict
+    entry.give_up()
+    assert accepted.entries == ({0: given_up} if given_up else {})
+
+
+def test_without_consent_limbo_is_unknown_to_reads_and_fences() -> None:
+    entry, fence = EntryRound(ledger(), 0), FenceRound(ledger())
+    for index, bookie in enumerate(entry.bookies):
+        entry.answer(bookie, LIMBO)
+        fence.error(index, LIMBO)
+    assert (entry.verdict, fence.verdict) == (Verdict.UNKNOWN, Verdict.UNKNOWN)
+    entry.give_up()
+    extra = {"ledger_id": 1, "missing_bookies": ["b1", "b2", "b3"]}
+    extra["bookies_in_limbo"] = ["b1", "b2", "b3"]
+    assert fence.incomplete().extra == extra
+    assert entry.incomplete().extra == {**extra, "entry_id": 0}
+
+
+def test_with_consent_a_bookie_in_limbo_is_fenced_and_others_are_as_ever() -> None:
+    fence = FenceRound(ledger(), AcceptedLoss())
+    fence.error(0, LIMBO)
+    fence.error(1, TIMEOUT)
+    assert fence.verdict is Verdict.WAITING
+    fence.error(2, LIMBO)
+    assert (fence.verdict, fence.start_lac) == (Verdict.POSITIVE, -1)
+    assert fence.accepted == AcceptedLoss({"b1", "b3"})
+    assert fence.failed == {1: TIMEOUT}

@@ -9,6 +9,7 @@ import pytest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_RUN_ENTRIES, MIB
 from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
+from fencelog.ledgers.recovery_core import AcceptedLoss
 from fencelog.ledgers.recovery_machine import (
     Abort,
     Close,
@@ -22,6 +23,7 @@ from fencelog.ledgers.writer_core import ChangeEnsemble, Send
 
 TIMEOUT = FencelogError(ErrorCode.REQUEST_TIMEOUT, "no answer")
 NO_ENTRY = FencelogError(ErrorCode.NO_SUCH_ENTRY, "not here")
+LIMBO = FencelogError(ErrorCode.LEDGER_IN_LIMBO, "may have been forgotten")
 
 
 def ledger(ensemble: str = "b1 b2 b3", write_quorum: int = 3) -> LedgerMetadata:
@@ -233,3 +235,69 @@ def test_without_room_for_another_fragment_the_ensemble_stays(
     assert core.ensemble_chosen(change, ("b9", "b2", "b3")) == []
     acknowledge(core, used[1:])
     assert negatives(core, 1, "b1", "b2") == [Close(ledger().fragments, 0, 10)]
+
+
+def limbo(core: RecoveryCore, entry_id: int, *bookies: str) -> list[RecoveryEffect]:
+    return [e for bookie in bookies for e in core.read_answer(entry_id, bookie, LIMBO)]
+
+
+def test_a_write_set_in_limbo_aborts_and_with_consent_is_the_end() -> None:
+    core = RecoveryCore(ledger(), start_lac=-1)
+    core.start()
+    (abort,) = limbo(core, 0, "b1", "b2", "b3")
+    assert isinstance(abort, Abort)
+    assert abort.error.extra["bookies_in_limbo"] == ["b1", "b2", "b3"]
+    accepted = AcceptedLoss()
+    core = RecoveryCore(ledger(), start_lac=-1, accepted=accepted)
+    core.start()
+    assert limbo(core, 0, "b1", "b2") == []
+    assert limbo(core, 0, "b3") == [Close(ledger().fragments, -1, 0)]
+    assert accepted.entries == {0: ("b1", "b2", "b3")}
+
+
+def test_with_consent_the_end_is_after_the_last_copy_that_is_found() -> None:
+    accepted = AcceptedLoss()
+    core = RecoveryCore(ledger(), start_lac=3, accepted=accepted)
+    core.start()
+    used = core.read_answer(4, "b2", copy(4, 2))
+    acknowledge(core, sends(used)[:2])
+    assert limbo(core, 6, "b1", "b2", "b3") == [Close(ledger().fragments, 5, 60)]
+    assert accepted.entries == {6: ("b1", "b2", "b3")}
+
+
+def test_with_consent_acknowledged_entries_are_given_up_down_to_one_that_is_there() -> None:
+    accepted = AcceptedLoss()
+    core = RecoveryCore(ledger(), start_lac=6, accepted=accepted)
+    core.start()
+    assert reads(limbo(core, 7, "b1", "b2", "b3")) == [(6, "b1"), (6, "b2"), (6, "b3")]
+    assert limbo(core, 6, "b1", "b2") == []
+    assert core.is_reading(6)
+    assert sorted(reads(negatives(core, 6, "b3"))) == [(5, "b1"), (5, "b2"), (5, "b3")]
+    assert not core.is_reading(6)
+    assert core.is_reading(5)
+    limbo(core, 5, "b1", "b2", "b3")
+    assert core.read_answer(4, "b3", copy(4)) == [Close(ledger().fragments, 4, 50)]
+    assert accepted.entries == {
+        5: ("b1", "b2", "b3"),
+        6: ("b1", "b2"),
+        7: ("b1", "b2", "b3"),
+    }
+
+
+def test_with_consent_a_ledger_of_which_nothing_is_left_is_closed_empty() -> None:
+    core = RecoveryCore(ledger(), start_lac=1, accepted=AcceptedLoss())
+    core.start()
+    limbo(core, 2, "b1", "b2", "b3")
+    limbo(core, 1, "b1", "b2", "b3")
+    assert limbo(core, 0, "b1", "b2", "b3") == [Close(ledger().fragments, -1, 0)]
+
+
+@pytest.mark.parametrize("last", [TIMEOUT, NO_ENTRY])
+def test_consent_covers_nothing_but_limbo(last: FencelogError) -> None:
+    """An acknowledged entry that somebody unheard may have, or that nobody ever forgot."""
+    core = RecoveryCore(ledger(), start_lac=6, accepted=AcceptedLoss())
+    core.start()
+    negatives(core, 7, "b1", "b2")
+    negatives(core, 6, "b1", "b2")
+    (abort,) = core.read_answer(6, "b3", last)
+    assert isinstance(abort, Abort)
