@@ -314,7 +314,7 @@ async def test_what_was_not_agreed_on_is_not_taken(request_: bytes, server: Book
 
 async def test_an_operator_is_told_what_he_cannot_have(server: BookieServer) -> None:
     peer = Peer(server)
-    requests = [{}, {"do": "format"}, {"do": ["status"]}, {"do": "read_only"}]
+    requests: list[dict[str, Any]] = [{}, {"do": "format"}, {"do": ["status"]}, {"do": "read_only"}]
     for number, fields in enumerate(requests, start=1):
         reply = await peer.ask(encode_request(Op.ADMIN, number, encode_object(fields)))
         assert code_from_wire(reply.status) is ErrorCode.BAD_REQUEST

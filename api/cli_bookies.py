@@ -1,0 +1,208 @@
+"""``fencelog bookies``: look after running storage nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from fencelog.api.cli_common import MetadataOption, complain
+from fencelog.api.cli_run import SecretOption
+
+if TYPE_CHECKING:
+    from fencelog.ledgers.bookie_directory import RegisteredBookies
+    from fencelog.ledgers.bookie_port import BookieClient
+    from fencelog.ledgers.entry_list import EntryList
+
+T = TypeVar("T")
+
+_GIB = 1024**3
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The bookie, as it is registered.")]
+
+
+class Compaction(StrEnum):
+    SUSPEND = "suspend"
+    RESUME = "resume"
+
+
+class Switch(StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
+def add_to(app: typer.Typer) -> None:
+    bookies = typer.Typer(rich_markup_mode=None, help="Look after running storage nodes.")
+    for command in (status, gc, compaction, read_only, scrub, entries):
+        bookies.command()(command)
+    bookies.command("list")(list_bookies)
+    app.add_typer(bookies, name="bookies")
+
+
+def list_bookies(
+    metadata: MetadataOption,
+    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+) -> None:
+    """List the bookies that are registered, and what they say of themselves."""
+
+    async def ask(bookies: RegisteredBookies) -> list[dict[str, Any]]:
+        infos = [(bookies.describe(i), address) for i, address in bookies.addresses().items()]
+        return [
+            {
+                "id": info.bookie_id,
+                "address": address,
+                "rack": info.rack,
+                "read_only": info.is_read_only,
+                "free_bytes": info.free_bytes,
+            }
+            for info, address in sorted(infos, key=lambda pair: pair[0].bookie_id)
+        ]
+
+    found = _run(metadata, None, ask)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("id", "address", "rack", "read-only", "free", box=None, pad_edge=False)
+    for bookie in found:
+        free = f"{bookie['free_bytes'] / _GIB:.1f} GiB" if bookie["free_bytes"] else "not known"
+        read_only = "yes" if bookie["read_only"] else "no"
+        table.add_row(bookie["id"], bookie["address"], bookie["rack"], read_only, free)
+    Console(highlight=False).print(table)
+
+
+def status(bookie: IdArgument, metadata: MetadataOption, secret_file: SecretOption = None) -> None:
+    """Show what a bookie is and what it is doing, as JSON."""
+    _show(_admin(metadata, secret_file, bookie, {"do": "status"}))
+
+
+def gc(
+    bookie: IdArgument,
+    metadata: MetadataOption,
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Compact logs of which no more than this part is live."),
+    ] = None,
+    secret_file: SecretOption = None,
+) -> None:
+    """Collect garbage now: what belongs to deleted ledgers goes, logs are compacted."""
+    request: dict[str, Any] = {"do": "gc"}
+    if threshold is not None:
+        request["threshold"] = threshold
+    _show(_admin(metadata, secret_file, bookie, request))
+
+
+def compaction(
+    bookie: IdArgument,
+    what: Annotated[Compaction, typer.Argument()],
+    metadata: MetadataOption,
+    secret_file: SecretOption = None,
+) -> None:
+    """Suspend the compaction of entry logs, or resume it."""
+    _show(_admin(metadata, secret_file, bookie, {"do": f"{what.value}_compaction"}))
+
+
+def read_only(
+    bookie: IdArgument,
+    switch: Annotated[Switch, typer.Argument()],
+    metadata: MetadataOption,
+    secret_file: SecretOption = None,
+) -> None:
+    """Let a bookie take no more new entries, or let it take them again."""
+    request = {"do": "read_only", "on": switch is Switch.ON}
+    reply = _admin(metadata, secret_file, bookie, request)
+    typer.echo(f"bookie {bookie} {'is' if reply.get('read_only') else 'is not'} read-only")
+
+
+def scrub(bookie: IdArgument, metadata: MetadataOption, secret_file: SecretOption = None) -> None:
+    """Begin to check all that a bookie has stored; ``status`` tells what was found."""
+    _show(_admin(metadata, secret_file, bookie, {"do": "scrub"}))
+
+
+def entries(
+    bookie: IdArgument,
+    ledger: Annotated[int, typer.Argument(metavar="LEDGER", min=0, max=2**63 - 1)],
+    metadata: MetadataOption,
+    hex: Annotated[
+        bool, typer.Option("--hex", help="In BP-34's encoding: a line for each answer.")
+    ] = False,
+    secret_file: SecretOption = None,
+) -> None:
+    """List the entries of a ledger that a bookie has, as ranges, one a line."""
+
+    def show(part: EntryList) -> None:
+        if hex:
+            typer.echo(part.availability.encode().hex())
+            return
+        for first, last in part.availability.ranges():
+            typer.echo(f"{first}..{last}")
+
+    async def ask(client: BookieClient) -> bool:
+        following: int | None = 0
+        in_limbo = False
+        while following is not None:
+            part = await client.list_entries(ledger, following)
+            show(part)
+            in_limbo |= part.in_limbo
+            following = part.next_entry
+        return in_limbo
+
+    if _run(metadata, secret_file, lambda bookies: ask(bookies.client(bookie))):
+        complain(f"ledger {ledger} is in limbo: bookie {bookie} may have forgotten what is missing")
+
+
+def _show(reply: dict[str, Any]) -> None:
+    typer.echo(json.dumps(reply, indent=2))
+
+
+def _admin(
+    metadata: str, secret_file: Path | None, bookie: str, request: dict[str, Any]
+) -> dict[str, Any]:
+    return _run(metadata, secret_file, lambda bookies: bookies.client(bookie).admin(request))
+
+
+def _run(
+    metadata: str,
+    secret_file: Path | None,
+    request: Callable[[RegisteredBookies], Awaitable[T]],
+) -> T:
+    from fencelog.api.lifecycle import run_on_uvloop
+
+    async def main() -> T:
+        async with _bookies(metadata, secret_file) as bookies:
+            return await request(bookies)
+
+    return run_on_uvloop(main())
+
+
+@contextlib.asynccontextmanager
+async def _bookies(metadata: str, secret_file: Path | None) -> AsyncIterator[RegisteredBookies]:
+    """Those that are registered, to be talked to. Raises FencelogError: METADATA_UNAVAILABLE,
+    BAD_REQUEST (URL, secret)."""
+    from fencelog.api.secret_file import secret_from
+    from fencelog.ledgers.bookie_client import TcpBookieClient
+    from fencelog.ledgers.bookie_directory import RegisteredBookies
+    from fencelog.ledgers.host import SystemHost
+    from fencelog.ledgers.metadata_open import open_metadata_store
+
+    host = SystemHost()
+    secret = secret_from(secret_file, host=host)
+
+    def connect(address: str, bookie_id: str) -> TcpBookieClient:
+        return TcpBookieClient(bookie_id, address, credentials=secret)
+
+    async with contextlib.AsyncExitStack() as stack:
+        store = open_metadata_store(metadata, host=host)
+        await store.start()
+        stack.push_async_callback(store.close)
+        bookies = RegisteredBookies(store, connect=connect)
+        await bookies.start()
+        stack.push_async_callback(bookies.close)
+        yield bookies
