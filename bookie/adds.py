@@ -50,6 +50,8 @@ class Adds:
         self.refusal: FencelogError | None = None
         """Why nothing is taken any more."""
         self.is_read_only = False
+        self.is_out_of_space = False
+        """Not even recovery finds room on the disk."""
         self._throttle = Throttle(
             max_bytes=max_held_bytes,
             has_room=lambda: cache.has_room(recovery=False),
@@ -148,8 +150,9 @@ class Adds:
     def _admit(self, ledger_id: int, *, recovery: bool) -> LedgerState | None:
         """The state of the ledger (None: a new one) if an add may be taken now.
 
-        Raises FencelogError: LEDGER_FENCED, READ_ONLY, OVERLOADED (the cache is full, to recovery
-        and to look-ups that ended), or the refusal.
+        Raises FencelogError: LEDGER_FENCED, NO_SUCH_LEDGER (it was deleted), READ_ONLY,
+        OUT_OF_SPACE, OVERLOADED (the cache is full, to recovery and to look-ups that ended; or the
+        ledger is being removed), or the refusal.
         """
         if self.refusal is not None:
             raise self.refusal
@@ -162,6 +165,8 @@ class Adds:
             raise FencelogError(ErrorCode.OVERLOADED, f"ledger {ledger_id} is being removed here")
         if self.is_read_only and not recovery:
             self.check_writable()
+        if self.is_out_of_space:
+            raise FencelogError(ErrorCode.OUT_OF_SPACE, "the bookie's disk is full")
         if not self._cache.has_room(recovery=recovery):
             raise FencelogError(ErrorCode.OVERLOADED, "write cache is full, being flushed")
         return state

@@ -24,7 +24,7 @@ from contextlib import AsyncExitStack
 from fencelog.bookie.admin import StatusPart, Verb, own_verbs
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.data_directory import DataDirectory, Identity
-from fencelog.bookie.disk import Disk, Lane
+from fencelog.bookie.disk import Disk, DiskSpace, Lane
 from fencelog.bookie.entry_list import list_entries
 from fencelog.bookie.fences import Fenced
 from fencelog.bookie.opening import OpenShard, open_shard
@@ -54,7 +54,7 @@ class Bookie:
         bookie and end the process: what is on disk is for a fresh start to judge."""
         self.shards: list[Shard] = []
         """Ledger ``i`` lives in ``shards[i % len(shards)]``."""
-        self._is_read_only = False
+        self._read_only_for: set[str] = set()
         self.on_pressure: dict[Callable[[], None], None] = {}
         """Called when ``is_under_pressure`` changes: transports stop reading, or go on."""
         self.on_read_only: dict[Callable[[], None], None] = {}
@@ -211,20 +211,29 @@ class Bookie:
     @property
     def is_read_only(self) -> bool:
         """No regular add and no explicit LAC is taken (READ_ONLY); recovery and reads go on."""
-        return self._is_read_only
+        return bool(self._read_only_for)
 
     @is_read_only.setter
     def is_read_only(self, value: bool) -> None:
-        if value != self._is_read_only:
-            self._is_read_only = value
+        self.set_read_only("operator", value)
+
+    def set_read_only(self, reason: str, on: bool) -> None:
+        """Be read-only for a reason, or not any more for this one."""
+        before = self.is_read_only
+        (self._read_only_for.add if on else self._read_only_for.discard)(reason)
+        if self.is_read_only != before:
             for shard in self.shards:
-                shard.adds.is_read_only = value
+                shard.adds.is_read_only = self.is_read_only
             for listener in self.on_read_only:
                 listener()
 
+    async def space(self) -> DiskSpace:
+        """Of the fullest of its disks. Raises FencelogError(STORAGE_FAILED)."""
+        return await self._lane.run(self._directory.space)
+
     async def free_bytes(self) -> int:
         """What the fullest of its disks has left. Raises FencelogError(STORAGE_FAILED)."""
-        return (await self._lane.run(self._directory.space)).free_bytes
+        return (await self.space()).free_bytes
 
     async def clear_limbo(self, ledger_id: int) -> None:
         """Take a ledger that was repaired out of limbo, durably; it stays fenced. Nothing to do

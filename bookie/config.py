@@ -45,6 +45,12 @@ class BookieConfig:
     entry_log_bytes: int = 1024 * MIB
     """An entry log is sealed at this size. The space of deleted ledgers comes back per file."""
 
+    read_only_at: float = 0.95
+    """Share of a disk in use at which no regular add is taken any more (``disk_watch.py``)."""
+
+    writable_at: float = 0.90
+    """Share in use below which they are taken again."""
+
     flush_interval_ms: int = 10_000
     """Longest time an entry waits in the write cache: bounds the replay after a crash."""
 
@@ -74,6 +80,12 @@ class BookieConfig:
                 raise FencelogError(
                     ErrorCode.BAD_REQUEST, f"{name} must be at least {smallest}: two largest runs"
                 )
+        if not 0 < self.writable_at <= self.read_only_at <= 1:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"writable_at {self.writable_at} and read_only_at {self.read_only_at} must be "
+                "shares of a disk, in this order",
+            )
         if self.write_cache_bytes < 2 or self.flush_interval_ms < 1:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST, "write_cache_bytes and flush_interval_ms must be positive"

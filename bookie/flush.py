@@ -48,6 +48,8 @@ class Flusher:
         self._wake = asyncio.Event()
         self._begun: FlushedState | None = None
         self._closing = False
+        self._room = asyncio.Event()
+        self._room.set()
         self._task: asyncio.Task[None] | None = None
         self.completed = 0
         """Flushes that have moved their half into the index."""
@@ -67,8 +69,13 @@ class Flusher:
         self._begin(position)
         await self._carry_out()
 
+    def hold(self, on: bool) -> None:
+        """Begin to write no flush while there is no room for it on the disk."""
+        (self._room.clear if on else self._room.set)()
+
     async def close(self) -> None:
         """End the running flush, and no more: the rest is the owner's to ``flush``."""
+        self._room.set()
         if self._task is not None:
             task, self._task = self._task, None
             self._closing = True
@@ -103,6 +110,7 @@ class Flusher:
         flushed = self._begun
         if flushed is None:
             return
+        await self._room.wait()
         has_moved = flushed.position != self._storage.checkpoint
         if has_moved or not flushed.is_empty:
             await self._journal.settle(sync=True)

@@ -137,6 +137,10 @@ TAIL_CACHE_BYTES = 16 * MIB
 BROKER_CACHE_BYTES = 256 * MIB
 """Tail caches of all partitions of one broker: with thousands of them memory has to stay flat."""
 
+MAX_DISK_RESERVE_BYTES = 1024 * MIB
+"""Of a bookie's disk, at most a fiftieth, kept for recovery and compaction when it takes nothing
+else any more: an entry log's worth."""
+
 # -- times ---------------------------------------------------------------------------------------
 
 BOOKIE_TIMEOUT_MS = 5_000
@@ -146,6 +150,10 @@ unknown (BookKeeper's default for both)."""
 ADMIN_WAIT_MS = 30_000
 """So much longer than any other request may an operator's take. What would take minutes is begun,
 and ``status`` tells of it."""
+
+DISK_WATCH_MS = 1_000
+"""How often a bookie looks how full its disks are: within this time the fastest disks write less
+than what is kept free."""
 
 SPECULATIVE_READ_MS = 200
 """A bookie that has not answered a read by then: another of the write set is asked as well. Far

@@ -1,0 +1,112 @@
+"""How full the disks are, and what a bookie takes while they are.
+
+A full disk must cost nothing but new entries: what was acknowledged is flushed, ledgers can still
+be recovered, fenced and compacted. So, as it fills up:
+
+    used ≥ read_only_at          no regular adds (registered so: writers choose others);
+                                 below writable_at they come again
+    free ≤ cached + reserve      no recovery adds either (OUT_OF_SPACE); fences and LACs go on
+    free < cached + a little     the flush waits: the journal has what it would have written
+
+Compaction needs room for what it copies, and leaves the reserve alone (``garbage.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from fencelog.bookie.bookie import Bookie
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.disk import DiskSpace
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.limits import DISK_WATCH_MS, MAX_DISK_RESERVE_BYTES, MIB
+
+_log = logging.getLogger(__name__)
+
+_FLUSH_BYTES = 4 * MIB
+"""What a flush writes besides the runs: headers, index, checkpoint."""
+
+BY_DISK = "disk"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What there is room for."""
+
+    for_adds: bool
+    for_recovery: bool
+    for_flush: bool
+
+
+def reserve_bytes(total_bytes: int) -> int:
+    """Kept for recovery and for compaction."""
+    return min(total_bytes // 50, MAX_DISK_RESERVE_BYTES)
+
+
+def room(space: DiskSpace, *, cached_bytes: int, had_room: bool, config: BookieConfig) -> Room:
+    """Pure. ``had_room``: whether adds were taken until now."""
+    used = 1 - space.free_bytes / space.total_bytes if space.total_bytes else 1.0
+    limit = config.read_only_at if had_room else config.writable_at
+    for_recovery = space.free_bytes > cached_bytes + reserve_bytes(space.total_bytes)
+    return Room(
+        for_adds=used < limit and for_recovery,
+        for_recovery=for_recovery,
+        for_flush=space.free_bytes >= cached_bytes + _FLUSH_BYTES,
+    )
+
+
+class DiskWatch:
+    """Looks at the disks now and then, and tells the bookie what to take."""
+
+    def __init__(self, bookie: Bookie, config: BookieConfig) -> None:
+        self._bookie = bookie
+        self._config = config
+        self._room = Room(for_adds=True, for_recovery=True, for_flush=True)
+        self._space: DiskSpace | None = None
+        bookie.status_parts["disk"] = self.status
+
+    async def look(self) -> None:
+        """Look now. Raises FencelogError(STORAGE_FAILED) where the disks cannot be asked."""
+        space = await self._bookie.space()
+        cached = sum(shard.cache.size for shard in self._bookie.shards)
+        before, self._space = self._room, space
+        now = self._room = room(
+            space, cached_bytes=cached, had_room=before.for_adds, config=self._config
+        )
+        for shard in self._bookie.shards:
+            shard.adds.is_out_of_space = not now.for_recovery
+            shard.flusher.hold(not now.for_flush)
+        self._bookie.set_read_only(BY_DISK, not now.for_adds)
+        if now != before:
+            _log.warning(
+                "bookie %s: %d of %d bytes of its fullest disk are free; takes adds: %s, recovery: "
+                "%s, flushes: %s",
+                self._bookie.bookie_id,
+                space.free_bytes,
+                space.total_bytes,
+                now.for_adds,
+                now.for_recovery,
+                now.for_flush,
+            )
+
+    async def run(self) -> None:
+        """Look every DISK_WATCH_MS, for ever."""
+        while True:
+            try:
+                await self.look()
+            except FencelogError as error:
+                _log.warning("bookie %s: %s", self._bookie.bookie_id, error.detail)
+            await asyncio.sleep(DISK_WATCH_MS / 1000)
+
+    def status(self) -> dict[str, int | bool]:
+        """For ``status``."""
+        space = self._space or DiskSpace(0, 0)
+        return {
+            "total_bytes": space.total_bytes,
+            "free_bytes": space.free_bytes,
+            "room_for_adds": self._room.for_adds,
+            "room_for_recovery": self._room.for_recovery,
+            "room_for_flush": self._room.for_flush,
+        }

@@ -1,0 +1,135 @@
+"""A disk that fills up: what is still taken, what waits, and that nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.disk import DiskSpace
+from fencelog.bookie.disk_watch import DiskWatch, Room, reserve_bytes, room
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MIB
+
+CONFIG = BookieConfig(Path("unused"))
+GIB = 1024 * MIB
+
+
+@pytest.mark.parametrize(
+    ("free", "cached", "had_room", "expected"),
+    [
+        (50 * GIB, 64 * MIB, True, Room(for_adds=True, for_recovery=True, for_flush=True)),
+        (6 * GIB, 0, True, Room(for_adds=True, for_recovery=True, for_flush=True)),
+        (6 * GIB, 0, False, Room(for_adds=False, for_recovery=True, for_flush=True)),
+        (11 * GIB, 0, False, Room(for_adds=True, for_recovery=True, for_flush=True)),
+        (4 * GIB, 0, True, Room(for_adds=False, for_recovery=True, for_flush=True)),
+        (1 * GIB, MIB, True, Room(for_adds=False, for_recovery=False, for_flush=True)),
+        (64 * MIB, 64 * MIB, True, Room(for_adds=False, for_recovery=False, for_flush=False)),
+        (0, 0, True, Room(for_adds=False, for_recovery=False, for_flush=False)),
+    ],
+)
+def test_what_there_is_room_for(free: int, cached: int, had_room: bool, expected: Room):
+    space = DiskSpace(100 * GIB, free)
+    assert room(space, cached_bytes=cached, had_room=had_room, config=CONFIG) == expected
+
+
+def test_a_disk_of_no_size_has_room_for_nothing():
+    none = room(DiskSpace(0, 0), cached_bytes=0, had_room=True, config=CONFIG)
+    assert none == Room(for_adds=False, for_recovery=False, for_flush=False)
+
+
+@given(st.integers(1, 1 << 45), st.floats(0, 1), st.integers(0, 1 << 28), st.booleans())
+def test_less_is_taken_as_it_fills_up(total: int, share: float, cached: int, had_room: bool):
+    space = DiskSpace(total, int(total * share))
+    now = room(space, cached_bytes=cached, had_room=had_room, config=CONFIG)
+    assert not now.for_adds or now.for_recovery
+    assert reserve_bytes(total) <= total // 50
+    fuller = DiskSpace(total, space.free_bytes // 2)
+    later = room(fuller, cached_bytes=cached, had_room=now.for_adds, config=CONFIG)
+    assert not later.for_adds or now.for_adds
+    assert not later.for_recovery or now.for_recovery
+    assert not later.for_flush or now.for_flush
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.9, 0.8), (0.0, 0.5), (0.5, 1.1)])
+def test_thresholds_in_no_order_are_refused(low: float, high: float):
+    with pytest.raises(FencelogError, match="writable_at") as caught:
+        BookieConfig(Path("unused"), writable_at=low, read_only_at=high)
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
+async def code_of(requests: Any, bookie: Any, run: bytes, **how: Any) -> ErrorCode | None:
+    error = await requests.add(bookie, run, **how)
+    return error and error.code
+
+
+async def test_a_bookie_on_a_disk_that_fills_up_and_empties_again(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    free = 500 * MIB
+    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    bookie = await open_bookie(disk=faulty_disk)
+    watch = DiskWatch(bookie, CONFIG)
+    changes: list[bool] = []
+    bookie.on_read_only[lambda: changes.append(bookie.is_read_only)] = None
+    await watch.look()
+    assert await requests.add(bookie, requests.run(1, 0)) is None
+
+    free = 40 * MIB
+    await watch.look()
+    assert await code_of(requests, bookie, requests.run(1, 1)) is ErrorCode.READ_ONLY
+    assert await requests.add(bookie, requests.run(1, 1), recovery=True) is None
+
+    free = 10 * MIB
+    await watch.look()
+    full = await code_of(requests, bookie, requests.run(1, 2), recovery=True)
+    assert full is ErrorCode.OUT_OF_SPACE
+    assert await bookie.read_lac(1, fence=True) == -1
+    assert len(await requests.read(bookie, 1, 0)) > 200
+
+    free = 95 * MIB
+    await watch.look()
+    assert await requests.add(bookie, requests.run(1, 2), recovery=True) is None
+    assert await code_of(requests, bookie, requests.run(2, 0)) is ErrorCode.READ_ONLY
+
+    free = 101 * MIB
+    await watch.look()
+    assert await requests.add(bookie, requests.run(2, 0)) is None
+    assert changes == [True, False]
+    assert watch.status()["free_bytes"] == free
+
+
+async def test_a_flush_waits_for_room_and_nothing_is_lost(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    free = 0
+    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=5)
+    await requests.until(lambda: bookie.shards[0].flusher.completed > 0)
+    assert await requests.add(bookie, requests.run(1, 0)) is None
+    watch = DiskWatch(bookie, CONFIG)
+    await watch.look()
+    flusher = bookie.shards[0].flusher
+    held = flusher.completed
+    for entry_id in range(1, 60):  # each takes a sync; the interval passes again and again
+        assert await requests.add(bookie, requests.run(1, entry_id), recovery=False) is not None
+        await bookie.read_lac(entry_id + 1, fence=True)
+    assert flusher.completed <= held + 1  # one may have been under way
+    free = 500 * MIB
+    await watch.look()
+    await requests.until(lambda: flusher.completed > held + 1)
+    assert len(await requests.read(bookie, 1, 0)) > 100
+
+
+async def test_what_an_operator_and_what_the_disk_want_are_two_things(open_bookie: Any):
+    bookie = await open_bookie()
+    bookie.is_read_only = True
+    bookie.set_read_only("disk", True)
+    bookie.is_read_only = False
+    assert bookie.is_read_only
+    bookie.set_read_only("disk", False)
+    assert not bookie.is_read_only
