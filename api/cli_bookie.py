@@ -2,14 +2,158 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-DataOption = Annotated[Path, typer.Option(metavar="DIR", help="Where the bookie's data is.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+from fencelog.api.cli_common import EXIT_ERROR
+
+if TYPE_CHECKING:
+    from fencelog.bookie.offline import Offline
+
+DataOption = Annotated[
+    Path, typer.Option("--data", metavar="DIR", help="Where the bookie's data is.")
+]
+JournalDirsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--journal-dir", metavar="DIR", help="As the bookie was started; repeatable."),
+]
+LedgerDirsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--ledger-dir", metavar="DIR", help="As the bookie was started; repeatable."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+FileArgument = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="Only this file.", show_default=False)
+]
 
 
 def add_to(bookie: typer.Typer) -> None:
     """Add the commands to the group that runs a bookie where none of them is named."""
+    inspect = typer.Typer(rich_markup_mode=None, help="Show what is on disk, record by record.")
+    inspect.callback()(lambda: None)
+    for command in (journal, entrylog, index, ledger):
+        inspect.command()(command)
+    bookie.add_typer(inspect, name="inspect")
+    bookie.command()(verify)
+
+
+def journal(
+    data: DataOption,
+    file: FileArgument = None,
+    journal_dir: JournalDirsOption = None,
+    ledger_dir: LedgerDirsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Every record of the journal; where a start would begin with it, and end, and why."""
+    from fencelog.bookie.inspect_journal import inspect_journal
+
+    with _looking(data, journal_dir, ledger_dir) as found:
+        incarnation = found.identity().directory_bytes
+        for shard in found.shards:
+            _print(inspect_journal(found.disk, shard, incarnation, file), as_json=as_json)
+
+
+def entrylog(
+    data: DataOption,
+    file: FileArgument = None,
+    journal_dir: JournalDirsOption = None,
+    ledger_dir: LedgerDirsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Every record of the entry logs, and what their footers say."""
+    from fencelog.bookie.inspect_entry_log import inspect_entry_logs
+
+    with _looking(data, journal_dir, ledger_dir) as found:
+        for shard in found.shards:
+            _print(inspect_entry_logs(found.disk, shard, file), as_json=as_json)
+
+
+def index(
+    data: DataOption,
+    journal_dir: JournalDirsOption = None,
+    ledger_dir: LedgerDirsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Every run and every ledger that the index knows."""
+    from fencelog.bookie.inspect_index import inspect_index
+
+    with _looking(data, journal_dir, ledger_dir) as found:
+        for shard in found.shards:
+            store = found.disk.open_store(shard.paths.index, create=False)
+            try:
+                _print(inspect_index(store), as_json=as_json)
+            finally:
+                store.close()
+
+
+def ledger(
+    data: DataOption,
+    ledger_id: Annotated[int, typer.Argument(metavar="LEDGER", min=0, help="Its id.")],
+    journal_dir: JournalDirsOption = None,
+    ledger_dir: LedgerDirsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """All that is known of one ledger."""
+    from fencelog.bookie.inspect_ledger import inspect_ledger
+
+    with _looking(data, journal_dir, ledger_dir) as found:
+        incarnation = found.identity().directory_bytes
+        shard = found.shard_of(ledger_id)
+        _print(inspect_ledger(found.disk, shard, incarnation, ledger_id), as_json=as_json)
+
+
+def verify(
+    data: DataOption,
+    journal_dir: JournalDirsOption = None,
+    ledger_dir: LedgerDirsOption = None,
+) -> None:
+    """Check every byte that means something; change nothing.
+
+    One line for each problem; exit code 1 if there is one."""
+    from fencelog.bookie.verify import verify as problems_of
+
+    count = 0
+    with _looking(data, journal_dir, ledger_dir) as found:
+        for problem in problems_of(found):
+            typer.echo(str(problem))
+            count += 1
+    typer.echo(f"{data}: {count or 'no'} problem{'' if count == 1 else 's'}")
+    if count:
+        raise typer.Exit(EXIT_ERROR)
+
+
+@contextmanager
+def _looking(
+    data: Path, journal_dirs: list[Path] | None, ledger_dirs: list[Path] | None
+) -> Iterator[Offline]:
+    """The data, locked, through a disk that is only read."""
+    from fencelog.bookie.disk_posix import PosixDisk
+    from fencelog.bookie.inspect_disk import ReadOnlyDisk
+
+    with _offline(ReadOnlyDisk(PosixDisk()), data, journal_dirs, ledger_dirs) as found:
+        yield found
+
+
+@contextmanager
+def _offline(
+    disk: Any, data: Path, journal_dirs: list[Path] | None, ledger_dirs: list[Path] | None
+) -> Iterator[Offline]:
+    from fencelog.bookie.config import BookieConfig
+    from fencelog.bookie.offline import offline
+
+    config = BookieConfig(data, tuple(journal_dirs or ()), tuple(ledger_dirs or ()))
+    with offline(disk, config) as found:
+        yield found
+
+
+def _print(items: Iterable[dict[str, object]], *, as_json: bool) -> None:
+    for item in items:
+        if as_json:
+            typer.echo(json.dumps({name.replace(" ", "_"): value for name, value in item.items()}))
+        else:
+            typer.echo("  ".join(f"{name} {value}" for name, value in item.items()))
