@@ -1,7 +1,8 @@
 """What a bookie knows of each ledger besides its entries.
 
-All of it is in memory (some 200 bytes a ledger), so that fencing and "is this new?" are decided
-without a disk; changes are in the journal first and in the index with the next flush.
+All of it is in memory (some 200 bytes a ledger; below 100 of one that was deleted), so that fencing
+and "is this new?" are decided without a disk; changes are in the journal first and in the index
+with the next flush.
 
     value in the index   0  u8 version 1
                          1  u8 flags: 1 fenced, 2 in limbo or 4 deleted (each only with 1)
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -45,6 +46,8 @@ class LedgerState:
     that sleeps since before the deletion can bring it back. It is fenced."""
     removing: bool = False
     """Its entries are on their way out, with the next flush: what came in now would go too."""
+    removals: int = 0
+    """How often that happened since the start: who found everything there looks at it again."""
     lac_sequence: int = 0
     """Of the journal record that told ``lac``; 0: it was there at the start."""
     told_lac: int = -1
@@ -71,6 +74,10 @@ def decode_state(ledger_id: int, data: bytes) -> LedgerState:
     )
 
 
+TOMBSTONE = LedgerState(fenced=True, fence_durable=True, deleted=True, removals=-1)
+"""Of all ledgers whose deletion is in the index: nothing more of them will ever change."""
+
+
 class LedgerStates:
     """All the ledgers of a bookie, and which of them changed since the last flush."""
 
@@ -80,7 +87,8 @@ class LedgerStates:
         self._removed: set[int] = set()
 
     def load(self, states: Iterable[tuple[int, LedgerState]]) -> None:
-        self._states.update(states)
+        for ledger_id, state in states:
+            self._states[ledger_id] = TOMBSTONE if state.deleted else state
 
     def get(self, ledger_id: int) -> LedgerState | None:
         return self._states.get(ledger_id)
@@ -91,6 +99,8 @@ class LedgerStates:
         state = self._states.get(ledger_id)
         if state is None:
             state = self._states[ledger_id] = LedgerState()
+        elif state is TOMBSTONE:
+            state = self._states[ledger_id] = replace(TOMBSTONE)
         return state
 
     def remove(self, ledger_id: int, *, deleted: bool) -> LedgerState:
@@ -98,6 +108,7 @@ class LedgerStates:
         in limbo, for somebody with old metadata may still ask."""
         state = self.change(ledger_id)
         state.fenced = state.removing = True
+        state.removals += 1
         state.deleted, state.limbo = deleted, not deleted
         state.last_entry = state.lac = state.told_lac = -1
         self._removed.add(ledger_id)
@@ -110,9 +121,12 @@ class LedgerStates:
         return removed
 
     def are_removed(self, ledger_ids: Iterable[int]) -> None:
-        """A flush has taken their entries out of the index."""
+        """A flush has taken their entries out of the index, and what they are now is there."""
         for ledger_id in ledger_ids:
-            self._states[ledger_id].removing = False
+            state = self._states[ledger_id]
+            if state.deleted:
+                self._states[ledger_id] = TOMBSTONE
+            state.removing = False
 
     def items(self) -> list[tuple[int, LedgerState]]:
         """All that are known, as of now."""

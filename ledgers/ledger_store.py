@@ -71,6 +71,14 @@ class LedgerStore:
             )
         return metadata, node.version
 
+    async def get_latest(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
+        """The same, and none of it older than this call: for who is about to act on metadata where
+        no compare-and-set finds out that it is stale. It costs the store a write."""
+        session_id = await self._catch_up()
+        latest = await self.get(ledger_id)
+        self._check_session(session_id, f"read ledger {ledger_id}")
+        return latest
+
     async def update(self, metadata: LedgerMetadata, version: int) -> int:
         """Compare-and-set; returns the new version.
 

@@ -282,3 +282,34 @@ async def test_a_new_session_that_is_behind_does_not_hide_a_ledger_either() -> N
     with pytest.raises(FencelogError, match="session"):
         _ = [metadata async for metadata in LedgerStore(store).read_all()]
     await store.close()
+
+
+async def test_the_latest_metadata_is_read_after_catching_up() -> None:
+    class Behind(MemoryMetadataStore):
+        stale: Versioned | None = None
+        expires = False
+
+        async def get(self, path: str) -> Versioned:
+            return self.stale or await super().get(path)
+
+        async def set(self, path: str, value: bytes, version: int) -> int:
+            self.stale = None
+            written = await super().set(path, value, version)
+            if self.expires:
+                self.expire()
+                self.reconnect()
+            return written
+
+    store = Behind()
+    await store.start()
+    ledgers = LedgerStore(store)
+    await ledgers.create(ledger(5))
+    stale = await store.get("/ledgers/0/0005")
+    version = await ledgers.update(ledger(5).in_recovery(), 0)
+    store.stale = stale
+    assert (await ledgers.get(5))[1] == 0
+    assert await ledgers.get_latest(5) == (ledger(5).in_recovery(), version)
+    store.expires = True
+    with pytest.raises(FencelogError, match="session"):
+        await ledgers.get_latest(5)
+    await store.close()
