@@ -34,6 +34,7 @@ CORES = {
     "ledgers/wire.py": ["tests/ledgers/test_wire.py"],
     "ledgers/writer_core.py": ["tests/ledgers/test_writer_core.py"],
     "bookie/control_records.py": ["tests/bookie/test_control_records.py"],
+    "bookie/integrity_core.py": ["tests/bookie/test_integrity_core.py"],
     "bookie/ledger_state.py": ["tests/bookie/test_ledger_state.py"],
     "bookie/records.py": ["tests/bookie/test_records.py"],
     "bookie/runs.py": ["tests/bookie/test_runs.py"],
