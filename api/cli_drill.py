@@ -74,7 +74,7 @@ def pause_bookie(
 def full_disk(
     size_mib: Annotated[
         int, typer.Option("--size-mib", min=256, help="Of the bookie's disk, a tmpfs.")
-    ] = 1024,
+    ] = 2048,
     keep: KeepOption = False,
     as_json: JsonOption = False,
     inside: Annotated[bool, typer.Option("--inside", hidden=True)] = False,

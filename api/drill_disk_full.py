@@ -21,9 +21,10 @@ from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.limits import MIB
 
 VICTIM = "bookie-1"
-FILLER_PART = 0.5
-LOAD = Load(entry_bytes=4096, burst=50, pause_s=0.005, exclude=("bookie-4",))
-"""The victim is in every first ensemble, and bookie-4 is there to replace it."""
+FILLER_PART = 0.8
+LOAD = Load(entry_bytes=4096, burst=50, pause_s=0.02, exclude=("bookie-4",))
+"""The victim is in every first ensemble, and bookie-4 is there to replace it. Slower than a disk: a
+bookie looks now and then how full it is, and a small disk is full soon."""
 
 FULL_S = 120.0
 """For the load to fill the disk."""
