@@ -46,7 +46,7 @@ def test_a_bookie_that_stands_still_comes_back() -> None:
 
 @pytest.mark.xfail(strict=False, reason="a bookie does not turn read-only yet: it ends")
 def test_a_bookie_whose_disk_is_full_serves_on_and_comes_back() -> None:
-    report = drill("full-disk", "--size-mib", "512")
+    report = drill("full-disk")
     assert report["acknowledged_while_full"] > 0
     assert report["own_copies_read_while_full"] > 0
     assert report["acknowledged_again"] > 0
