@@ -9,17 +9,19 @@ from fencelog.api.bookie_main import serving_bookie
 from fencelog.api.lifecycle import Running
 from fencelog.bookie.bookie import BookieConfig
 from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.instance import create_instance
 from fencelog.ledgers.metadata_open import open_metadata_store
 
 
 @contextlib.asynccontextmanager
 async def bench_bookie_process(metadata: str, config: BookieConfig) -> AsyncIterator[Running]:
-    """A bookie on a free port of loopback. ``metadata``: URL of its store."""
+    """A bookie on a free port of loopback. ``metadata``: URL of its store, which is made."""
     host = SystemHost()
     async with contextlib.AsyncExitStack() as stack:
         store = open_metadata_store(metadata, host=host)
         await store.start()
         stack.push_async_callback(store.close)
+        await create_instance(store, host)
         bookie, address = await stack.enter_async_context(
             serving_bookie(store, config, host=host, listen="127.0.0.1:0")
         )

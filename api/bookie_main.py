@@ -14,6 +14,7 @@ from fencelog.api.lifecycle import Running
 from fencelog.api.secret_file import secret_from
 from fencelog.bookie.bookie import Bookie, BookieConfig
 from fencelog.bookie.boot import fence_before_serving
+from fencelog.bookie.cookie_registry import CookieRegistry
 from fencelog.bookie.disk import Disk
 from fencelog.bookie.disk_posix import PosixDisk
 from fencelog.bookie.server import BookieServer
@@ -22,7 +23,7 @@ from fencelog.ledgers.bookie_directory import bookie_registration
 from fencelog.ledgers.bookie_port import DEFAULT_RACK, BookieInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host, SystemHost
-from fencelog.ledgers.ledger_store import LedgerStore
+from fencelog.ledgers.instance import create_instance
 from fencelog.ledgers.limits import FREE_BYTES_REFRESH_MS, MAX_NAME_BYTES
 from fencelog.ledgers.metadata_open import open_metadata_store
 from fencelog.ledgers.metadata_store import MetadataStore
@@ -33,17 +34,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BookieProcessConfig:
-    """``metadata``: URL of the store. ``advertise``: the ``host:port`` that clients connect to,
-    where it differs from ``listen`` (None: it does not). ``bookie_id``: None takes the one the
-    data directory was given at its first start. ``rack``: what fails together; writers spread
-    the copies of an entry over racks. ``secret_file``: clients have to know what it holds (None:
-    anybody is a client)."""
+    """``metadata``: URL of the store. ``storage``: its directories and what it does with them.
+    ``advertise``: the ``host:port`` that clients connect to, where it differs from ``listen``
+    (None: it does not). ``rack``: what fails together; writers spread the copies of an entry over
+    racks. ``secret_file``: clients have to know what it holds (None: anybody is a client)."""
 
     metadata: str
-    data_dir: Path
+    storage: BookieConfig
     listen: str = "127.0.0.1:3181"
     advertise: str | None = None
-    bookie_id: str | None = None
     rack: str = DEFAULT_RACK
     secret_file: Path | None = None
 
@@ -52,8 +51,9 @@ class BookieProcessConfig:
 async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
     """A bookie process over a shared metadata store.
 
-    Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS, DATA_DIRECTORY_IN_USE,
-    BAD_REQUEST (addresses, rack, secret), CORRUPT (its journal).
+    Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS, METADATA_NOT_FOUND (a
+    store that belongs to no cluster), DATA_DIRECTORY_IN_USE, BAD_REQUEST (addresses, rack, secret,
+    directories of another bookie), CORRUPT (a directory that was lost, a damaged file).
     """
     check_advertised(config.listen, config.advertise)
     host = SystemHost()
@@ -62,10 +62,12 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
         store = open_metadata_store(config.metadata, host=host)
         await store.start()
         stack.push_async_callback(store.close)
+        if config.metadata == "memory:":  # new each time, and nobody else's
+            await create_instance(store, host)
         bookie, address = await stack.enter_async_context(
             serving_bookie(
                 store,
-                BookieConfig(data_dir=config.data_dir, bookie_id=config.bookie_id),
+                config.storage,
                 host=host,
                 listen=config.listen,
                 advertise=config.advertise,
@@ -109,9 +111,10 @@ async def serving_bookie(
         )
     listen_host, listen_port = parse_address(listen)
     async with contextlib.AsyncExitStack() as stack:
-        bookie = await Bookie.open(config, disk=disk or PosixDisk(), host=host)
+        cookies = CookieRegistry(store)
+        bookie = await Bookie.open(config, disk=disk or PosixDisk(), host=host, cookies=cookies)
         stack.push_async_callback(bookie.close)
-        await fence_before_serving(bookie, LedgerStore(store))
+        await fence_before_serving(bookie, store)
         server = await BookieServer.start(
             bookie, listen_host, listen_port, authenticator=authenticator
         )

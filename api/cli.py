@@ -15,7 +15,16 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from fencelog.api import cli_append, cli_bookies, cli_drill, cli_read, cli_run, cli_topic
+from fencelog.api import (
+    cli_append,
+    cli_bookies,
+    cli_cookie,
+    cli_drill,
+    cli_metadata,
+    cli_read,
+    cli_run,
+    cli_topic,
+)
 from fencelog.api.cli_common import EXIT_ERROR, EXIT_UNKNOWN, complain
 from fencelog.ledgers.errors import Effects, FencelogError
 
@@ -28,6 +37,8 @@ app = typer.Typer(
 )
 cli_run.add_to(app)
 cli_bookies.add_to(app)
+cli_metadata.add_to(app)
+cli_cookie.add_to(app)
 cli_topic.add_to(app)
 cli_append.add_to(app)
 cli_read.add_to(app)

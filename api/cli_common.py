@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,6 +20,16 @@ ServerOption = Annotated[
 
 MetadataOption = Annotated[
     str, typer.Option(metavar="URL", help="zk://HOST:PORT,HOST:PORT/ROOT of the cluster.")
+]
+
+JournalDirsOption = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="DIR", help="Where a journal is; again for each. Never to be changed."),
+]
+
+LedgerDirsOption = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="DIR", help="Where entries are; again for each. Never to be changed."),
 ]
 
 ChildOption = Annotated[bool, typer.Option("--child", hidden=True)]
@@ -43,3 +54,8 @@ def complain(what: str) -> None:
 def topic_name(name: str) -> str:
     """``NAMESPACE/NAME`` of what was typed; ``NAME`` alone is in the namespace ``default``."""
     return name if "/" in name else f"default/{name}"
+
+
+def absolute(directories: list[Path] | None) -> tuple[Path, ...]:
+    """Directories that were given, in a form in which they can be compared."""
+    return tuple(path.absolute() for path in directories or ())

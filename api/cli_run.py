@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fencelog.api import cli_bookie
-from fencelog.api.cli_common import EXIT_ERROR, ChildOption, MetadataOption, complain
+from fencelog.api.cli_common import (
+    EXIT_ERROR,
+    ChildOption,
+    JournalDirsOption,
+    LedgerDirsOption,
+    MetadataOption,
+    absolute,
+    complain,
+)
 from fencelog.ledgers.errors import FencelogError
 
 if TYPE_CHECKING:
@@ -51,12 +60,19 @@ def standalone(
     _run(service(config), _greet_standalone, child=child)
 
 
+class Switch(StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
 def bookie(
     context: typer.Context,
     metadata: MetadataOption = "",
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where everything is stored.")
     ] = None,
+    journal_dir: JournalDirsOption = None,
+    ledger_dir: LedgerDirsOption = None,
     listen: HttpOption = "127.0.0.1:3181",
     advertise: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Address for clients, if another.")
@@ -67,6 +83,16 @@ def bookie(
     rack: Annotated[
         str, typer.Option(metavar="NAME", help="Copies are spread over racks.")
     ] = "default",
+    journal_sync: Annotated[
+        Switch, typer.Option(help="off: a power loss takes acknowledged entries of this bookie.")
+    ] = Switch.ON,
+    journal_write: Annotated[
+        Switch, typer.Option(help="off: so does any crash; half the bytes are written.")
+    ] = Switch.ON,
+    repair_cookie: Annotated[
+        bool,
+        typer.Option("--repair-cookie", help="Make lost directories anew without being asked."),
+    ] = False,
     secret_file: SecretOption = None,
     child: ChildOption = False,
 ) -> None:
@@ -76,8 +102,18 @@ def bookie(
     if not metadata or data is None:
         raise typer.BadParameter("a bookie that is to run needs --metadata and --data")
     from fencelog.api.bookie_main import BookieProcessConfig, bookie_process
+    from fencelog.bookie.config import BookieConfig
 
-    config = BookieProcessConfig(metadata, data, listen, advertise, id, rack, secret_file)
+    storage = BookieConfig(
+        data.absolute(),
+        absolute(journal_dir),
+        absolute(ledger_dir),
+        bookie_id=id,
+        journal_sync=journal_sync is Switch.ON,
+        journal_write=journal_write is Switch.ON,
+        repair_cookie=repair_cookie,
+    )
+    config = BookieProcessConfig(metadata, storage, listen, advertise, rack, secret_file)
     _run(bookie_process(config), _greet, child=child)
 
 

@@ -14,8 +14,10 @@ from pathlib import Path
 
 from fencelog.api.child_process import ChildProcess
 from fencelog.api.lifecycle import Running
-from fencelog.api.standalone import locked_directory
+from fencelog.api.standalone import bookie_directories, initialise_new, locked_directory
 from fencelog.ledgers.client import DEFAULT_COPIES
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.metadata_open import open_metadata_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ async def running_cluster(config: ClusterConfig) -> AsyncIterator[Cluster]:
         )
         stack.push_async_callback(zookeeper.stop)
         cluster = Cluster(config, zookeeper)
+        await _initialise(cluster)
         for processes, start, count in (
             (cluster.bookies, cluster.start_bookie, config.bookies),
             (cluster.brokers, cluster.start_broker, config.brokers),
@@ -113,6 +116,17 @@ async def running_cluster(config: ClusterConfig) -> AsyncIterator[Cluster]:
                     raise outcome
             processes.sort(key=lambda process: process.name)
         yield cluster
+
+
+async def _initialise(cluster: Cluster) -> None:
+    """What ``fencelog metadata init`` is for elsewhere."""
+    host = SystemHost()
+    store = open_metadata_store(cluster.metadata, host=host)
+    await store.start()
+    try:
+        await initialise_new(store, bookie_directories(cluster.config.data_dir), host)
+    finally:
+        await store.close()
 
 
 @contextlib.asynccontextmanager

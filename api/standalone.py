@@ -21,12 +21,15 @@ from fencelog.api.bookie_main import serving_bookie
 from fencelog.api.broker_main import serving_broker
 from fencelog.api.lifecycle import Running
 from fencelog.bookie.bookie import Bookie, BookieConfig
+from fencelog.bookie.cookie_registry import initialise_cluster
 from fencelog.bookie.local import LocalBookieClient
 from fencelog.ledgers.bookie_directory import EmbeddedBookie
 from fencelog.ledgers.client import DEFAULT_COPIES, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.host import Host, SystemHost
+from fencelog.ledgers.instance import read_instance
 from fencelog.ledgers.metadata_open import open_metadata_store
+from fencelog.ledgers.metadata_store import MetadataStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
         store = open_metadata_store(f"sqlite:{config.data_dir / 'metadata.sqlite'}", host=host)
         await store.start()
         stack.push_async_callback(store.close)
+        await initialise_new(store, bookie_directories(config.data_dir), host)
         bookies: list[Bookie] = []
         local: dict[str, EmbeddedBookie] = {}
         for number in range(1, config.bookies + 1):
@@ -80,6 +84,26 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
             {"role": "standalone", "http": url, "data": str(config.data_dir)},
             tuple(bookie.failure for bookie in bookies),
         )
+
+
+def bookie_directories(data_dir: Path) -> list[Path]:
+    """Those that bookies have begun already."""
+    return sorted(data_dir.glob("bookie-*"))
+
+
+async def initialise_new(store: MetadataStore, bookies: list[Path], host: Host) -> None:
+    """Make the cluster that a store is for, unless bookies have data of one already.
+
+    Raises FencelogError: BAD_REQUEST, METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT.
+    """
+    if bookies and await read_instance(store) is None:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"{bookies[0]} holds the data of a bookie, but the metadata beside it belongs to no "
+            "cluster: it was lost. Bring it back; if everything may go, remove the directory "
+            f"{bookies[0].parent}",
+        )
+    await initialise_cluster(store, host)
 
 
 @contextlib.contextmanager

@@ -22,8 +22,11 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from fencelog.bookie.admin import StatusPart, Verb, own_verbs
+from fencelog.bookie.claim import claim_directories
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.data_directory import DataDirectory, Identity
+from fencelog.bookie.cookie_registry import CookieRegistry
+from fencelog.bookie.cookies import Identity, State
+from fencelog.bookie.data_directory import DataDirectory
 from fencelog.bookie.disk import Disk, DiskSpace, Lane
 from fencelog.bookie.entry_list import list_entries
 from fencelog.bookie.fences import Fenced
@@ -43,6 +46,8 @@ class Bookie:
     def __init__(self, config: BookieConfig, directory: DataDirectory, identity: Identity) -> None:
         self.bookie_id = identity.bookie_id
         self.incarnation = identity.incarnation
+        self.instance = identity.cookie.instance
+        """Of the cluster that the data belongs to; empty for one that nobody registered."""
         self._config = config
         self._identity = identity
         self._directory = directory
@@ -66,16 +71,19 @@ class Bookie:
         self._resources = AsyncExitStack()
 
     @classmethod
-    async def open(cls, config: BookieConfig, *, disk: Disk, host: Host) -> Bookie:
+    async def open(
+        cls, config: BookieConfig, *, disk: Disk, host: Host, cookies: CookieRegistry | None = None
+    ) -> Bookie:
         """Open a data directory, made if it is new, and take back all that was promised in it.
+        ``cookies``: where its own is registered; None for a bookie that nobody has to know.
 
         Raises FencelogError: DATA_DIRECTORY_IN_USE; CORRUPT naming file and offset when something
         that was acknowledged is damaged or missing; STORAGE_FAILED when the disk fails;
-        BAD_REQUEST when the directory belongs to another bookie id.
+        and as ``claim_directories``.
         """
         try:
             async with AsyncExitStack() as stack:
-                bookie = await cls._open(config, disk, host, stack)
+                bookie = await cls._open(config, disk, host, cookies, stack)
                 bookie._resources = stack.pop_all()
         except OSError as error:
             raise FencelogError(
@@ -85,14 +93,19 @@ class Bookie:
 
     @classmethod
     async def _open(
-        cls, config: BookieConfig, disk: Disk, host: Host, stack: AsyncExitStack
+        cls,
+        config: BookieConfig,
+        disk: Disk,
+        host: Host,
+        cookies: CookieRegistry | None,
+        stack: AsyncExitStack,
     ) -> Bookie:
         lane = disk.lane("bookie-directory")
         stack.push_async_callback(lane.close)
         directory = DataDirectory(disk, config)
         await lane.run(directory.lock)
         stack.callback(directory.unlock)
-        identity = await lane.run(lambda: directory.load_or_create(config.bookie_id, host))
+        identity = await claim_directories(directory, config, lane, cookies, host)
         bookie = cls(config, directory, identity)
         bookie._lane = lane
         for shard in directory.shards:
@@ -262,7 +275,7 @@ class Bookie:
             await shard.settle(sync=True)
         try:
             self._identity = await self._lane.run(
-                lambda: self._directory.mark_ready(self._identity)
+                lambda: self._directory.set_state(self._identity, State.READY)
             )
         except OSError as error:
             raise FencelogError(

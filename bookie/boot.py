@@ -1,9 +1,9 @@
 """Before a bookie serves that may have forgotten something it acknowledged (PROTOCOL.md rule 10).
 
-Its data directory is new, although a bookie of this id may have held ledgers before; or its
-journal was not synced and it was not closed cleanly. Served from as it is, it would take adds of a
-ledger that it had fenced (seed 002, scenario 1), or deny an entry that it had acknowledged
-(scenario 2). So, durably and before anything else:
+Its directories are new, although a bookie of this id may have held ledgers before; or one of them
+was lost and made anew (``claim.py``); or adds were not synced and it was not closed cleanly. Served
+from as it is, it would take adds of a ledger that it had fenced (seed 002, scenario 1), or deny an
+entry that it had acknowledged (scenario 2). So, durably and before anything else:
 
 * every ledger that names it in any fragment is fenced, closed ones too: a writer that sleeps since
   before the close may yet wake up;
@@ -12,11 +12,13 @@ ledger that it had fenced (seed 002, scenario 1), or deny an entry that it had a
   "no" of what is merely not here, and limbo is also what says that there is something to repair.)
 
 Why that is all of them. Let T be the moment at which the listing begins; it holds, at least as new
-as T, every ledger that there was at T (``LedgerStore.read_all``). The bookie has a new incarnation,
-durable since before T, which it registers after this step, and which nobody knows before. The
-process that may have acknowledged what is forgotten was dead before T: it held the lock of the
-directory, or its directory is gone and its id was given away. (Two that run under one id at once
-are nothing that can be seen from here.) So a ledger, or a fragment, that names this bookie and was
+as T, every ledger that there was at T (``LedgerStore.read_all``), in the cluster that the bookie
+belongs to: the instance id is read before it in the same session. (Of a store that was emptied the
+listing would be empty too.) The bookie has a new incarnation, durable since before T, which it
+registers after this step, and which nobody knows before. The process that may have acknowledged
+what is forgotten was dead before T: it held the lock of the directory, or its directory is gone and
+its id was given away. (Two that run under one id at once are nothing that can be seen from here;
+cookies keep the second from starting.) So a ledger, or a fragment, that names this bookie and was
 written after T
 
 * was given nothing by that process: what a writer adds to, it has written to the metadata before.
@@ -37,18 +39,31 @@ next start does it all again, under the same incarnation: nobody has met it.
 from __future__ import annotations
 
 from fencelog.bookie.bookie import Bookie
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.instance import check_session, read_instance
 from fencelog.ledgers.ledger_store import LedgerStore
+from fencelog.ledgers.metadata_store import MetadataStore
 
 
-async def fence_before_serving(bookie: Bookie, ledgers: LedgerStore) -> None:
+async def fence_before_serving(bookie: Bookie, store: MetadataStore) -> None:
     """Nothing to do for a bookie that remembers; else return when it may serve.
 
     Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT (a listing that is not
-    whole counts for nothing), STORAGE_FAILED. The bookie must then be closed unserved.
+    whole counts for nothing), BAD_REQUEST (another cluster's store), STORAGE_FAILED. The bookie
+    must then be closed unserved.
     """
     if not bookie.may_have_forgotten:
         return
-    async for metadata in ledgers.read_all():
+    session_id = store.session_id
+    instance = await read_instance(store)
+    if instance != bookie.instance:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"bookie {bookie.bookie_id} belongs to instance {bookie.instance}, the metadata store "
+            f"is that of {instance}",
+        )
+    async for metadata in LedgerStore(store).read_all():
         if any(bookie.bookie_id in fragment.bookies for fragment in metadata.fragments):
             bookie.fence_forgotten(metadata.ledger_id)
+    check_session(store, session_id, "read all ledgers")
     await bookie.forgotten_are_fenced()

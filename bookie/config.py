@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_RUN_BYTES, MIB
+from fencelog.ledgers.limits import MAX_BOOKIE_DIRECTORIES, MAX_RUN_BYTES, MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,10 @@ class BookieConfig:
     else about ``journal_sync=False`` holds too; fences, limbo and the like are journaled and synced
     as ever."""
 
+    repair_cookie: bool = False
+    """True: a directory that was lost is made anew without asking (BP-46). The bookie then counts
+    as one that forgot. Safe, but whoever mounts the wrong disk gets an empty bookie."""
+
     @property
     def is_synced(self) -> bool:
         """Whether all that is acknowledged is on disk, so that a crash takes nothing."""
@@ -90,3 +94,42 @@ class BookieConfig:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST, "write_cache_bytes and flush_interval_ms must be positive"
             )
+        self._check_directories()
+
+    def _check_directories(self) -> None:
+        for name, count in (
+            ("journal_dirs", len(self.journal_dirs)),
+            ("ledger_dirs", len(self.ledger_dirs)),
+        ):
+            if count > MAX_BOOKIE_DIRECTORIES:
+                raise FencelogError(
+                    ErrorCode.BAD_REQUEST, f"{name} are more than {MAX_BOOKIE_DIRECTORIES}"
+                )
+            if count and self.shard_count % count:
+                raise FencelogError(
+                    ErrorCode.BAD_REQUEST,
+                    f"{count} {name} do not divide the {self.shard_count} shards evenly: one of "
+                    "the two numbers of directories has to be a multiple of the other",
+                )
+        given = (*self.journal_dirs, *self.ledger_dirs)
+        for number, path in enumerate(given):
+            for other in (*given[:number], *given[number + 1 :], *self._taken_in_data_dir()):
+                if path.is_relative_to(other):
+                    raise _overlap(path, other)
+            if self.data_dir.is_relative_to(path):
+                raise _overlap(self.data_dir, path)
+
+    def _taken_in_data_dir(self) -> list[Path]:
+        """What the data directory holds for shards that have no directories of their own."""
+        names = [] if self.journal_dirs else ["journal"]
+        if not self.ledger_dirs:
+            names += ["entrylog", "index"] if self.shard_count == 1 else []
+            names += [f"shard-{i:02d}" for i in range(self.shard_count) if self.shard_count > 1]
+        return [self.data_dir / name for name in (*names, "lock", "identity")]
+
+
+def _overlap(path: Path, other: Path) -> FencelogError:
+    return FencelogError(
+        ErrorCode.BAD_REQUEST,
+        f"{path} lies in {other}: give directories that are none of each other's files",
+    )

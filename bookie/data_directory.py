@@ -1,82 +1,63 @@
-"""The data directory of a bookie: its lock, its identity, whether it may have forgotten something.
+"""The directories of a bookie: their lock, who they say they belong to, and their making.
 
     DATA/lock         held by flock while a process uses the directory
-    DATA/identity     who this is: bookie id, incarnation, state, below (small_file.py)
-    DATA/unsynced     is there while the journal is not synced: found at a start, adds may be lost
-    and its shards    (shard_directory.py), here or in directories of their own
+    DATA/identity     who this is: cookie, state, incarnation that is replaced (cookies.py)
+    DATA/unsynced     is there while adds are answered before they are synced: found at a start,
+                      some may be lost
+    GIVEN/cookie      the mark of a journal or ledger directory that was given
+    and the shards    (shard_directory.py), here or in directories of their own
 
-The states of an identity:
-
-    new     being made; never served from, and made again after a crash
-    forgot  whole, but what another directory of this bookie id held, or what was not synced, may be
-            forgotten: not to be served from before its ledgers are fenced (``boot.py``)
-    ready   what is in it, is all that was promised
-
-Each step is durable before the next begins. So whatever is missing from a "forgot" or "ready"
-directory was lost, and the bookie refuses to start rather than forget what it promised (seed 000,
-operator example 2). Who gets to "forgot" gets a new incarnation with it (PROTOCOL.md rule 10).
+What is missing from a directory that was whole was lost, and the bookie refuses to start rather
+than forget what it promised (``cookies_core.py``; seed 000, operator example 2).
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.cookies import (
+    Identity,
+    Kind,
+    Mark,
+    Place,
+    State,
+    decode_identity,
+    decode_mark,
+    encode_identity,
+    encode_mark,
+)
+from fencelog.bookie.cookies_core import Found, FoundDirectory, Make
 from fencelog.bookie.disk import DirectoryLock, Disk, DiskSpace
-from fencelog.bookie.shard_directory import ShardDirectory, shard_paths
-from fencelog.bookie.small_file import decode_small_file, encode_small_file
+from fencelog.bookie.shard_directory import ShardDirectory, places_of, shard_paths
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 
-_IDENTITY_MAGIC = b"FLID"
-_NEW, _FORGOT, _READY = "new", "forgot", "ready"
+_MARK = "cookie"
 
 _LOST_AND_FOUND = "lost+found"
 """In the root of a volume that was just formatted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    bookie_id: str
-    incarnation: str
-    """32 hex digits, new when something may have been forgotten (PROTOCOL.md rule 10)."""
-    directory: str
-    """The first incarnation of the directory; all of its files name it."""
-    state: str
-
-    @property
-    def directory_bytes(self) -> bytes:
-        return bytes.fromhex(self.directory)
-
-    @property
-    def may_have_forgotten(self) -> bool:
-        return self.state != _READY
-
-
-def _decode_identity(path: Path, data: bytes) -> Identity:
-    """Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
-    fields = decode_small_file(path, _IDENTITY_MAGIC, data)
-    identity = Identity(
-        fields["bookie_id"],
-        fields["incarnation"],
-        # One of before there was more than one incarnation names the only one it had.
-        fields.get("directory", fields["incarnation"]),
-        fields["state"],
-    )
-    if identity.state not in (_NEW, _FORGOT, _READY):
-        raise FencelogError(ErrorCode.CORRUPT, f"{path} has state {identity.state}")
-    return identity
-
-
 class DataDirectory:
-    """Paths and small files. Its methods block: they are lane work. They raise FencelogError."""
+    """Paths and small files. Its methods block: they are lane work. They raise OSError, and
+    FencelogError where they say so."""
 
     def __init__(self, disk: Disk, config: BookieConfig) -> None:
         self._disk = disk
         self._lock: DirectoryLock | None = None
         self.path = path = config.data_dir
+        self.given: dict[Place, Path] = {
+            (kind, number): directory
+            for kind, directories in (
+                (Kind.JOURNAL, config.journal_dirs),
+                (Kind.LEDGER, config.ledger_dirs),
+            )
+            for number, directory in enumerate(directories)
+        }
         self.shards = [ShardDirectory(disk, paths) for paths in shard_paths(config)]
+        self._places = places_of(config)
         self._identity = path / "identity"
         self._unsynced = path / "unsynced"
 
@@ -95,44 +76,44 @@ class DataDirectory:
             self._lock.release()
             self._lock = None
 
-    def load_or_create(self, bookie_id: str | None, host: Host) -> Identity:
-        """Who this directory belongs to; one that is new is made first, and one that may have
-        forgotten says so durably on return, in ``may_have_forgotten``.
+    # -- who it is ---------------------------------------------------------------------------
 
-        Raises FencelogError: BAD_REQUEST if it belongs to another bookie id, CORRUPT if its
-        identity is missing or damaged while there is data.
-        """
+    def look(self) -> Found:
+        """What is in the directories. Raises FencelogError: CORRUPT, UNSUPPORTED_VERSION."""
+        data = self._disk.read_file(self._identity)
+        return Found(
+            str(self.path),
+            None if data is None else decode_identity(self._identity, data),
+            self._others(self.path, {"lock"}) if data is None else (),
+            tuple(self._look_at(place, path) for place, path in self.given.items()),
+            self._disk.read_file(self._unsynced) is not None,
+        )
+
+    def read_identity(self) -> Identity:
+        """Raises FencelogError: CORRUPT (also where there is none), UNSUPPORTED_VERSION."""
         data = self._disk.read_file(self._identity)
         if data is None:
-            return self._create(bookie_id, host)
-        identity = _decode_identity(self._identity, data)
-        if bookie_id is not None and bookie_id != identity.bookie_id:
-            raise FencelogError(
-                ErrorCode.BAD_REQUEST,
-                f"data directory {self.path} belongs to bookie {identity.bookie_id}, "
-                f"not to {bookie_id}",
-            )
-        if identity.state == _NEW:
-            return self._make(identity, host)
-        if self._disk.read_file(self._unsynced) is not None:
-            incarnation = host.random_bytes(16).hex()
-            identity = self._write_identity(replace(identity, incarnation=incarnation), _FORGOT)
-            self.unmark_unsynced()
+            raise FencelogError(ErrorCode.CORRUPT, f"{self._identity} is missing")
+        return decode_identity(self._identity, data)
+
+    def write_identity(self, identity: Identity) -> None:
+        self._disk.replace_file(self._identity, encode_identity(identity))
+
+    def set_state(self, identity: Identity, state: State) -> Identity:
+        """FORGOT: it is made and registered. READY: all ledgers that may have been forgotten are
+        durably fenced."""
+        identity = replace(identity, state=state)
+        self.write_identity(identity)
         return identity
 
     def mark_unsynced(self) -> None:
-        """From now on adds may be lost unless ``unmark_unsynced`` is reached. Raises OSError."""
+        """From now on adds may be lost unless ``unmark_unsynced`` is reached."""
         self._disk.replace_file(self._unsynced, b"adds are answered before they are synced\n")
 
     def unmark_unsynced(self) -> None:
-        """All that was answered is synced, or an identity says that it may be not. Raises
-        OSError."""
+        """All that was answered is synced, or an identity says that it may be not."""
         self._disk.remove(self._unsynced)
         self._disk.sync_directory(self.path)
-
-    def mark_ready(self, identity: Identity) -> Identity:
-        """All ledgers that may have been forgotten are durably fenced. Raises OSError."""
-        return self._write_identity(identity, _READY)
 
     def space(self) -> DiskSpace:
         """Of the disk with the least left. Raises FencelogError(STORAGE_FAILED)."""
@@ -146,27 +127,49 @@ class DataDirectory:
                 ErrorCode.STORAGE_FAILED, f"cannot tell the free space of {self.path}: {error}"
             ) from error
 
-    # -- a new directory ---------------------------------------------------------------------
+    # -- making ------------------------------------------------------------------------------
 
-    def _create(self, bookie_id: str | None, host: Host) -> Identity:
-        leftover = set(self._disk.names(self.path)) - {"lock", "identity.new", _LOST_AND_FOUND}
-        if leftover:
-            raise FencelogError(
-                ErrorCode.CORRUPT,
-                f"{self._identity} is missing, but {self.path} holds {', '.join(sorted(leftover))}",
-            )
-        incarnation = host.random_bytes(16).hex()
-        bookie_id = bookie_id or f"bookie-{host.random_bytes(4).hex()}"
-        identity = Identity(bookie_id, incarnation, incarnation, _NEW)
-        return self._make(self._write_identity(identity, _NEW), host)
+    def make(self, wanted: Make, host: Host) -> None:
+        """Make what is new or lost. The identity comes first: from then on nothing that was
+        promised is relied on. A directory is marked as unfinished before, and as whole after, it
+        is made."""
+        identity, places = wanted.identity, wanted.places
+        self.write_identity(identity)
+        given = [place for place in self.given if place in places]
+        for place in given:
+            self._disk.make_directory(self.given[place])
+            self._write_mark(identity, place, is_made=False)
+        for shard, (journal, ledgers) in zip(self.shards, self._places, strict=True):
+            directory, salt = identity.directory_bytes, host.random_bytes(16)
+            if ledgers in places:
+                shard.make(directory=directory, salt=salt)
+            elif journal in places:
+                shard.make_journal(directory=directory, salt=salt)
+        for place in given:
+            self._write_mark(identity, place, is_made=True)
 
-    def _make(self, identity: Identity, host: Host) -> Identity:
-        for shard in self.shards:
-            shard.make(directory=identity.directory_bytes, salt=host.random_bytes(16))
-        return self._write_identity(identity, _FORGOT)
+    def _write_mark(self, identity: Identity, place: Place, *, is_made: bool) -> None:
+        made_in = identity.cookie.made_in(place)
+        mark = Mark(identity.bookie_id, place, made_in, is_made)
+        self._disk.replace_file(self.given[place] / _MARK, encode_mark(mark))
 
-    def _write_identity(self, identity: Identity, state: str) -> Identity:
-        identity = replace(identity, state=state)
-        data = encode_small_file(_IDENTITY_MAGIC, asdict(identity))
-        self._disk.replace_file(self._identity, data)
-        return identity
+    def _look_at(self, place: Place, path: Path) -> FoundDirectory:
+        data = self._disk.read_file(path / _MARK)
+        if data is not None:
+            return FoundDirectory(place, str(path), decode_mark(path / _MARK, data))
+        return FoundDirectory(place, str(path), others=self._others(path, set()))
+
+    def _others(self, path: Path, expected: set[str]) -> tuple[str, ...]:
+        """Names that a new directory does not have. What is given inside of it is looked at by
+        itself, and a file that was about to take its place counts for nothing."""
+        try:
+            names = set(self._disk.names(path))
+        except FileNotFoundError:
+            return ()
+        given = {
+            directory.relative_to(path).parts[0]
+            for directory in self.given.values()
+            if directory != path and directory.is_relative_to(path)
+        }
+        never_there = {"identity.new", f"{_MARK}.new", _LOST_AND_FOUND}
+        return tuple(sorted(names - given - expected - never_there))

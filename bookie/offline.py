@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.data_directory import DataDirectory, Identity, _decode_identity
+from fencelog.bookie.cookies import Identity
+from fencelog.bookie.data_directory import DataDirectory
 from fencelog.bookie.disk import Disk
 from fencelog.bookie.shard_directory import ShardDirectory
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -28,11 +29,7 @@ class Offline:
 
     def identity(self) -> Identity:
         """Whose data it is. Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
-        path = self.config.data_dir / "identity"
-        data = self.disk.read_file(path)
-        if data is None:
-            raise FencelogError(ErrorCode.CORRUPT, f"{path} is missing", path=str(path))
-        return _decode_identity(path, data)
+        return self.directory.read_identity()
 
     def shard_of(self, ledger_id: int) -> ShardDirectory:
         return self.shards[ledger_id % len(self.shards)]
@@ -41,12 +38,15 @@ class Offline:
 @contextmanager
 def offline(disk: Disk, config: BookieConfig) -> Iterator[Offline]:
     """Hold the lock of a data directory, which is not made. Raises FencelogError: BAD_REQUEST if
-    there is none, DATA_DIRECTORY_IN_USE while a bookie runs on it."""
+    there is none, or its bookie was made with other numbers of directories;
+    DATA_DIRECTORY_IN_USE while a bookie runs on it."""
     _check_is_there(disk, config.data_dir)
     directory = DataDirectory(disk, config)
     directory.lock()
     try:
-        yield Offline(disk, config, directory)
+        found = Offline(disk, config, directory)
+        _check_layout(found)
+        yield found
     finally:
         directory.unlock()
 
@@ -56,3 +56,20 @@ def _check_is_there(disk: Disk, path: Path) -> None:
         disk.names(path)
     except OSError as error:
         raise FencelogError(ErrorCode.BAD_REQUEST, f"no data directory at {path}") from error
+
+
+def _check_layout(found: Offline) -> None:
+    try:
+        cookie = found.identity().cookie
+    except FencelogError:
+        return  # that it cannot be read is for the tool to say
+    for option, made, given in (
+        ("--journal-dir", cookie.journals, found.config.journal_dirs),
+        ("--ledger-dir", cookie.ledgers, found.config.ledger_dirs),
+    ):
+        if len(made) != len(given):
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"bookie {cookie.bookie_id} was made with {len(made) or 'no'} {option}, "
+                f"{len(given) or 'none'} given: name its directories as for a start",
+            )

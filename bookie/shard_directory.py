@@ -2,7 +2,7 @@
 
 A ledger lives in the shard of its id's remainder, for good: were the number of shards to change
 under data, its entries would be looked for where they are not (seed 000, contributor examples 1
-and 2). So ``data_directory.py`` refuses that.
+and 2). So ``cookies_core.py`` refuses that.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.cookies import DATA, Kind, Place
 from fencelog.bookie.disk import Disk
 from fencelog.bookie.index import Index
 from fencelog.bookie.journal_file import JournalPosition, journal_ids, journal_name
@@ -60,6 +61,16 @@ def shard_paths(config: BookieConfig) -> list[ShardPaths]:
     ]
 
 
+def places_of(config: BookieConfig) -> list[tuple[Place, Place]]:
+    """Of each shard, in which directories its journal and the rest of it are."""
+    journals = [(Kind.JOURNAL, i) for i in range(len(config.journal_dirs))] or [DATA]
+    ledgers = [(Kind.LEDGER, i) for i in range(len(config.ledger_dirs))] or [DATA]
+    return [
+        (journals[number % len(journals)], ledgers[number % len(ledgers)])
+        for number in range(config.shard_count)
+    ]
+
+
 class ShardDirectory:
     """The files of one shard. Its methods block: they are lane work. They raise OSError, and
     FencelogError where they say so."""
@@ -75,22 +86,44 @@ class ShardDirectory:
         paths, disk = self.paths, self._disk
         for path in (paths.journal, paths.entry_log, paths.index):
             disk.make_directory(path)
-        for file_id in journal_ids(disk, paths.journal):
-            disk.remove(paths.journal / journal_name(file_id))
+        self._remove_journals()
         index = Index(disk.open_store(paths.index, create=True))
         try:
             index.write([], [], mark=1)
         finally:
             index.close()
-        header = FileHeader(JOURNAL_MAGIC, 1, 1, directory, salt)
-        file = disk.create(paths.journal / journal_name(1))
+        self._make_journal(JournalPosition(1, 1, FILE_HEADER_BYTES), directory, salt)
+
+    def make_journal(self, *, directory: bytes, salt: bytes) -> None:
+        """An empty journal behind what the index has; that which only the lost one had is gone.
+        What an earlier try left is made again. Raises FencelogError(CORRUPT, STORAGE_FAILED)."""
+        paths, disk = self.paths, self._disk
+        disk.make_directory(paths.journal)
+        index = Index(disk.open_store(paths.index, create=False))
+        try:
+            mark = index.mark()
+        finally:
+            index.close()
+        file_id = self.read_checkpoint().file_id + 1
+        self._remove_journals()
+        self._make_journal(JournalPosition(mark, file_id, FILE_HEADER_BYTES), directory, salt)
+
+    def _remove_journals(self) -> None:
+        for file_id in journal_ids(self._disk, self.paths.journal):
+            self._disk.remove(self.paths.journal / journal_name(file_id))
+
+    def _make_journal(self, begin: JournalPosition, directory: bytes, salt: bytes) -> None:
+        """Its first file, then the checkpoint that says that replay begins there."""
+        path, disk = self.paths.journal, self._disk
+        header = FileHeader(JOURNAL_MAGIC, begin.file_id, begin.sequence, directory, salt)
+        file = disk.create(path / journal_name(begin.file_id))
         try:
             file.write([header.encode()], 0)
             file.sync()
         finally:
             file.close()
-        disk.sync_directory(paths.journal)
-        self.write_checkpoint(JournalPosition(sequence=1, file_id=1, offset=FILE_HEADER_BYTES))
+        disk.sync_directory(path)
+        self.write_checkpoint(begin)
 
     def read_checkpoint(self) -> JournalPosition:
         """Where replay begins: everything before it is in entry logs and index. Raises

@@ -93,6 +93,39 @@ MAX_SIDE_BY_SIDE_READS = 32
 """Entries of a striped ledger that one read, or a recovery, asks for at once. Enough to keep an
 ensemble busy; memory is bounded by bytes, as long as entries are alike."""
 
+# -- repair of copies ----------------------------------------------------------------------------
+
+COPY_BYTES_PER_S = 32 * MIB
+"""What a bookie that repairs itself takes from the others: a terabyte in nine hours, and a third of
+a gigabit network at most."""
+
+COPIES_AT_ONCE = 4
+"""Reads from other bookies on their way in a repair: hides the round trip of striped ledgers, whose
+entries come one by one."""
+
+COPY_READ_BYTES = 1 * MIB
+"""Asked for in one of them: with one entry of the largest size each, 32 MiB are in memory."""
+
+SOURCE_REST_MS = 60_000
+"""A bookie that failed a repair's read is not asked again for so long, else each entry would cost
+another time-out (BookKeeper's integrity check: one minute)."""
+
+INTEGRITY_CHECK_MS = 3_000
+"""How often a bookie looks whether there is something to repair (BookKeeper's)."""
+
+MAX_LOST_ENTRIES_NOTED = 1_000
+"""Entries of a ledger that nobody has, after which its repair goes no further."""
+
+MAX_DAMAGED_RUNS = 10_000
+"""Damaged runs that wait for their replacement, 200 bytes each; a lost disk is more than that, and
+is repaired as a lost disk. What is over is found again by the next pass."""
+
+SCRUB_BYTES_PER_S = 8 * MIB
+"""What the scrubber reads: 690 GB a day, below a tenth of what a hard disk gives."""
+
+SCRUB_INTERVAL_MS = 86_400_000
+"""From the beginning of one pass of the scrubber to that of the next: a day, if it ends by then."""
+
 # -- topics --------------------------------------------------------------------------------------
 
 MAX_NAME_BYTES = 128
@@ -150,6 +183,10 @@ unknown (BookKeeper's default for both)."""
 ADMIN_WAIT_MS = 30_000
 """So much longer than any other request may an operator's take. What would take minutes is begun,
 and ``status`` tells of it."""
+
+MAX_BOOKIE_DIRECTORIES = 64
+"""Journal or ledger directories of one bookie, each a shard with five threads. More disks than a
+machine has."""
 
 DISK_WATCH_MS = 1_000
 """How often a bookie looks how full its disks are: within this time the fastest disks write less

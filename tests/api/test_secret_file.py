@@ -12,6 +12,7 @@ from fencelog.bookie.bookie import BookieConfig
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.instance import create_instance
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
 
 HOST = SystemHost()
@@ -37,6 +38,7 @@ async def test_a_bookie_serves_those_who_have_the_file(tmp_path: Path) -> None:
     other.write_text("incorrect horse battery staple\n")
     store = MemoryMetadataStore(MemoryCluster())
     await store.start()
+    await create_instance(store, HOST)
     config = BookieConfig(tmp_path / "data")
     secret = secret_from(path, host=HOST)
     async with serving_bookie(

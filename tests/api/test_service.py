@@ -24,6 +24,7 @@ from fencelog.api.standalone import StandaloneConfig, standalone
 from fencelog.bookie.config import BookieConfig
 from fencelog.ledgers.batch_frames import read_frames
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.instance import create_instance
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import Message, decode_batch, encode_batch
 
@@ -181,6 +182,7 @@ class TestTwoBrokers:
                 return store
 
             storage = await session()
+            await create_instance(storage, host)
             for number in range(3):
                 config = BookieConfig(data_dir=tmp_path / str(number))
                 bookie = serving_bookie(storage, config, host=host, listen="127.0.0.1:0")

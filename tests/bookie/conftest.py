@@ -27,18 +27,18 @@ class FaultyFile(PosixFile):
     def __init__(self, descriptor: int, disk: FaultyDisk, name: str) -> None:
         super().__init__(descriptor)
         self._disk = disk
-        self._name = name
+        self.name = name
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> None:
-        self._disk.on_call("write", self._name)
+        self._disk.on_call("write", self.name)
         super().write(buffers, offset)
 
     def sync(self) -> None:
-        self._disk.on_call("sync", self._name)
+        self._disk.on_call("sync", self.name)
         super().sync()
 
     def read(self, offset: int, size: int) -> bytes:
-        self._disk.on_call("read", self._name)
+        self._disk.on_call("read", self.name)
         return super().read(offset, size)
 
 
@@ -62,6 +62,9 @@ class FaultyStore:
         self._disk.on_call("read", "index")
         return self._store.scan(first, end)
 
+    def compact(self, first: bytes, end: bytes) -> None:
+        self._store.compact(first, end)
+
     def close(self) -> None:
         self._store.close()
 
@@ -75,6 +78,7 @@ class FaultyDisk(PosixDisk):
         self.waits: set[str] = set()
         self.calls: list[str] = []
         self.calls_left: int | None = None
+        self._opened: dict[str, FaultyFile] = {}
         self._go = Event()
 
     def on_call(self, what: str, name: str) -> None:
@@ -88,11 +92,21 @@ class FaultyDisk(PosixDisk):
             raise OSError(EIO, "made to fail", name)
 
     def create(self, path: Path) -> FaultyFile:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
-        return FaultyFile(os.open(path, flags, 0o644), self, path.name)
+        return self._open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def open(self, path: Path) -> FaultyFile:
-        return FaultyFile(os.open(path, os.O_RDWR), self, path.name)
+        return self._open(path, os.O_RDWR)
+
+    def _open(self, path: Path, flags: int) -> FaultyFile:
+        file = FaultyFile(os.open(path, flags, 0o644), self, path.name)
+        self._opened[path.name] = file
+        return file
+
+    def rename(self, path: Path, to: Path) -> None:
+        super().rename(path, to)
+        if (file := self._opened.pop(path.name, None)) is not None:
+            self._opened[to.name] = file
+            file.name = to.name
 
     def replace_file(self, path: Path, data: bytes) -> None:
         self.on_call("replace", path.name)
@@ -164,8 +178,14 @@ async def open_bookie(tmp_path: Path) -> AsyncIterator[OpenBookie]:
         disk = settings.pop("disk", None) or PosixDisk()
         disks.append(disk)
         settings.setdefault("data_dir", tmp_path / "data")
+        cookies = settings.pop("cookies", None)
         config = BookieConfig(**settings)  # type: ignore[arg-type]  # settings of one test
-        bookie = await Bookie.open(config, disk=disk, host=SystemHost())  # type: ignore[arg-type]
+        bookie = await Bookie.open(
+            config,
+            disk=disk,  # type: ignore[arg-type]
+            host=SystemHost(),
+            cookies=cookies,  # type: ignore[arg-type]
+        )
         opened.append(bookie)
         return bookie
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fencelog.bookie.boot import fence_before_serving
+from fencelog.bookie.cookie_registry import CookieRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.instance import create_instance
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import Fragment, LedgerMetadata, new_metadata
 from fencelog.ledgers.metadata_memory import MemoryMetadataStore
@@ -28,8 +33,15 @@ def ledger(ledger_id: int, *ensemble: str) -> LedgerMetadata:
 async def store() -> AsyncIterator[MemoryMetadataStore]:
     store = MemoryMetadataStore()
     await store.start()
+    await create_instance(store, SystemHost())
     yield store
     await store.close()
+
+
+@pytest.fixture
+def open_bookie(open_bookie: Any, store: MemoryMetadataStore) -> Any:
+    """Bookies that are registered."""
+    return partial(open_bookie, cookies=CookieRegistry(store))
 
 
 @pytest.fixture
@@ -76,11 +88,11 @@ FORGOTTEN = {
 
 
 async def test_a_new_directory_fences_all_that_names_its_bookie(
-    open_bookie: Any, requests: Any, ledgers: LedgerStore
+    open_bookie: Any, requests: Any, ledgers: LedgerStore, store: MemoryMetadataStore
 ):
     bookie = await open_bookie(bookie_id="b1")
     assert bookie.may_have_forgotten
-    await fence_before_serving(bookie, ledgers)
+    await fence_before_serving(bookie, store)
     await expect_fenced(bookie, requests, reads=FORGOTTEN)
     assert await requests.add(bookie, requests.run(STRANGER, 0)) is None
     incarnation = bookie.incarnation
@@ -90,33 +102,45 @@ async def test_a_new_directory_fences_all_that_names_its_bookie(
     await expect_fenced(bookie, requests, reads=FORGOTTEN | {STRANGER: ErrorCode.NO_SUCH_ENTRY})
 
 
-async def test_a_bookie_that_remembers_asks_nobody(
+async def test_a_bookie_that_remembers_lists_nothing(
     open_bookie: Any, ledgers: LedgerStore, store: MemoryMetadataStore
 ):
     bookie = await open_bookie(bookie_id="b1")
-    await fence_before_serving(bookie, ledgers)
+    await fence_before_serving(bookie, store)
     await bookie.close()
     bookie = await open_bookie(bookie_id="b1")
     store.disconnect()
-    await fence_before_serving(bookie, ledgers)
+    await fence_before_serving(bookie, store)
     assert not bookie.may_have_forgotten
 
 
-async def test_a_directory_of_before_the_step_serves_on(open_bookie: Any, tmp_path: Path):
-    """Its identity says "ready" and nothing of a first incarnation."""
-    from fencelog.bookie.small_file import encode_small_file
+@pytest.mark.parametrize("instance", ["ab" * 16, None])
+async def test_a_listing_of_another_cluster_counts_for_nothing(
+    instance: str | None, open_bookie: Any, ledgers: LedgerStore, store: MemoryMetadataStore
+):
+    """The store was emptied, and perhaps filled again, since the bookie was let in."""
+    bookie = await open_bookie(bookie_id="b1")
+    await store.delete("/instance")
+    if instance is not None:
+        await store.create("/instance", json.dumps({"instance": instance}).encode())
+    assert await code_of(fence_before_serving(bookie, store)) is ErrorCode.BAD_REQUEST
+    assert bookie.may_have_forgotten
 
+
+async def test_instance_and_listing_have_to_be_of_one_session(
+    open_bookie: Any, ledgers: LedgerStore, store: MemoryMetadataStore
+):
     bookie = await open_bookie(bookie_id="b1")
-    incarnation = bookie.incarnation
-    await bookie.close()
-    fields = {"bookie_id": "b1", "incarnation": incarnation, "state": "ready"}
-    (tmp_path / "data/identity").write_bytes(encode_small_file(b"FLID", fields))
-    bookie = await open_bookie(bookie_id="b1")
-    assert (bookie.incarnation, bookie.may_have_forgotten) == (incarnation, False)
-    fields["state"] = "somewhat"
-    await bookie.close()
-    (tmp_path / "data/identity").write_bytes(encode_small_file(b"FLID", fields))
-    assert await code_of(open_bookie()) is ErrorCode.CORRUPT
+    children = store.children
+
+    async def expire_first(path: str) -> list[str]:
+        store.expire()
+        await store.get("/instance")
+        return await children(path)
+
+    store.children = expire_first  # type: ignore[method-assign]
+    assert await code_of(fence_before_serving(bookie, store)) is ErrorCode.METADATA_UNAVAILABLE
+    assert bookie.may_have_forgotten
 
 
 async def test_a_listing_that_is_not_whole_counts_for_nothing(
@@ -134,14 +158,14 @@ async def test_a_listing_that_is_not_whole_counts_for_nothing(
         return await get(path)
 
     store.get = lost_after_three  # type: ignore[method-assign]
-    assert await code_of(fence_before_serving(bookie, ledgers)) is ErrorCode.METADATA_UNAVAILABLE
+    assert await code_of(fence_before_serving(bookie, store)) is ErrorCode.METADATA_UNAVAILABLE
     assert bookie.may_have_forgotten
     await bookie.close()
     store.get = get  # type: ignore[method-assign]
     store.reconnect()
     bookie = await open_bookie(bookie_id="b1")
     assert bookie.may_have_forgotten
-    await fence_before_serving(bookie, ledgers)
+    await fence_before_serving(bookie, store)
     await expect_fenced(bookie, requests, reads=FORGOTTEN)
 
 
@@ -150,23 +174,28 @@ async def test_damaged_metadata_may_be_that_of_ones_own_ledger(
 ):
     await store.create("/ledgers/0/0009", b"?")
     bookie = await open_bookie(bookie_id="b1")
-    assert await code_of(fence_before_serving(bookie, ledgers)) is ErrorCode.CORRUPT
+    assert await code_of(fence_before_serving(bookie, store)) is ErrorCode.CORRUPT
     assert bookie.may_have_forgotten
 
 
 async def test_fences_that_cannot_be_synced_are_no_fences(
-    open_bookie: Any, requests: Any, ledgers: LedgerStore, faulty_disk: Any
+    open_bookie: Any, ledgers: LedgerStore, store: MemoryMetadataStore, faulty_disk: Any
 ):
     bookie = await open_bookie(bookie_id="b1", disk=faulty_disk)
     faulty_disk.fails.add("sync .journal")
-    assert await code_of(fence_before_serving(bookie, ledgers)) is ErrorCode.STORAGE_FAILED
+    assert await code_of(fence_before_serving(bookie, store)) is ErrorCode.STORAGE_FAILED
     await bookie.close()
     bookie = await open_bookie(bookie_id="b1")
     assert bookie.may_have_forgotten
 
 
 async def test_wherever_it_dies_the_next_start_fences_or_it_was_done(
-    open_bookie: Any, requests: Any, ledgers: LedgerStore, faulty_disk: Any, tmp_path: Path
+    open_bookie: Any,
+    requests: Any,
+    ledgers: LedgerStore,
+    store: MemoryMetadataStore,
+    faulty_disk: Any,
+    tmp_path: Path,
 ):
     """The disk is gone after 0, 1, 2, … calls, from the making of the directory on."""
     finished = died_before = 0
@@ -177,7 +206,7 @@ async def test_wherever_it_dies_the_next_start_fences_or_it_was_done(
         bookie = error = None
         try:
             bookie = await open_bookie(bookie_id="b1", data_dir=data_dir, disk=faulty_disk)
-            await fence_before_serving(bookie, ledgers)
+            await fence_before_serving(bookie, store)
         except FencelogError as failure:
             error = failure
         assert error is None or (error.code is ErrorCode.STORAGE_FAILED and not finished)
@@ -191,22 +220,19 @@ async def test_wherever_it_dies_the_next_start_fences_or_it_was_done(
         if again.may_have_forgotten:
             assert not is_done
             died_before += 1
-            await fence_before_serving(again, ledgers)
+            await fence_before_serving(again, store)
         await expect_fenced(again, requests, reads=FORGOTTEN)
         await again.close()
+        await store.delete("/cookies/b1")  # the next directory is that of another life
         calls += 1
         assert calls < 200
     assert died_before > 10
 
 
-async def test_a_ledger_listed_late_was_created_late(
-    open_bookie: Any, requests: Any, store: MemoryMetadataStore, ledgers: LedgerStore
+async def test_without_ledgers_there_is_nothing_to_fence(
+    open_bookie: Any, requests: Any, store: MemoryMetadataStore
 ):
-    """Deleted during the listing: nothing to fence; and no ledgers at all: nothing to list."""
-    other = MemoryMetadataStore()
-    await other.start()
     bookie = await open_bookie(bookie_id="b1")
-    await fence_before_serving(bookie, LedgerStore(other))
+    await fence_before_serving(bookie, store)
     assert not bookie.may_have_forgotten
     assert await requests.add(bookie, requests.run(OPEN, 0)) is None
-    await other.close()

@@ -17,6 +17,7 @@ from fencelog.ledgers.absent_bookie import AbsentBookie
 from fencelog.ledgers.bookie_directory import RegisteredBookies
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.instance import create_instance
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import new_metadata
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
@@ -45,6 +46,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         for store in stores:
             await store.start()
             stack.push_async_callback(store.close)
+        await create_instance(stores[0], SystemHost())
         table = RegisteredBookies(stores[1], connect=lambda _address, id: AbsentBookie(id))
         await table.start()
         stack.push_async_callback(table.close)

@@ -1,0 +1,77 @@
+"""What an operator does to cookies: repair one, take one away."""
+
+from __future__ import annotations
+
+from fencelog.bookie.claim import claim_directories
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.cookie_registry import CookieRegistry
+from fencelog.bookie.cookies import Cookie, Identity
+from fencelog.bookie.data_directory import DataDirectory
+from fencelog.bookie.disk import Disk
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.ledger_store import LedgerStore
+from fencelog.ledgers.metadata_store import MetadataStore
+
+
+async def repair_cookie(
+    config: BookieConfig, store: MetadataStore, *, disk: Disk, host: Host
+) -> tuple[Cookie, Identity]:
+    """Make anew what a bookie, ``config.bookie_id``, has lost; the cookie of before and who it is
+    now, the same if nothing was lost. It fences all its ledgers at its next start (BP-46).
+    ``config.repair_cookie`` is True.
+
+    Raises OSError, and FencelogError as ``claim_directories``, DATA_DIRECTORY_IN_USE, and
+    BAD_REQUEST for a bookie that is not registered.
+    """
+    cookies = CookieRegistry(store)
+    before = await registered_cookie(cookies, config.bookie_id or "")
+    lane = disk.lane("cookie-repair")
+    try:
+        directory = DataDirectory(disk, config)
+        await lane.run(directory.lock)
+        try:
+            return before, await claim_directories(directory, config, lane, cookies, host)
+        finally:
+            directory.unlock()
+    finally:
+        await lane.close()
+
+
+async def delete_cookie(store: MetadataStore, bookie_id: str, *, force: bool = False) -> None:
+    """Take a bookie out of the cluster: its directories are refused from now on, and a new one may
+    take its name.
+
+    Raises FencelogError: BAD_REQUEST if it is registered as running, has no cookie, or, without
+    ``force``, if a ledger names it; METADATA_CONFLICT, METADATA_UNAVAILABLE, METADATA_UNKNOWN,
+    CORRUPT.
+    """
+    cookies = CookieRegistry(store)
+    await registered_cookie(cookies, bookie_id)
+    held = await cookies.read(bookie_id)
+    if held.registered.is_serving:
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"bookie {bookie_id} is running: stop it first")
+    count = 0
+    async for metadata in LedgerStore(store).read_all():
+        count += any(bookie_id in fragment.bookies for fragment in metadata.fragments)
+    if count and not force:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"{count} ledgers name bookie {bookie_id}: their copies there would be given up. "
+            "Re-replicate them first; --force gives them up: the entries that have no other copy "
+            "are lost, and ledgers that are open may not be recoverable",
+        )
+    if held.version is not None:
+        await cookies.delete(bookie_id, held.version)
+
+
+async def registered_cookie(cookies: CookieRegistry, bookie_id: str) -> Cookie:
+    """Raises FencelogError(BAD_REQUEST) if there is none."""
+    cookie = (await cookies.read(bookie_id)).registered.cookie
+    if cookie is None:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"bookie {bookie_id} has no cookie in the metadata store (`fencelog cookie list` "
+            "names all that have one)",
+        )
+    return cookie
