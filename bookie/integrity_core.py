@@ -129,4 +129,4 @@ def why_lacking(failed: Mapping[str, FencelogError]) -> Lack:
 
 def pause_s(attempts: int) -> float:
     """How long to wait after so many attempts, at least one, that did not succeed."""
-    return min(FIRST_PAUSE_S * 2 ** min(attempts - 1, 30), LAST_PAUSE_S)
+    return min(FIRST_PAUSE_S * float(1 << min(attempts - 1, 30)), LAST_PAUSE_S)

@@ -1,0 +1,126 @@
+"""Stored runs that cannot be read back, and their replacement by copies of other bookies.
+
+What is damaged is answered as an error, never as "not there", until its replacement is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from fencelog.bookie.bookie import Bookie
+from fencelog.bookie.integrity_copies import Copies
+from fencelog.bookie.integrity_core import Piece, pieces
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_store import LedgerStore
+from fencelog.ledgers.limits import MAX_DAMAGED_RUNS
+from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.run import merge_runs, read_run_header
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DamagedRun:
+    """The stored run of these entries, and where it was found to be damaged."""
+
+    first: int
+    last: int
+    place: str
+
+
+class DamagedRuns:
+    """Those that were found and not replaced yet."""
+
+    def __init__(self, bookie: Bookie, *, ledgers: LedgerStore, copies: Copies) -> None:
+        self._bookie = bookie
+        self._ledgers = ledgers
+        self._copies = copies
+        self._runs: dict[int, set[DamagedRun]] = {}
+        self.found = 0
+        self.replaced = 0
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._runs.values()))
+
+    def ledger_ids(self) -> list[int]:
+        return sorted(self._runs)
+
+    def runs(self) -> list[tuple[int, DamagedRun]]:
+        return [(ledger_id, run) for ledger_id, runs in self._runs.items() for run in sorted(runs)]
+
+    def add(self, ledger_id: int, first: int, last: int, file: object, offset: int) -> None:
+        """A run cannot be read back from this file at this offset, though the index says that it
+        is there. More than MAX_DAMAGED_RUNS are only told of: the next pass finds them again."""
+        run = DamagedRun(first, last, f"{file} at offset {offset}")
+        if run in self._runs.get(ledger_id, ()):
+            return
+        self.found += 1
+        _log.error(
+            "bookie %s: entries %d..%d of ledger %d are damaged in %s",
+            self._bookie.bookie_id,
+            first,
+            last,
+            ledger_id,
+            run.place,
+        )
+        if self.count < MAX_DAMAGED_RUNS:
+            self._runs.setdefault(ledger_id, set()).add(run)
+
+    async def repair(self, ledger_id: int) -> None:
+        """Replace what is damaged of a ledger, durably. Raises FencelogError where that cannot be
+        done now, LEDGER_IN_LIMBO … as whoever was asked; then what was not replaced is kept."""
+        try:
+            metadata, _ = await self._ledgers.get(ledger_id)
+        except FencelogError as error:
+            if error.code is ErrorCode.LEDGER_NOT_FOUND:
+                self._runs.pop(ledger_id, None)  # it was deleted
+                return
+            raise
+        if not metadata.is_closed:
+            raise FencelogError(
+                ErrorCode.OVERLOADED,
+                f"ledger {ledger_id} is damaged here and is repaired when it is closed",
+            )
+        fenced = self._bookie.fence(ledger_id)
+        if fenced is not None and (not_fenced := await fenced) is not None:
+            raise not_fenced
+        failure: FencelogError | None = None
+        for run in sorted(self._runs.get(ledger_id, ())):
+            try:
+                await self._replace(metadata, run)
+            except FencelogError as error:
+                failure = error
+            else:
+                self._runs[ledger_id].discard(run)
+        if failure is not None:
+            raise failure
+        self._runs.pop(ledger_id, None)
+
+    async def _replace(self, metadata: LedgerMetadata, damaged: DamagedRun) -> None:
+        """Nothing to do where the index has this very run no more."""
+        entries = (damaged.first, damaged.last)
+        shard = self._bookie.shard(metadata.ledger_id)
+        if entries not in await shard.reads.stored_ranges(metadata.ledger_id, entries):
+            return
+        runs: list[bytes] = []
+        for piece in pieces(metadata, self._bookie.bookie_id, entries):
+            runs += await self._all_of(metadata, piece)
+        await shard.adds.replace(runs[0] if len(runs) == 1 else merge_runs(runs))
+        self.replaced += 1
+        _log.warning(
+            "bookie %s: entries %d..%d of ledger %d are repaired",
+            self._bookie.bookie_id,
+            *entries,
+            metadata.ledger_id,
+        )
+
+    async def _all_of(self, metadata: LedgerMetadata, piece: Piece) -> list[bytes]:
+        """A stored run is no larger than MAX_RUN_BYTES, and so is what it is made of."""
+        runs: list[bytes] = []
+        entry_id = piece.first
+        while entry_id <= piece.last:
+            runs.append(await self._copies.run(metadata, piece, entry_id))
+            entry_id = read_run_header(runs[-1]).last_entry_id + 1
+        return runs
