@@ -85,6 +85,9 @@ class KeyValueStore(Protocol):
         Raises OSError where stored bytes cannot be read or do not match their checksum.
         """
 
+    def compact(self, first: bytes, end: bytes) -> None:
+        """A hint: much of ``first <= key < end`` was deleted. Safe beside reads and writes."""
+
     def close(self) -> None: ...
 
 

@@ -11,34 +11,29 @@
               24  u32 CRC32C of bytes 0..24
               28  u32 0
 
-A file without a trailer was cut off by a crash or is being written; it is complete up to where the
-index points. A program that starts never appends to an old file: it begins a new one.
+A file without a trailer was the newest one when its process ended, or is being written; it is
+complete up to where the index points. A program that starts never appends to an old file: it begins
+a new one. Nobody goes by a footer to find out what may be removed: the index alone says that.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fencelog.bookie.disk import Buffer, Disk, File
+from fencelog.bookie.disk import Disk, File
 from fencelog.bookie.numbered_files import file_ids, file_name
 from fencelog.bookie.records import (
     ENTRY_LOG_MAGIC,
     FILE_HEADER_BYTES,
-    RECORD_HEADER_BYTES,
-    FileHeader,
-    RecordType,
     decode_file_header,
-    encode_record,
     record_bytes,
 )
 from fencelog.ledgers.digest import crc32c
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
-from fencelog.ledgers.limits import MIB
-from fencelog.ledgers.run import read_run_header, verify_run
+from fencelog.ledgers.run import verify_run
 
 ENTRY_LOG_SUFFIX = ".entrylog"
 
@@ -47,10 +42,6 @@ _TRAILER = struct.Struct("<QQ4sI")
 _TRAILER_CRC = struct.Struct("<II")
 _TRAILER_MAGIC = b"FLET"
 TRAILER_BYTES = _TRAILER.size + _TRAILER_CRC.size
-
-_WRITE_BYTES = 1 * MIB
-"""Written and synced at a time. The disk never has more than this of a flush before it, so that the
-journal, whose syncs adds wait for, gets its turn every few ms."""
 
 _MAX_OPEN_FILES = 64
 
@@ -65,6 +56,11 @@ class StoredRun:
     file_id: int
     offset: int
     size: int
+
+    @property
+    def record_bytes(self) -> int:
+        """What it takes of its file."""
+        return record_bytes(self.size)
 
 
 def entry_log_name(file_id: int) -> str:
@@ -85,6 +81,24 @@ def encode_footer(sizes: dict[int, int], *, offset: int, seed: int) -> bytes:
 
 def decode_footer(file: File, *, seed: int) -> dict[int, int] | None:
     """Bytes of records by ledger id of a sealed file; None for a file that is not sealed."""
+    found = _read_trailer(file)
+    if found is None:
+        return None
+    offset, count, checksum = found
+    footer = file.read(offset, count * _FOOTER_ITEM.size)
+    if crc32c(footer, seed) != checksum:
+        return None
+    return dict(_FOOTER_ITEM.iter_unpack(footer))
+
+
+def records_end(file: File) -> int:
+    """Where the records of a file end, if it is sealed; else its size."""
+    found = _read_trailer(file)
+    return file.size() if found is None else found[0]
+
+
+def _read_trailer(file: File) -> tuple[int, int, int] | None:
+    """Offset, count and checksum of the footer, which is between the offset and the trailer."""
     end = file.size() - TRAILER_BYTES
     data = file.read(max(end, 0), TRAILER_BYTES)
     if len(data) < TRAILER_BYTES:
@@ -93,104 +107,25 @@ def decode_footer(file: File, *, seed: int) -> dict[int, int] | None:
     own, zero = _TRAILER_CRC.unpack_from(data, _TRAILER.size)
     if magic != _TRAILER_MAGIC or own != crc32c(data[: _TRAILER.size]) or zero:
         return None
-    if offset + count * _FOOTER_ITEM.size != end:
-        return None
-    footer = file.read(offset, end - offset)
-    if crc32c(footer, seed) != checksum:
-        return None
-    return dict(_FOOTER_ITEM.iter_unpack(footer))
+    return (offset, count, checksum) if offset + count * _FOOTER_ITEM.size == end else None
 
 
-class EntryLogWriter:
-    """Appends runs to the newest entry log. Its methods block: they are lane work."""
+def open_entry_log(disk: Disk, directory: Path, file_id: int, *, incarnation: bytes) -> File:
+    """Open an entry log whose header says that it is this one of this bookie.
 
-    def __init__(
-        self,
-        disk: Disk,
-        directory: Path,
-        *,
-        incarnation: bytes,
-        salt: Callable[[], bytes],
-        max_file_bytes: int,
-    ) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._incarnation = incarnation
-        self._salt = salt
-        self._max_file_bytes = max_file_bytes
-        ids = entry_log_ids(disk, directory)
-        self._file_id = ids[-1] if ids else 0
-        self._file: File | None = None
-        self._seed = 0
-        self._sequence = 1
-        self._offset = 0
-        self._sizes: dict[int, int] = {}
-        self._buffers: list[Buffer] = []
-        self._buffered = 0
-
-    def append(self, runs: Iterable[bytes]) -> list[StoredRun]:
-        """Write the runs; they are durable on return, and so are the names of new files. Raises
-        OSError, after which the writer is not to be used again."""
-        stored: list[StoredRun] = []
-        for run in runs:
-            stored.append(self._append_one(run))
-            if self._buffered >= _WRITE_BYTES:
-                self._write_buffers()
-        self._write_buffers()
-        return stored
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _append_one(self, run: bytes) -> StoredRun:
-        header = read_run_header(run)
-        size = record_bytes(header.size)
-        file = self._file
-        if file is None or self._offset + size > self._max_file_bytes:
-            self._begin_file()
-        head, body, padding = encode_record(
-            RecordType.RUN, run, sequence=self._sequence, durable=0, seed=self._seed
-        )
-        self._buffers += (head, body, padding) if padding else (head, body)
-        self._buffered += size
-        stored = StoredRun(
-            header.ledger_id,
-            header.first_entry_id,
-            header.last_entry_id,
-            self._file_id,
-            self._offset + RECORD_HEADER_BYTES,
-            header.size,
-        )
-        self._offset += size
-        self._sequence += 1
-        self._sizes[header.ledger_id] = self._sizes.get(header.ledger_id, 0) + size
-        return stored
-
-    def _write_buffers(self) -> None:
-        if self._file is not None and self._buffers:
-            self._file.write(self._buffers, self._offset - self._buffered)
-            self._file.sync()
-        self._buffers, self._buffered = [], 0
-
-    def _begin_file(self) -> None:
-        if self._file is not None:
-            self._seal(self._file)
-        self._file_id += 1
-        header = FileHeader(ENTRY_LOG_MAGIC, self._file_id, 1, self._incarnation, self._salt())
-        self._file = self._disk.create(self._directory / entry_log_name(self._file_id))
-        self._file.write([header.encode()], 0)
-        self._file.sync()
-        self._disk.sync_directory(self._directory)
-        self._seed, self._sequence, self._offset = header.seed, 1, FILE_HEADER_BYTES
-        self._sizes = {}
-
-    def _seal(self, file: File) -> None:
-        self._write_buffers()
-        file.write([encode_footer(self._sizes, offset=self._offset, seed=self._seed)], self._offset)
-        file.sync()
+    Raises OSError, and FencelogError(CORRUPT) if its header does not.
+    """
+    path = directory / entry_log_name(file_id)
+    file = disk.open(path)
+    try:
+        header = decode_file_header(file.read(0, FILE_HEADER_BYTES))
+        expected = (ENTRY_LOG_MAGIC, file_id, incarnation)
+        if header is None or (header.magic, header.file_id, header.incarnation) != expected:
+            raise FencelogError(ErrorCode.CORRUPT, f"{path}: entry log header is damaged")
+    except BaseException:
         file.close()
+        raise
+    return file
 
 
 class EntryLogReader:
@@ -212,7 +147,7 @@ class EntryLogReader:
         where = f"{path} at offset {stored.offset} (ledger {stored.ledger_id}, "
         where += f"entries {stored.first_entry_id}..{stored.last_entry_id})"
         try:
-            run = self._file(stored.file_id, path).read(stored.offset, stored.size)
+            run = self._file(stored.file_id).read(stored.offset, stored.size)
         except OSError as error:
             raise FencelogError(ErrorCode.STORAGE_FAILED, f"{where}: {error}") from error
         try:
@@ -227,24 +162,21 @@ class EntryLogReader:
             raise FencelogError(ErrorCode.CORRUPT, f"{where}: holds another run")
         return run
 
+    def forget(self, file_id: int) -> None:
+        """A file that was removed: close it, so that its space is free."""
+        if (file := self._files.pop(file_id, None)) is not None:
+            file.close()
+
     def close(self) -> None:
         while self._files:
             self._files.popitem()[1].close()
 
-    def _file(self, file_id: int, path: Path) -> File:
+    def _file(self, file_id: int) -> File:
         file = self._files.get(file_id)
         if file is not None:
             self._files.move_to_end(file_id)
             return file
-        file = self._disk.open(path)
-        try:
-            header = decode_file_header(file.read(0, FILE_HEADER_BYTES))
-            expected = (ENTRY_LOG_MAGIC, file_id, self._incarnation)
-            if header is None or (header.magic, header.file_id, header.incarnation) != expected:
-                raise FencelogError(ErrorCode.CORRUPT, f"{path}: entry log header is damaged")
-        except BaseException:
-            file.close()
-            raise
+        file = open_entry_log(self._disk, self._directory, file_id, incarnation=self._incarnation)
         self._files[file_id] = file
         if len(self._files) > _MAX_OPEN_FILES:
             self._files.popitem(last=False)[1].close()

@@ -123,10 +123,12 @@ class LedgerStates:
     def are_removed(self, ledger_ids: Iterable[int]) -> None:
         """A flush has taken their entries out of the index, and what they are now is there."""
         for ledger_id in ledger_ids:
+            if ledger_id in self._removed:
+                continue  # once more, since that flush began
             state = self._states[ledger_id]
+            state.removing = False
             if state.deleted:
                 self._states[ledger_id] = TOMBSTONE
-            state.removing = False
 
     def items(self) -> list[tuple[int, LedgerState]]:
         """All that are known, as of now."""

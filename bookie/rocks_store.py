@@ -76,5 +76,13 @@ class RocksStore:
         except Exception as error:  # see __init__
             raise OSError(f"{self._path}: {error}") from error
 
+    def compact(self, first: bytes, end: bytes) -> None:
+        """Rewrite the table files of that range without what was deleted from it: until then each
+        scan has to step over it, and it takes space."""
+        try:
+            self._store.compact_range(first, end)
+        except Exception as error:  # see __init__
+            raise OSError(f"{self._path}: {error}") from error
+
     def close(self) -> None:
         self._store.close()

@@ -138,6 +138,10 @@ class Shard:
         self.adds.refuse(error)
         self.lacs.wake_all()
 
+    def report_failure(self, error: FencelogError) -> None:
+        """A write of which nobody can tell what it did: the bookie stops."""
+        self._on_failure(error)
+
     def fail(self, error: FencelogError) -> None:
         """Storage failed, here or in another shard: nothing more is written."""
         self.refuse(error)

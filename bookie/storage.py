@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fencelog.bookie.compaction import remove_unfinished
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk import Disk
-from fencelog.bookie.entry_log import EntryLogReader, EntryLogWriter
+from fencelog.bookie.entry_log import EntryLogReader, entry_log_ids
+from fencelog.bookie.entry_log_writer import EntryLogPlace, EntryLogWriter
 from fencelog.bookie.index import Index
 from fencelog.bookie.journal_file import JournalPosition, journal_ids, journal_name
 from fencelog.bookie.runs import merged
@@ -35,6 +37,16 @@ class FlushedState:
     @property
     def is_empty(self) -> bool:
         return not (self.runs.size or self.states or self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Numbers of entry logs, ascending."""
+
+    sealed: tuple[int, ...]
+    """Nothing is added to them, and what is in them the index has known since before."""
+    newest: tuple[int, ...]
+    """The one that is written to, and the last: they stay, so that no number is used twice."""
 
 
 class Storage:
@@ -63,14 +75,13 @@ class Storage:
         except FencelogError:
             self.index.close()
             raise
-        self._log = EntryLogWriter(
-            disk,
-            paths.entry_log,
-            incarnation=incarnation,
-            salt=lambda: host.random_bytes(16),
-            max_file_bytes=config.entry_log_bytes,
+        self.entry_logs = EntryLogPlace(
+            disk, paths.entry_log, incarnation, salt=lambda: host.random_bytes(16)
         )
-        self._reader = EntryLogReader(disk, paths.entry_log, incarnation=incarnation)
+        remove_unfinished(self.entry_logs)
+        self._log = EntryLogWriter(self.entry_logs, max_file_bytes=config.entry_log_bytes)
+        self._incarnation = incarnation
+        self._reader = self.entry_log_reader(disk)
         self.reads = StoredReads(self.index, self._reader)
         """For the reading lane."""
 
@@ -88,6 +99,14 @@ class Storage:
     @property
     def checkpoint(self) -> JournalPosition:
         return self._checkpoint
+
+    def entry_log_reader(self, disk: Disk) -> EntryLogReader:
+        """Another reader of these entry logs: one belongs to one lane, whose owner closes it."""
+        return EntryLogReader(disk, self._paths.entry_log, incarnation=self._incarnation)
+
+    def forget_entry_log(self, file_id: int) -> None:
+        """On the reading lane: it was removed."""
+        self._reader.forget(file_id)
 
     # -- the writing lane --------------------------------------------------------------------
 
@@ -119,6 +138,22 @@ class Storage:
             if file_id < position.file_id:
                 path = self._paths.journal / journal_name(file_id)
                 self._spares.keep(path, file_id)
+
+    def survey(self) -> Survey:
+        """Which entry logs there are, none of them about to get a run. Raises OSError."""
+        log = self._log
+        names = entry_log_ids(self._disk, self._paths.entry_log)
+        sealed = [i for i in names if i not in (log.current_id, log.last_id)]
+        return Survey(tuple(sealed), tuple(i for i in names if i not in sealed))
+
+    def begin_entry_log(self) -> None:
+        """Write no more to the newest entry log. Raises OSError, after which the bookie has to
+        stop."""
+        self._log.roll()
+
+    def next_entry_log_id(self) -> int:
+        """A number that no entry log ever had."""
+        return self._log.next_id()
 
     def close(self) -> None:
         self._log.close()

@@ -11,12 +11,12 @@ import pytest
 from fencelog.bookie.disk_posix import PosixDisk
 from fencelog.bookie.entry_log import (
     EntryLogReader,
-    EntryLogWriter,
     StoredRun,
     decode_footer,
     entry_log_ids,
     entry_log_name,
 )
+from fencelog.bookie.entry_log_writer import EntryLogPlace, EntryLogWriter
 from fencelog.bookie.records import FILE_HEADER_BYTES, FileHeader, decode_file_header
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -24,13 +24,8 @@ INCARNATION = b"i" * 16
 
 
 def writer_in(directory: Path) -> EntryLogWriter:
-    return EntryLogWriter(
-        PosixDisk(),
-        directory,
-        incarnation=INCARNATION,
-        salt=lambda: b"s" * 16,
-        max_file_bytes=10_000,
-    )
+    place = EntryLogPlace(PosixDisk(), directory, INCARNATION, salt=lambda: b"s" * 16)
+    return EntryLogWriter(place, max_file_bytes=10_000)
 
 
 def header_of(path: Path) -> FileHeader:

@@ -6,7 +6,7 @@ from mutation import Edit, Mutant
 
 ADDS = "fencelog.bookie.adds"
 BOOKIE = "fencelog.bookie.bookie"
-ENTRY_LOG = "fencelog.bookie.entry_log"
+ENTRY_LOG = "fencelog.bookie.entry_log_writer"
 FENCES = "fencelog.bookie.fences"
 FLUSH = "fencelog.bookie.flush"
 JOURNAL = "fencelog.bookie.journal"
@@ -80,7 +80,7 @@ DURABILITY = (
         (
             Edit(
                 ENTRY_LOG,
-                "EntryLogWriter._write_buffers",
+                "EntryLog.sync",
                 "\n            self._file.sync()",
                 "",
             ),
