@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from cluster import Cluster, Session
@@ -103,6 +104,7 @@ class Ending:
             if ledger is not None:
                 await self._read_back(session, ledger, metadata)
                 await self._count_copies(session, metadata)
+                await self._list_copies(session, metadata)
 
     async def _recover(self, session: Session, ledger_id: int) -> LedgerMetadata | None:
         error: FencelogError | None = None
@@ -166,6 +168,13 @@ class Ending:
                     f"damaged: {damaged}",
                 )
                 return
+
+    async def _list_copies(self, session: Session, metadata: LedgerMetadata) -> None:
+        """Each bookie says which entries it has; whether it leaves one out, its own observer
+        says (invariant 10)."""
+        for bookie in sorted({b for fragment in metadata.fragments for b in fragment.bookies}):
+            with contextlib.suppress(FencelogError):
+                await session.directory.client(bookie).list_entries(metadata.ledger_id)
 
     async def _has(
         self,

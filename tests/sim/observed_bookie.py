@@ -12,8 +12,10 @@ from typing import Any
 from history import BookieMemory, History, write_set_of
 
 from fencelog.bookie.bookie import Bookie
+from fencelog.ledgers.availability import MAX_ENTRY_ID
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
 from fencelog.ledgers.digest import crc32c
+from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import FencelogError, ProtocolError
 from fencelog.ledgers.run import (
     RUN_HEADER,
@@ -107,6 +109,33 @@ class ObservedBookie(Bookie):
         self._check_lac(ledger_id, lac)
         self._answered_fencing(ledger_id, None, fence=fence)
         return lac
+
+    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+        held = self._promised(ledger_id)
+        try:
+            reply = await super().list_entries(ledger_id, from_entry)
+        except FencelogError as error:
+            if error.code.is_negative and held:
+                self._violate(10, f"does not know ledger {ledger_id} any more")
+            raise
+        self.history.counts["lists of entries"] += 1
+        following = MAX_ENTRY_ID if reply.next_entry is None else reply.next_entry
+        for entry_id in [] if reply.in_limbo else sorted(held):
+            if from_entry <= entry_id < following and entry_id not in reply.availability:
+                self._violate(10, f"does not list entry {entry_id} of ledger {ledger_id}")
+        return reply
+
+    def _promised(self, ledger_id: int) -> set[int]:
+        """The entries that it has acknowledged, whatever it went through since."""
+        memory, metadata = self._memory(), self.history.latest(ledger_id)
+        promised = {entry for ledger, entry in memory.entries if ledger == ledger_id}
+        if metadata is not None:
+            promised |= {
+                entry
+                for ledger, entry in memory.former_entries
+                if ledger == ledger_id and self.bookie_id in write_set_of(metadata, entry)
+            }
+        return promised
 
     # -- checks ----------------------------------------------------------------------------------
 
