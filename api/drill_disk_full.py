@@ -13,23 +13,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fencelog.api.drill_bookie import BookieDrill, BookieReport, bookie_drill, drill_directory
+from fencelog.api.child_process import ChildProcess
+from fencelog.api.drill_bookie import (
+    BOOKIES,
+    BookieDrill,
+    BookieReport,
+    bookie_drill,
+    drill_directory,
+)
 from fencelog.api.drill_bookie_acks import OwnCopies
 from fencelog.api.drill_bookie_load import LedgerLoad, Load
 from fencelog.api.drill_disk_namespace import small_disk
 from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.limits import MIB
 
-VICTIM = "bookie-1"
-FILLER_PART = 0.8
-LOAD = Load(entry_bytes=4096, burst=50, pause_s=0.02, exclude=("bookie-4",))
-"""The victim is in every first ensemble, and bookie-4 is there to replace it. Slower than a disk: a
+VICTIM_NUMBER = BOOKIES + 1
+VICTIM = f"bookie-{VICTIM_NUMBER}"
+FILLER_PART = 0.87
+LOAD = Load(entry_bytes=4096, burst=50, pause_s=0.02, exclude=("bookie-3", "bookie-4"))
+"""The victim is in every first ensemble, and two are there to replace it. Slower than a disk: a
 bookie looks now and then how full it is, and a small disk is full soon."""
 
 FULL_S = 120.0
 """For the load to fill the disk."""
 
-WHILE_FULL_S = 3.0
+WHILE_FULL_S = 2.0
 BACK_S = 120.0
 """For a bookie to notice that it has room: it looks at its disk now and then."""
 
@@ -63,17 +71,23 @@ async def full_disk_drill(config: FullDiskConfig) -> BookieReport:
     with drill_directory(keep=config.keep) as directory:
         disk = directory / "small-disk"
         with small_disk(disk, config.size_mib):
-            (disk / "data").mkdir()
-            (directory / VICTIM).symlink_to(disk / "data")
             filler = disk / "filler"
             _fill(filler, int(config.size_mib * FILLER_PART) * MIB)
             async with bookie_drill(directory) as drill:
+                _put_on(disk, directory / VICTIM)
+                victim = await drill.cluster.start_bookie(VICTIM_NUMBER)
+                await drill.until(lambda: VICTIM in drill.bookies.available(), BACK_S)
                 writers = drill.writers(LOAD)
-                seen = await _fill_and_make_room(drill, writers, filler.unlink)
+                seen = await _fill_and_make_room(drill, victim, writers, filler.unlink)
                 report = await drill.report("full-disk", writers, LOAD, _figures(seen))
                 _judge(report, drill.acks[VICTIM].refusals, seen)
     report.say_where(directory, kept=config.keep)
     return report
+
+
+def _put_on(disk: Path, data_dir: Path) -> None:
+    (disk / "data").mkdir()
+    data_dir.symlink_to(disk / "data")
 
 
 def _fill(filler: Path, size: int) -> None:
@@ -82,11 +96,13 @@ def _fill(filler: Path, size: int) -> None:
 
 
 async def _fill_and_make_room(
-    drill: BookieDrill, writers: Sequence[LedgerLoad], make_room: Callable[[], None]
+    drill: BookieDrill,
+    victim: ChildProcess,
+    writers: Sequence[LedgerLoad],
+    make_room: Callable[[], None],
 ) -> _Seen:
     seen = _Seen()
     acks = drill.acks[VICTIM]
-    victim = next(bookie for bookie in drill.cluster.bookies if bookie.name == VICTIM)
 
     def refuses() -> bool:
         return bool(acks.refusals) or VICTIM not in drill.bookies.available()
