@@ -53,6 +53,10 @@ pytest: $(VENV)/.installed-all  ## Run the tests alone (ARGS="tests/bookie -k jo
 sim: $(VENV)/.installed-all  ## Play simulated histories (SEEDS=2000 SEED=1 ARGS=--verbose)
 	@$(BIN)/python tests/sim/run_sim.py --seeds $(or $(SEEDS),200) --seed $(or $(SEED),1) $(ARGS)
 
+.PHONY: crash
+crash: $(VENV)/.installed-all  ## Crash a bookie everywhere, start it on what is left (IMAGE=NAME)
+	@$(BIN)/python tests/crash/run_crash.py $(if $(IMAGE),--image $(IMAGE)) $(ARGS)
+
 .PHONY: mutants
 mutants: $(VENV)/.installed-all  ## Break each safety rule; the simulator has to notice (SEEDS=2000)
 	@$(BIN)/python tests/sim/run_mutants.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
