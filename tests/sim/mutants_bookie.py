@@ -7,6 +7,7 @@ from mutation import Edit, Mutant
 ADDS = "fencelog.bookie.adds"
 BOOKIE = "fencelog.bookie.bookie"
 ENTRY_LOG = "fencelog.bookie.entry_log_writer"
+ENTRY_LIST = "fencelog.bookie.entry_list"
 FENCES = "fencelog.bookie.fences"
 FLUSH = "fencelog.bookie.flush"
 JOURNAL = "fencelog.bookie.journal"
@@ -347,6 +348,25 @@ LIMBO = (
         "PROTOCOL.md rule 10; BP-46",
         "Limbo is forgotten with the first flush and restart.",
         (Edit(STATE, "LedgerState.encode", "(_LIMBO if self.limbo else 0)", "0"),),
+    ),
+    Mutant(
+        "list-without-limbo",
+        "PROTOCOL.md rule 7; BP-34",
+        "A list of entries does not say that what it lacks may have been forgotten.",
+        (Edit(ENTRY_LIST, "list_entries", "was_in_limbo or state.limbo", "False"),),
+    ),
+    Mutant(
+        "list-of-the-index-alone",
+        "PROTOCOL.md rule 7; BP-34",
+        "A list of entries leaves out what waits for the next flush.",
+        (
+            Edit(
+                ENTRY_LIST,
+                "list_entries",
+                "shard.cache.first_ranges(ledger_id, from_entry, MAX_LISTED_RUNS)",
+                "list[list[Range]]()",
+            ),
+        ),
     ),
 )
 
