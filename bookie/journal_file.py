@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fencelog.bookie.disk import Buffer, Disk, File
 from fencelog.bookie.numbered_files import file_ids, file_name
-from fencelog.bookie.records import (
-    FILE_HEADER_BYTES,
-    FileHeader,
-    RecordType,
-    encode_record,
-)
+from fencelog.bookie.records import RESERVE_UNIT, FileHeader, RecordType, encode_record
 from fencelog.bookie.spare_files import SpareFiles
 from fencelog.ledgers.bookie_port import AddCallback
-from fencelog.ledgers.limits import MIB
-
-_RESERVE_BYTES = 64 * MIB
-"""Space taken in advance, so that a sync rarely has to write the file's size and extents too."""
 
 _SUFFIX = ".journal"
 
@@ -65,25 +56,24 @@ class JournalFile:
     """
 
     def __init__(self, disk: Disk, directory: Path, header: FileHeader, max_bytes: int) -> None:
-        path = directory / journal_name(header.file_id)
-        spare = SpareFiles(disk, directory).oldest()
-        self._file: File = disk.create(path) if spare is None else disk.open(spare)
+        spares = SpareFiles(disk, directory)
+        spare = spares.oldest()
+        self._file: File
+        if spare is None:
+            spare = spares.path(header.file_id)
+            self._file = disk.create(spare)
+        else:
+            self._file = disk.open(spare)
         self._seed = header.seed
-        self._max_bytes = max_bytes
-        self._reserved = self._file.size()
-        self._reserve(FILE_HEADER_BYTES)
-        # The header is durable, and then the file's name, before any record is written: a file
-        # whose header is not whole holds nothing that anybody was told of.
-        self._file.write([header.encode()], 0)
+        size = max(self._file.size(), max_bytes)
+        size += -size % RESERVE_UNIT
+        self._file.reserve(size)
+        # Size and header are durable, and only then is it called a journal file, durably, before
+        # any record is written. So one that is shorter, or has no whole header, is damaged.
+        self._file.write([replace(header, reserved=size).encode()], 0)
         self._file.sync()
-        if spare is not None:
-            disk.rename(spare, path)
+        disk.rename(spare, directory / journal_name(header.file_id))
         disk.sync_directory(directory)
-
-    def _reserve(self, end: int) -> None:
-        if end > self._reserved:
-            self._reserved = max(end, min(self._reserved + _RESERVE_BYTES, self._max_bytes))
-            self._file.reserve(self._reserved)
 
     def write(self, group: Group, *, durable: int) -> None:
         """Write a group, at the end of what is written. ``durable``: all records up to this
@@ -96,7 +86,6 @@ class JournalFile:
             )
             buffers += (head, body, padding) if padding else (head, body)
             sequence += 1
-        self._reserve(group.start.offset + group.size)
         self._file.write(buffers, group.start.offset)
 
     def sync(self) -> None:

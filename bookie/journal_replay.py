@@ -4,7 +4,8 @@ The journal ends at the first place that holds no valid record with the next seq
 may be what a crash left of a group that nobody was told of (a torn tail), or damage to something
 acknowledged. It is damage, and the bookie refuses to start, when anything shows that the record
 had been synced: a later record that says so, or a later file (begun only after the file before it
-was synced).
+was synced). A file that is shorter than it was made to be, or without a whole header, is damaged:
+both were durable before it was called a journal file.
 """
 
 from __future__ import annotations
@@ -104,19 +105,17 @@ class Replay:
     def _path(self) -> Path:
         return self._directory / journal_name(self.position.file_id)
 
-    def _open(self, file_id: int) -> bool:
-        """Go on with a file; False if it turned out to be one that never came to be."""
+    def _open(self, file_id: int) -> None:
+        """Go on with a file."""
         path = self._directory / journal_name(file_id)
         file = self._disk.open(path)
         try:
             header = decode_file_header(file.read(0, FILE_HEADER_BYTES))
             if header is None:
-                self._check_unborn(file, path)
-                file.close()
-                self._disk.remove(path)
-                self._disk.sync_directory(self._directory)
-                return False
+                raise corrupt(path, 0, "journal file header is damaged")
             self._check_header(header, path, file_id)
+            if file.size() < header.reserved:
+                raise corrupt(path, file.size(), "journal file is cut off")
             if path == self._path and file.size() < self.position.offset:
                 raise corrupt(path, file.size(), "journal file is cut off before the checkpoint")
             start = JournalPosition(header.first_sequence, file_id, FILE_HEADER_BYTES)
@@ -127,21 +126,12 @@ class Replay:
             raise
         self._file, self._fetch, self._seed = file, windowed(file), header.seed
         self.position = start
-        return True
 
     def _check_header(self, header: FileHeader, path: Path, file_id: int) -> None:
         if header.magic != JOURNAL_MAGIC or header.file_id != file_id:
             raise corrupt(path, 0, "is not this journal file")
         if header.incarnation != self._incarnation:
             raise corrupt(path, 0, "belongs to another data directory")
-
-    def _check_unborn(self, file: File, path: Path) -> None:
-        """A file without a whole header is one that a crash left while it was being made, which
-        only the last one can be, never the one that the checkpoint names, and only as long as
-        nothing is behind the header."""
-        was_born = bool(self._ids) or path == self._path
-        if was_born or file.read(FILE_HEADER_BYTES, _WINDOW_BYTES).strip(b"\0"):
-            raise corrupt(path, 0, "journal file header is damaged")
 
     def _end_of_file(self, record: Record | None) -> None:
         """No record with the next sequence: the end of this file, of the journal, or damage."""
@@ -161,13 +151,15 @@ class Replay:
         file.drop_cache(0, file.size())
         file.close()
         self._file = None
-        if self._ids and self._open(self._ids.pop(0)) and self.position.sequence != at.sequence:
-            raise corrupt(
-                path,
-                at.offset,
-                f"journal record {at.sequence} is missing; the next file begins with "
-                f"{self.position.sequence}",
-            )
+        if self._ids:
+            self._open(self._ids.pop(0))
+            if self.position.sequence != at.sequence:
+                raise corrupt(
+                    path,
+                    at.offset,
+                    f"journal record {at.sequence} is missing; the next file begins with "
+                    f"{self.position.sequence}",
+                )
 
 
 def _make_durable(file: File, start: JournalPosition, *, seed: int) -> None:

@@ -9,8 +9,9 @@ Little-endian; every record begins at a multiple of 8.
             16  u64 sequence of the first record
             24  16s incarnation of the data directory
             40  16s salt, random per file
-            56  u32 CRC32C of bytes 0..56
-            60  u32 0
+            56  u32 CRC32C of bytes 0..56, and of the next four if they are not zero
+            60  u32 size that the file was made to have before its first record, in units of 4 KiB;
+                0 where that is not known (entry logs)
 
     record   0  u32 size of the body
              4  u8  type, then "FLR"
@@ -46,6 +47,7 @@ ENTRY_LOG_MAGIC = b"FLEL"
 _FILE_HEADER = struct.Struct("<4sHHQQ16s16s")
 _FILE_CRC = struct.Struct("<II")
 FILE_HEADER_BYTES = _FILE_HEADER.size + _FILE_CRC.size
+RESERVE_UNIT = 4 * KIB
 
 _RECORD_HEADER = struct.Struct("<IB3sQQ")
 _RECORD_CRC = struct.Struct("<II")
@@ -93,10 +95,13 @@ class FileHeader:
     first_sequence: int
     incarnation: bytes
     salt: bytes
+    reserved: int = 0
+    """Bytes, a multiple of ``RESERVE_UNIT``, that the file was made to have before its first
+    record: a shorter one was cut off. 0: not known."""
 
     def encode(self) -> bytes:
-        head = self._head()
-        return head + _FILE_CRC.pack(crc32c(head), 0)
+        head, units = self._head(), self.reserved // RESERVE_UNIT
+        return head + _FILE_CRC.pack(_file_checksum(head, units), units)
 
     @property
     def seed(self) -> int:
@@ -133,15 +138,20 @@ def decode_file_header(data: bytes) -> FileHeader | None:
     if len(data) < FILE_HEADER_BYTES:
         return None
     magic, version, size, file_id, first, incarnation, salt = _FILE_HEADER.unpack_from(data)
-    checksum, zero = _FILE_CRC.unpack_from(data, _FILE_HEADER.size)
-    if checksum != crc32c(data[: _FILE_HEADER.size]) or zero:
+    checksum, units = _FILE_CRC.unpack_from(data, _FILE_HEADER.size)
+    if checksum != _file_checksum(data[: _FILE_HEADER.size], units):
         return None
     if version != FORMAT_VERSION or size != FILE_HEADER_BYTES:
         raise FencelogError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"file header of version {version} and {size} bytes; this program reads version 1",
         )
-    return FileHeader(magic, file_id, first, incarnation, salt)
+    return FileHeader(magic, file_id, first, incarnation, salt, units * RESERVE_UNIT)
+
+
+def _file_checksum(head: bytes, units: int) -> int:
+    checksum = crc32c(head)
+    return crc32c(units.to_bytes(4, "little"), checksum) if units else checksum
 
 
 def record_bytes(body_size: int) -> int:

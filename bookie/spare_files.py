@@ -34,17 +34,18 @@ class SpareFiles:
         Not synced: a file that a crash brings back under its old name is found again by its id.
         """
         if len(self._ids()) < MAX_SPARES:
-            self._disk.rename(path, self._path(file_id))
+            self._disk.rename(path, self.path(file_id))
         else:
             self._disk.remove(path)
 
     def oldest(self) -> Path | None:
-        """A spare to be written over; the caller renames it when its new header is durable."""
+        """A spare to be written over; the caller renames it when its new header is durable. Nor is
+        a file that is new called a journal before: a crash leaves it as a spare."""
         ids = self._ids()
-        return self._path(ids[0]) if ids else None
+        return self.path(ids[0]) if ids else None
 
     def _ids(self) -> list[int]:
         return file_ids(self._disk, self._directory, _SUFFIX)
 
-    def _path(self, file_id: int) -> Path:
+    def path(self, file_id: int) -> Path:
         return self._directory / file_name(file_id, _SUFFIX)

@@ -217,20 +217,47 @@ async def test_a_torn_tail_is_left_behind_and_the_next_file_goes_on(
     assert replay(tmp_path)[0] == [*runs[:-1], requests.run(1, 50, 2)]
 
 
-async def test_a_file_that_never_came_to_be_is_removed_and_a_damaged_header_is_refused(
-    journal: Journal, requests: Any, tmp_path: Path
-):
+async def test_a_damaged_header_is_refused(journal: Journal, requests: Any, tmp_path: Path):
     await append_all(journal, [requests.run(1, 0, 2)])
-    unborn = tmp_path / journal_name(2)
-    unborn.write_bytes(bytes(1000))
-    bodies, found = replay(tmp_path)
-    assert bodies == [requests.run(1, 0, 2)]
-    assert found.last_file_id == 2
-    assert not unborn.exists()
     first = tmp_path / journal_name(1)
     first.write_bytes(b"?" + first.read_bytes()[1:])
     with pytest.raises(FencelogError, match="header is damaged"):
         replay(tmp_path)
+
+
+@pytest.mark.parametrize("call", ["write .spare", "sync .spare"])
+async def test_a_file_that_never_came_to_be_is_no_journal_file_but_a_spare(
+    journal: Journal, requests: Any, tmp_path: Path, faulty_disk: Any, call: str
+):
+    runs = [requests.run(1, i, 20) for i in range(0, 20, 20)]
+    await append_all(journal, runs)
+    faulty_disk.fails.add(call)
+    answers: list[FencelogError | None] = []
+    journal.append(RecordType.RUN, requests.run(1, 20, 20), answers.append)
+    await requests.until(lambda: len(answers) == 1)
+    assert answers[0] is not None
+    assert [path.suffix for path in files(tmp_path)] == [".journal", ".spare"]
+    bodies, found = replay(tmp_path)
+    assert (bodies, found.last_file_id) == (runs, 1)
+    faulty_disk.fails.clear()
+    lanes = faulty_disk.lane("journal"), faulty_disk.lane("sync")
+    again = Journal(
+        disk=faulty_disk,
+        lane=lanes[0],
+        sync_lane=lanes[1],
+        host=SystemHost(),
+        directory=tmp_path,
+        incarnation=INCARNATION,
+        max_file_bytes=4096,
+        on_failure=lambda _error: None,
+    )
+    await again.start(file_id=2, sequence=found.position.sequence)
+    assert [path.name for path in files(tmp_path)] == [journal_name(1), journal_name(2)]
+    await append_all(again, runs)
+    assert replay(tmp_path)[0] == runs * 2
+    await again.close()
+    for lane in lanes:
+        await lane.close()
 
 
 async def test_a_journal_of_another_directory_is_refused(

@@ -1,0 +1,109 @@
+"""A journal in memory, whose lanes do nothing until they are told: every interleaving is exact."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from memory_disk import MemoryDisk, SteppedLane
+
+from fencelog.bookie.journal import Journal
+from fencelog.bookie.journal_file import JournalPosition, journal_name
+from fencelog.bookie.journal_replay import Replay
+from fencelog.bookie.records import (
+    FILE_HEADER_BYTES,
+    Record,
+    RecordType,
+    decode_file_header,
+    read_record,
+)
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.run import build_run
+
+INCARNATION = b"i" * 16
+DIRECTORY = Path("/journal")
+START = JournalPosition(sequence=1, file_id=1, offset=FILE_HEADER_BYTES)
+Answers = list[tuple[int, FencelogError | None]]
+
+
+@dataclass
+class SteppedJournal:
+    """A journal on ``disk``, whose lanes wait, and what it answered: (number, error)."""
+
+    max_file_bytes: int = 8192
+    sync_runs: bool = True
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
+    answers: Answers = field(default_factory=list)
+    failures: list[FencelogError] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.write_lane, self.sync_lane = SteppedLane(), SteppedLane()
+        self.journal = Journal(
+            disk=self.disk,  # type: ignore[arg-type]  # what a journal uses of it
+            lane=self.write_lane,
+            sync_lane=self.sync_lane,
+            host=SystemHost(),
+            directory=DIRECTORY,
+            incarnation=INCARNATION,
+            max_file_bytes=self.max_file_bytes,
+            sync_runs=self.sync_runs,
+            on_failure=self.failures.append,
+        )
+
+    async def start(self) -> None:
+        starting = asyncio.get_running_loop().create_task(self.journal.start(file_id=1, sequence=1))
+        await turn()
+        self.sync_lane.step()
+        await starting
+        self.disk.calls.clear()
+
+    async def append(self, count: int = 1, *, size: int = 100, control: bool = False) -> None:
+        """Append records and let the event loop turn."""
+        for _ in range(count):
+            number = len(self.bodies)
+            kind, body = RecordType.FENCE, number.to_bytes(8, "little")
+            if not control:
+                kind = RecordType.RUN
+                body = build_run(1, number, [b"x" * size], lac=-1, length_before=0)
+            self.bodies.append(body)
+            self.journal.append(kind, body, lambda e, n=number: self.answers.append((n, e)))
+        await turn()
+
+    async def step(self, lane: SteppedLane) -> None:
+        lane.step()
+        await turn()
+
+    async def finish(self) -> None:
+        self.write_lane.run_free()
+        self.sync_lane.run_free()
+        await self.journal.close()
+
+    def records(self, file_id: int = 1) -> list[Record]:
+        content = bytes(self.disk.files[journal_name(file_id)].content)
+        header = decode_file_header(content)
+        assert header is not None
+        found, at = [], FILE_HEADER_BYTES
+        while record := read_record(lambda o, n: content[o : o + n], at, seed=header.seed):
+            found.append(record)
+            at = record.end
+        return found
+
+
+async def turn() -> None:
+    """Let the event loop run what it has, and what that brings."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def replay(disk: MemoryDisk) -> list[bytes]:
+    found = Replay(disk, DIRECTORY, start=START, incarnation=INCARNATION)  # type: ignore[arg-type]
+    bodies: list[bytes] = []
+    try:
+        while records := found.next_records(1000):
+            bodies += [record.body for record, _end in records]
+    finally:
+        found.close()
+    return bodies
