@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fencelog.api.cli_common import EXIT_ERROR
+from fencelog.api.cli_common import EXIT_ERROR, complain
 
 if TYPE_CHECKING:
     from fencelog.bookie.offline import Offline
@@ -26,6 +26,7 @@ LedgerDirsOption = Annotated[
     list[Path] | None,
     typer.Option("--ledger-dir", metavar="DIR", help="As the bookie was started; repeatable."),
 ]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it, do not only say what.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 FileArgument = Annotated[
     Path | None, typer.Argument(metavar="[FILE]", help="Only this file.", show_default=False)
@@ -39,7 +40,9 @@ def add_to(bookie: typer.Typer) -> None:
     for command in (journal, entrylog, index, ledger):
         inspect.command()(command)
     bookie.add_typer(inspect, name="inspect")
-    bookie.command()(verify)
+    for command in (verify, rebuild_index):
+        bookie.command()(command)
+    bookie.command("format")(format_data)
 
 
 def journal(
@@ -125,6 +128,57 @@ def verify(
     typer.echo(f"{data}: {count or 'no'} problem{'' if count == 1 else 's'}")
     if count:
         raise typer.Exit(EXIT_ERROR)
+
+
+def rebuild_index(
+    data: DataOption,
+    journal_dir: JournalDirsOption = None,
+    ledger_dir: LedgerDirsOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Make a lost or damaged index anew from entry logs and journal.
+
+    The bookie then counts as one that may have forgotten: with its next start it fences its
+    ledgers, and denies nothing until their entries were copied from other bookies."""
+    from fencelog.bookie.disk_posix import PosixDisk
+    from fencelog.bookie.rebuild_index import damaged_indexes, rebuild_indexes
+    from fencelog.ledgers.host import SystemHost
+
+    with _offline(PosixDisk(), data, journal_dir, ledger_dir) as found:
+        damaged = damaged_indexes(found)
+        for _shard, problem in damaged:
+            typer.echo(str(problem))
+        if not damaged:
+            typer.echo(f"{data}: every index is whole, nothing to rebuild")
+        elif not yes:
+            _refuse("nothing was changed: give --yes to make these indexes anew")
+        else:
+            _print(rebuild_indexes(found, SystemHost()), as_json=False)
+            typer.echo("the next start fences all ledgers of this bookie before it serves")
+
+
+def format_data(
+    data: DataOption,
+    journal_dir: JournalDirsOption = None,
+    ledger_dir: LedgerDirsOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Remove all that a bookie keeps. What the metadata store says of it stays."""
+    from fencelog.bookie.disk_posix import PosixDisk
+    from fencelog.bookie.format_data import remove_data, what_goes
+
+    with _offline(PosixDisk(), data, journal_dir, ledger_dir) as found:
+        goes = what_goes(found)
+        _print([goes], as_json=False)
+        if not yes:
+            _refuse("nothing was removed: give --yes to remove all this for good")
+        remove_data(found)
+    typer.echo(f"removed; the metadata store still knows bookie {goes['bookie']}")
+
+
+def _refuse(why: str) -> None:
+    complain(why)
+    raise typer.Exit(EXIT_ERROR)
 
 
 @contextmanager

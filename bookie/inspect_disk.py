@@ -44,8 +44,10 @@ class ReadOnlyStore(RocksStore):
     rocksdict put files of their own into what they open, for reading too."""
 
     def __init__(self, path: Path) -> None:
-        self._links = TemporaryDirectory(prefix="fencelog-index-")
+        if not path.is_dir():
+            raise OSError(f"{path}: is missing")
         self._path = path
+        self._links = TemporaryDirectory(prefix="fencelog-index-")
         try:
             for name in sorted(p.name for p in path.iterdir()):
                 source, link = path / name, Path(self._links.name, name)

@@ -1,0 +1,63 @@
+"""The data of a small bookie that was killed, and the offline tools on it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencelog.bookie import config
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.disk_posix import PosixDisk
+from fencelog.bookie.inspect_disk import ReadOnlyDisk
+from fencelog.bookie.offline import Offline, offline
+from fencelog.bookie.verify import verify
+
+ENTRIES = {1: (0, 15), 2: (0, 3), 3: (7, 1)}
+"""Of each ledger, its first entry and how many there are."""
+
+
+async def make_data(open_bookie: Any, requests: Any, path: Path, killed: Path) -> None:
+    """Ledgers 1 and 2 in a sealed entry log, ledger 1 goes on in another; what came last to ledgers
+    1 and 3 is in the journal alone, for the process was killed. Ledger 2 is fenced in the index,
+    ledger 3 in the journal."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "MAX_RUN_BYTES", 4096)  # so that files can be small
+        settings = {"data_dir": path, "journal_file_bytes": 8192}
+        bookie = await open_bookie(**settings)
+        await bookie.forgotten_are_fenced()
+        await requests.add(bookie, requests.run(1, 0, 5))
+        await requests.add(bookie, requests.run(2, 0, 3))
+        await bookie.read_lac(2, fence=True)
+        shard = bookie.shards[0]
+        flusher = shard.flusher
+        wanted = flusher.completed + 3  # of which one begins only now
+        await requests.until(lambda: flusher.request() or flusher.completed >= wanted)
+        await shard.write_lane.run(shard.storage.begin_entry_log)
+        await requests.add(bookie, requests.run(1, 5, 5, lac=4))
+        await bookie.close()
+        bookie = await open_bookie(**settings)
+        await requests.until(lambda: len(list(path.glob("journal/*.journal"))) == 1)
+        await requests.add(bookie, requests.run(1, 10, 5, lac=9))
+        await requests.add(bookie, requests.run(3, 7, 1))
+        await bookie.read_lac(3, fence=True)
+        shutil.copytree(path, killed)
+        await bookie.close()
+
+
+@contextmanager
+def opened(data: Path, disk: Any = None, **settings: Any) -> Iterator[Offline]:
+    """The data under its lock, looked at through ``disk``; by default one that is only read."""
+    disk = disk or ReadOnlyDisk(PosixDisk())
+    with offline(disk, BookieConfig(data, **settings)) as found:
+        yield found
+
+
+def problems(data: Path, **settings: Any) -> list[str]:
+    """What ``fencelog bookie verify`` prints."""
+    with opened(data, **settings) as found:
+        return [str(problem) for problem in verify(found)]
