@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from fencelog.bookie.claim import claim_directories
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.cookie_registry import CookieRegistry
@@ -21,21 +23,23 @@ async def repair_cookie(
     now, the same if nothing was lost. It fences all its ledgers at its next start (BP-46).
     ``config.repair_cookie`` is True.
 
-    Raises OSError, and FencelogError as ``claim_directories``, DATA_DIRECTORY_IN_USE, and
+    Raises FencelogError as ``claim_directories``, DATA_DIRECTORY_IN_USE, STORAGE_FAILED, and
     BAD_REQUEST for a bookie that is not registered.
     """
     cookies = CookieRegistry(store)
     before = await registered_cookie(cookies, config.bookie_id or "")
-    lane = disk.lane("cookie-repair")
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        lane = disk.lane("cookie-repair")
+        stack.push_async_callback(lane.close)
         directory = DataDirectory(disk, config)
-        await lane.run(directory.lock)
         try:
+            await lane.run(directory.lock)
+            stack.callback(directory.unlock)
             return before, await claim_directories(directory, config, lane, cookies, host)
-        finally:
-            directory.unlock()
-    finally:
-        await lane.close()
+        except OSError as error:
+            raise FencelogError(
+                ErrorCode.STORAGE_FAILED, f"cannot repair {config.data_dir}: {error}"
+            ) from error
 
 
 async def delete_cookie(store: MetadataStore, bookie_id: str, *, force: bool = False) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from fencelog.bookie.cookies import DATA, Cookie, Identity, Kind, Mark, Place, State
 from fencelog.ledgers.errors import ErrorCode
@@ -92,13 +93,15 @@ Decision = Start | Make | Refuse
 
 def decide(found: Found, registered: Registered, wish: Wish) -> Decision:
     """Whether a bookie may go on with the directories that it was given, and as whom."""
-    if refusal := next(_of_identity(found, registered, wish), None):
+    refusal = next(_of_identity(found, registered, wish), None)
+    if refusal is not None:
         return refusal
     identity, current = found.identity, registered.cookie
     expected = current
     if identity and (current is None or current.incarnation in _incarnations(identity)):
         expected = identity.cookie
-    for refusal in (*_of_layout(found, expected), *_of_directories(found, expected, wish)):
+    against = chain(_of_layout(found, expected), _of_directories(found, expected, wish))
+    if (refusal := next(against, None)) is not None:
         return refusal
     lost = frozenset(_lost(found, expected))
     if expected is None:

@@ -25,6 +25,8 @@ from store import SimStore
 
 from fencelog.api import bookie_main
 from fencelog.bookie.bookie import BookieConfig
+from fencelog.bookie.cookie_care import repair_cookie
+from fencelog.bookie.cookie_registry import initialise_cluster
 from fencelog.bookie.disk import File
 from fencelog.bookie.journal_file import journal_ids, journal_name
 from fencelog.bookie.records import FILE_HEADER_BYTES, decode_file_header, read_record
@@ -53,6 +55,7 @@ class BookieMachine:
             write_cache_bytes=plan.write_cache_bytes,
             flush_interval_ms=plan.flush_ms,
             journal_sync=plan.is_victim_synced or name != plan.victim,
+            repair_cookie=plan.repairs_itself,
         )
         for size in ("journal_file_bytes", "entry_log_bytes"):
             # Below what the configuration allows, since no run here is nearly as large as may be.
@@ -60,6 +63,9 @@ class BookieMachine:
         self.process: Process | None = None
         self.bookie: ObservedBookie | None = None
         self._loses_power = False
+        self._is_replaced = False
+        self._is_to_be_repaired = False
+        """The operator has seen that it does not start without its old disk."""
         self.is_held_down = False
         """No restart: a fault says when."""
         self.refused: ErrorCode | None = None
@@ -120,9 +126,12 @@ class BookieMachine:
         return lambda: setattr(bookie, "is_read_only", False)
 
     def replace_disk(self) -> None:
-        """The machine comes back with an empty disk, under its old name."""
+        """The machine comes back with an empty disk, under its old name. That takes longer than
+        its session lives."""
         self.kill()
+        self._cluster.end_sessions(self.name)
         self.disk.wipe()
+        self._is_replaced = True
         self._cluster.history.bookie(self.name).is_damaged = True
 
     def damage_replies(self) -> Callable[[], None] | None:
@@ -150,22 +159,32 @@ class BookieMachine:
             async with contextlib.AsyncExitStack() as stack:
                 await store.start()
                 stack.push_async_callback(store.close)
+                host = SimHost(cluster.engine, self.name)
+                if self._is_to_be_repaired:
+                    config = BookieConfig(
+                        self.config.data_dir, bookie_id=self.name, repair_cookie=True
+                    )
+                    await repair_cookie(config, store, disk=self.disk, host=host)
+                    cluster.history.counts["cookies repaired"] += 1
+                    self._is_to_be_repaired = False
                 bookie, _ = await stack.enter_async_context(
                     bookie_main.serving_bookie(
                         store,
                         self.config,
                         disk=self.disk,
-                        host=SimHost(cluster.engine, self.name),
+                        host=host,
                         listen=f"{self.name}:3181",
                     )
                 )
                 self.bookie = cast(ObservedBookie, bookie)
+                self._is_replaced = False
                 bookie.failure.add_done_callback(lambda _: stop.set())
                 await stop.wait()
                 if bookie.failure.done():
                     cluster.note_refusal(self, bookie.failure.result())
         except FencelogError as error:
             cluster.note_refusal(self, error)
+            self._is_to_be_repaired = self._is_replaced and not self.config.repair_cookie
             await asyncio.sleep(REFUSALS_S)
         finally:
             self.bookie = None
@@ -216,6 +235,20 @@ class Cluster:
         self._tasks: set[asyncio.Task[Any]] = set()
         ObservedBookie.history = history
         setattr(bookie_main, "Bookie", ObservedBookie)  # noqa: B010 - looks on, changes nothing
+
+    async def initialise(self) -> None:
+        """``fencelog metadata init``, by the operator."""
+
+        async def init(session: Session) -> None:
+            await initialise_cluster(session.store, SimHost(self.engine, "operator"))
+
+        process = self.client_process("operator", init)
+        await self.until(lambda: not process.live_tasks())
+
+    def end_sessions(self, machine: str) -> None:
+        for store in self.stores:
+            if store.machine == machine and store.session_id:
+                store.expire()
 
     def add_bookies(self, plan: Plan) -> None:
         for number in range(1, plan.bookies + 1):
@@ -279,7 +312,9 @@ class Cluster:
         self.engine.trace.note(f"{machine.name} stops: {error}")
         machine.refused = error.code
         self.history.counts["bookie stops"] += 1
-        if error.code is ErrorCode.CORRUPT:
+        if error.code is ErrorCode.METADATA_CONFLICT:  # what a dead process wrote came late
+            expected = True
+        elif error.code is ErrorCode.CORRUPT:
             expected = self.history.bookie(machine.name).is_damaged
         elif error.code in (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN):
             expected = True

@@ -180,6 +180,7 @@ class _Draw:
                 *self._faults(bookies, clients, victim),
             ),
             length_ms=self._length_ms,
+            repairs_itself=random.random() < 0.7,
         )
 
     def _ledger(self) -> LedgerPlan:

@@ -95,6 +95,9 @@ class Plan:
     """False: its journal is not synced before it answers (BP-46)."""
     faults: tuple[Fault, ...]
     length_ms: int
+    repairs_itself: bool
+    """A bookie whose disk was replaced repairs its cookie; else it refuses to start, and the
+    operator does it."""
 
 
 TARGETS = {

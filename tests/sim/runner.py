@@ -107,6 +107,7 @@ class _Play:
         moments = Moments()
         self.history.on_event = moments.event
         cluster = Cluster(engine, self.history)
+        await cluster.initialise()
         cluster.add_bookies(plan)
         await cluster.all_serving()
         workload = Workload(cluster, self.history, moments)
