@@ -38,7 +38,7 @@ class Switch(StrEnum):
 
 def add_to(app: typer.Typer) -> None:
     bookies = typer.Typer(rich_markup_mode=None, help="Look after running storage nodes.")
-    for command in (status, gc, compaction, read_only, scrub, entries):
+    for command in (status, gc, compaction, read_only, scrub, integrity, entries):
         bookies.command()(command)
     bookies.command("list")(list_bookies)
     app.add_typer(bookies, name="bookies")
@@ -48,7 +48,7 @@ def list_bookies(
     metadata: MetadataOption,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
 ) -> None:
-    """List the bookies that are registered, and what they say of themselves."""
+    """List the bookies that are registered."""
 
     async def ask(bookies: RegisteredBookies) -> list[dict[str, Any]]:
         infos = [(bookies.describe(i), address) for i, address in bookies.addresses().items()]
@@ -88,11 +88,14 @@ def gc(
     metadata: MetadataOption,
     threshold: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Compact logs of which no more than this part is live."),
+        typer.Option(min=0, max=1, help="Compact logs of which less than this is live."),
     ] = None,
     secret_file: SecretOption = None,
 ) -> None:
-    """Collect garbage now: what belongs to deleted ledgers goes, logs are compacted."""
+    """Begin to collect garbage, now.
+
+    Entries of deleted ledgers go, and their space comes back. The command status tells how far it
+    has come."""
     request: dict[str, Any] = {"do": "gc"}
     if threshold is not None:
         request["threshold"] = threshold
@@ -115,15 +118,41 @@ def read_only(
     metadata: MetadataOption,
     secret_file: SecretOption = None,
 ) -> None:
-    """Let a bookie take no more new entries, or let it take them again."""
+    """Let a bookie take no new entries, or take them again.
+
+    Reads and recoveries go on."""
     request = {"do": "read_only", "on": switch is Switch.ON}
     reply = _admin(metadata, secret_file, bookie, request)
-    typer.echo(f"bookie {bookie} {'is' if reply.get('read_only') else 'is not'} read-only")
+    if reasons := reply.get("read_only_for"):
+        typer.echo(f"bookie {bookie} is read-only (reason: {', '.join(reasons)})")
+    else:
+        typer.echo(f"bookie {bookie} takes new entries")
 
 
-def scrub(bookie: IdArgument, metadata: MetadataOption, secret_file: SecretOption = None) -> None:
-    """Begin to check all that a bookie has stored; ``status`` tells what was found."""
-    _show(_admin(metadata, secret_file, bookie, {"do": "scrub"}))
+def scrub(
+    bookie: IdArgument,
+    metadata: MetadataOption,
+    ledger: Annotated[
+        int | None, typer.Option(metavar="LEDGER", min=0, max=2**63 - 1, help="This one alone.")
+    ] = None,
+    secret_file: SecretOption = None,
+) -> None:
+    """Begin to read and check all that a bookie has stored.
+
+    The command status tells what was found."""
+    request: dict[str, Any] = {"do": "scrub"}
+    if ledger is not None:
+        request["ledger"] = ledger
+    _show(_admin(metadata, secret_file, bookie, request))
+
+
+def integrity(
+    bookie: IdArgument, metadata: MetadataOption, secret_file: SecretOption = None
+) -> None:
+    """Begin to copy what a bookie may have forgotten, now.
+
+    The command status tells how far it has come."""
+    _show(_admin(metadata, secret_file, bookie, {"do": "integrity"}))
 
 
 def entries(
@@ -135,7 +164,9 @@ def entries(
     ] = False,
     secret_file: SecretOption = None,
 ) -> None:
-    """List the entries of a ledger that a bookie has, as ranges, one a line."""
+    """List which entries of a ledger a bookie has.
+
+    As ranges, one a line, from its index: none is read."""
 
     def show(part: EntryList) -> None:
         if hex:

@@ -28,6 +28,7 @@ class Administered(Protocol):
     incarnation: str
     shards: list[Shard]
     is_read_only: bool
+    read_only_for: set[str]
     status_parts: dict[str, StatusPart]
 
     async def free_bytes(self) -> int: ...
@@ -76,6 +77,7 @@ def own_verbs(bookie: Administered) -> dict[str, Verb]:
             "incarnation": bookie.incarnation,
             "shards": len(bookie.shards),
             "read_only": bookie.is_read_only,
+            "read_only_for": sorted(bookie.read_only_for),
             "ledgers": len(known),
             "ledgers_in_limbo": sum(state.limbo for state in known),
             "free_bytes": await bookie.free_bytes(),
@@ -85,7 +87,11 @@ def own_verbs(bookie: Administered) -> dict[str, Verb]:
     async def read_only(given: dict[str, Any]) -> dict[str, Any]:
         arguments(given, {"on": bool})
         bookie.is_read_only = given["on"]
-        return {"read_only": bookie.is_read_only}
+        # It may be so for other reasons as well, which are not the operator's to take away.
+        return {
+            "read_only": bookie.is_read_only,
+            "read_only_for": sorted(bookie.read_only_for),
+        }
 
     return {"status": status, "read_only": read_only}
 

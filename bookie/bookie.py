@@ -59,7 +59,8 @@ class Bookie:
         bookie and end the process: what is on disk is for a fresh start to judge."""
         self.shards: list[Shard] = []
         """Ledger ``i`` lives in ``shards[i % len(shards)]``."""
-        self._read_only_for: set[str] = set()
+        self.read_only_for: set[str] = set()
+        """The reasons (``set_read_only``)."""
         self.on_pressure: dict[Callable[[], None], None] = {}
         """Called when ``is_under_pressure`` changes: transports stop reading, or go on."""
         self.on_read_only: dict[Callable[[], None], None] = {}
@@ -224,7 +225,7 @@ class Bookie:
     @property
     def is_read_only(self) -> bool:
         """No regular add and no explicit LAC is taken (READ_ONLY); recovery and reads go on."""
-        return bool(self._read_only_for)
+        return bool(self.read_only_for)
 
     @is_read_only.setter
     def is_read_only(self, value: bool) -> None:
@@ -233,7 +234,7 @@ class Bookie:
     def set_read_only(self, reason: str, on: bool) -> None:
         """Be read-only for a reason, or not any more for this one."""
         before = self.is_read_only
-        (self._read_only_for.add if on else self._read_only_for.discard)(reason)
+        (self.read_only_for.add if on else self.read_only_for.discard)(reason)
         if self.is_read_only != before:
             for shard in self.shards:
                 shard.adds.is_read_only = self.is_read_only

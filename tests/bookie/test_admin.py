@@ -57,6 +57,7 @@ async def test_status_says_what_the_bookie_is(client: BookieClient, bookie: Book
         "incarnation": bookie.incarnation,
         "shards": len(bookie.shards),
         "read_only": False,
+        "read_only_for": [],
         "ledgers": 2,
         "ledgers_in_limbo": 1,
         "gc": {"runs": 4},
@@ -69,10 +70,18 @@ async def test_an_operator_makes_a_bookie_read_only_and_takes_it_back(
     told: list[bool] = []
     bookie.on_read_only[lambda: told.append(bookie.is_read_only)] = None
     for on in (True, True, False):
-        assert await client.admin({"do": "read_only", "on": on}) == {"read_only": on}
+        reply = await client.admin({"do": "read_only", "on": on})
+        assert reply == {"read_only": on, "read_only_for": ["operator"] if on else []}
         error = await requests.add(bookie, requests.run(1, len(told)))
         assert (error is not None and error.code is ErrorCode.READ_ONLY) == on
     assert told == [True, False]
+
+
+async def test_an_operator_does_not_overrule_a_full_disk(client: BookieClient, bookie: Bookie):
+    bookie.set_read_only("disk", True)
+    for on, reasons in ((True, ["disk", "operator"]), (False, ["disk"])):
+        reply = await client.admin({"do": "read_only", "on": on})
+        assert reply == {"read_only": True, "read_only_for": reasons}
 
 
 async def test_parts_of_a_bookie_add_their_verbs(client: BookieClient, bookie: Bookie):
@@ -137,7 +146,7 @@ async def test_with_a_secret_operators_need_it_too(bookie: Bookie) -> None:
         )
         codes = [getattr(answer, "code", answer) for answer in await asked]
         assert codes == (
-            [{"read_only": True}, ErrorCode.NO_SUCH_LEDGER]
+            [{"read_only": True, "read_only_for": ["operator"]}, ErrorCode.NO_SUCH_LEDGER]
             if credentials
             else [ErrorCode.UNAUTHORIZED] * 2
         )

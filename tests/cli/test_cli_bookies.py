@@ -101,12 +101,12 @@ async def test_bookies_are_listed(run: Run, capsys: pytest.CaptureFixture[str]) 
 
 async def test_a_bookie_says_how_it_is(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert await run("read-only", "b1", "on") == 0
-    assert capsys.readouterr().out == "bookie b1 is read-only\n"
+    assert capsys.readouterr().out == "bookie b1 is read-only (reason: operator)\n"
     assert await run("status", "b1") == 0
     status = json.loads(capsys.readouterr().out)
     assert (status["bookie_id"], status["read_only"]) == ("b1", True)
     assert await run("read-only", "b1", "off") == 0
-    assert capsys.readouterr().out == "bookie b1 is not read-only\n"
+    assert capsys.readouterr().out == "bookie b1 takes new entries\n"
 
 
 async def test_work_is_passed_on_to_the_parts_of_a_bookie(
@@ -114,17 +114,19 @@ async def test_work_is_passed_on_to_the_parts_of_a_bookie(
 ) -> None:
     def verb(name: str) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
         async def done(given: dict[str, Any]) -> dict[str, Any]:
-            arguments(given, {}, {"threshold": float})
+            arguments(given, {}, {"threshold": float, "ledger": int})
             return {"done": name, **given}
 
         return done
 
-    for name in ("gc", "scrub", "suspend_compaction", "resume_compaction"):
+    for name in ("gc", "scrub", "integrity", "suspend_compaction", "resume_compaction"):
         bookie.admin[name] = verb(name)
     commands = {
         ("gc", "b1"): {"done": "gc"},
         ("gc", "b1", "--threshold", "0.5"): {"done": "gc", "threshold": 0.5},
         ("scrub", "b1"): {"done": "scrub"},
+        ("scrub", "b1", "--ledger", "7"): {"done": "scrub", "ledger": 7},
+        ("integrity", "b1"): {"done": "integrity"},
         ("compaction", "b1", "suspend"): {"done": "suspend_compaction"},
         ("compaction", "b1", "resume"): {"done": "resume_compaction"},
     }
