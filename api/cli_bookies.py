@@ -98,7 +98,7 @@ def gc(
     has come."""
     request: dict[str, Any] = {"do": "gc"}
     if threshold is not None:
-        request["threshold"] = threshold
+        request["below"] = threshold
     _show(_admin(metadata, secret_file, bookie, request))
 
 
