@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fencelog.bookie.disk import Disk, File
-from fencelog.bookie.entry_log import TRAILER_BYTES, decode_footer, entry_log_ids, entry_log_name
+from fencelog.bookie.entry_log import decode_footer, entry_log_ids, entry_log_name, records_end
 from fencelog.bookie.inspect_records import Item, describe, places, read_file_header
 from fencelog.bookie.records import ENTRY_LOG_MAGIC, FileHeader
 from fencelog.bookie.shard_directory import ShardDirectory
-
-_FOOTER_ITEM_BYTES = 16
 
 
 def inspect_entry_logs(
@@ -34,13 +32,6 @@ def read_entry_log_header(file: File, file_id: int, incarnation: bytes) -> FileH
     return header
 
 
-def records_end(file: File, footer: dict[int, int] | None) -> int:
-    """Where the records of an entry log end, and its footer begins if it has one."""
-    if footer is None:
-        return file.size()
-    return file.size() - TRAILER_BYTES - len(footer) * _FOOTER_ITEM_BYTES
-
-
 def _inspect_file(disk: Disk, path: Path) -> Iterator[Item]:
     file = disk.open(path)
     try:
@@ -56,7 +47,7 @@ def _inspect_file(disk: Disk, path: Path) -> Iterator[Item]:
             "directory": header.incarnation.hex(),
             "sealed": "no" if footer is None else "yes",
         }
-        for place in places(file, records_end(file, footer), seed=header.seed):
+        for place in places(file, records_end(file), seed=header.seed):
             if place.record is None:
                 yield {"offset": place.offset, "bytes": place.end - place.offset, "valid": "no"}
             else:

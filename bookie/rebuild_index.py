@@ -26,11 +26,17 @@ from pathlib import Path
 from fencelog.bookie.control_records import take_back
 from fencelog.bookie.cookies import Identity, State
 from fencelog.bookie.disk import Disk
-from fencelog.bookie.entry_log import StoredRun, decode_footer, entry_log_ids, entry_log_name
+from fencelog.bookie.entry_log import (
+    StoredRun,
+    decode_footer,
+    entry_log_ids,
+    entry_log_name,
+    records_end,
+)
 from fencelog.bookie.entry_log_writer import EntryLogPlace, EntryLogWriter
 from fencelog.bookie.index import Index
 from fencelog.bookie.inspect_disk import ReadOnlyDisk
-from fencelog.bookie.inspect_entry_log import read_entry_log_header, records_end
+from fencelog.bookie.inspect_entry_log import read_entry_log_header
 from fencelog.bookie.inspect_records import Item, places
 from fencelog.bookie.journal_replay import Replay
 from fencelog.bookie.ledger_state import LedgerStates
@@ -175,7 +181,7 @@ class _NewIndex:
                 yield {"unreadable": str(path), "offset": 0, "bytes": file.size()}
                 return
             footer = decode_footer(file, seed=header.seed)
-            end = records_end(file, footer)
+            end = records_end(file)
             for place in places(file, end, seed=header.seed):
                 if place.record is not None:
                     self._take_stored(file_id, place.offset, place.record.body)

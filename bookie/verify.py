@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fencelog.bookie.data_directory import Identity
+from fencelog.bookie.cookies import Identity, Mark
 from fencelog.bookie.disk import Disk, File, KeyValueStore
 from fencelog.bookie.entry_log import (
     EntryLogReader,
@@ -19,9 +19,10 @@ from fencelog.bookie.entry_log import (
     encode_footer,
     entry_log_ids,
     entry_log_name,
+    records_end,
 )
 from fencelog.bookie.index import Index
-from fencelog.bookie.inspect_entry_log import read_entry_log_header, records_end
+from fencelog.bookie.inspect_entry_log import read_entry_log_header
 from fencelog.bookie.inspect_index import IndexedLedger, index_ledgers
 from fencelog.bookie.inspect_journal import journal_records
 from fencelog.bookie.inspect_records import Place, places
@@ -58,12 +59,28 @@ def verify(data: Offline) -> Iterator[Problem]:
     except FencelogError as error:
         yield _problem(data.directory.path, error)
         return
+    yield from _marks(data, identity)
     for number, shard in enumerate(data.shards):
         part = _Shard(data.disk, shard, identity, number, len(data.shards))
         try:
             yield from part.problems()
         except OSError as error:
             yield _problem(shard.paths.ledgers, error)
+
+
+def _marks(data: Offline, identity: Identity) -> Iterator[Problem]:
+    """The cookies of the directories that were given."""
+    try:
+        found = data.directory.look().directories
+    except FencelogError as error:
+        yield _problem(data.directory.path, error)
+        return
+    for directory in found:
+        made_in = identity.cookie.made_in(directory.place)
+        expected = Mark(identity.bookie_id, directory.place, made_in, is_made=True)
+        if directory.mark != expected:
+            what = f"is {directory.mark}, not {expected}" if directory.mark else "is missing"
+            yield Problem(Path(directory.path, "cookie"), None, what)
 
 
 def index_problems(
@@ -231,7 +248,7 @@ class _Shard:
 
 def _log_problems(path: Path, file: File, header: FileHeader) -> Iterator[Problem]:
     footer = decode_footer(file, seed=header.seed)
-    end = records_end(file, footer)
+    end = records_end(file)
     sizes: dict[int, int] = {}
     damaged: list[Place] = []
     for place in places(file, end, seed=header.seed):
@@ -240,13 +257,13 @@ def _log_problems(path: Path, file: File, header: FileHeader) -> Iterator[Proble
         else:
             ledger_id = read_run_header(place.record.body).ledger_id
             sizes[ledger_id] = sizes.get(ledger_id, 0) + place.end - place.offset
-    if footer is None:
+    if footer is None and end == file.size():
         yield from _lost_footer(path, sizes, damaged[-1:])
         return
     for place in damaged[:_MOST_SHOWN]:
         yield Problem(path, place.offset, f"damaged up to offset {place.end}")
     if sizes != footer and not damaged:
-        yield Problem(path, end, "footer does not say what the records are")
+        yield Problem(path, end, "footer is damaged, or does not say what the records are")
 
 
 def _lost_footer(path: Path, sizes: dict[int, int], last: list[Place]) -> Iterator[Problem]:
