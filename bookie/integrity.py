@@ -30,6 +30,7 @@ from typing import Any
 
 from fencelog.bookie.admin import arguments
 from fencelog.bookie.bookie import Bookie
+from fencelog.bookie.entry_log import StoredRun
 from fencelog.bookie.integrity_copies import Copies
 from fencelog.bookie.integrity_core import Standing, standing
 from fencelog.bookie.integrity_damage import DamagedRuns
@@ -85,9 +86,9 @@ class Integrity:
         bookie.status_parts["integrity"] = self.status
         bookie.admin["integrity"] = self._check_now
 
-    def on_damage(self, ledger_id: int, first: int, last: int, file: object, offset: int) -> None:
+    def on_damage(self, run: StoredRun, error: FencelogError) -> None:
         """Somebody could not read a stored run back: replace it, once its ledger is closed."""
-        self.damage.add(ledger_id, first, last, file, offset)
+        self.damage.add(run, error)
         self._wake.set()
 
     async def run(self) -> None:

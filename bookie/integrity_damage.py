@@ -6,11 +6,12 @@ What is damaged is answered as an error, never as "not there", until its replace
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from fencelog.bookie.bookie import Bookie
+from fencelog.bookie.entry_log import StoredRun
 from fencelog.bookie.integrity_copies import Copies
 from fencelog.bookie.integrity_core import Piece, pieces
+from fencelog.bookie.runs import Range
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.limits import MAX_DAMAGED_RUNS
@@ -20,15 +21,6 @@ from fencelog.ledgers.run import merge_runs, read_run_header
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class DamagedRun:
-    """The stored run of these entries, and where it was found to be damaged."""
-
-    first: int
-    last: int
-    place: str
-
-
 class DamagedRuns:
     """Those that were found and not replaced yet."""
 
@@ -36,7 +28,7 @@ class DamagedRuns:
         self._bookie = bookie
         self._ledgers = ledgers
         self._copies = copies
-        self._runs: dict[int, set[DamagedRun]] = {}
+        self._runs: dict[int, set[Range]] = {}
         self.found = 0
         self.replaced = 0
 
@@ -47,26 +39,16 @@ class DamagedRuns:
     def ledger_ids(self) -> list[int]:
         return sorted(self._runs)
 
-    def runs(self) -> list[tuple[int, DamagedRun]]:
-        return [(ledger_id, run) for ledger_id, runs in self._runs.items() for run in sorted(runs)]
-
-    def add(self, ledger_id: int, first: int, last: int, file: object, offset: int) -> None:
-        """A run cannot be read back from this file at this offset, though the index says that it
-        is there. More than MAX_DAMAGED_RUNS are only told of: the next pass finds them again."""
-        run = DamagedRun(first, last, f"{file} at offset {offset}")
-        if run in self._runs.get(ledger_id, ()):
+    def add(self, run: StoredRun, error: FencelogError) -> None:
+        """A run cannot be read back, though the index says that it is there; the error says where.
+        More than MAX_DAMAGED_RUNS are only told of: the next pass finds them again."""
+        entries = (run.first_entry_id, run.last_entry_id)
+        if entries in self._runs.get(run.ledger_id, ()):
             return
         self.found += 1
-        _log.error(
-            "bookie %s: entries %d..%d of ledger %d are damaged in %s",
-            self._bookie.bookie_id,
-            first,
-            last,
-            ledger_id,
-            run.place,
-        )
+        _log.error("bookie %s has damaged entries: %s", self._bookie.bookie_id, error.detail)
         if self.count < MAX_DAMAGED_RUNS:
-            self._runs.setdefault(ledger_id, set()).add(run)
+            self._runs.setdefault(run.ledger_id, set()).add(entries)
 
     async def repair(self, ledger_id: int) -> None:
         """Replace what is damaged of a ledger, durably. Raises FencelogError where that cannot be
@@ -87,20 +69,19 @@ class DamagedRuns:
         if fenced is not None and (not_fenced := await fenced) is not None:
             raise not_fenced
         failure: FencelogError | None = None
-        for run in sorted(self._runs.get(ledger_id, ())):
+        for entries in sorted(self._runs.get(ledger_id, ())):
             try:
-                await self._replace(metadata, run)
+                await self._replace(metadata, entries)
             except FencelogError as error:
                 failure = error
             else:
-                self._runs[ledger_id].discard(run)
+                self._runs[ledger_id].discard(entries)
         if failure is not None:
             raise failure
         self._runs.pop(ledger_id, None)
 
-    async def _replace(self, metadata: LedgerMetadata, damaged: DamagedRun) -> None:
+    async def _replace(self, metadata: LedgerMetadata, entries: Range) -> None:
         """Nothing to do where the index has this very run no more."""
-        entries = (damaged.first, damaged.last)
         shard = self._bookie.shard(metadata.ledger_id)
         if entries not in await shard.reads.stored_ranges(metadata.ledger_id, entries):
             return
