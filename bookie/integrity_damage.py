@@ -45,6 +45,8 @@ class DamagedRuns:
         entries = (run.first_entry_id, run.last_entry_id)
         if entries in self._runs.get(run.ledger_id, ()):
             return
+        if self._bookie.shard(run.ledger_id).cache.ranges(run.ledger_id, entries):
+            return  # its replacement goes to the index with the next flush
         self.found += 1
         _log.error("bookie %s has damaged entries: %s", self._bookie.bookie_id, error.detail)
         if self.count < MAX_DAMAGED_RUNS:

@@ -59,7 +59,7 @@ class Scrubber:
         self._asked: list[int] = []
         """Ledgers that an operator wants to be read next."""
         self._at: int | None = None
-        self._passes = self._runs = self._bytes = self._damaged = 0
+        self._passes = self._runs = self._bytes = 0
         bookie.status_parts["scrub"] = self.status
         bookie.admin["scrub"] = self._scrub_now
 
@@ -90,13 +90,13 @@ class Scrubber:
         self._passes += ledger_ids is None
 
     def status(self) -> dict[str, Any]:
-        """For ``status``: since the start, and where it is (None: between two passes)."""
+        """For ``status``: what was read since the start, and where it is (None: between two
+        passes). What was found is told by ``integrity``."""
         return {
             "at_ledger": self._at,
             "passes": self._passes,
             "runs": self._runs,
             "bytes": self._bytes,
-            "damaged_runs": self._damaged,
         }
 
     async def close(self) -> None:
@@ -179,7 +179,6 @@ class Scrubber:
             if not unreadable:
                 return
             if stored == before:
-                self._damaged += 1
                 self._on_damage(*unreadable[0])
                 return
 
