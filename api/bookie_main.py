@@ -17,9 +17,13 @@ from fencelog.bookie.boot import fence_before_serving
 from fencelog.bookie.cookie_registry import CookieRegistry
 from fencelog.bookie.disk import Disk
 from fencelog.bookie.disk_posix import PosixDisk
+from fencelog.bookie.disk_watch import DiskWatch
+from fencelog.bookie.local import LocalBookieClient
+from fencelog.bookie.maintenance import MaintenanceConfig, maintenance
 from fencelog.bookie.server import BookieServer
-from fencelog.ledgers.authentication import Authenticator
-from fencelog.ledgers.bookie_directory import bookie_registration
+from fencelog.ledgers.authentication import SharedSecret
+from fencelog.ledgers.bookie_client import TcpBookieClient
+from fencelog.ledgers.bookie_directory import RegisteredBookies, bookie_registration
 from fencelog.ledgers.bookie_port import DEFAULT_RACK, BookieInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host, SystemHost
@@ -72,7 +76,7 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
                 listen=config.listen,
                 advertise=config.advertise,
                 rack=config.rack,
-                authenticator=secret,
+                secret=secret,
             )
         )
         yield Running(
@@ -96,10 +100,11 @@ async def serving_bookie(
     advertise: str | None = None,
     rack: str = DEFAULT_RACK,
     disk: Disk | None = None,
-    authenticator: Authenticator | None = None,
+    secret: SharedSecret | None = None,
+    settings: MaintenanceConfig | None = None,
 ) -> AsyncIterator[tuple[Bookie, str]]:
     """A bookie that listens and is registered, and the address it is registered with. ``disk``:
-    None for that of this machine. ``authenticator``: what clients have to satisfy.
+    None for that of this machine. ``secret``: what clients have to know, and its peers.
 
     One that may have forgotten fences its ledgers before it does either. Leaving takes the
     registration away first, so that writers stop choosing this bookie, then the connections, then
@@ -110,18 +115,48 @@ async def serving_bookie(
             ErrorCode.BAD_REQUEST, f"the name of a rack has 1 to {MAX_NAME_BYTES} bytes"
         )
     listen_host, listen_port = parse_address(listen)
+    disk = disk or PosixDisk()
     async with contextlib.AsyncExitStack() as stack:
-        cookies = CookieRegistry(store)
-        bookie = await Bookie.open(config, disk=disk or PosixDisk(), host=host, cookies=cookies)
+        bookie = await Bookie.open(config, disk=disk, host=host, cookies=CookieRegistry(store))
         stack.push_async_callback(bookie.close)
         await fence_before_serving(bookie, store)
-        server = await BookieServer.start(
-            bookie, listen_host, listen_port, authenticator=authenticator
-        )
+        watch = DiskWatch(bookie, config)
+        await watch.look()  # before anybody is told that it takes adds
+        server = await BookieServer.start(bookie, listen_host, listen_port, authenticator=secret)
         stack.push_async_callback(server.close)
+        bookies = await _peers(store, bookie, secret, stack)
+        services = maintenance(
+            bookie,
+            store,
+            bookies,
+            watch=watch,
+            config=config,
+            settings=settings or MaintenanceConfig(),
+            disk=disk,
+            host=host,
+        )
+        await stack.enter_async_context(services)
         address = advertise or server.address
         await stack.enter_async_context(_registered(store, bookie, address, rack, host=host))
         yield bookie, address
+
+
+async def _peers(
+    store: MetadataStore,
+    bookie: Bookie,
+    secret: SharedSecret | None,
+    stack: contextlib.AsyncExitStack,
+) -> RegisteredBookies:
+    """All bookies, as this one reaches them for repairs."""
+
+    def connect(address: str, bookie_id: str) -> TcpBookieClient:
+        return TcpBookieClient(bookie_id, address, credentials=secret)
+
+    local = {bookie.bookie_id: LocalBookieClient(bookie)}
+    bookies = RegisteredBookies(store, local=local, connect=connect)
+    await bookies.start()
+    stack.push_async_callback(bookies.close)
+    return bookies
 
 
 @contextlib.asynccontextmanager

@@ -1,19 +1,31 @@
-"""What goes on in a bookie besides its requests."""
+"""What goes on in a bookie besides its requests: garbage collection, scrubbing, repair, and an eye
+on its disks.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 
 from fencelog.bookie.bookie import Bookie
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk import Disk
+from fencelog.bookie.disk_watch import DiskWatch
 from fencelog.bookie.garbage import Garbage
 from fencelog.bookie.garbage_config import GarbageConfig
-from fencelog.bookie.garbage_files import OnDamage
 from fencelog.bookie.garbage_ledgers import ClusterMetadata
+from fencelog.bookie.integrity import Integrity
+from fencelog.bookie.scrubber import Scrubber
+from fencelog.ledgers.bookie_port import BookieDirectory
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.instance import read_instance
+from fencelog.ledgers.ledger_store import LedgerStore
+from fencelog.ledgers.limits import COPY_BYTES_PER_S, SCRUB_BYTES_PER_S, SCRUB_INTERVAL_MS
+from fencelog.ledgers.metadata_store import MetadataStore
+from fencelog.ledgers.placement import Placement
 
 _log = logging.getLogger(__name__)
 
@@ -24,33 +36,65 @@ Service = Callable[[], Awaitable[None]]
 """Runs until it is cancelled."""
 
 
+@dataclass(frozen=True, slots=True)
+class MaintenanceConfig:
+    """How often, and how fast."""
+
+    garbage: GarbageConfig = field(default_factory=GarbageConfig)
+    scrub_interval_ms: int = SCRUB_INTERVAL_MS
+    scrub_bytes_per_s: int = SCRUB_BYTES_PER_S
+    copy_bytes_per_s: int = COPY_BYTES_PER_S
+
+
 @asynccontextmanager
 async def maintenance(
     bookie: Bookie,
-    config: BookieConfig,
-    disk: Disk,
-    metadata: ClusterMetadata,
+    store: MetadataStore,
+    bookies: BookieDirectory,
     *,
-    garbage: GarbageConfig,
-    on_damage: OnDamage,
+    watch: DiskWatch,
+    config: BookieConfig,
+    settings: MaintenanceConfig,
+    disk: Disk,
+    host: Host,
 ) -> AsyncIterator[None]:
-    """Run the services of an open bookie; none outlives this, and the bookie has to."""
-    lane = disk.lane("bookie-garbage")
-    collector = Garbage(
-        bookie,
-        lane,
-        metadata,
-        garbage,
-        entry_log_bytes=config.entry_log_bytes,
-        on_damage=on_damage,
-    )
-    services: dict[str, Service] = {"garbage": collector.run}
-    try:
-        async with running(bookie.bookie_id, services):
-            yield
-    finally:
-        await lane.close()
-        collector.close()
+    """Run the services of an open bookie; none outlives this, and the bookie has to. ``bookies``
+    are its peers, itself included."""
+    async with AsyncExitStack() as stack:
+        integrity = Integrity(
+            bookie,
+            ledgers=LedgerStore(store),
+            bookies=bookies,
+            placement=Placement(bookies, host=host),
+            copy_bytes_per_s=settings.copy_bytes_per_s,
+        )
+        scrubber = Scrubber(
+            bookie,
+            disk=disk,
+            on_damage=integrity.on_damage,
+            bytes_per_s=settings.scrub_bytes_per_s,
+            interval_ms=settings.scrub_interval_ms,
+        )
+        stack.push_async_callback(scrubber.close)
+        lane = disk.lane("bookie-garbage")
+        collector = Garbage(
+            bookie,
+            lane,
+            ClusterMetadata(store, lambda: read_instance(store), bookie.instance),
+            settings.garbage,
+            entry_log_bytes=config.entry_log_bytes,
+            on_damage=integrity.on_damage,
+        )
+        stack.callback(collector.close)
+        stack.push_async_callback(lane.close)
+        services = {
+            "disk watch": watch.run,
+            "garbage": collector.run,
+            "integrity": integrity.run,
+            "scrubber": scrubber.run,
+        }
+        await stack.enter_async_context(running(bookie.bookie_id, services))
+        yield
 
 
 @asynccontextmanager

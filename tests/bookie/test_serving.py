@@ -56,11 +56,11 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 async def test_the_registration_says_who_and_where_and_how_much_is_free(
     place: Place, requests: Any, faulty_disk: Any
 ):
-    faulty_disk.space = lambda _path: DiskSpace(1 << 20, 12_345)
+    faulty_disk.space = lambda _path: DiskSpace(1 << 31, 12_345 << 16)
     async with place.bookie(rack="r7", disk=faulty_disk) as (bookie, address):
         await requests.until(lambda: place.table.available() == ["b1"])
         info = place.table.describe("b1")
-        assert (info.rack, info.free_bytes, info.is_read_only) == ("r7", 12_345, False)
+        assert (info.rack, info.free_bytes, info.is_read_only) == ("r7", 12_345 << 16, False)
         assert info.incarnation == bookie.incarnation
         assert place.table.addresses() == {"b1": address}
     await requests.until(lambda: place.table.available() == [])
@@ -76,17 +76,23 @@ async def test_free_space_is_looked_at_now_and_then_even_if_once_in_vain(
     place: Place, requests: Any, faulty_disk: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("fencelog.api.bookie_main.FREE_BYTES_REFRESH_MS", 5)
-    answers: list[int | OSError] = [200, 200, OSError(5, "no"), 100, 100]
+    answer: int | OSError = 1 << 30
+    asked = 0
 
     def space(_path: Path) -> DiskSpace:
-        answer = answers.pop() if answers else 300
+        nonlocal asked
+        asked += 1
         if isinstance(answer, OSError):
             raise answer
-        return DiskSpace(1 << 20, answer)
+        return DiskSpace(1 << 31, answer)
 
     faulty_disk.space = space
     async with place.bookie(disk=faulty_disk):
-        await requests.until(lambda: place.table.describe("b1").free_bytes == 300)
+        await requests.until(lambda: place.table.describe("b1").free_bytes == 1 << 30)
+        answer, before = OSError(5, "no"), asked
+        await requests.until(lambda: asked > before + 1)
+        answer = 1 << 29
+        await requests.until(lambda: place.table.describe("b1").free_bytes == 1 << 29)
 
 
 async def test_a_read_only_bookie_takes_recovery_and_reads_and_says_so(place: Place, requests: Any):
