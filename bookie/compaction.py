@@ -37,7 +37,11 @@ class Compaction:
         self._place = place
         self._file_id = file_id
         self._is_finished = self._is_closed = False
-        self._log = EntryLog(place, file_id, file_name(file_id, COMPACTING_SUFFIX))
+        try:
+            self._log = EntryLog(place, file_id, file_name(file_id, COMPACTING_SUFFIX))
+        except OSError:
+            _try_to_remove(place)
+            raise
         self.moves: list[tuple[StoredRun, StoredRun]] = []
         """Old and new place of each run."""
 
@@ -68,8 +72,7 @@ class Compaction:
         self._is_closed = True
         self._log.close()
         if not self._is_finished:
-            with suppress(OSError):
-                remove_unfinished(self._place)
+            _try_to_remove(self._place)
 
 
 def remove_unfinished(place: EntryLogPlace) -> None:
@@ -77,6 +80,11 @@ def remove_unfinished(place: EntryLogPlace) -> None:
     OSError."""
     for file_id in file_ids(place.disk, place.directory, COMPACTING_SUFFIX):
         place.disk.remove(place.directory / file_name(file_id, COMPACTING_SUFFIX))
+
+
+def _try_to_remove(place: EntryLogPlace) -> None:
+    with suppress(OSError):
+        remove_unfinished(place)
 
 
 def remove_entry_log(place: EntryLogPlace, file_id: int) -> None:

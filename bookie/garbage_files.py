@@ -73,6 +73,7 @@ class FileGarbage:
     async def collect(self, below: float) -> None:
         """Remove the files of which nothing is live; compact those of which less than a share
         ``below`` is. Raises FencelogError, OSError: then what was not done yet is left."""
+        self._shard.check_open()
         files, newest = await self._look()
         sparse = (*dead_files(newest), *sparse_files(newest, below))
         if any(file.record_bytes for file in sparse) and await self._has_space(FILE_HEADER_BYTES):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.bookie.ledger_state import LedgerState, LedgerStates, decode_state
+from fencelog.bookie.ledger_state import TOMBSTONE, LedgerState, LedgerStates, decode_state
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 NUMBERS = st.integers(-1, 2**63 - 1)
@@ -71,6 +71,47 @@ def test_what_changed_is_taken_once_in_order() -> None:
     ]
     assert states.take_changed() == []
     assert states.get(5) is states.change(5)
+
+
+def test_all_deleted_ledgers_share_one_state_once_the_index_says_so() -> None:
+    states = LedgerStates()
+    for ledger_id in (1, 2):
+        states.change(ledger_id).last_entry = 5
+    states.remove(1, deleted=True)
+    states.remove(2, deleted=False)
+    removing = states.get(1)
+    assert removing is not None
+    assert removing.removing
+    changed = dict(states.take_changed())
+    removed = states.take_removed()
+    states.are_removed(removed)
+    assert removed == [1, 2] == [ledger_id for ledger_id, _ in states.items()]
+    assert states.get(1) is TOMBSTONE
+    dropped = states.get(2)
+    assert dropped is not None
+    assert (dropped.limbo, dropped.deleted, dropped.removing) == (True, False, False)
+
+    loaded = LedgerStates()
+    loaded.load((i, decode_state(i, data)) for i, data in changed.items())
+    assert loaded.get(1) is TOMBSTONE
+    assert loaded.get(2) == LedgerState(fenced=True, fence_durable=True, limbo=True)
+
+    loaded.change(1).lac = 3
+    assert TOMBSTONE.lac == -1, "what is changed is a copy"
+    assert loaded.take_changed() == [(1, LedgerState(fenced=True, deleted=True, lac=3).encode())]
+
+
+def test_a_ledger_that_is_removed_again_during_the_flush_is_not_done_with() -> None:
+    states = LedgerStates()
+    states.remove(1, deleted=False)
+    removed = states.take_removed()
+    states.remove(1, deleted=True)
+    states.are_removed(removed)
+    state = states.get(1)
+    assert state is not None
+    assert state.removing
+    states.are_removed(states.take_removed())
+    assert states.get(1) is TOMBSTONE
 
 
 async def test_that_a_fence_became_durable_is_no_change_to_be_flushed(
