@@ -32,6 +32,12 @@ def workloads(manifests: list[Manifest]) -> list[Manifest]:
     return [manifest for manifest in manifests if pod_template(manifest)]
 
 
+@pytest.fixture(scope="module")
+def services(workloads: list[Manifest]) -> list[Manifest]:
+    """The workloads that go on, unlike a Job."""
+    return [workload for workload in workloads if workload["kind"] != "Job"]
+
+
 def title(manifest: Manifest) -> str:
     return f"{manifest['kind']}/{manifest['metadata']['name']}"
 
@@ -63,6 +69,7 @@ def test_the_base_holds_what_a_cluster_needs(manifests: list[Manifest]) -> None:
         "StatefulSet/zookeeper",
         "StatefulSet/bookie",
         "Deployment/broker",
+        "Job/metadata-init",
         "Service/zookeeper",
         "Service/bookie",
         "Service/fencelog",
@@ -90,9 +97,9 @@ def test_selectors_find_pods(manifests: list[Manifest], workloads: list[Manifest
 
 
 def test_services_and_probes_name_ports_that_exist(
-    manifests: list[Manifest], workloads: list[Manifest]
+    manifests: list[Manifest], services: list[Manifest]
 ) -> None:
-    for workload in workloads:
+    for workload in services:
         for container in containers(workload):
             open_ports = {port["name"] for port in container["ports"]}
             probes = [container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
@@ -100,7 +107,7 @@ def test_services_and_probes_name_ports_that_exist(
             assert {handler["port"] for handler in handlers if handler} <= open_ports
     for service in (manifest for manifest in manifests if manifest["kind"] == "Service"):
         selector = service["spec"]["selector"].items()
-        target = next(item for item in workloads if selector <= pod_labels(item).items())
+        target = next(item for item in services if selector <= pod_labels(item).items())
         ports = {port["name"] for item in containers(target) for port in item["ports"]}
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
 
@@ -123,9 +130,9 @@ def test_pods_are_restricted(workloads: list[Manifest]) -> None:
 
 
 def test_every_workload_gives_up_one_pod_at_a_time(
-    manifests: list[Manifest], workloads: list[Manifest]
+    manifests: list[Manifest], services: list[Manifest]
 ) -> None:
-    for workload in workloads:
+    for workload in services:
         budget = by_title(manifests, f"PodDisruptionBudget/{workload['metadata']['name']}")
         assert budget["spec"]["maxUnavailable"] == 1
         assert budget["spec"]["selector"] == workload["spec"]["selector"]
@@ -165,7 +172,32 @@ def test_commands_and_options_exist(workloads: list[Manifest]) -> None:
         for container in containers(workload):
             if not container["image"].startswith("fencelog:"):
                 continue
-            name, *arguments = container["args"]
+            command, arguments = command_line, list(container["args"])
+            while not arguments[0].startswith("--"):
+                command = command.commands[arguments.pop(0)]
             used = {argument for argument in arguments if argument.startswith("--")}
-            assert used <= options(command_line.commands[name])
+            assert used <= options(command)
             assert len(arguments) == 2 * len(used)
+
+
+def test_a_bookie_has_the_name_of_its_volume(manifests: list[Manifest]) -> None:
+    """The name of a pod, by which it finds its volume again."""
+    (bookie,) = containers(by_title(manifests, "StatefulSet/bookie"))
+    arguments = bookie["args"]
+    assert arguments[arguments.index("--id") + 1] == "$(POD_NAME)"
+
+
+def test_all_use_the_same_metadata_and_may_reach_it(
+    manifests: list[Manifest], workloads: list[Manifest]
+) -> None:
+    users = {
+        pod_labels(workload)["app.kubernetes.io/name"]: container["args"]
+        for workload in workloads
+        for container in containers(workload)
+        if "--metadata" in container.get("args", ())
+    }
+    stores = {arguments[arguments.index("--metadata") + 1] for arguments in users.values()}
+    assert len(stores) == 1
+    policy = by_title(manifests, "NetworkPolicy/zookeeper")
+    (admitted,) = policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchExpressions"]
+    assert set(admitted["values"]) == users.keys() == {"bookie", "broker", "metadata-init"}
