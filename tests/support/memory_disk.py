@@ -179,6 +179,9 @@ class SteppedLane:
         self.work()
         self.report()
 
+    async def close(self) -> None:
+        """There is no thread to end."""
+
     def run_free(self) -> None:
         """Do everything at once from now on."""
         self.is_stepped = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from memory_disk import MemoryDisk, SteppedLane
@@ -69,8 +70,11 @@ class SteppedJournal:
                 kind = RecordType.RUN
                 body = build_run(1, number, [b"x" * size], lac=-1, length_before=0)
             self.bodies.append(body)
-            self.journal.append(kind, body, lambda e, n=number: self.answers.append((n, e)))
+            self.journal.append(kind, body, partial(self._answered, number))
         await turn()
+
+    def _answered(self, number: int, error: FencelogError | None) -> None:
+        self.answers.append((number, error))
 
     async def step(self, lane: SteppedLane) -> None:
         lane.step()
