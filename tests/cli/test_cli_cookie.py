@@ -1,0 +1,115 @@
+"""``fencelog metadata init`` and ``fencelog cookie``, over a store in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import pytest
+
+from fencelog.api import cli
+from fencelog.api.bookie_main import serving_bookie
+from fencelog.bookie.config import BookieConfig
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.metadata_open import open_metadata_store
+
+INSTANCE = "the instance id is "
+
+
+class Cluster:
+    """A store, and a bookie b1 with two ledger directories."""
+
+    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.metadata = ["--metadata", f"sqlite:{path / 'metadata'}"]
+        self.data, self.ledgers = path / "data", (path / "l0", path / "l1")
+        self._capsys = capsys
+
+    def run(self, *arguments: str) -> str:
+        """What a command says; what it complains of begins with its exit code."""
+        code = cli.run([*arguments, *self.metadata])
+        said = self._capsys.readouterr()
+        return said.out.strip() if code == 0 else f"{code} {said.err.strip()}"
+
+    def repair(self) -> str:
+        directories = [word for path in self.ledgers for word in ("--ledger-dir", str(path))]
+        return self.run("cookie", "repair", "--id", "b1", "--data", str(self.data), *directories)
+
+    def start(self, **settings: Any) -> str | None:
+        """Why the bookie does not start, if it does not."""
+
+        async def main() -> None:
+            host = SystemHost()
+            store = open_metadata_store(self.metadata[1], host=host)
+            await store.start()
+            config = BookieConfig(self.data, (), self.ledgers, bookie_id="b1", **settings)
+            try:
+                async with serving_bookie(store, config, host=host, listen="127.0.0.1:0"):
+                    pass
+            finally:
+                await store.close()
+
+        try:
+            asyncio.run(main())
+        except FencelogError as error:
+            return error.detail
+        return None
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cluster:
+    return Cluster(tmp_path, capsys)
+
+
+def test_the_metadata_is_initialised_once(cluster: Cluster) -> None:
+    assert "run `fencelog metadata init` once" in (cluster.start() or "")
+    said = cluster.run("metadata", "init")
+    assert said.startswith(INSTANCE)
+    again = said.replace(INSTANCE, f"{INSTANCE}already ")
+    assert cluster.run("metadata", "init") == again
+    assert cluster.run("metadata", "init", "--surely-a-new-cluster") == again
+    assert cluster.start() is None
+
+
+def test_a_store_that_lost_its_id_is_not_blessed(cluster: Cluster) -> None:
+    cluster.run("metadata", "init")
+    assert cluster.start() is None
+
+    async def lose() -> None:
+        store = open_metadata_store(cluster.metadata[1], host=SystemHost())
+        await store.start()
+        await store.delete("/instance")
+        await store.close()
+
+    asyncio.run(lose())
+    assert "the cookies of 1 bookies, b1 first" in cluster.run("metadata", "init")
+    assert cluster.run("metadata", "init", "--surely-a-new-cluster").startswith(INSTANCE)
+    assert "is of another cluster" in (cluster.start() or "")
+
+
+def test_a_lost_directory_is_repaired_from_the_command_line(cluster: Cluster) -> None:
+    cluster.run("metadata", "init")
+    assert "1 fencelog: bookie b1 has no cookie" in cluster.repair()
+    assert cluster.start() is None
+    assert cluster.run("cookie", "list") == "b1"
+    before = json.loads(cluster.run("cookie", "show", "b1"))
+    assert cluster.repair() == "bookie b1 has lost nothing"
+    rmtree(cluster.ledgers[1])
+    assert str(cluster.ledgers[1]) in (cluster.start() or "")
+    assert cluster.repair().startswith("bookie b1 is incarnation ")
+    assert cluster.start() is None
+    now = json.loads(cluster.run("cookie", "show", "b1"))
+    assert now["directory"] == before["directory"]
+    assert now["ledgers"] == [before["ledgers"][0], now["incarnation"]]
+
+
+def test_a_cookie_is_deleted(cluster: Cluster) -> None:
+    cluster.run("metadata", "init")
+    assert cluster.start() is None
+    assert cluster.run("cookie", "delete", "b1") == "the cookie of bookie b1 is deleted"
+    assert cluster.run("cookie", "list") == ""
+    assert cluster.run("cookie", "show", "b1").startswith("1 fencelog: bookie b1 has no cookie")
+    assert "empty its directories" in (cluster.start() or "")
