@@ -70,6 +70,8 @@ async def _live_on(
     _check_incarnation(client, knowledge, served)
     await _look(client.bookie, knowledge, note)
     await _use(client, knowledge, note)
+    await client.flush()
+    await client.collect(0.9)
     await _look(client.bookie, knowledge, note)
     await client.close()
     client = await _open(disk, knowledge, config, f"{life} again", note)

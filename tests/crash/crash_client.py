@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crash_disk import CrashDisk
-from crash_loop import CountingHost
+from crash_loop import CountingHost, TurnLane
 from crash_promises import (
     Act,
     Add,
@@ -24,11 +24,16 @@ from crash_promises import (
 )
 
 from fencelog.bookie.bookie import Bookie, BookieConfig
+from fencelog.bookie.entry_log import StoredRun
+from fencelog.bookie.garbage_files import FileGarbage, FileLimits
 from fencelog.ledgers.errors import FencelogError
 
 Note = Callable[[Mark], object]
 
 DATA = Path("/data")
+
+COMPACTED_BYTES = 2500
+"""Of an entry log that compaction writes."""
 
 
 def small_config(**settings: Any) -> BookieConfig:
@@ -156,6 +161,27 @@ class Client:
             await asyncio.sleep(0)
             if self.bookie.failure.done():
                 raise self.bookie.failure.result()
+
+    async def collect(self, below: float) -> None:
+        """Remove the entry logs that hold nothing any more, and compact those of which less than
+        a share ``below`` is live."""
+        limits = FileLimits(
+            bytes_per_s=1 << 30,
+            file_bytes=COMPACTED_BYTES,
+            spare_bytes=lambda: 0,
+            must_stop=lambda: False,
+        )
+        for shard in self.bookie.shards:
+            damaged: list[StoredRun] = []
+            lane = TurnLane(1)
+            files = FileGarbage(
+                shard, lane, limits, on_damage=lambda run, _error, found=damaged: found.append(run)
+            )
+            await files.collect(below)
+            await lane.close()
+            files.close()
+            if damaged:
+                raise AssertionError(f"compaction could not read {damaged}")
 
     async def _noted(self, act: Act, call: Callable[[], Any]) -> None:
         self._note(Mark(act, False))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from crash_check import Broken, live_on
 from crash_disk import CrashDisk
-from crash_effects import Choice, Effect
+from crash_effects import Choice, Effect, Progress
 from crash_images import Crash, crashes, progress_to
 from crash_workloads import WORKLOADS, Recording, Workload, record, small_writes
 
@@ -124,8 +124,20 @@ def samples(story: Story, count: int) -> Iterator[str]:
     found = [crash for crash in story.crashes() if crash.kind != "torn"]
     for at in _spread(len(found), count):
         yield story.image_name(found[at])
-    for boundary in _spread(len(story.recording.effects), count):
-        yield f"{story.name}/{boundary}/{KILL}"
+    boundaries = kill_boundaries(story)
+    for at in _spread(len(boundaries), count):
+        yield f"{story.name}/{boundaries[at]}/{KILL}"
+
+
+def kill_boundaries(story: Story) -> list[int]:
+    """Where a kill leaves something to a power loss in the next life."""
+    progress = Progress(story.recording.base)
+    found = []
+    for boundary, effect in enumerate(story.recording.effects, 1):
+        progress.take(effect)
+        if progress.pending:
+            found.append(boundary)
+    return found
 
 
 def _spread(size: int, count: int) -> Iterator[int]:

@@ -31,6 +31,8 @@ class Workload:
     settings: dict[str, Any] = field(default_factory=dict)
     is_first_start: bool = False
     """It begins without a data directory, not with an empty bookie."""
+    listed: tuple[int, ...] = ()
+    """Ledgers that name the bookie, says the metadata, before it has met them."""
 
     @property
     def config(self) -> BookieConfig:
@@ -38,7 +40,10 @@ class Workload:
 
     def knowledge(self) -> Knowledge:
         config = self.config
-        return Knowledge(is_synced=config.is_synced, has_journal=config.journal_write)
+        knowledge = Knowledge(is_synced=config.is_synced, has_journal=config.journal_write)
+        for ledger_id in self.listed:
+            knowledge.ledger(ledger_id)
+        return knowledge
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ def _record(workload: Workload, base: Image, marks: list[tuple[int, Mark]]) -> C
             workload.config,
             life=workload.name,
             note=lambda mark: marks.append((len(disk.effects), mark)),
-            ledgers=[],
+            ledgers=list(workload.listed),
         )
         await workload.play(client)
         await client.close()
@@ -234,6 +239,14 @@ async def _first_start(client: Client) -> None:
     await client.fence(1)
 
 
+async def _boot(client: Client) -> None:
+    """The directory is new, but ledgers name the bookie: it may have held entries of them."""
+    await client.add(1, 0, 2, recovery=True)
+    await client.clear_limbo(1)
+    await client.add(3, 0, 2)
+    await client.flush()
+
+
 async def _unsynced(client: Client) -> None:
     """Adds are answered before they are synced; controls and flushes take them along."""
     await client.add(1, 0, 2)
@@ -249,6 +262,26 @@ async def _unsynced(client: Client) -> None:
     await client.add(3, 4, 2)
     await client.remove(2, deleted=True)
     await client.add(101, 0, 2)
+
+
+async def _compaction(client: Client) -> None:
+    """Entry logs of which little is live are copied together, dead ones are removed."""
+    for round_ in range(3):
+        for ledger_id in (1, 2, 100, 101):
+            await client.add(ledger_id, 2 * round_, 2)
+        await client.flush()
+    await client.remove(100, deleted=True)
+    await client.flush()
+    answer = client.send(1, 6, 2)
+    await client.collect(0.9)
+    await answer
+    await client.fence(2)
+    await client.replace(2, 0, 2)
+    await client.remove(101, deleted=False)
+    await asyncio.gather(client.collect(1.0), client.flush())
+    await client.add(101, 0, 2, recovery=True)
+    await client.flush()
+    await client.collect(1.0)
 
 
 async def _two_shards(client: Client) -> None:
@@ -283,6 +316,8 @@ WORKLOADS = {
         Workload("limbo", _limbo),
         Workload("replacement", _replacement),
         Workload("first-start", _first_start, is_first_start=True),
+        Workload("boot", _boot, is_first_start=True, listed=(1, 2)),
+        Workload("compaction", _compaction, {"entry_log_bytes": 2600}),
         Workload("unsynced", _unsynced, {"journal_sync": False}),
         Workload("unjournaled", _unsynced, {"journal_write": False}),
         Workload("two-shards", _two_shards, _TWO),

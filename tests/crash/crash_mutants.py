@@ -1,0 +1,178 @@
+"""Wrong orders of writing and syncing, each with a workload whose crash images have to show it."""
+
+from __future__ import annotations
+
+from crash_check import Broken
+from crash_examine import KILL, Failure, examine, kill_boundaries, next_life, story_of
+from mutation import Edit, Mutant, applied
+
+_RULE = "STORAGE.md: why each sync is where it is"
+_EARLY = 12
+"""Effects of a life."""
+
+JOURNAL_FILE = "fencelog.bookie.journal_file"
+ENTRY_LOG = "fencelog.bookie.entry_log_writer"
+FLUSH = "fencelog.bookie.flush"
+STATE = "fencelog.bookie.ledger_state"
+
+
+def _mutant(
+    name: str, what: str, module: str, function: str, old: str, new: str = "pass"
+) -> Mutant:
+    return Mutant(name, _RULE, what, (Edit(module, function, old, new),))
+
+
+MUTANTS = {
+    "append": (
+        _mutant(
+            "answered-before-the-sync",
+            "An add is answered when its record is written.",
+            "fencelog.bookie.journal_writer",
+            "JournalWriter.commit",
+            "if group.sync:",
+            "if group.records and not group.records:",
+        ),
+        _mutant(
+            "journal-directory-not-synced",
+            "The name of a new journal file may be lost.",
+            JOURNAL_FILE,
+            "JournalFile.__init__",
+            "disk.sync_directory(directory)",
+        ),
+        _mutant(
+            "recovered-tail-not-synced",
+            "What a killed process wrote is answered for, and is in the page cache only.",
+            "fencelog.bookie.journal_replay",
+            "Replay._open",
+            "_make_durable(file, max(start, self.position), seed=header.seed)",
+        ),
+    ),
+    "roll": (
+        _mutant(
+            "header-of-a-spare-not-synced",
+            "A spare becomes a journal file before its header is whole.",
+            JOURNAL_FILE,
+            "JournalFile.__init__",
+            "self._file.sync()",
+        ),
+    ),
+    "flush": (
+        _mutant(
+            "entry-log-not-synced",
+            "The index points to what the entry log may not have.",
+            ENTRY_LOG,
+            "EntryLog.sync",
+            "self._file.sync()",
+        ),
+        _mutant(
+            "entry-log-directory-not-synced",
+            "The index points into a file whose name may be lost.",
+            ENTRY_LOG,
+            "EntryLog.__init__",
+            "place.disk.sync_directory(place.directory)",
+        ),
+        _mutant(
+            "index-before-entry-log",
+            "The mark says that runs are in the index before they are in the entry log.",
+            "fencelog.bookie.storage",
+            "Storage.store",
+            "stored = self._log",
+            "self.index.write([], [], mark=flushed.position.sequence)\n        stored = self._log",
+        ),
+        _mutant(
+            "checkpoint-before-flush",
+            "The checkpoint moves before what it speaks of is stored.",
+            FLUSH,
+            "Flusher._carry_out",
+            "await self._journal.settle(sync=True)\n",
+            "await self._lane.run(lambda: self._storage.write_checkpoint(flushed.position))\n",
+        ),
+        _mutant(
+            "flush-before-journal",
+            "The index knows of records that the journal may not have.",
+            FLUSH,
+            "Flusher._carry_out",
+            "await self._journal.settle(sync=True)",
+        ),
+    ),
+    "fence": (
+        _mutant(
+            "fence-answered-early",
+            "A fencing request is answered before the fence is durable.",
+            "fencelog.bookie.fences",
+            "Fences.fence",
+            "return durable",
+            "return None",
+        ),
+    ),
+    "delete": (
+        _mutant(
+            "tombstone-not-flushed",
+            "That a ledger was deleted is in the journal alone.",
+            STATE,
+            "LedgerState.encode",
+            "_DELETED if self.deleted else 0",
+            "0",
+        ),
+    ),
+    "limbo": (
+        _mutant(
+            "limbo-not-flushed",
+            "That something of a ledger is unknown is in the journal alone.",
+            STATE,
+            "LedgerState.encode",
+            "_LIMBO if self.limbo else 0",
+            "0",
+        ),
+    ),
+    "boot": (
+        _mutant(
+            "ready-before-fenced",
+            "The identity says that all is fenced before it is.",
+            "fencelog.bookie.bookie",
+            "Bookie.forgotten_are_fenced",
+            "await shard.settle(sync=True)",
+        ),
+    ),
+    "compaction": (
+        _mutant(
+            "compacted-name-not-synced",
+            "The index points into a compacted file that a start takes for an unfinished one.",
+            "fencelog.bookie.compaction",
+            "Compaction.finish",
+            "self._place.disk.sync_directory(directory)",
+        ),
+    ),
+    "unsynced": (
+        _mutant(
+            "unsynced-not-marked",
+            "Adds are answered before they are synced, and nothing tells the next start.",
+            "fencelog.bookie.bookie",
+            "Bookie._open",
+            "if not config.is_synced:",
+            "if not config:",
+        ),
+    ),
+}
+"""By the name of the workload."""
+
+
+def first_failure(workload: str, mutant: Mutant) -> Failure | None:
+    """The first image found on which the mutant breaks a promise; after a kill, if need be."""
+    with applied(mutant):
+        story = story_of(workload)
+        found = story.crashes()
+        found.sort(key=lambda crash: crash.kind == "torn")
+        for crash in found:
+            if failures := examine(story, [crash]).failures:
+                return failures[0]
+        for boundary in kill_boundaries(story):
+            try:
+                second = next_life(story, boundary, None)
+            except Broken as broken:
+                return Failure(f"{workload}/{boundary}/{KILL}", str(broken))
+            # What it answered for as soon as it was open is what a kill puts into question.
+            early = [crash for crash in second.crashes() if crash.boundary < boundary + _EARLY]
+            if failures := examine(second, early).failures:
+                return failures[0]
+    return None
