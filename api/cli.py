@@ -20,6 +20,7 @@ from fencelog.api import (
     cli_bookies,
     cli_cookie,
     cli_drill,
+    cli_ledger,
     cli_metadata,
     cli_read,
     cli_run,
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 cli_run.add_to(app)
 cli_bookies.add_to(app)
+cli_ledger.add_to(app)
 cli_metadata.add_to(app)
 cli_cookie.add_to(app)
 cli_topic.add_to(app)

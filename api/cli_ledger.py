@@ -1,0 +1,151 @@
+"""``fencelog ledger``: list, show, check, recover."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from fencelog.api.cli_common import EXIT_ERROR, MetadataOption, complain
+from fencelog.api.cli_run import SecretOption
+
+if TYPE_CHECKING:
+    from fencelog.api.cluster_access import ClusterAccess
+    from fencelog.ledgers.metadata import LedgerMetadata
+    from fencelog.ledgers.recovery_core import AcceptedLoss
+
+T = TypeVar("T")
+
+LedgerArgument = Annotated[int, typer.Argument(metavar="LEDGER", min=0, max=2**63 - 1)]
+
+
+def add_to(app: typer.Typer) -> None:
+    ledger = typer.Typer(
+        rich_markup_mode=None, help="Look at ledgers, and close them when nobody else does."
+    )
+    for command in (show, check, recover):
+        ledger.command()(command)
+    ledger.command("list")(list_ledgers)
+    app.add_typer(ledger, name="ledger")
+
+
+def list_ledgers(metadata: MetadataOption) -> None:
+    """List ledgers, one a line: id, state, last entry (-1: none, or not closed yet)."""
+
+    async def ask(cluster: ClusterAccess) -> None:
+        async for ledger in cluster.ledgers.read_all():
+            typer.echo(f"{ledger.ledger_id} {ledger.state.value} {ledger.last_entry_id}")
+
+    _run(metadata, None, ask)
+
+
+def show(ledger: LedgerArgument, metadata: MetadataOption) -> None:
+    """Show a ledger's metadata, as JSON."""
+    from fencelog.ledgers.metadata import to_json
+
+    async def ask(cluster: ClusterAccess) -> LedgerMetadata:
+        return (await cluster.ledgers.get(ledger))[0]
+
+    typer.echo(json.dumps(to_json(_run(metadata, None, ask)), indent=2))
+
+
+def check(
+    ledger: LedgerArgument, metadata: MetadataOption, secret_file: SecretOption = None
+) -> None:
+    """Ask each bookie of a ledger which entries it has; say what is missing or in limbo.
+
+    The lists come from the bookies' indexes: no entry is read.
+    """
+
+    async def ask(cluster: ClusterAccess) -> bool:
+        from fencelog.api.ledger_check import check_ledger
+
+        is_whole = True
+        found, _ = await cluster.ledgers.get(ledger)
+        async for holding in check_ledger(found, cluster.bookies):
+            typer.echo(str(holding))
+            is_whole &= holding.is_whole
+        return is_whole
+
+    if not _run(metadata, secret_file, ask):
+        complain(f"ledger {ledger} is not whole on each of its bookies, or that is not known")
+        raise typer.Exit(EXIT_ERROR)
+
+
+def recover(
+    ledger: LedgerArgument,
+    metadata: MetadataOption,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="End the ledger before an entry that only bookies in limbo may have held.",
+        ),
+    ] = False,
+    secret_file: SecretOption = None,
+) -> None:
+    """Fence a ledger, find its end, and close it there; its writer can add nothing more.
+
+    A bookie that lost its disk or its memory is in limbo with a ledger: it may have held the next
+    entry, and cannot tell. If a whole write set is, nobody can, and the ledger stays open until one
+    of their disks is back. --accept-loss says that none ever will be: acknowledged entries may be
+    lost with it, and what was given up is printed.
+    """
+    from fencelog.ledgers.recovery_core import AcceptedLoss
+
+    accepted = AcceptedLoss() if accept_loss else None
+    closed = _run(metadata, secret_file, lambda cluster: _recover(cluster, ledger, accepted))
+    if accepted is not None:
+        for bookie in sorted(accepted.fenced):
+            typer.echo(f"bookie {bookie} is in limbo with it, hence fenced")
+        for entry_id, bookies in sorted(accepted.entries.items()):
+            typer.echo(f"given up: entry {entry_id} (in limbo: {', '.join(bookies)})")
+    typer.echo(
+        f"ledger {ledger} is closed: last entry {closed.last_entry_id}, {closed.length} bytes"
+    )
+
+
+async def _recover(
+    cluster: ClusterAccess, ledger: int, accepted: AcceptedLoss | None
+) -> LedgerMetadata:
+    from fencelog.ledgers.errors import ErrorCode, FencelogError
+    from fencelog.ledgers.host import SystemHost
+    from fencelog.ledgers.placement import Placement
+    from fencelog.ledgers.recovery import recover_ledger
+
+    try:
+        return await recover_ledger(
+            ledger,
+            ledgers=cluster.ledgers,
+            bookies=cluster.bookies,
+            placement=Placement(cluster.bookies, host=SystemHost()),
+            accepted=accepted,
+        )
+    except FencelogError as error:
+        if error.code is not ErrorCode.RECOVERY_INCOMPLETE or not error.extra["bookies_in_limbo"]:
+            raise
+        in_limbo = error.extra["bookies_in_limbo"]
+        advice = (
+            "if what they held is lost for good, --accept-loss ends the ledger without it"
+            if in_limbo == error.extra["missing_bookies"]
+            else "the others have to answer first"
+        )
+        raise FencelogError(
+            error.code, f"{error.detail}; in limbo: {', '.join(in_limbo)}: {advice}", **error.extra
+        ) from error
+
+
+def _run(
+    metadata: str, secret_file: Path | None, request: Callable[[ClusterAccess], Awaitable[T]]
+) -> T:
+    from fencelog.api.cluster_access import cluster_access
+    from fencelog.api.lifecycle import run_on_uvloop
+
+    async def main() -> T:
+        async with cluster_access(metadata, secret_file) as cluster:
+            return await request(cluster)
+
+    return run_on_uvloop(main())

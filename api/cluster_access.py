@@ -1,0 +1,41 @@
+"""A command's access to a cluster: its metadata, and the bookies registered there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fencelog.api.secret_file import secret_from
+from fencelog.ledgers.bookie_client import TcpBookieClient
+from fencelog.ledgers.bookie_directory import RegisteredBookies
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.ledger_store import LedgerStore
+from fencelog.ledgers.metadata_open import open_metadata_store
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    ledgers: LedgerStore
+    bookies: RegisteredBookies
+
+
+@contextlib.asynccontextmanager
+async def cluster_access(metadata: str, secret_file: Path | None) -> AsyncIterator[ClusterAccess]:
+    """``metadata``: URL of the store. Raises FencelogError: METADATA_UNAVAILABLE, BAD_REQUEST (URL,
+    secret)."""
+    host = SystemHost()
+    secret = secret_from(secret_file, host=host)
+
+    def connect(address: str, bookie_id: str) -> TcpBookieClient:
+        return TcpBookieClient(bookie_id, address, credentials=secret)
+
+    async with contextlib.AsyncExitStack() as stack:
+        store = open_metadata_store(metadata, host=host)
+        await store.start()
+        stack.push_async_callback(store.close)
+        bookies = RegisteredBookies(store, connect=connect)
+        await bookies.start()
+        stack.push_async_callback(bookies.close)
+        yield ClusterAccess(LedgerStore(store), bookies)
