@@ -44,7 +44,6 @@ def test_a_bookie_that_stands_still_comes_back() -> None:
     assert report["own_copies_unknown"] == 0
 
 
-@pytest.mark.xfail(strict=False, reason="a bookie does not turn read-only yet: it ends")
 def test_a_bookie_whose_disk_is_full_serves_on_and_comes_back() -> None:
     report = drill("full-disk")
     assert report["acknowledged_while_full"] > 0
