@@ -115,11 +115,11 @@ def decide(found: Found, registered: Registered, wish: Wish) -> Decision:
             identity = Identity(cookie, State.FORGOT, replaces)
         return Start(identity)
     if not wish.may_repair:
-        return Refuse(ErrorCode.CORRUPT, f"{_names(found, lost)} of {_who(wish)} lost. {REPAIR}")
+        return Refuse(ErrorCode.CORRUPT, f"{_who(wish)} has lost {_names(found, lost)}. {REPAIR}")
     if registered.is_serving:
         return Refuse(
             ErrorCode.BAD_REQUEST,
-            f"{_names(found, lost)} of {_who(wish)} lost, but a process is registered as this "
+            f"{_who(wish)} has lost {_names(found, lost)}, but a process is registered as this "
             "bookie: stop it, or wait until its session has expired, before a repair",
         )
     state = State.NEW if DATA in lost else State.FORGOT

@@ -131,3 +131,35 @@ def test_one_bookie_is_enough_for_a_topic_of_one_copy(tmp_path: Path) -> None:
     assert "/docs" in screen
     assert "curl" in screen
     assert str(tmp_path) in screen
+
+
+def test_bookies_do_not_outlive_their_metadata(tmp_path: Path) -> None:
+    """Over a new store all that they have would look deleted."""
+    (tmp_path / "data" / "bookie-1").mkdir(parents=True)
+    done = fencelog("standalone", "--http", "127.0.0.1:0", "--data", str(tmp_path / "data"))
+    assert done.returncode == 1
+    said = complaint(done)
+    assert "bookie-1 holds the data of a bookie, but the metadata beside it" in said
+    assert f"remove the directory {tmp_path / 'data'}" in said
+
+
+def test_a_bookie_that_lost_its_disk_says_what_to_do(tmp_path: Path) -> None:
+    metadata = ("--metadata", f"sqlite:{tmp_path / 'metadata'}")
+    assert fencelog("metadata", "init", *metadata).returncode == 0
+    directories = [tmp_path / name for name in ("data", "journal", "ledgers")]
+    command = ["bookie", *metadata, "--listen", "127.0.0.1:0", "--id", "b1", "--journal-sync=off"]
+    for option, path in zip(("--data", "--journal-dir", "--ledger-dir"), directories, strict=True):
+        command += [option, str(path)]
+
+    async def start_and_stop() -> str:
+        bookie = await ChildProcess.start("bookie", command, log=tmp_path / "log")
+        await bookie.stop()
+        return str(bookie.announcement["incarnation"])
+
+    first = asyncio.run(start_and_stop())
+    assert asyncio.run(start_and_stop()) == first
+    (tmp_path / "journal").rename(tmp_path / "elsewhere")
+    said = complaint(fencelog(*command))
+    assert said.startswith(f"bookie b1 has lost what was in {tmp_path / 'journal'}. Bring the")
+    command.append("--repair-cookie")
+    assert asyncio.run(start_and_stop()) != first
