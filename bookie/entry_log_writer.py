@@ -137,8 +137,8 @@ class EntryLogWriter:
         return stored
 
     def roll(self) -> EntryLog:
-        """Seal the file that is being written, and begin the next one. Raises OSError, as
-        ``append``."""
+        """Seal the file that is being written, and begin the next one. Raises OSError; what was
+        synced before stays so, and the next ``append`` begins another file."""
         if self._log is not None:
             log, self._log = self._log, None
             try:

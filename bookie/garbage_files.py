@@ -76,8 +76,8 @@ class FileGarbage:
         self._shard.check_open()
         files, newest = await self._look()
         sparse = (*dead_files(newest), *sparse_files(newest, below))
-        if any(file.record_bytes for file in sparse) and await self._has_space(FILE_HEADER_BYTES):
-            await self._write(self._storage.begin_entry_log)
+        if any(file.record_bytes for file in sparse):
+            await self._shard.write_lane.run(self._storage.begin_entry_log)
             files, _ = await self._look()
         await self._remove(file.file_id for file in dead_files(files))
         left = sparse_files(files, below)
@@ -159,9 +159,6 @@ class FileGarbage:
     def _space(self) -> int:
         return self._place.disk.space(self._place.directory).free_bytes
 
-    async def _has_space(self, size: int) -> bool:
-        return await self._lane.run(self._space) >= size + self._limits.spare_bytes()
-
     # -- removal -------------------------------------------------------------------------------
 
     async def _remove(self, file_ids: Iterable[int]) -> None:
@@ -234,12 +231,8 @@ class FileGarbage:
         """Make the new file one that counts, then let the index point to it."""
         await self._lane.run(new.finish)
         await self._lane.run(new.close)
-        await self._write(lambda: self._index.repoint(new.moves))
-
-    async def _write(self, work: Callable[[], object]) -> None:
-        """On the lane that writes, after whose errors the bookie has to stop."""
         try:
-            await self._shard.write_lane.run(work)
+            await self._shard.write_lane.run(lambda: self._index.repoint(new.moves))
         except OSError as error:
             failed = FencelogError(ErrorCode.STORAGE_FAILED, f"garbage collection: {error}")
             self._shard.report_failure(failed)

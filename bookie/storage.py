@@ -147,8 +147,8 @@ class Storage:
         return Survey(tuple(sealed), tuple(i for i in names if i not in sealed))
 
     def begin_entry_log(self) -> None:
-        """Write no more to the newest entry log. Raises OSError, after which the bookie has to
-        stop."""
+        """Write no more to the newest entry log. Raises OSError, which takes nothing of what is
+        stored: the next flush tries again."""
         self._log.roll()
 
     def next_entry_log_id(self) -> int:

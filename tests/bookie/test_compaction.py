@@ -269,10 +269,10 @@ async def test_compaction_leaves_the_space_that_others_need(logs: Logs):
     before = logs.names
     logs.spare_bytes = 1 << 60
     await logs.garbage.collect(MAJOR)
-    assert logs.names == before
+    assert set(before) <= set(logs.names)
     logs.spare_bytes = 0
     await logs.garbage.collect(MAJOR)
-    assert len(logs.names) < len(before)
+    assert not set(before) & set(logs.names)
 
 
 async def test_suspended_it_leaves_nothing_half_done(logs: Logs, faulty_disk: Any):
@@ -286,6 +286,23 @@ async def test_suspended_it_leaves_nothing_half_done(logs: Logs, faulty_disk: An
     await collecting
     assert not [name for name in logs.names if name.endswith(".compacting")]
     await logs.holds([10])
+
+
+@pytest.mark.parametrize("fault", ["write .entrylog", "sync .entrylog"])
+async def test_a_file_that_cannot_be_begun_costs_the_pass_alone(
+    logs: Logs, faulty_disk: Any, fault: str
+):
+    """As on a full disk: the space that the newest file would give back comes later."""
+    await logs.fill(range(1, 3))
+    await logs.remove([1])
+    faulty_disk.fails.add(fault)
+    with pytest.raises(OSError, match="made to fail"):
+        await logs.garbage.collect(MAJOR)
+    faulty_disk.fails.clear()
+    await logs.fill(range(3, 5))
+    await logs.garbage.collect(MAJOR)
+    await logs.holds([2, 3, 4])
+    assert logs.used_bytes <= 1.1 * logs.live_bytes + 3 * FILE_HEADER_BYTES
 
 
 @pytest.mark.parametrize("fault", ["write .compacting", "sync .compacting", "read .entrylog"])
