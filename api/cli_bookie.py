@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fencelog.api.cli_common import EXIT_ERROR, complain
+from fencelog.api.cli_common import (
+    EXIT_ERROR,
+    JournalDirsOption,
+    LedgerDirsOption,
+    absolute,
+    complain,
+)
 
 if TYPE_CHECKING:
     from fencelog.bookie.offline import Offline
 
 DataOption = Annotated[
     Path, typer.Option("--data", metavar="DIR", help="Where the bookie's data is.")
-]
-JournalDirsOption = Annotated[
-    list[Path] | None,
-    typer.Option("--journal-dir", metavar="DIR", help="As the bookie was started; repeatable."),
-]
-LedgerDirsOption = Annotated[
-    list[Path] | None,
-    typer.Option("--ledger-dir", metavar="DIR", help="As the bookie was started; repeatable."),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it, do not only say what.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
@@ -40,8 +38,8 @@ def add_to(bookie: typer.Typer) -> None:
     for command in (journal, entrylog, index, ledger):
         inspect.command()(command)
     bookie.add_typer(inspect, name="inspect")
-    for command in (verify, rebuild_index):
-        bookie.command()(command)
+    bookie.command()(verify)
+    bookie.command()(rebuild_index)
     bookie.command("format")(format_data)
 
 
@@ -173,7 +171,11 @@ def format_data(
         if not yes:
             _refuse("nothing was removed: give --yes to remove all this for good")
         remove_data(found)
-    typer.echo(f"removed; the metadata store still knows bookie {goes['bookie']}")
+    typer.echo(
+        f"removed. The metadata store still knows bookie {goes['bookie']}: to go on with it, "
+        "empty, `fencelog cookie repair`, which makes it one that may have forgotten; to be rid of "
+        "it, once no ledger names it, `fencelog cookie delete`"
+    )
 
 
 def _refuse(why: str) -> None:
@@ -200,7 +202,7 @@ def _offline(
     from fencelog.bookie.config import BookieConfig
     from fencelog.bookie.offline import offline
 
-    config = BookieConfig(data, tuple(journal_dirs or ()), tuple(ledger_dirs or ()))
+    config = BookieConfig(data.absolute(), absolute(journal_dirs), absolute(ledger_dirs))
     with offline(disk, config) as found:
         yield found
 

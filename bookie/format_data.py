@@ -28,6 +28,7 @@ _INDEX = (
     r"\d+\.(sst|log|dbtmp)|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|CURRENT|IDENTITY|LOCK"
     r"|LOG(\.old\.\d+)?|rocksdict-config\.json"
 )
+_NOTHING = r"[^\s\S]"
 _KEPT = ("lock", "lost+found")
 _LAST = ("cookie", "identity")
 
@@ -56,9 +57,7 @@ def remove_data(data: Offline) -> None:
     disk = data.disk
     _remove(disk, [path for path in files if path.name == "checkpoint"])
     _remove(disk, [path for path in files if path.name not in ("checkpoint", *_LAST)])
-    given = {data.directory.path, *data.config.journal_dirs, *data.config.ledger_dirs}
-    made = sorted((path for path in _roles(data) if path not in given), reverse=True)
-    for path in made:
+    for path in sorted(_roles(data).keys() - _given(data), reverse=True):
         if path.is_dir():
             path.rmdir()
             disk.sync_directory(path.parent)
@@ -71,6 +70,11 @@ def _remove(disk: Disk, files: list[Path]) -> None:
         disk.remove(path)
     for directory in sorted({path.parent for path in files}):
         disk.sync_directory(directory)
+
+
+def _given(data: Offline) -> set[Path]:
+    """Directories that stay, empty."""
+    return {data.directory.path, *data.config.journal_dirs, *data.config.ledger_dirs}
 
 
 def _roles(data: Offline) -> dict[Path, str]:
@@ -90,6 +94,9 @@ def _roles(data: Offline) -> dict[Path, str]:
         add(paths.entry_log, _ENTRY_LOG)
         for index in (paths.index, *(paths.index.with_name(f"index.{x}") for x in ("new", "old"))):
             add(index, _INDEX)
+    for path in roles.keys() - _given(data):
+        while (path := path.parent) not in roles:
+            roles[path] = _NOTHING  # it is only on the way to one
     return roles
 
 

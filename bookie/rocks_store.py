@@ -65,6 +65,7 @@ class RocksStore:
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
+        cursor: Any = None
         try:
             cursor = self._store.iter(options)
             cursor.seek(first)
@@ -75,6 +76,10 @@ class RocksStore:
             cursor.status()
         except Exception as error:  # see __init__
             raise OSError(f"{self._path}: {error}") from error
+        finally:
+            # An error's traceback holds this frame, and an iterator would hold the store open and
+            # its lock, closed or not.
+            del cursor
 
     def compact(self, first: bytes, end: bytes) -> None:
         """Rewrite the table files of that range without what was deleted from it: until then each

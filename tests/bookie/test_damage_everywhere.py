@@ -17,7 +17,7 @@ from random import Random  # noqa: TID251 - seeded
 from typing import Any
 
 import pytest
-from offline_data import ENTRIES, make_data, opened
+from offline_data import ENTRIES, make_data, opened, problems
 
 from fencelog.bookie import config
 from fencelog.bookie.cookies import Kind, Mark, decode_mark, encode_mark
@@ -196,21 +196,27 @@ async def test_a_bookie_on_any_damage_denies_nothing(
     files = [path.relative_to(data) for path in sorted(data.rglob("*")) if path.is_file()]
     answered = 0
     refusals: list[ErrorCode] = []
+    unseen: list[str] = []
     for number in range(100):
         copy = Path(shutil.copytree(data, tmp_path / "copy"))
         path = copy / files[number % len(files)]
         damage(path, random)
+        found = problems(copy)
         try:
             bookie = await open_bookie(data_dir=copy, journal_file_bytes=8192)
         except FencelogError as error:
             refusals.append(error.code)
+            unseen += [] if found else [f"{path}: {error.detail}"]
         else:
             for ledger_id, (first, count) in ENTRIES.items():
-                await check_reads(bookie, requests, ledger_id, first, count, expected[ledger_id])
+                run = expected[ledger_id]
+                errors = await check_reads(bookie, requests, ledger_id, first, count, run)
+                unseen += [] if found else errors
             answered += 1
             await bookie.close()
         shutil.rmtree(copy)
     assert not DENIALS & set(refusals)
+    assert unseen == []  # what stops a start or a read, ``verify`` had found
     assert len(refusals) > 10
     assert answered > 10
 
@@ -230,7 +236,9 @@ def damage(path: Path, random: Random) -> None:
 
 async def check_reads(
     bookie: Any, requests: Any, ledger_id: int, first: int, count: int, expected: bytes
-) -> None:
+) -> list[str]:
+    """What was said instead of entries."""
+    errors: list[str] = []
     payloads = [bytes(entry.payload) for entry in verify_entries(expected)]
     for number in range(count):
         try:
@@ -238,6 +246,8 @@ async def check_reads(
         except FencelogError as error:
             if error.code in DENIALS:
                 raise
+            errors.append(error.detail)
             continue
         (entry,) = verify_entries(run)
         assert bytes(entry.payload) == payloads[number]
+    return errors

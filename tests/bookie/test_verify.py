@@ -74,7 +74,11 @@ def cut(pattern: str, size: int) -> Callable[[Path], None]:
 
 
 def remove(pattern: str) -> Callable[[Path], None]:
-    return lambda data: [path.unlink() for path in data.glob(pattern)] and None
+    def damage(data: Path) -> None:
+        for path in data.glob(pattern):
+            path.unlink()
+
+    return damage
 
 
 FIRST_LOG = "entrylog/0000000000000001.entrylog"
