@@ -47,8 +47,8 @@ class Logs:
         )
 
     async def flush(self) -> None:
-        before = self.shard.flusher.completed
         await self.requests.until(lambda: self.shard.flusher._begun is None)
+        before = self.shard.flusher.completed
         self.shard.flusher.request()
         await self.requests.until(lambda: self.shard.flusher.completed > before)
 
