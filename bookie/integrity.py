@@ -8,8 +8,8 @@ BP-46's second phase. For every ledger in limbo, one at a time:
 From then on "no such entry" is the truth, for all entries that the ledger has and that are this
 bookie's are here; none can come (it is closed, and fenced here) and none can have gone:
 
-* another copy of the metadata: limbo ends only by what was there after the copying began. What was
-  given to this bookie by a later change was given to this incarnation, which remembers it;
+* a change of the metadata: it is read again, as of now, and has to be the same. What a later change
+  gives to this bookie was given to this incarnation, which remembers it;
 * a removal by garbage collection in between, which leaves the ledger in limbo anew: seen by its
   count, in the same turn of the event loop in which limbo ends;
 * a flush, a compaction: an entry moves and is never gone on the way;
@@ -31,7 +31,7 @@ from typing import Any
 from fencelog.bookie.admin import arguments
 from fencelog.bookie.bookie import Bookie
 from fencelog.bookie.entry_log import StoredRun
-from fencelog.bookie.integrity_copies import Copies
+from fencelog.bookie.integrity_copies import Copies, PutOff
 from fencelog.bookie.integrity_core import Standing, standing
 from fencelog.bookie.integrity_damage import DamagedRuns
 from fencelog.bookie.integrity_missing import MissingEntries
@@ -173,10 +173,11 @@ class Integrity:
                 return
             removals = state.removals
             metadata, version = await self._ledgers.get(ledger_id)
+            self._copies.check_key(metadata)
             match standing(metadata, self._bookie.bookie_id):
                 case Standing.STRANGER:
-                    raise FencelogError(
-                        ErrorCode.LEDGER_IN_LIMBO,
+                    raise PutOff(
+                        Standing.STRANGER.value,
                         f"ledger {ledger_id} does not name bookie {self._bookie.bookie_id}",
                     )
                 case Standing.UNCLOSED:
@@ -194,16 +195,16 @@ class Integrity:
                 self._repaired += 1
                 _log.info("bookie %s: ledger %d is repaired", self._bookie.bookie_id, ledger_id)
                 return
-        raise FencelogError(ErrorCode.METADATA_CONFLICT, f"ledger {ledger_id} goes on changing")
+        raise PutOff("changing", f"ledger {ledger_id} was changed each time during its repair")
 
     def _in_limbo(self, ledger_id: int) -> LedgerState | None:
-        """The state of a ledger that is in limbo, else None. Raises OVERLOADED while its entries
-        are on their way out: what is here now will not be."""
+        """The state of a ledger that is in limbo, else None. Raises PutOff while its entries are
+        on their way out: what is here now will not be."""
         state = self._bookie.shard(ledger_id).states.get(ledger_id)
         if state is None or not state.limbo or state.deleted:
             return None
         if state.removing:
-            raise FencelogError(ErrorCode.OVERLOADED, f"ledger {ledger_id} is being removed here")
+            raise PutOff("removing", f"ledger {ledger_id} is being removed here")
         return state
 
     async def _recover(self, ledger_id: int) -> None:

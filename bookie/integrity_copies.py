@@ -8,11 +8,23 @@ from collections.abc import Mapping
 from fencelog.bookie.integrity_core import Piece, why_lacking
 from fencelog.bookie.pace import Pace
 from fencelog.ledgers.bookie_port import BookieDirectory
+from fencelog.ledgers.digest import DigestType
 from fencelog.ledgers.entry_reads import verified_reply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import COPY_READ_BYTES, SOURCE_REST_MS
 from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.run import slice_run
+
+_WELL = (ErrorCode.LEDGER_IN_LIMBO, ErrorCode.CORRUPT)
+"""A bookie that says so is there, and may have what is asked next."""
+
+
+class PutOff(FencelogError):
+    """Something can be repaired only later; ``why`` in a word, for ``status``."""
+
+    def __init__(self, why: str, detail: str) -> None:
+        super().__init__(ErrorCode.READ_UNKNOWN, detail)
+        self.why = why
 
 
 class NoCopy(FencelogError):
@@ -56,12 +68,17 @@ class Copies:
                 run = await self._ask(bookie_id, metadata, piece, entry_id)
             except FencelogError as error:
                 failed[bookie_id] = error
-                if not error.code.is_negative and error.code is not ErrorCode.LEDGER_IN_LIMBO:
+                if not error.code.is_negative and error.code not in _WELL:
                     self._resting[bookie_id] = (self._loop.time() + SOURCE_REST_MS / 1000, error)
             else:
                 await self._pace.took(len(run))
                 return run
         raise NoCopy(metadata.ledger_id, entry_id, failed)
+
+    def check_key(self, metadata: LedgerMetadata) -> None:
+        """Raises PutOff where nothing that comes could be verified."""
+        if metadata.digest_type is DigestType.HMAC_SHA256 and not self._key:
+            raise PutOff("key", f"the key of ledger {metadata.ledger_id} is not known here")
 
     def wake_all(self) -> None:
         """Ask those that rest as well: an operator says so."""

@@ -9,7 +9,7 @@ import logging
 
 from fencelog.bookie.bookie import Bookie
 from fencelog.bookie.entry_log import StoredRun
-from fencelog.bookie.integrity_copies import Copies
+from fencelog.bookie.integrity_copies import Copies, PutOff
 from fencelog.bookie.integrity_core import Piece, pieces
 from fencelog.bookie.runs import Range
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -63,10 +63,8 @@ class DamagedRuns:
                 return
             raise
         if not metadata.is_closed:
-            raise FencelogError(
-                ErrorCode.OVERLOADED,
-                f"ledger {ledger_id} is damaged here and is repaired when it is closed",
-            )
+            raise PutOff("open", f"ledger {ledger_id} is repaired when it is closed")
+        self._copies.check_key(metadata)
         fenced = self._bookie.fence(ledger_id)
         if fenced is not None and (not_fenced := await fenced) is not None:
             raise not_fenced

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from fencelog.bookie.integrity_copies import NoCopy
+from fencelog.bookie.integrity_copies import NoCopy, PutOff
 from fencelog.bookie.integrity_core import Lack, pause_s
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -17,8 +17,8 @@ _SHOWN_CHARACTERS = 400
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """``why``: a ``Lack``, or the code of an error. ``bookies``: those in limbo, where that is why
-    nothing can be decided: waiting alone will not help."""
+    """``why``: a ``Lack``, that of a ``PutOff``, or the code of an error. ``bookies``: those in
+    limbo, where that is why nothing can be decided: waiting alone will not help."""
 
     why: str
     detail: str
@@ -28,6 +28,8 @@ class Waiting:
     @classmethod
     def for_reason(cls, error: FencelogError, bookie_id: str) -> Waiting:
         """``bookie_id``: of this bookie, in whose repair the error came up."""
+        if isinstance(error, PutOff):
+            return cls(error.why, error.detail)
         if isinstance(error, NoCopy):
             in_limbo = {*error.in_limbo, bookie_id} if error.in_limbo else set()
             return cls(error.lack.value, error.detail, error.entry_id, tuple(sorted(in_limbo)))

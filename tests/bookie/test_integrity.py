@@ -284,7 +284,10 @@ async def test_a_ledger_deleted_meanwhile_is_left_to_garbage_collection(cluster:
     assert waiting(integrity) == []
 
 
-async def test_a_ledger_removed_meanwhile_stays_in_limbo(cluster: LocalCluster):
+@pytest.mark.parametrize("is_flushed", [False, True])
+async def test_a_ledger_removed_meanwhile_stays_in_limbo(
+    cluster: LocalCluster, requests: Any, is_flushed: bool
+):
     """Garbage collection lets go of it between the copying and the end: found by the count."""
     metadata = await (await cluster.write(*PAYLOADS)).close()
     b1 = await cluster.lose_disk("b1")
@@ -293,13 +296,26 @@ async def test_a_ledger_removed_meanwhile_stays_in_limbo(cluster: LocalCluster):
 
     async def removing(ledger_id: int) -> tuple[LedgerMetadata, int]:
         latest = await get_latest(ledger_id)
-        await b1.shard(ledger_id).remove(ledger_id, deleted=False)
+        shard = b1.shard(ledger_id)
+        if (state := shard.states.get(ledger_id)) is not None and state.removals == 0:
+            await shard.remove(ledger_id, deleted=False)
+            if is_flushed:
+                shard.flusher.request()
+                await requests.until(lambda: not state.removing)
+                before.append(await read(b1, ledger_id, 0))
         return latest
 
+    before: list[ErrorCode | int] = []
     cluster.ledgers.get_latest = removing  # type: ignore[method-assign]
     await integrity.check()
-    assert limbo(b1, metadata.ledger_id)
-    assert await read(b1, metadata.ledger_id, 0) is ErrorCode.LEDGER_IN_LIMBO
+    if is_flushed:  # it was gone, and had to be copied once more
+        assert before == [ErrorCode.LEDGER_IN_LIMBO]
+        assert not limbo(b1, metadata.ledger_id)
+        assert integrity.status()["copied_entries"] == 100
+        assert await read(b1, metadata.ledger_id, 0) == 1
+    else:
+        assert waiting(integrity) == [(metadata.ledger_id, "removing", None, [])]
+        assert await read(b1, metadata.ledger_id, 0) is ErrorCode.LEDGER_IN_LIMBO
 
 
 async def test_metadata_that_changed_meanwhile_is_gone_through_again(tmp_path: Path):
@@ -352,6 +368,6 @@ async def test_a_ledger_that_names_the_bookie_no_more_stays_in_limbo(tmp_path: P
         await cluster.ledgers.update(replace(closed, fragments=(fragment,)), 1)
         integrity = cluster.integrity(ensemble[0])
         await integrity.check()
-        assert waiting(integrity) == [(closed.ledger_id, "ledger_in_limbo", None, [])]
+        assert waiting(integrity) == [(closed.ledger_id, "stranger", None, [])]
         assert limbo(bookie, closed.ledger_id)
         assert integrity.status()["copied_entries"] == 0

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from fencelog.bookie.integrity_copies import Copies, NoCopy
+from fencelog.bookie.integrity_copies import Copies, NoCopy, PutOff
 from fencelog.bookie.integrity_core import LAST_PAUSE_S, Lack, Piece
 from fencelog.bookie.integrity_waiting import Waiting, WaitingLedgers
 from fencelog.bookie.pace import Pace
 from fencelog.ledgers.bookie_port import ReadReply
+from fencelog.ledgers.digest import DigestType
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_ADMIN_BYTES, SOURCE_REST_MS
 from fencelog.ledgers.metadata import new_metadata
@@ -88,6 +90,13 @@ async def test_who_failed_rests_and_who_says_no_does_not(
     assert peers.asked == ["b2", "b3"]
 
 
+async def test_without_the_key_of_a_ledger_nobody_is_asked(requests: Any):
+    source = copies(Peers())
+    source.check_key(METADATA)
+    with pytest.raises(PutOff, match="key of ledger 1"):
+        source.check_key(replace(METADATA, digest_type=DigestType.HMAC_SHA256))
+
+
 async def test_a_pace_lets_no_more_through_than_it_says(monkeypatch: pytest.MonkeyPatch):
     slept: list[float] = []
 
@@ -123,6 +132,7 @@ def test_a_reason_says_who_is_in_limbo_where_that_is_the_reason() -> None:
             ("recovery_incomplete", None, ()),
         ),
         (recovery_incomplete(1, "stuck", {}), ("recovery_incomplete", None, ())),
+        (PutOff("open", "not yet"), ("open", None, ())),
         (away, ("bookie_unavailable", None, ())),
     ):
         waiting = Waiting.for_reason(error, "b1")

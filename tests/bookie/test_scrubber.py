@@ -137,7 +137,7 @@ async def test_an_open_ledger_is_repaired_once_it_is_closed(cluster: LocalCluste
     async with scrubbing(bookie, integrity) as scrubber:
         await scrubber.scrub()
     await integrity.check()
-    assert [item["why"] for item in integrity.status()["waiting"]] == ["overloaded"]
+    assert [item["why"] for item in integrity.status()["waiting"]] == ["open"]
     await writer.close()
     await administer(bookie.admin, {"do": "integrity"})
     await integrity.check()
