@@ -13,6 +13,7 @@ than forget what it promised (``cookies_core.py``; seed 000, operator example 2)
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,7 +80,11 @@ class DataDirectory:
     # -- who it is ---------------------------------------------------------------------------
 
     def look(self) -> Found:
-        """What is in the directories. Raises FencelogError: CORRUPT, UNSUPPORTED_VERSION."""
+        """What is in the directories, durably: a killed process may have left the latest of it in
+        memory alone. Raises FencelogError: CORRUPT, UNSUPPORTED_VERSION."""
+        for path in (self.path, *self.given.values()):
+            with suppress(FileNotFoundError):
+                self._disk.sync_directory(path)
         data = self._disk.read_file(self._identity)
         return Found(
             str(self.path),
