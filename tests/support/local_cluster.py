@@ -59,6 +59,10 @@ class LocalCluster:
         client = None if bookie_id in self._cut else self._clients.get(bookie_id)
         return client or AbsentBookie(bookie_id)
 
+    def put(self, bookie_id: str, client: Any) -> None:
+        """Others reach the bookie by this client, until it is started again."""
+        self._clients[bookie_id] = client
+
     def cut(self, *bookie_ids: str) -> None:
         """These bookies, and no others, cannot be reached."""
         self._cut = set(bookie_ids)
