@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -98,7 +98,7 @@ async def maintenance(
 
 
 @asynccontextmanager
-async def running(bookie_id: str, services: dict[str, Service]) -> AsyncIterator[None]:
+async def running(bookie_id: str, services: Mapping[str, Service]) -> AsyncIterator[None]:
     """Run services, by name. One that dies is reported, and started again after a pause."""
     tasks = [
         asyncio.get_running_loop().create_task(_keep(bookie_id, name, service), name=name)

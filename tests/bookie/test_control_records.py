@@ -49,6 +49,19 @@ def test_fences_stay_and_limbo_is_what_was_said_last(
     assert (state.fenced, state.fence_durable, state.limbo) == (fenced, fenced, limbo)
 
 
+@pytest.mark.parametrize(
+    ("kind", "deleted", "limbo"),
+    [(RecordType.DELETED, True, False), (RecordType.DROPPED, False, True)],
+)
+def test_what_was_removed_is_fenced_and_holds_nothing(
+    kind: RecordType, deleted: bool, limbo: bool
+) -> None:
+    state = replayed((RecordType.LAC, lac_body(7, 3)), (kind, ledger_body(7)))
+    assert (state.fenced, state.fence_durable, state.removing) == (True, True, True)
+    assert (state.deleted, state.limbo) == (deleted, limbo)
+    assert (state.last_entry, state.lac) == (-1, -1)
+
+
 def test_the_lac_never_goes_back() -> None:
     told = [(RecordType.LAC, lac_body(7, lac)) for lac in (3, 9, 4)]
     state = replayed(*told)
