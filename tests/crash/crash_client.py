@@ -171,17 +171,19 @@ class Client:
             spare_bytes=lambda: 0,
             must_stop=lambda: False,
         )
+        damaged: list[StoredRun] = []
+
+        def on_damage(run: StoredRun, _error: FencelogError) -> None:
+            damaged.append(run)
+
         for shard in self.bookie.shards:
-            damaged: list[StoredRun] = []
             lane = TurnLane(1)
-            files = FileGarbage(
-                shard, lane, limits, on_damage=lambda run, _error, found=damaged: found.append(run)
-            )
+            files = FileGarbage(shard, lane, limits, on_damage=on_damage)
             await files.collect(below)
             await lane.close()
             files.close()
-            if damaged:
-                raise AssertionError(f"compaction could not read {damaged}")
+        if damaged:
+            raise AssertionError(f"compaction could not read {damaged}")
 
     async def _noted(self, act: Act, call: Callable[[], Any]) -> None:
         self._note(Mark(act, False))

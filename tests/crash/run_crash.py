@@ -148,7 +148,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     if options.image:
-        return try_again(options.image)
+        try:
+            return try_again(options.image)
+        except (KeyError, ValueError) as error:
+            parser.error(f"{options.image} is no image of the code as it is now: {error}")
     started = time.monotonic()
     once = {name: Findings() for name in options.only}
     again = {name: Findings() for name in options.only}

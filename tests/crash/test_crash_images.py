@@ -153,7 +153,7 @@ def test_a_write_is_torn_at_sectors_and_elsewhere() -> None:
 
 
 def test_an_image_counts_once_at_the_last_point_that_leaves_it() -> None:
-    effects = [Write(1, 0, b"x"), Sync(1), Write(1, 0, b"x")]
+    effects: list[Effect] = [Write(1, 0, b"x"), Sync(1), Write(1, 0, b"x")]
     assert crashes(based(a=b"."), effects) == [
         Crash(1, "none", Choice((False,))),
         Crash(3, "all", Choice((True,))),
