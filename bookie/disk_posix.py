@@ -151,10 +151,11 @@ class PosixDisk:
         return PosixLock(descriptor)
 
     def make_directory(self, path: Path) -> None:
-        missing = [p for p in (path, *path.parents) if not p.exists()]
-        for directory in reversed(missing):
-            directory.mkdir(exist_ok=True)
-            self.sync_directory(directory.parent)
+        path.mkdir(parents=True, exist_ok=True)
+        # Of those that exist, too: a process that was killed may have made one, and not synced it.
+        for parent in path.absolute().parents:
+            with suppress(PermissionError):  # whose names are not ours to make cannot be new
+                self.sync_directory(parent)
 
     def names(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))

@@ -59,7 +59,7 @@ class Lacs:
             self.learn(ledger_id, self._states.change(ledger_id), lac, journaled=True)
             self._journal.append(RecordType.LAC, lac_body(ledger_id, lac), on_reply)
         else:
-            self._journal.barrier(on_reply)
+            self._journal.sync(on_reply)
 
     # -- what we tell ------------------------------------------------------------------------
 
