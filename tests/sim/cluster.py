@@ -22,13 +22,17 @@ from observed_bookie import ObservedBookie
 from plan import Plan
 from process import Process
 from store import SimStore
+from store_emptied import Emptied
 
 from fencelog.api import bookie_main
 from fencelog.bookie.bookie import BookieConfig
+from fencelog.bookie.compaction import COMPACTING_SUFFIX
 from fencelog.bookie.cookie_care import repair_cookie
 from fencelog.bookie.cookie_registry import initialise_cluster
 from fencelog.bookie.disk import File
+from fencelog.bookie.garbage_config import GarbageConfig
 from fencelog.bookie.journal_file import journal_ids, journal_name
+from fencelog.bookie.maintenance import MaintenanceConfig
 from fencelog.bookie.records import FILE_HEADER_BYTES, decode_file_header, read_record
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.bookie_directory import RegisteredBookies
@@ -60,6 +64,17 @@ class BookieMachine:
         for size in ("journal_file_bytes", "entry_log_bytes"):
             # Below what the configuration allows, since no run here is nearly as large as may be.
             object.__setattr__(self.config, size, plan.file_bytes)
+        self.maintenance = MaintenanceConfig(
+            garbage=GarbageConfig(
+                interval_ms=plan.garbage_ms,
+                grace_ms=plan.garbage_ms,
+                minor_interval_ms=plan.garbage_ms,
+                minor_below=0.5,
+                major_interval_ms=plan.garbage_ms * 4,
+            ),
+            scrub_interval_ms=plan.scrub_ms,
+        )
+        self.disk.on_create = self._created
         self.process: Process | None = None
         self.bookie: ObservedBookie | None = None
         self._loses_power = False
@@ -68,6 +83,8 @@ class BookieMachine:
         """The operator has seen that it does not start without its old disk."""
         self.is_held_down = False
         """No restart: a fault says when."""
+        self.emptied: Emptied | None = None
+        """What its metadata sessions see for now, in place of the tree."""
         self.refused: ErrorCode | None = None
         """Why the last process stopped by itself."""
         self._stop: asyncio.Event | None = None
@@ -118,6 +135,26 @@ class BookieMachine:
         self.disk.die_after(number)
         self._loses_power = power_loss
 
+    def empty_metadata(self, emptied: Emptied) -> Callable[[], None] | None:
+        """Its servers of the metadata store are emptied; returns how to bring them back. Not where
+        the disk is empty as well: nobody could tell such a bookie from a new one."""
+        if self._is_replaced:
+            return None
+        self._see(emptied)
+        return lambda: self._see(None)
+
+    def _see(self, emptied: Emptied | None) -> None:
+        self.emptied = emptied
+        for store in self._cluster.stores:
+            if store.machine == self.name:
+                store.next_view = emptied
+        self._cluster.end_sessions(self.name)
+
+    def live_on(self) -> None:
+        """It has not died at an effect, and will not."""
+        self.disk.die_after(None)
+        self._loses_power = False
+
     def make_read_only(self) -> Callable[[], None] | None:
         """Takes no regular adds; returns how to undo it."""
         if (bookie := self.bookie) is None:
@@ -155,10 +192,12 @@ class BookieMachine:
         cluster = self._cluster
         self._stop = stop = asyncio.Event()
         store = cluster.store()
+        store.next_view = None if self._is_replaced else self.emptied
         try:
             async with contextlib.AsyncExitStack() as stack:
                 await store.start()
                 stack.push_async_callback(store.close)
+                began_with = store.view
                 host = SimHost(cluster.engine, self.name)
                 if self._is_to_be_repaired:
                     config = BookieConfig(
@@ -174,10 +213,14 @@ class BookieMachine:
                         disk=self.disk,
                         host=host,
                         listen=f"{self.name}:3181",
+                        settings=self.maintenance,
                     )
                 )
                 self.bookie = cast(ObservedBookie, bookie)
+                if began_with is not None and store.view is began_with:
+                    cluster.history.violate(13, f"{self.name} serves by an emptied store")
                 self._is_replaced = False
+                self.refused = None
                 bookie.failure.add_done_callback(lambda _: stop.set())
                 await stop.wait()
                 if bookie.failure.done():
@@ -187,12 +230,22 @@ class BookieMachine:
             self._is_to_be_repaired = self._is_replaced and not self.config.repair_cookie
             await asyncio.sleep(REFUSALS_S)
         finally:
-            self.bookie = None
+            self._forget_bookie()
         cluster.check_leaks(process)
         process.kill()
 
+    def _forget_bookie(self) -> None:
+        if (bookie := self.bookie) is not None:
+            self.bookie = None
+            bookie.count_maintenance()
+
+    def _created(self, name: str) -> None:
+        if name.endswith(COMPACTING_SUFFIX):
+            self._cluster.history.on_event("compaction")
+
     def _died(self) -> None:
         cluster = self._cluster
+        self._forget_bookie()
         if self._loses_power:
             self._loses_power = False
             self._lose_power()

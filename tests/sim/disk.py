@@ -41,6 +41,10 @@ class SimDisk:
         self._spent_s = 0.0
         self.latency_s = _LATENCY_S
         self.sync_latency_s = _SYNC_LATENCY_S
+        self.free_share = 1.0
+        """What of its space is free, as far as anybody asks."""
+        self.on_create: Callable[[str], None] = lambda name: None
+        """Told of the name of each new file."""
         self._attached: Process | None = None
         self._clear()
 
@@ -101,14 +105,21 @@ class SimDisk:
         """Forget what ``fail`` planned and has not happened yet."""
         self._faults.stop_failing()
 
-    def die_after(self, operations: int) -> None:
+    def die_after(self, operations: int | None) -> None:
         """The process dies at the n-th effect from now (1: the next one): before it, after it, or,
-        if it is a write, in the middle of it."""
+        if it is a write, in the middle of it. None: it does not."""
         self._faults.die_after(operations)
 
     def slow(self, factor: float) -> None:
         """Everything takes ``factor`` times as long; 1 is as usual."""
         self._factor = factor
+
+    def file_names(self, path: Path) -> list[str]:
+        """What a look from outside finds in a directory."""
+        return sorted(self._directories[path].names)
+
+    def store_items(self, path: Path) -> list[tuple[bytes, bytes]]:
+        return self._stores[path].items.between(b"", b"\xff")
 
     @property
     def full(self) -> bool:
@@ -202,7 +213,8 @@ class SimDisk:
             self.effect("create", missing.name, add, takes_space=True)
 
     def space(self, path: Path) -> DiskSpace:
-        return DiskSpace(1 << 30, 0 if self._faults.is_full else 1 << 30)
+        total = 1 << 30
+        return DiskSpace(total, 0 if self._faults.is_full else int(self.free_share * total))
 
     def names(self, path: Path) -> list[str]:
         below = [p.name for p in self._directories if p.parent == path and p != path]
@@ -227,6 +239,8 @@ class SimDisk:
 
         def replace() -> None:
             written(path.name, data).sync()
+            if f"{path.name}.new" in directory.names:
+                directory.remove(f"{path.name}.new")
             directory.sync()
 
         self.effect(
@@ -245,6 +259,7 @@ class SimDisk:
             raise FileExistsError(EEXIST, "the file exists", str(path))
         file = FileData(path.name)
         self.effect("create", path.name, lambda: directory.add(path.name, file), takes_space=True)
+        self.on_create(path.name)
         return SimFile(self, file)
 
     def open(self, path: Path) -> SimFile:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
-from plan import EVENTS, TARGETS, Burst, Fault, LedgerPlan, Moment, Plan, Visit
+from plan import EVENTS, TARGETS, Burst, Death, Fault, LedgerPlan, Moment, Plan, Visit
 
 from fencelog.ledgers.client import Replication
 
@@ -20,6 +20,10 @@ SHAPES = ((3, 3, 2), (3, 3, 2), (4, 3, 2), (5, 3, 2), (3, 2, 2), (2, 2, 2), (4, 
 
 RECOVER_WHEN = ("ack", "bookie ack", "bookie ack", "ensemble", "recovering")
 """Mostly in the middle of writing, or of another recovery."""
+
+
+DELETE_WHEN = ("created", "ack", "closed", "closed", "recovering")
+"""Also ledgers that are still written, or just recovered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,9 @@ class Theme:
     slow_links: tuple[int, ...]
     shapes: tuple[tuple[int, int, int], ...] = SHAPES
     read_when: tuple[str, ...] = ("ack", "closed", "ensemble", "recovering")
+    ledgers: tuple[int, ...] = (1, 1, 2, 3)
+    deleters: tuple[int, ...] = (0, 0, 0, 0, 0, 1)
+    garbage_ms: tuple[int, ...] = (1_000, 4_000)
 
 
 ANYTHING = Theme(
@@ -137,7 +144,43 @@ DISKS = Theme(
     slow_links=(0,),
 )
 
-THEMES = (ANYTHING, CHANGES, RECOVERIES, RACES, DISKS)
+GARBAGE = Theme(
+    kinds=(
+        "die at an effect",
+        "die at an effect, crash",
+        "crash twice",
+        "power loss",
+        "restart cleanly",
+        "restart cleanly",
+        "disk fills",
+        "disk full",
+        "rot entry log",
+        "replace disk",
+        "mute",
+        "cut",
+        "pause client",
+        "pause client",
+        "pause bookie",
+        "session expires",
+        "metadata cut",
+        "metadata emptied",
+        "metadata emptied",
+        "listing breaks off",
+        "listing breaks off",
+        "sync error, power loss",
+    ),
+    events=("deleted", "deleted", "removed", "compaction", "compaction", "created", "closed"),
+    pauses_ms=(2, 20, 150),
+    recoverers=(0, 1),
+    slow_bookies=(0, 0, 1),
+    slow_links=(0, 0, 2),
+    ledgers=(2, 3, 3, 4),
+    deleters=(1, 1, 2, 3),
+    garbage_ms=(200, 500, 1_000),
+)
+"""Ledgers come and go, and bookies are in the middle of getting rid of them."""
+
+THEMES = (ANYTHING, CHANGES, RECOVERIES, RACES, DISKS, GARBAGE)
 
 
 def draw_plan(seed: int) -> Plan:
@@ -155,7 +198,7 @@ class _Draw:
 
     def plan(self, seed: int) -> Plan:
         random, theme = self._random, self._theme
-        ledgers = tuple(self._ledger() for _ in range(random.choice((1, 1, 2, 3))))
+        ledgers = tuple(self._ledger() for _ in range(random.choice(theme.ledgers)))
         largest = max(plan.replication.ensemble_size for plan in ledgers)
         bookies = [f"b{n + 1}" for n in range(largest + random.choice((0, 1, 1, 2)))]
         victim = random.choice(bookies)
@@ -171,7 +214,7 @@ class _Draw:
             ledgers=ledgers,
             recoverers=recoverers,
             readers=self._visits("t", random.choice((0, 1, 1, 2)), len(ledgers), theme.read_when),
-            deleters=self._visits("d", int(random.random() < 0.08), len(ledgers)),
+            deleters=self._visits("d", random.choice(theme.deleters), len(ledgers), DELETE_WHEN),
             is_haunted=random.random() < 0.6,
             victim=victim,
             is_victim_synced=random.random() < 0.8,
@@ -180,6 +223,9 @@ class _Draw:
                 *self._faults(bookies, clients, victim),
             ),
             length_ms=self._length_ms,
+            garbage_ms=random.choice(theme.garbage_ms),
+            scrub_ms=random.choice((2_000, 20_000)),
+            last_deaths=self._last_deaths(bookies),
             repairs_itself=random.random() < 0.7,
         )
 
@@ -199,6 +245,13 @@ class _Draw:
             starts_ms=random.randint(0, self._length_ms // 4),
             bursts=bursts,
             ending=random.choice(("close", "close", "leave", "leave", "abandon")),
+        )
+
+    def _last_deaths(self, bookies: list[str]) -> tuple[Death, ...]:
+        random = self._random
+        return tuple(
+            Death(bookie, random.randint(1, random.choice((10, 40))), random.random() < 0.7)
+            for bookie in random.sample(bookies, random.choice((0, 1, 1, 2)))
         )
 
     def _visits(

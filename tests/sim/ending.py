@@ -11,6 +11,7 @@ from ghosts import Ghosts
 from history import History, WrittenLedger, write_set_of
 from plan import Plan
 from process import Process
+from storage_ending import StorageEnding
 from workload import Workload, check_entry
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -55,9 +56,20 @@ class Ending:
         await self._within(
             RECOVERY_S * 3, "all ledgers are closed and read", lambda: not checked.live_tasks()
         )
+        checked.kill()
+        storage = StorageEnding(
+            self._cluster,
+            self._history,
+            self._plan,
+            within=self._within,
+            serve=self._bookies_serve,
+            haunt=self._let_ghosts_in,
+        )
+        await storage.run()
         for machine in self._cluster.bookies.values():
             await machine.shut_down()
         self._cluster.is_over = True
+        storage.check_disks()
 
     async def _within(self, budget_s: float, what: str, done: Callable[[], bool]) -> None:
         for _ in range(int(budget_s / STEP_S)):
@@ -89,6 +101,7 @@ class Ending:
 
         process = self._cluster.client_process("g2", haunt)
         await self._within(BOOKIES_S, "ghosts go", lambda: not process.live_tasks())
+        process.kill()
 
     # -- ledgers ---------------------------------------------------------------------------------
 

@@ -17,17 +17,16 @@ from array import array
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from loop import SimLoop
 from network import Network
-from process import CURRENT, Process
+from process import CURRENT, Process, ProcessDied
 
 T = TypeVar("T")
 
 _NOTES_KEPT = 2000
-_CLOSE_ATTEMPTS = 8
+_CLOSE_ATTEMPTS = 16
 
 
 class Trace:
@@ -167,8 +166,10 @@ def _discard(process: Process) -> None:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         coroutine: Any = task.get_coro()
         for _ in range(_CLOSE_ATTEMPTS):
-            # What it does about being closed has no effect, and an error of it no meaning.
-            with suppress(BaseException):
-                coroutine.close()
+            # What it does about that has no effect, and an error of it no meaning. (Not closed: that
+            # would not reach into async generators.)
+            try:
+                coroutine.throw(ProcessDied())
+            except BaseException:
                 break
     process.discard()

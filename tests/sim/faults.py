@@ -12,6 +12,7 @@ from cluster import BookieMachine, Cluster
 from plan import Fault, Moment
 from process import Process
 from store import SimStore
+from store_emptied import Emptied
 
 from fencelog.bookie.entry_log import ENTRY_LOG_SUFFIX
 
@@ -104,7 +105,7 @@ class Injector:
             return None if process is None else self._on_client(fault, process)
         if fault.kind in ("isolate", "deaf", "mute"):
             return self._cut_off(fault)
-        if fault.kind in ("metadata refuses", "metadata reply lost", "session expires"):
+        if fault.kind in SESSIONS:
             return self._on_session(fault)
         return self._on_bookie(fault, self._cluster.bookies[fault.target])
 
@@ -202,11 +203,18 @@ class Injector:
                 store.refuse_for(fault.duration_ms / 1000)
             case "metadata reply lost":
                 store.lose_next_reply()
+            case "listing breaks off":
+                store.break_off(1 + int(fault.size * 16), fault.duration_ms / 1000)
             case _:
                 store.expire()
         return _nothing
 
     def _on_bookie(self, fault: Fault, machine: BookieMachine) -> Undo | None:
+        if fault.kind == "metadata emptied":
+            self._cluster.expects_refusals.add(machine.name)
+            is_new = fault.size < 0.7
+            instance = f"{self._random.getrandbits(128):032x}" if is_new else ""
+            return machine.empty_metadata(Emptied(instance))
         process = machine.process
         if process is None or not process.is_alive:
             return None
@@ -302,6 +310,9 @@ class Injector:
             case "disk full":
                 disk.full = True
                 return lambda: setattr(disk, "full", False)
+            case "disk fills":
+                disk.free_share = self._random.choice((0.04, 0.015, 0.001))
+                return lambda: setattr(disk, "free_share", 1.0)
             case "slow disk":
                 disk.slow(2 + fault.size * 100)
                 return lambda: disk.slow(1)
@@ -318,6 +329,8 @@ class Injector:
 
 
 JOURNAL_SUFFIX = ".journal"
+
+SESSIONS = {"metadata refuses", "metadata reply lost", "session expires", "listing breaks off"}
 
 LINKS = {"cut", "clog", "reset", "metadata cut"}
 

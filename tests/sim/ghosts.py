@@ -42,9 +42,14 @@ class Ghosts:
                 await self.ask(session, bookie)
 
     def add(self, session: Session, bookie: str) -> None:
-        """An add for a ledger that this bookie has fenced. Whether it was right to take it, the
-        bookie's own observer says."""
+        """An add for a ledger that this bookie has fenced, or removed. Whether it was right to take
+        it, the bookie's own observer says."""
         memory = self._history.bookie(bookie)
+        if memory.removed and self._random.random() < 0.4:
+            ledger_id = self._random.choice(sorted(memory.removed))
+            self._send(session, bookie, ledger_id, memory.incarnation, recovery=True)
+            self._send(session, bookie, ledger_id, memory.incarnation, recovery=False)
+            return
         fenced = sorted(memory.fenced)
         if not fenced:
             return
@@ -53,9 +58,20 @@ class Ghosts:
         # the ledger: it has nothing to fence it by, and its incarnation keeps the writer out.
         holds = not memory.is_damaged or self._names(ledger_id, bookie)
         incarnation = None if holds else memory.fenced[ledger_id]
+        self._send(session, bookie, ledger_id, incarnation, recovery=False)
+
+    def _send(
+        self,
+        session: Session,
+        bookie: str,
+        ledger_id: int,
+        incarnation: str | None,
+        *,
+        recovery: bool,
+    ) -> None:
         run = build_run(ledger_id, FAR, [b"ghost"], lac=-1, length_before=FAR)
         session.directory.client(bookie).add(
-            run, recovery=False, incarnation=incarnation, on_reply=self._answered
+            run, recovery=recovery, incarnation=incarnation, on_reply=self._answered
         )
 
     def _names(self, ledger_id: int, bookie: str) -> bool:

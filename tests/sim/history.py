@@ -47,11 +47,20 @@ class BookieMemory:
     """Acknowledged by an incarnation whose disk was lost."""
     fenced: dict[int, str] = field(default_factory=dict)
     """Ledgers for which a fencing request was answered, and by which incarnation last."""
+    removed: set[int] = field(default_factory=set)
+    """Ledgers that its present incarnation removed, durably, since they were deleted."""
     lacs: dict[int, int] = field(default_factory=dict)
     """The highest LAC that an acknowledged add or LAC write carried."""
     incarnation: str = ""
     is_damaged: bool = False
     """Bits of what it stored were flipped, or its disk was replaced."""
+
+    def forget(self, ledger_id: int) -> None:
+        """It need not have this ledger any more."""
+        for entries in (self.entries, self.former_entries):
+            for entry in [entry for entry in entries if entry[0] == ledger_id]:
+                entries.pop(entry) if isinstance(entries, dict) else entries.discard(entry)
+        self.lacs.pop(ledger_id, None)
 
     def ever_had(self, entry: tuple[int, int]) -> bool:
         return entry in self.entries or entry in self.former_entries
@@ -63,6 +72,8 @@ class History:
     def __init__(self) -> None:
         self.ledgers: dict[int, WrittenLedger] = {}
         self.metadata: dict[int, list[LedgerMetadata]] = {}
+        self.deleted: set[int] = set()
+        """Ledgers whose metadata was deleted."""
         self.bookies: dict[str, BookieMemory] = {}
         self.ends: dict[int, tuple[int, int]] = {}
         """(last entry, length) of each ledger that anybody was told to be closed."""

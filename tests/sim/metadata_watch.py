@@ -37,6 +37,8 @@ class MetadataWatch:
         except FencelogError:
             self._versions.pop(ledger_id, None)
             self._history.metadata.pop(ledger_id, None)
+            self._history.deleted.add(ledger_id)
+            self._history.on_event("deleted")
             self._history.counts["metadata deletes"] += 1
             return
         metadata = decode_metadata(node.value)

@@ -5,6 +5,8 @@ Subclasses the real one and only looks; with ``damage`` it also flips bits of wh
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import Any
@@ -12,6 +14,9 @@ from typing import Any
 from history import BookieMemory, History, write_set_of
 
 from fencelog.bookie.bookie import Bookie
+from fencelog.bookie.disk import Disk
+from fencelog.bookie.entry_log import StoredRun
+from fencelog.bookie.opening import OpenShard
 from fencelog.ledgers.availability import MAX_ENTRY_ID
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
 from fencelog.ledgers.digest import crc32c
@@ -24,6 +29,18 @@ from fencelog.ledgers.run import (
     run_starts,
     verify_run,
 )
+
+
+_COUNTED = {
+    "garbage": {"passes": "garbage passes", "removed_entry_logs": "entry logs removed"},
+    "integrity": {
+        "copied_entries": "entries copied back",
+        "damaged_runs_found": "damaged runs found",
+        "damaged_runs_replaced": "damaged runs replaced",
+    },
+    "scrub": {"passes": "scrub passes"},
+}
+"""What the parts of a bookie count since its start, and what that is called here."""
 
 
 class ObservedBookie(Bookie):
@@ -39,6 +56,7 @@ class ObservedBookie(Bookie):
             memory.incarnation = self.incarnation
             memory.former_entries |= memory.entries.keys()
             memory.entries.clear()
+            memory.removed.clear()
             memory.lacs.clear()
         return memory
 
@@ -58,6 +76,8 @@ class ObservedBookie(Bookie):
             # The journal keeps the order: an add taken before the fence is answered before it.
             if not recovery and header.ledger_id in memory.fenced:
                 self._violate(9, f"took {_name(header)} after it had been fenced")
+            if header.ledger_id in memory.removed:
+                self._violate(9, f"took {_name(header)}, which it had removed as deleted")
             for entry_id, digest in entry_digests(run):
                 if not recovery:
                     memory.from_writers.add((header.ledger_id, entry_id))
@@ -99,9 +119,7 @@ class ObservedBookie(Bookie):
         try:
             lac = await super().read_lac(ledger_id, fence=fence, **poll)
         except FencelogError as error:
-            known = any(entry[0] == ledger_id for entry in self._memory().entries)
-            if error.code.is_negative and known:
-                self._violate(10, f"does not know ledger {ledger_id} any more")
+            self._denied(error, ledger_id, self._promised(ledger_id))
             self._answered_fencing(ledger_id, error, fence=fence)
             raise
         if lac < floor:
@@ -115,8 +133,7 @@ class ObservedBookie(Bookie):
         try:
             reply = await super().list_entries(ledger_id, from_entry)
         except FencelogError as error:
-            if error.code.is_negative and held:
-                self._violate(10, f"does not know ledger {ledger_id} any more")
+            self._denied(error, ledger_id, held)
             raise
         self.history.counts["lists of entries"] += 1
         following = MAX_ENTRY_ID if reply.next_entry is None else reply.next_entry
@@ -126,18 +143,95 @@ class ObservedBookie(Bookie):
         return reply
 
     def _promised(self, ledger_id: int) -> set[int]:
-        """The entries that it has acknowledged, whatever it went through since."""
+        """The entries that it has acknowledged, whatever it went through since; of those that it
+        lost with a disk, what the ledger kept: nothing else is ever brought back."""
         memory, metadata = self._memory(), self.history.latest(ledger_id)
         promised = {entry for ledger, entry in memory.entries if ledger == ledger_id}
         if metadata is not None:
             promised |= {
                 entry
                 for ledger, entry in memory.former_entries
-                if ledger == ledger_id and self.bookie_id in write_set_of(metadata, entry)
+                if ledger == ledger_id
+                and self.bookie_id in write_set_of(metadata, entry)
+                and not (metadata.is_closed and entry > metadata.last_entry_id)
             }
         return promised
 
+    # -- what it does by itself ------------------------------------------------------------------
+
+    async def _add_shard(self, opened: OpenShard, disk: Disk) -> None:
+        await super()._add_shard(opened, disk)
+        shard = self.shards[-1]
+        remove, repoint = shard.remove, shard.storage.index.repoint
+
+        async def observed_remove(ledger_id: int, *, deleted: bool) -> None:
+            self._check_removal(ledger_id, deleted=deleted)
+            await remove(ledger_id, deleted=deleted)
+            if deleted:
+                self._memory().removed.add(ledger_id)
+            self.history.counts["ledgers removed" if deleted else "ledgers given up"] += 1
+            self.history.on_event("removed")
+
+        def observed_repoint(moves: Iterable[tuple[StoredRun, StoredRun]]) -> int:
+            moved = repoint(moves)
+            self.history.counts["compactions"] += 1
+            self.history.counts["runs moved"] += moved
+            return moved
+
+        setattr(shard, "remove", observed_remove)  # noqa: B010 - looks on, changes nothing
+        setattr(shard.storage.index, "repoint", observed_repoint)  # noqa: B010
+
+    def _check_removal(self, ledger_id: int, *, deleted: bool) -> None:
+        """Garbage is what the metadata does not have, or gives to others (invariant 14)."""
+        metadata = self.history.latest(ledger_id)
+        if deleted and metadata is not None:
+            self._violate(14, f"removes ledger {ledger_id}, which was not deleted")
+        elif metadata is not None and not deleted:
+            named = any(self.bookie_id in fragment.bookies for fragment in metadata.fragments)
+            if named or not metadata.is_closed:
+                self._violate(14, f"gives up ledger {ledger_id}: {metadata}")
+
+    async def clear_limbo(self, ledger_id: int) -> None:
+        """From then on "no" is the truth: all that is its own by metadata has to be there."""
+        metadata = self.history.latest(ledger_id)
+        await super().clear_limbo(ledger_id)
+        self.history.counts["limbo cleared"] += 1
+        if metadata is None:
+            return
+        if not metadata.is_closed:
+            self._violate(10, f"takes ledger {ledger_id} out of limbo, which is not closed")
+            return
+        with suppress(FencelogError):
+            listed = await super().list_entries(ledger_id)
+            if listed.in_limbo or listed.next_entry is not None:
+                return
+            for entry_id in range(metadata.last_entry_id + 1):
+                is_own = self.bookie_id in write_set_of(metadata, entry_id)
+                if is_own and entry_id not in listed.availability:
+                    self._violate(10, f"takes {ledger_id} out of limbo without entry {entry_id}")
+
+    def count_maintenance(self) -> None:
+        """It ends: add up what its services say they did."""
+        for part, names in _COUNTED.items():
+            told = self.status_parts[part]() if part in self.status_parts else {}
+            for name, what in names.items():
+                self.history.counts[what] += told.get(name, 0)
+
     # -- checks ----------------------------------------------------------------------------------
+
+    def _denied(self, error: FencelogError, ledger_id: int, held: Collection[int]) -> None:
+        """It does not know the ledger: right only if that was deleted, or nothing of it is here."""
+        if error.code.is_negative and self._is_gone(ledger_id):
+            return
+        if error.code.is_negative and held:
+            self._violate(10, f"does not know ledger {ledger_id} any more")
+
+    def _is_gone(self, ledger_id: int) -> bool:
+        """Whether it may have removed the ledger; then nothing of it is expected any more."""
+        if ledger_id not in self.history.deleted:
+            return False
+        self._memory().forget(ledger_id)
+        return True
 
     def _answered_fencing(
         self, ledger_id: int, error: FencelogError | None, *, fence: bool
@@ -152,6 +246,8 @@ class ObservedBookie(Bookie):
         if not error.code.is_negative:
             return
         self.history.counts["negative reads"] += 1
+        if self._is_gone(ledger_id):
+            return
         entry = (ledger_id, entry_id)
         if had_it:
             self._violate(10, f"says that it has no entry {entry_id} of ledger {ledger_id}")
@@ -167,8 +263,6 @@ class ObservedBookie(Bookie):
         self.history.counts["bookie reads"] += 1
         self._check_lac(ledger_id, reply.lac)
         memory = self._memory()
-        if memory.is_damaged:
-            return
         try:
             verify_run(reply.run)
         except ProtocolError as error:

@@ -19,6 +19,9 @@ EVENTS = (
     "fence",
     "recovery add",
     "closed",
+    "deleted",
+    "removed",
+    "compaction",
 )
 """What a moment can be tied to; ``runner.py`` counts them."""
 
@@ -77,6 +80,15 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
+class Death:
+    """A bookie dies at one of its next effects on its disk."""
+
+    bookie: str
+    effects: int
+    power_loss: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     seed: int
     bookies: int
@@ -95,6 +107,11 @@ class Plan:
     """False: its journal is not synced before it answers (BP-46)."""
     faults: tuple[Fault, ...]
     length_ms: int
+    garbage_ms: int
+    """Between two passes of a bookie's garbage collection."""
+    scrub_ms: int
+    last_deaths: tuple[Death, ...]
+    """In the end, while garbage is collected and entry logs are compacted."""
     repairs_itself: bool
     """A bookie whose disk was replaced repairs its cookie; else it refuses to start, and the
     operator does it."""
@@ -121,6 +138,7 @@ TARGETS = {
     "crash twice": "bookie",
     "read only": "bookie",
     "disk full": "bookie",
+    "disk fills": "bookie",
     "slow disk": "bookie",
     "write error": "bookie",
     "sync error": "bookie",
@@ -142,5 +160,7 @@ TARGETS = {
     "metadata refuses": "anyone",
     "metadata reply lost": "client",
     "session expires": "anyone",
+    "metadata emptied": "bookie",
+    "listing breaks off": "bookie",
 }
 """Every kind of fault and what it befalls."""

@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 
 from engine import Engine
 from process import current_process
+from store_emptied import Emptied
 from store_server import MACHINE, PORT, MetadataServer, ServerConnection
 from store_wire import ClientConnection
 
@@ -58,6 +59,12 @@ class SimStore:
         self._synced_losses = 0
         self._loses_reply = False
         self._refuses_until_s = 0.0
+        self._reads_left: int | None = None
+        self._breaks_off_s = 0.0
+        self.view: Emptied | None = None
+        """Of this session: what it sees instead of the tree."""
+        self.next_view: Emptied | None = None
+        """Of the next one: who empties a store, or brings it back, restarts its servers."""
 
     async def start(self) -> None:
         self._task = self._loop.create_task(self._stay_connected(), name="metadata")
@@ -97,7 +104,8 @@ class SimStore:
 
     async def get(self, path: str) -> Versioned:
         check_path(path)
-        return await self._read(f"get {path}", lambda peer, sync: peer.get(path, sync=sync))
+        found = await self._read(f"get {path}", lambda peer, sync: peer.get(path, sync=sync))
+        return found if self.view is None else self.view.value(path, found)
 
     async def set(self, path: str, value: bytes, version: int) -> int:
         check_node(path, value)
@@ -109,7 +117,8 @@ class SimStore:
 
     async def children(self, path: str) -> list[str]:
         check_path(path)
-        return await self._read(f"list {path}", lambda peer, sync: peer.children(path, sync=sync))
+        names = await self._read(f"list {path}", lambda peer, sync: peer.children(path, sync=sync))
+        return names if self.view is None else self.view.children(path, names)
 
     def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Watch:
         check_path(path)
@@ -138,6 +147,10 @@ class SimStore:
         self._loop.call_later(
             seconds, self._watches.refresh_all, context=self._process.context.copy()
         )
+
+    def break_off(self, reads: int, seconds: float) -> None:
+        """After so many more reads everything is METADATA_UNAVAILABLE for so long."""
+        self._reads_left, self._breaks_off_s = reads, seconds
 
     def expire(self) -> None:
         """End the session on the cluster's side."""
@@ -174,6 +187,8 @@ class SimStore:
         except BaseException:
             connection.abort()
             raise
+        if self.session_id != session_id:
+            self.view = self.next_view
         self.session_id = session_id
         self._connection = connection
         self._may_send.set()
@@ -222,6 +237,11 @@ class SimStore:
         return cast(T, result)
 
     async def _read(self, what: str, look: Callable[[ServerConnection, bool], T]) -> T:
+        if self._reads_left is not None:
+            self._reads_left -= 1
+            if self._reads_left < 0:
+                self._reads_left = None
+                self.refuse_for(self._breaks_off_s)
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 while True:
