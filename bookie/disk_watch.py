@@ -5,10 +5,10 @@ be recovered, fenced and compacted. So, as it fills up:
 
     used ≥ read_only_at          no regular adds (registered so: writers choose others);
                                  below writable_at they come again
-    free ≤ cached + reserve      no recovery adds either (OUT_OF_SPACE); fences and LACs go on
-    free < cached + a little     the flush waits: the journal has what it would have written
+    free ≤ cached + reserve      no recovery adds either (OUT_OF_SPACE); reads and fences go on
+    free < its half + a little   the flush waits: the journal has what it would have written
 
-Compaction needs room for what it copies, and leaves the reserve alone (``garbage.py``).
+Compaction needs room for what it copies; the reserve is for it, too (``garbage.py``).
 """
 
 from __future__ import annotations
@@ -45,15 +45,20 @@ def reserve_bytes(total_bytes: int) -> int:
     return min(total_bytes // 50, MAX_DISK_RESERVE_BYTES)
 
 
-def room(space: DiskSpace, *, cached_bytes: int, had_room: bool, config: BookieConfig) -> Room:
-    """Pure. ``had_room``: whether adds were taken until now."""
+def room(
+    space: DiskSpace, *, cached_bytes: int, flush_bytes: int, had_room: bool, config: BookieConfig
+) -> Room:
+    """Pure. ``had_room``: whether adds were taken until now. ``flush_bytes`` of ``cached_bytes``
+    are written by the next flush: it must not wait for more, for only flushes make room."""
     used = 1 - space.free_bytes / space.total_bytes if space.total_bytes else 1.0
     limit = config.read_only_at if had_room else config.writable_at
-    for_recovery = space.free_bytes > cached_bytes + reserve_bytes(space.total_bytes)
+    for_flush = space.free_bytes >= flush_bytes + _FLUSH_BYTES
+    kept = cached_bytes + reserve_bytes(space.total_bytes)
+    for_recovery = for_flush and space.free_bytes > kept
     return Room(
         for_adds=used < limit and for_recovery,
         for_recovery=for_recovery,
-        for_flush=space.free_bytes >= cached_bytes + _FLUSH_BYTES,
+        for_flush=for_flush,
     )
 
 
@@ -70,13 +75,17 @@ class DiskWatch:
     async def look(self) -> None:
         """Look now. Raises FencelogError(STORAGE_FAILED) where the disks cannot be asked."""
         space = await self._bookie.space()
-        cached = sum(shard.cache.size for shard in self._bookie.shards)
+        caches = [shard.cache for shard in self._bookie.shards]
         before, self._space = self._room, space
         now = self._room = room(
-            space, cached_bytes=cached, had_room=before.for_adds, config=self._config
+            space,
+            cached_bytes=sum(cache.size for cache in caches),
+            flush_bytes=sum(cache.flush_bytes for cache in caches),
+            had_room=before.for_adds,
+            config=self._config,
         )
         for shard in self._bookie.shards:
-            shard.adds.is_out_of_space = not now.for_recovery
+            shard.adds.set_out_of_space(not now.for_recovery)
             shard.flusher.hold(not now.for_flush)
         self._bookie.set_read_only(BY_DISK, not now.for_adds)
         if now != before:

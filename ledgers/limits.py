@@ -185,7 +185,7 @@ ADMIN_WAIT_MS = 30_000
 and ``status`` tells of it."""
 
 MAX_BOOKIE_DIRECTORIES = 64
-"""Journal or ledger directories of one bookie, each a shard with five threads. More disks than a
+"""Journal or ledger directories of one bookie, each a shard with four threads. More disks than a
 machine has."""
 
 DISK_WATCH_MS = 1_000
