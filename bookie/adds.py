@@ -13,7 +13,7 @@ from fencelog.bookie.lacs import Lacs
 from fencelog.bookie.ledger_state import LedgerState, LedgerStates
 from fencelog.bookie.overlaps import Overlaps
 from fencelog.bookie.records import RecordType
-from fencelog.bookie.runs import Range
+from fencelog.bookie.runs import Range, missing_ranges
 from fencelog.bookie.throttle import Throttle
 from fencelog.bookie.write_cache import WriteCache
 from fencelog.ledgers.bookie_port import AddCallback
@@ -50,8 +50,7 @@ class Adds:
         self.refusal: FencelogError | None = None
         """Why nothing is taken any more."""
         self.is_read_only = False
-        self.is_out_of_space = False
-        """Not even recovery finds room on the disk."""
+        self._is_out_of_space = False
         self._throttle = Throttle(
             max_bytes=max_held_bytes,
             has_room=lambda: cache.has_room(recovery=False),
@@ -89,6 +88,13 @@ class Adds:
             return
         self._take(state, header, run, recovery=recovery, on_reply=on_reply)
 
+    def set_out_of_space(self, on: bool) -> None:
+        """Whether not even recovery finds room on the disk. Then no add waits for the flush, which
+        may wait for room itself: while any does, transports read nothing, fences included."""
+        self._is_out_of_space = on
+        if on:
+            self._throttle.refuse(_out_of_space())
+
     def check_writable(self) -> None:
         """Raises FencelogError: READ_ONLY, or the refusal."""
         if self.refusal is not None:
@@ -108,16 +114,20 @@ class Adds:
     async def replace(self, run: bytes) -> None:
         """Store a verified run in place of stored ones that are damaged; durable on return.
 
-        Raises FencelogError: BAD_REQUEST unless it covers whole stored runs of a fenced ledger,
-        OVERLOADED, NO_SUCH_LEDGER, STORAGE_FAILED, or the refusal.
+        Raises FencelogError: BAD_REQUEST unless its entries are just those of stored runs of a
+        fenced ledger, OVERLOADED, NO_SUCH_LEDGER, STORAGE_FAILED, or the refusal.
         """
         header = read_run_header(run)
         wanted = (header.first_entry_id, header.last_entry_id)
         state = self._admit(header.ledger_id, recovery=True)
+        removals = state.removals if state else 0
         stored = await self._stored_ranges(header.ledger_id, wanted)
         self._admit(header.ledger_id, recovery=True)
-        covers = all(wanted[0] <= first and last <= wanted[1] for first, last in stored)
-        if state is None or not state.fenced or not stored or not covers:
+        are_just_these = not missing_ranges(wanted, stored) and all(
+            wanted[0] <= first and last <= wanted[1] for first, last in stored
+        )
+        is_fenced = state is not None and state.fenced and state.removals == removals
+        if not is_fenced or not are_just_these:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST,
                 f"entries {wanted[0]}..{wanted[1]} of ledger {header.ledger_id} are not just those "
@@ -144,8 +154,9 @@ class Adds:
     # -- one add -----------------------------------------------------------------------------
 
     def _must_wait(self) -> bool:
-        held = self._throttle.is_holding
-        return self.refusal is None and (held or not self._cache.has_room(recovery=False))
+        if self.refusal is not None or self._is_out_of_space:
+            return False
+        return self._throttle.is_holding or not self._cache.has_room(recovery=False)
 
     def _admit(self, ledger_id: int, *, recovery: bool) -> LedgerState | None:
         """The state of the ledger (None: a new one) if an add may be taken now.
@@ -165,8 +176,8 @@ class Adds:
             raise FencelogError(ErrorCode.OVERLOADED, f"ledger {ledger_id} is being removed here")
         if self.is_read_only and not recovery:
             self.check_writable()
-        if self.is_out_of_space:
-            raise FencelogError(ErrorCode.OUT_OF_SPACE, "the bookie's disk is full")
+        if self._is_out_of_space:
+            raise _out_of_space()
         if not self._cache.has_room(recovery=recovery):
             raise FencelogError(ErrorCode.OVERLOADED, "write cache is full, being flushed")
         return state
@@ -207,6 +218,10 @@ class Adds:
 
 def _ignore(error: FencelogError | None) -> None:
     """A failure reaches whoever waits for the journal's barrier."""
+
+
+def _out_of_space() -> FencelogError:
+    return FencelogError(ErrorCode.OUT_OF_SPACE, "the bookie's disk is full")
 
 
 def _check_numbers(header: RunHeader, run: bytes) -> None:

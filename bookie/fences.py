@@ -52,9 +52,10 @@ class Fences:
     def put_in_limbo(self, ledger_id: int) -> None:
         """Fence a ledger, known or not, and answer "unknown" for whatever of it is missing.
         ``Journal.barrier`` tells when that is durable."""
-        state = self._states.change(ledger_id)
-        if state.deleted:
+        known = self._states.get(ledger_id)
+        if known is not None and known.deleted:
             return
+        state = self._states.change(ledger_id)
         state.fenced = state.limbo = True
         body = ledger_body(ledger_id)
         self._journal.append(RecordType.LIMBO, body, lambda error: _report(state, error))

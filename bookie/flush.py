@@ -70,15 +70,19 @@ class Flusher:
         await self._carry_out()
 
     def hold(self, on: bool) -> None:
-        """Begin to write no flush while there is no room for it on the disk."""
-        (self._room.clear if on else self._room.set)()
+        """Begin to write no flush while there is no room for it on the disk; the last ones, after
+        ``close``, try all the same."""
+        if on and not self._closing:
+            self._room.clear()
+        else:
+            self._room.set()
 
     async def close(self) -> None:
         """End the running flush, and no more: the rest is the owner's to ``flush``."""
+        self._closing = True
         self._room.set()
         if self._task is not None:
             task, self._task = self._task, None
-            self._closing = True
             if self._begun is None:
                 task.cancel()
             await asyncio.gather(task, return_exceptions=True)

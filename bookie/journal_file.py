@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from errno import ENOSPC
 from pathlib import Path
 
 from fencelog.bookie.disk import Buffer, Disk, File
@@ -67,7 +68,16 @@ class JournalFile:
         self._seed = header.seed
         size = max(self._file.size(), max_bytes)
         size += -size % RESERVE_UNIT
-        self._file.reserve(size)
+        try:
+            self._file.reserve(size)
+        except OSError as error:
+            if error.errno != ENOSPC:
+                raise
+            # No room for a whole file, but perhaps for what will be written. What was reserved in
+            # vain is given back: the flush needs it.
+            self._file.close()
+            disk.remove(spare)
+            self._file, size = disk.create(spare), 0
         # Size and header are durable, and only then is it called a journal file, durably, before
         # any record is written. So one that is shorter, or has no whole header, is damaged.
         self._file.write([replace(header, reserved=size).encode()], 0)

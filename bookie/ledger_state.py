@@ -104,12 +104,13 @@ class LedgerStates:
         return state
 
     def remove(self, ledger_id: int, *, deleted: bool) -> LedgerState:
-        """The ledger's entries go with the next flush. ``deleted``: a tombstone stays; else it is
-        in limbo, for somebody with old metadata may still ask."""
+        """The ledger's entries go with the next flush. ``deleted``: a tombstone stays, for
+        ever; else it is in limbo, for somebody with old metadata may still ask."""
         state = self.change(ledger_id)
         state.fenced = state.removing = True
         state.removals += 1
-        state.deleted, state.limbo = deleted, not deleted
+        state.deleted = state.deleted or deleted
+        state.limbo = not state.deleted
         state.last_entry = state.lac = state.told_lac = -1
         self._removed.add(ledger_id)
         return state

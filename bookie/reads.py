@@ -55,8 +55,9 @@ class Reads:
         if fence:
             await self._fenced(ledger_id)
         state = self.known(ledger_id)
-        # As of now: should the ledger be repaired while we look, we may look where it was not yet.
-        in_limbo = state.limbo
+        # As of now: should the ledger be repaired while we look, or dropped and then repaired, we
+        # may look where it was not yet.
+        in_limbo, removals = state.limbo, state.removals
         max_entries = max(1, min(max_entries, MAX_RUN_ENTRIES))
         max_bytes = max(1, min(max_bytes, MAX_READ_BYTES))
         limits: _Limits = {"max_entries": max_entries, "max_bytes": max_bytes}
@@ -71,7 +72,7 @@ class Reads:
             if stored is None:
                 stored = await self._stored.read(ledger_id, first_entry_id, **limits)
         if stored is None:
-            if in_limbo or state.limbo:
+            if in_limbo or state.limbo or state.removals != removals:
                 raise self._in_limbo(ledger_id)
             raise FencelogError(
                 ErrorCode.NO_SUCH_ENTRY,

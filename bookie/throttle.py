@@ -48,8 +48,9 @@ class Throttle:
         return bool(self._held)
 
     def hold(self, header: RunHeader, run: bytes, on_reply: AddCallback) -> None:
-        """Wait for room behind those that wait already; OVERLOADED when too much does."""
-        if self._held_bytes + len(run) > self._max_bytes:
+        """Wait for room behind those that wait already; OVERLOADED when too much does. One may
+        always wait, however large."""
+        if self._held and self._held_bytes + len(run) > self._max_bytes:
             error = FencelogError(
                 ErrorCode.OVERLOADED,
                 f"{self._held_bytes} bytes of adds are waiting for the write cache to be flushed",

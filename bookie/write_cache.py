@@ -114,6 +114,11 @@ class WriteCache:
         return self._active.size + (self._frozen.size if self._frozen else 0)
 
     @property
+    def flush_bytes(self) -> int:
+        """What the flush that is running writes, or else the next one would."""
+        return (self._frozen or self._active).size
+
+    @property
     def wants_flush(self) -> bool:
         """Whether the active half has taken its share."""
         return self._active.size * 3 >= self._max_bytes

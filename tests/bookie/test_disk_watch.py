@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,17 @@ CONFIG = BookieConfig(Path("unused"))
 GIB = 1024 * MIB
 
 
+def room_for(space: DiskSpace, cached: int, had_room: bool, *, flush: int | None = None) -> Room:
+    """With everything cached in the half that is to be flushed, unless told."""
+    return room(
+        space,
+        cached_bytes=cached,
+        flush_bytes=cached if flush is None else flush,
+        had_room=had_room,
+        config=CONFIG,
+    )
+
+
 @pytest.mark.parametrize(
     ("free", "cached", "had_room", "expected"),
     [
@@ -34,22 +46,31 @@ GIB = 1024 * MIB
 )
 def test_what_there_is_room_for(free: int, cached: int, had_room: bool, expected: Room):
     space = DiskSpace(100 * GIB, free)
-    assert room(space, cached_bytes=cached, had_room=had_room, config=CONFIG) == expected
+    assert room_for(space, cached, had_room) == expected
 
 
 def test_a_disk_of_no_size_has_room_for_nothing():
-    none = room(DiskSpace(0, 0), cached_bytes=0, had_room=True, config=CONFIG)
-    assert none == Room(for_adds=False, for_recovery=False, for_flush=False)
+    assert room_for(DiskSpace(0, 0), 0, True) == Room(
+        for_adds=False, for_recovery=False, for_flush=False
+    )
+
+
+def test_a_flush_waits_for_no_more_room_than_it_takes():
+    """Were it to wait for room for all that is cached, it would wait for ever: there will be no
+    more of it before a flush lets go of the journal."""
+    space = DiskSpace(200 * MIB, 50 * MIB)
+    now = room_for(space, 60 * MIB, True, flush=20 * MIB)
+    assert now == Room(for_adds=False, for_recovery=False, for_flush=True)
 
 
 @given(st.integers(1, 1 << 45), st.floats(0, 1), st.integers(0, 1 << 28), st.booleans())
 def test_less_is_taken_as_it_fills_up(total: int, share: float, cached: int, had_room: bool):
     space = DiskSpace(total, int(total * share))
-    now = room(space, cached_bytes=cached, had_room=had_room, config=CONFIG)
+    now = room_for(space, cached, had_room)
     assert not now.for_adds or now.for_recovery
     assert reserve_bytes(total) <= total // 50
     fuller = DiskSpace(total, space.free_bytes // 2)
-    later = room(fuller, cached_bytes=cached, had_room=now.for_adds, config=CONFIG)
+    later = room_for(fuller, cached, now.for_adds)
     assert not later.for_adds or now.for_adds
     assert not later.for_recovery or now.for_recovery
     assert not later.for_flush or now.for_flush
@@ -123,6 +144,56 @@ async def test_a_flush_waits_for_room_and_nothing_is_lost(
     await watch.look()
     await requests.until(lambda: flusher.completed > held + 1)
     assert len(await requests.read(bookie, 1, 0)) > 100
+
+
+async def test_no_add_waits_for_a_flush_that_waits_for_room(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    """While any does, transports read nothing: no read and no fence would be served."""
+    free = 500 * MIB
+    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    bookie = await open_bookie(disk=faulty_disk, write_cache_bytes=20_000)
+    watch = DiskWatch(bookie, CONFIG)
+    faulty_disk.waits.add("write index")
+    try:
+        loop = asyncio.get_running_loop()
+        adds = [loop.create_task(requests.add(bookie, requests.run(1, 0, 9, size=1000)))]
+        await adds[0]
+        adds = [
+            loop.create_task(requests.add(bookie, requests.run(1, first, 9, size=1000)))
+            for first in range(9, 36, 9)
+        ]
+        await requests.until(lambda: bookie.is_under_pressure)
+        free = 0
+        await watch.look()
+        assert not bookie.is_under_pressure
+        late = await requests.add(bookie, requests.run(1, 36, 9, size=1000))
+        answers = [error and error.code for error in await asyncio.gather(*adds)]
+    finally:
+        faulty_disk.waits.clear()
+    assert answers[-1] is ErrorCode.OUT_OF_SPACE
+    assert late is not None
+    assert late.code is ErrorCode.READ_ONLY
+
+
+async def test_a_bookie_that_closes_waits_for_no_room(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    bookie = await open_bookie(disk=faulty_disk)
+    faulty_disk.waits.add("write index")
+    try:
+        assert await requests.add(bookie, requests.run(1, 0)) is None
+        bookie.shards[0].flusher.request()
+        assert await requests.add(bookie, requests.run(1, 1)) is None
+        closing = asyncio.get_running_loop().create_task(bookie.close())
+        await requests.until(lambda: bookie.shards[0].flusher._task is None)
+        bookie.shards[0].flusher.hold(True)  # by a look that had begun before
+    finally:
+        faulty_disk.waits.clear()
+    async with asyncio.timeout(20):
+        await closing
+    bookie = await open_bookie(disk=faulty_disk)
+    assert await requests.read(bookie, 1, 1) == requests.run(1, 1)
 
 
 async def test_what_an_operator_and_what_the_disk_want_are_two_things(open_bookie: Any):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from errno import EIO, ENOSPC
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.bookie.disk_posix import PosixDisk
+from fencelog.bookie.disk_posix import PosixDisk, PosixFile
 from fencelog.bookie.journal import Journal
 from fencelog.bookie.journal_file import JournalPosition, journal_name
 from fencelog.bookie.journal_replay import Replay, windowed
-from fencelog.bookie.records import FILE_HEADER_BYTES, RecordType
+from fencelog.bookie.records import (
+    FILE_HEADER_BYTES,
+    RecordType,
+    decode_file_header,
+    record_bytes,
+)
 from fencelog.bookie.spare_files import MAX_SPARES, SpareFiles
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
@@ -150,6 +156,51 @@ async def test_a_spare_is_written_over_and_its_old_records_never_come_back(
     torn = found.position.offset - 8
     files(tmp_path)[0].write_bytes(whole[:torn] + b"torn off" + whole[torn + 8 :])
     assert replay(tmp_path, start)[0] == new[:1]
+
+
+@pytest.mark.parametrize("has_spare", [False, True])
+async def test_a_file_for_which_there_is_no_room_is_not_reserved(
+    has_spare: bool,
+    journal: Journal,
+    requests: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """What is written may well fit: a small disk is not full because a whole file does not."""
+    if has_spare:
+        SpareFiles(PosixDisk(), tmp_path).path(1).write_bytes(b"shorter than now")
+
+    def no_room(file: PosixFile, _size: int) -> None:
+        file.write([bytes(2000)], 0)  # some file systems keep what they reserved until it failed
+        raise OSError(ENOSPC, "no room")
+
+    monkeypatch.setattr(PosixFile, "reserve", no_room)
+    runs = [requests.run(1, i, 5) for i in range(0, 50, 5)]
+    await append_all(journal, runs)
+    assert replay(tmp_path)[0] == runs
+    second = tmp_path / journal_name(2)
+    header = decode_file_header(second.read_bytes())
+    assert header is not None
+    assert header.reserved == 0
+    bytes_of_records = sum(record_bytes(len(run)) for run in runs)
+    rolled = [path.stat().st_size for path in files(tmp_path)[1:]]
+    assert sum(rolled) < bytes_of_records + 64 * len(rolled)
+
+
+async def test_space_that_cannot_be_reserved_for_another_reason_stops_the_journal(
+    journal: Journal, requests: Any, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(_file: PosixFile, _size: int) -> None:
+        raise OSError(EIO, "broken")
+
+    monkeypatch.setattr(PosixFile, "reserve", broken)
+    answers: list[FencelogError | None] = []
+    for first in range(0, 50, 5):
+        journal.append(RecordType.RUN, requests.run(1, first, 5), answers.append)
+    with pytest.raises(FencelogError, match="broken"):
+        await journal.settle()
+    assert answers[0] is None
+    assert answers[-1] is not None
 
 
 async def test_spares_are_bounded_and_other_files_left_alone(tmp_path: Path, faulty_disk: Any):

@@ -114,6 +114,16 @@ def test_a_ledger_that_is_removed_again_during_the_flush_is_not_done_with() -> N
     assert states.get(1) is TOMBSTONE
 
 
+def test_a_deleted_ledger_stays_deleted() -> None:
+    states = LedgerStates()
+    states.remove(1, deleted=True)
+    for _ in range(2):
+        state = states.remove(1, deleted=False)
+        assert (state.deleted, state.limbo) == (True, False)
+        states.are_removed(states.take_removed())
+        assert states.get(1) is TOMBSTONE
+
+
 async def test_that_a_fence_became_durable_is_no_change_to_be_flushed(
     open_bookie: Any, requests: Any, faulty_disk: Any
 ):

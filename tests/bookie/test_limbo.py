@@ -118,6 +118,36 @@ async def test_a_ledger_that_is_repaired_during_a_read_is_still_unknown_to_it(
     assert await code_of(reading) is ErrorCode.LEDGER_IN_LIMBO
 
 
+async def test_a_ledger_that_is_dropped_and_repaired_during_a_read_is_unknown_to_it(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    """The read looks where the entry is no more, and is not yet again."""
+    bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=5)
+    await requests.add(bookie, requests.run(1, 3))
+    await bookie.close()
+    bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=5)
+    shard = bookie.shard(1)
+    looked, given = asyncio.Event(), asyncio.Event()
+    read = shard.reads._stored.read
+
+    async def slow(*args: Any, **kwargs: Any) -> bytes | None:
+        await shard.remove(1, deleted=False)
+        await requests.until(lambda: not shard.states.get(1).removing)
+        found: bytes | None = await read(*args, **kwargs)
+        looked.set()
+        await given.wait()
+        return found
+
+    shard.reads._stored.read = slow
+    reading = asyncio.get_running_loop().create_task(requests.read(bookie, 1, 3))
+    await looked.wait()
+    assert await requests.add(bookie, requests.run(1, 3), recovery=True) is None
+    await bookie.clear_limbo(1)
+    given.set()
+    assert await code_of(reading) is ErrorCode.LEDGER_IN_LIMBO
+    assert await requests.read(bookie, 1, 3) == requests.run(1, 3)
+
+
 def test_states_are_decoded_as_they_were_encoded() -> None:
     for fenced, limbo in ((False, False), (True, False), (True, True)):
         state = LedgerState(fenced, fenced, 7, 5, limbo)
