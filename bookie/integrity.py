@@ -108,11 +108,12 @@ class Integrity:
             for ledger_id, state in shard.states.items()
             if state.limbo and not state.deleted
         ]
-        self._waiting.keep("limbo", in_limbo)
+        self._waiting.keep("limbo", set(in_limbo))
         for ledger_id in sorted(in_limbo):
             await self._attempt("limbo", ledger_id, self._end_limbo)
-        self._waiting.keep("damage", self.damage.ledger_ids())
-        for ledger_id in self.damage.ledger_ids():
+        damaged = self.damage.ledger_ids()
+        self._waiting.keep("damage", set(damaged))
+        for ledger_id in damaged:
             await self._attempt("damage", ledger_id, self.damage.repair)
 
     def status(self) -> dict[str, Any]:

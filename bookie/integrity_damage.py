@@ -9,8 +9,8 @@ import logging
 
 from fencelog.bookie.bookie import Bookie
 from fencelog.bookie.entry_log import StoredRun
-from fencelog.bookie.integrity_copies import Copies, PutOff
-from fencelog.bookie.integrity_core import Piece, pieces
+from fencelog.bookie.integrity_copies import Copies, NoCopy, PutOff
+from fencelog.bookie.integrity_core import Lack, Piece, pieces
 from fencelog.bookie.runs import Range
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_store import LedgerStore
@@ -54,7 +54,7 @@ class DamagedRuns:
 
     async def repair(self, ledger_id: int) -> None:
         """Replace what is damaged of a ledger, durably. Raises FencelogError where that cannot be
-        done now, LEDGER_IN_LIMBO … as whoever was asked; then what was not replaced is kept."""
+        done now; then what was not replaced is kept."""
         try:
             metadata, _ = await self._ledgers.get(ledger_id)
         except FencelogError as error:
@@ -78,16 +78,27 @@ class DamagedRuns:
                 self._runs[ledger_id].discard(entries)
         if failure is not None:
             raise failure
-        self._runs.pop(ledger_id, None)
+        if not self._runs.get(ledger_id):  # else more was found meanwhile
+            self._runs.pop(ledger_id, None)
 
     async def _replace(self, metadata: LedgerMetadata, entries: Range) -> None:
-        """Nothing to do where the index has this very run no more."""
+        """Nothing to do where the index has this very run no more. Raises PutOff for one that goes
+        on behind the ledger's end, with entries that nobody else has and nobody needs."""
         shard = self._bookie.shard(metadata.ledger_id)
         if entries not in await shard.reads.stored_ranges(metadata.ledger_id, entries):
             return
         runs: list[bytes] = []
-        for piece in pieces(metadata, self._bookie.bookie_id, entries):
-            runs += await self._all_of(metadata, piece)
+        try:
+            for piece in pieces(metadata, self._bookie.bookie_id, entries):
+                runs += await self._all_of(metadata, piece)
+        except NoCopy as lack:
+            if lack.lack is Lack.LOST and lack.entry_id > metadata.last_entry_id:
+                raise PutOff(
+                    "behind_the_end",
+                    f"entries {entries[0]}..{entries[1]} of ledger {metadata.ledger_id} are one "
+                    f"run here; it ends at {metadata.last_entry_id}, and nobody has what is behind",
+                ) from lack
+            raise
         await shard.adds.replace(runs[0] if len(runs) == 1 else merge_runs(runs))
         self.replaced += 1
         _log.warning(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ class WaitingLedgers:
     def done(self, what: str, ledger_id: int) -> None:
         self._put_off.pop((what, ledger_id), None)
 
-    def keep(self, what: str, ledger_ids: Collection[int]) -> None:
+    def keep(self, what: str, ledger_ids: Set[int]) -> None:
         """Forget the others: there is nothing to be repaired any more."""
         for key in [key for key in self._put_off if key[0] == what]:
             if key[1] not in ledger_ids:

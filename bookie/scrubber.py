@@ -108,7 +108,8 @@ class Scrubber:
         ledger_id = given.get("ledger")
         if ledger_id is None:
             self._is_pass_asked = True
-        else:
+        elif ledger_id not in self._asked:
+            self._bookie.shard(ledger_id).reads.known(ledger_id)
             self._asked.append(ledger_id)
         self._wake.set()
         return self.status()

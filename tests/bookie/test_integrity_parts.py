@@ -165,6 +165,6 @@ def test_ledgers_wait_longer_each_time_and_are_told_of_within_limits() -> None:
     assert [item["ledger_id"] for item in status["waiting"][:3]] == [401, 400, 1]
     assert status["waiting"][0]["for"] == "damage"
     assert len(str(status)) < MAX_ADMIN_BYTES // 2
-    ledgers.keep("limbo", [400])
+    ledgers.keep("limbo", {400})
     ledgers.done("damage", 401)
     assert [item["ledger_id"] for item in ledgers.status()["waiting"]] == [400]

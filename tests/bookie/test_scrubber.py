@@ -14,6 +14,7 @@ from local_cluster import LocalCluster
 from fencelog.bookie.admin import administer
 from fencelog.bookie.bookie import Bookie
 from fencelog.bookie.disk_posix import PosixDisk
+from fencelog.bookie.entry_log import StoredRun
 from fencelog.bookie.integrity import Integrity
 from fencelog.bookie.scrubber import Scrubber
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -145,6 +146,45 @@ async def test_an_open_ledger_is_repaired_once_it_is_closed(cluster: LocalCluste
     assert await code_of(bookie, writer.ledger_id) is None
 
 
+async def test_what_is_found_during_a_repair_is_repaired_next(cluster: LocalCluster):
+    ledger_id = (await (await cluster.write(*PAYLOADS)).close()).ledger_id
+    bookie = await damaged(cluster, "b1")
+    integrity = cluster.integrity("b1")
+    replace = bookie.shard(ledger_id).adds.replace
+    other = StoredRun(ledger_id, 100, 109, 1, 64, 100)
+
+    async def finding(run: bytes) -> None:
+        integrity.on_damage(other, FencelogError(ErrorCode.CORRUPT, "found just now"))
+        await replace(run)
+
+    bookie.shard(ledger_id).adds.replace = finding  # type: ignore[method-assign]
+    async with scrubbing(bookie, integrity) as scrubber:
+        await scrubber.scrub()
+    await integrity.check()
+    status = integrity.status()
+    assert (status["damaged_runs_replaced"], status["damaged_runs"]) == (1, 1)
+    await integrity.check()  # it is not in the index
+    assert integrity.status()["damaged_runs"] == 0
+
+
+async def test_entries_behind_the_end_are_not_called_lost(cluster: LocalCluster, requests: Any):
+    """One bookie took more than was acknowledged; the flush made one run of all of it."""
+    writer = await cluster.write(*PAYLOADS)
+    ledger_id = writer.ledger_id
+    behind = requests.run(ledger_id, len(PAYLOADS), 2)
+    assert await requests.add(cluster.bookies["b1"], behind) is None
+    await writer.close()
+    bookie = await damaged(cluster, "b1")
+    integrity = cluster.integrity("b1")
+    async with scrubbing(bookie, integrity) as scrubber:
+        await scrubber.scrub()
+    await integrity.check()
+    (waiting,) = integrity.status()["waiting"]
+    assert waiting["why"] == "behind_the_end"
+    assert integrity.status()["ledgers_lost"] == 0
+    assert await code_of(bookie, ledger_id) is ErrorCode.CORRUPT
+
+
 async def test_damage_of_a_deleted_ledger_is_forgotten(cluster: LocalCluster):
     ledger_id = (await (await cluster.write(*PAYLOADS)).close()).ledger_id
     bookie = await damaged(cluster, "b1")
@@ -216,7 +256,9 @@ async def test_passes_come_by_themselves_and_when_they_are_asked_for(
             await requests.until(lambda: scrubber.status()["passes"] == 1)
             runs = scrubber.status()["runs"]
             await administer(bookie.admin, {"do": "scrub", "ledger": ledger_id})
-            await administer(bookie.admin, {"do": "scrub", "ledger": 77})
+            with pytest.raises(FencelogError) as caught:
+                await administer(bookie.admin, {"do": "scrub", "ledger": 77})
+            assert caught.value.code is ErrorCode.NO_SUCH_LEDGER
             await requests.until(lambda: not scrubber._asked and scrubber._at is None)
             assert scrubber.status()["passes"] == 1
             answer = await administer(bookie.admin, {"do": "scrub"})
