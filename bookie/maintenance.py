@@ -87,7 +87,7 @@ async def maintenance(
         )
         stack.callback(collector.close)
         stack.push_async_callback(lane.close)
-        services = {
+        services: dict[str, Service] = {
             "disk watch": watch.run,
             "garbage": collector.run,
             "integrity": integrity.run,
