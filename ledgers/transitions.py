@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import Fragment, LedgerMetadata, LedgerState
 from fencelog.ledgers.recovery_core import recovery_incomplete
 
@@ -34,15 +34,14 @@ def with_new_ensemble(
 def closed_by_writer(
     base: LedgerMetadata, *, last_entry_id: int, length: int
 ) -> LedgerMetadata | None:
-    """The writer's close: only from OPEN; CLOSED at the same entry is success (rule 8)."""
+    """The writer's close: only from OPEN; CLOSED at the same entry is success (rule 8). Raises
+    LEDGER_FENCED, even where it was closed below what the writer knows to be acknowledged: that
+    is what accepting a loss may do (``recovery_core.AcceptedLoss``).
+    """
     if base.state is LedgerState.OPEN:
         return base.closed(last_entry_id=last_entry_id, length=length)
     if base.is_closed and (base.last_entry_id, base.length) == (last_entry_id, length):
         return None
-    check(
-        not base.is_closed or base.last_entry_id >= last_entry_id,
-        f"ledger {base.ledger_id} was closed below an acknowledged entry",
-    )
     raise _taken_away(base)
 
 
