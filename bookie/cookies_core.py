@@ -107,7 +107,7 @@ def decide(found: Found, registered: Registered, wish: Wish) -> Decision:
     if expected is None:
         return Make(_first(found, registered, wish), lost)
     if identity is not None and identity.state is State.NEW and expected is identity.cookie:
-        return Make(identity, lost)
+        return _in_use(found, wish, lost) if registered.is_serving else Make(identity, lost)
     replaces = "" if current is None else current.incarnation
     if not lost and identity is not None:
         if found.is_unsynced:
@@ -117,11 +117,7 @@ def decide(found: Found, registered: Registered, wish: Wish) -> Decision:
     if not wish.may_repair:
         return Refuse(ErrorCode.CORRUPT, f"{_who(wish)} has lost {_names(found, lost)}. {REPAIR}")
     if registered.is_serving:
-        return Refuse(
-            ErrorCode.BAD_REQUEST,
-            f"{_who(wish)} has lost {_names(found, lost)}, but a process is registered as this "
-            "bookie: stop it, or wait until its session has expired, before a repair",
-        )
+        return _in_use(found, wish, lost)
     state = State.NEW if DATA in lost else State.FORGOT
     return Make(Identity(expected.remade(lost, wish.fresh), state, replaces), lost)
 
@@ -130,7 +126,13 @@ def _of_identity(found: Found, registered: Registered, wish: Wish) -> Iterator[R
     """What the identity and the registered cookie tell against a start."""
     identity, current = found.identity, registered.cookie
     if current is not None and current.instance != registered.instance:
-        yield _foreign("the cookie registered", wish, current.instance, registered.instance)
+        yield Refuse(
+            ErrorCode.BAD_REQUEST,
+            f"the cookie registered of {_who(wish)} is of another cluster: its instance is "
+            f"{current.instance}, that of the metadata store is {registered.instance}. If this "
+            "cluster has taken the place of the other one for good, `fencelog cookie delete "
+            f"{wish.bookie_id}` and give empty directories",
+        )
     if identity is None:
         if found.others:
             yield Refuse(
@@ -148,7 +150,12 @@ def _of_identity(found: Found, registered: Registered, wish: Wish) -> Iterator[R
             "give the directory or the --id that belong together",
         )
     if identity.cookie.instance != registered.instance:
-        yield _foreign(who, wish, identity.cookie.instance, registered.instance)
+        yield Refuse(
+            ErrorCode.BAD_REQUEST,
+            f"{who} of {_who(wish)} is of another cluster: its instance is "
+            f"{identity.cookie.instance}, that of the metadata store is {registered.instance}. "
+            "Name the store it belongs to, or give empty directories",
+        )
     if identity.state is State.NEW:
         return
     if current is None:
@@ -251,11 +258,11 @@ def _incarnations(identity: Identity) -> tuple[str, str]:
     return identity.cookie.incarnation, identity.replaces
 
 
-def _foreign(what: str, wish: Wish, theirs: str, ours: str) -> Refuse:
+def _in_use(found: Found, wish: Wish, lost: frozenset[Place]) -> Refuse:
     return Refuse(
         ErrorCode.BAD_REQUEST,
-        f"{what} of {_who(wish)} is of another cluster: its instance is {theirs}, that of the "
-        f"metadata store is {ours}. Name the store it belongs to, or give empty directories",
+        f"{_who(wish)} has lost {_names(found, lost)}, but a process is registered as this "
+        "bookie: stop it, or wait until its session has expired, before a repair",
     )
 
 

@@ -133,6 +133,14 @@ def test_a_repair_of_everything_goes_on_without_being_asked_again() -> None:
     assert decide(here, before, WISH) == Make(identity, frozenset({DATA, *GIVEN}))
 
 
+def test_a_repair_does_not_go_on_once_the_lost_disk_is_back_and_served_from() -> None:
+    """It died before it was registered; then the old disk was found, and started."""
+    here = found(replace(NEW, replaces=MIDDLE), *map(empty, GIVEN))
+    serving = Registered(INSTANCE, replace(COOKIE, incarnation=MIDDLE), is_serving=True)
+    for wish in (WISH, REPAIR):
+        assert "stop it" in refusal(decide(here, serving, wish), ErrorCode.BAD_REQUEST)
+
+
 def test_a_new_directory_that_lost_the_race_is_lost() -> None:
     """Another process registered first; what was made here was never served from."""
     here = found(NEW, *(marked(place, cookie=NEW_COOKIE) for place in GIVEN))
@@ -209,7 +217,7 @@ REFUSED = {
     "a cookie of another instance": (
         WHOLE,
         Registered(OTHER_INSTANCE, COOKIE),
-        "the cookie registered of bookie b1 is of another cluster",
+        "`fencelog cookie delete b1` and give empty directories",
     ),
     "no cookie registered": (WHOLE, NOTHING, "has no cookie of it. If it was decommissioned"),
     "another data directory": (
