@@ -22,7 +22,7 @@ async def list_entries(shard: Shard, ledger_id: int, from_entry: int) -> EntryLi
     if not 0 <= from_entry <= MAX_ENTRY_ID:
         raise FencelogError(ErrorCode.BAD_REQUEST, f"{from_entry} is no entry id")
     state = shard.reads.known(ledger_id)
-    was_in_limbo = state.limbo
+    was_in_limbo, removals = state.limbo, state.removals
     # An entry moves from the cache to the index and never back: whatever is in neither look, the
     # cache's first, was in neither place.
     places = shard.cache.first_ranges(ledger_id, from_entry, MAX_LISTED_RUNS)
@@ -38,7 +38,9 @@ async def list_entries(shard: Shard, ledger_id: int, from_entry: int) -> EntryLi
         )
         shard.reads.known(ledger_id)  # else it was deleted while we looked
     ranges, next_entry = first_page(places, from_entry, MAX_LISTED_RUNS)
-    return EntryList(Availability.of(ranges), next_entry, was_in_limbo or state.limbo)
+    # Dropped while we looked, and even repaired since: we may have looked where nothing was yet.
+    in_limbo = was_in_limbo or state.limbo or state.removals != removals
+    return EntryList(Availability.of(ranges), next_entry, in_limbo)
 
 
 def first_page(

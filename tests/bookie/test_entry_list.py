@@ -155,6 +155,35 @@ async def test_what_goes_while_the_index_is_read_is_not_missed_silently(
         assert (await bookie.list_entries(1)).in_limbo
 
 
+async def test_what_is_dropped_and_copied_again_meanwhile_is_not_denied(
+    open_bookie: Any, requests: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """The look at the index falls between the two."""
+    bookie = await open_bookie()
+    await requests.add(bookie, requests.run(1, 0, 3))
+    shard = bookie.shard(1)
+    while shard.cache.size:
+        shard.flusher.request()
+        await requests.until(lambda: shard.flusher._begun is None)
+    run = shard.read_lane.run
+
+    async def between(work: Any) -> Any:
+        monkeypatch.setattr(shard.read_lane, "run", run)
+        await shard.remove(1, deleted=False)
+        while shard.states.get(1).removing:
+            shard.flusher.request()
+            await requests.until(lambda: shard.flusher._begun is None)
+        found = await run(work)
+        assert await requests.add(bookie, requests.run(1, 0, 3), recovery=True) is None
+        await bookie.clear_limbo(1)
+        return found
+
+    monkeypatch.setattr(shard.read_lane, "run", between)
+    reply = await bookie.list_entries(1)
+    assert (list(reply.availability.ranges()), reply.in_limbo) == ([], True)
+    assert await listed(bookie, 1) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("from_entry", [-1, 2**63, 2**64 - 1])
 async def test_what_is_no_entry_id_is_refused(from_entry: int, open_bookie: Any):
     assert await refusal(await open_bookie(), 1, from_entry) is ErrorCode.BAD_REQUEST
