@@ -58,9 +58,13 @@ def remove_data(data: Offline) -> None:
     _remove(disk, [path for path in files if path.name == "checkpoint"])
     _remove(disk, [path for path in files if path.name not in ("checkpoint", *_LAST)])
     for path in sorted(_roles(data).keys() - _given(data), reverse=True):
-        if path.is_dir():
+        if path.is_symlink():
+            path.unlink()  # what it leads to is empty, and stays
+        elif path.is_dir():
             path.rmdir()
-            disk.sync_directory(path.parent)
+        else:
+            continue
+        disk.sync_directory(path.parent)
     for name in _LAST:
         _remove(disk, [path for path in files if path.name == name])
 

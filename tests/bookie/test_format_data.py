@@ -73,3 +73,16 @@ async def test_what_is_not_ours_stays(name: str, open_bookie: Any, tmp_path: Pat
     ):
         remove_data(found)
     assert sorted((tmp_path / "data").rglob("*")) == before
+
+
+async def test_a_directory_behind_a_link_is_emptied_and_the_link_goes(
+    open_bookie: Any, tmp_path: Path
+) -> None:
+    data, journal = tmp_path / "data", tmp_path / "fast"
+    await (await open_bookie()).close()
+    (data / "journal").rename(journal)
+    (data / "journal").symlink_to(journal)
+    with opened(data, PosixDisk()) as found:
+        remove_data(found)
+    assert [path.name for path in data.iterdir()] == ["lock"]
+    assert list(journal.iterdir()) == []
