@@ -40,7 +40,7 @@ class Theme:
     read_when: tuple[str, ...] = ("ack", "closed", "ensemble", "recovering")
     ledgers: tuple[int, ...] = (1, 1, 2, 3)
     deleters: tuple[int, ...] = (0, 0, 0, 0, 0, 1)
-    garbage_ms: tuple[int, ...] = (1_000, 4_000)
+    garbage_ms: tuple[int, ...] = (2_000, 6_000)
 
 
 ANYTHING = Theme(
@@ -176,7 +176,7 @@ GARBAGE = Theme(
     slow_links=(0, 0, 2),
     ledgers=(2, 3, 3, 4),
     deleters=(1, 1, 2, 3),
-    garbage_ms=(200, 500, 1_000),
+    garbage_ms=(300, 1_000),
 )
 """Ledgers come and go, and bookies are in the middle of getting rid of them."""
 

@@ -71,6 +71,8 @@ class Injector:
             undo()
         self._undo.clear()
         self._network.heal()
+        for store in self._cluster.stores:
+            store.heal()
         for machine in self._cluster.bookies.values():
             machine.start()
 

@@ -152,6 +152,10 @@ class SimStore:
         """After so many more reads everything is METADATA_UNAVAILABLE for so long."""
         self._reads_left, self._breaks_off_s = reads, seconds
 
+    def heal(self) -> None:
+        """Nothing more of this goes wrong."""
+        self._reads_left, self._refuses_until_s = None, 0.0
+
     def expire(self) -> None:
         """End the session on the cluster's side."""
         self._server.expire(self.session_id)
