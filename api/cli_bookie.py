@@ -27,7 +27,7 @@ DataOption = Annotated[
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it, do not only say what.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 FileArgument = Annotated[
-    Path | None, typer.Argument(metavar="[FILE]", help="Only this file.", show_default=False)
+    Path | None, typer.Argument(metavar="FILE", help="Only this file.", show_default=False)
 ]
 
 
@@ -53,10 +53,13 @@ def journal(
     """Every record of the journal; where a start would begin with it, and end, and why."""
     from fencelog.bookie.inspect_journal import inspect_journal
 
+    shown = 0
     with _looking(data, journal_dir, ledger_dir) as found:
         incarnation = found.identity().directory_bytes
         for shard in found.shards:
-            _print(inspect_journal(found.disk, shard, incarnation, file), as_json=as_json)
+            items = inspect_journal(found.disk, shard, incarnation, file)
+            shown += _print(items, as_json=as_json)
+    _check_shown(shown, file)
 
 
 def entrylog(
@@ -69,9 +72,11 @@ def entrylog(
     """Every record of the entry logs, and what their footers say."""
     from fencelog.bookie.inspect_entry_log import inspect_entry_logs
 
+    shown = 0
     with _looking(data, journal_dir, ledger_dir) as found:
         for shard in found.shards:
-            _print(inspect_entry_logs(found.disk, shard, file), as_json=as_json)
+            shown += _print(inspect_entry_logs(found.disk, shard, file), as_json=as_json)
+    _check_shown(shown, file)
 
 
 def index(
@@ -207,9 +212,18 @@ def _offline(
         yield found
 
 
-def _print(items: Iterable[dict[str, object]], *, as_json: bool) -> None:
+def _check_shown(count: int, file: Path | None) -> None:
+    if file is not None and not count:
+        _refuse(f"there is no file {file.name} of this kind")
+
+
+def _print(items: Iterable[dict[str, object]], *, as_json: bool) -> int:
+    """How many there were."""
+    count = 0
     for item in items:
+        count += 1
         if as_json:
             typer.echo(json.dumps({name.replace(" ", "_"): value for name, value in item.items()}))
         else:
             typer.echo("  ".join(f"{name} {value}" for name, value in item.items()))
+    return count

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -204,36 +203,6 @@ def _run(
     secret_file: Path | None,
     request: Callable[[RegisteredBookies], Awaitable[T]],
 ) -> T:
-    from fencelog.api.lifecycle import run_on_uvloop
+    from fencelog.api.cluster_access import with_cluster
 
-    async def main() -> T:
-        async with _bookies(metadata, secret_file) as bookies:
-            return await request(bookies)
-
-    return run_on_uvloop(main())
-
-
-@contextlib.asynccontextmanager
-async def _bookies(metadata: str, secret_file: Path | None) -> AsyncIterator[RegisteredBookies]:
-    """Those that are registered, to be talked to. Raises FencelogError: METADATA_UNAVAILABLE,
-    BAD_REQUEST (URL, secret)."""
-    from fencelog.api.secret_file import secret_from
-    from fencelog.ledgers.bookie_client import TcpBookieClient
-    from fencelog.ledgers.bookie_directory import RegisteredBookies
-    from fencelog.ledgers.host import SystemHost
-    from fencelog.ledgers.metadata_open import open_metadata_store
-
-    host = SystemHost()
-    secret = secret_from(secret_file, host=host)
-
-    def connect(address: str, bookie_id: str) -> TcpBookieClient:
-        return TcpBookieClient(bookie_id, address, credentials=secret)
-
-    async with contextlib.AsyncExitStack() as stack:
-        store = open_metadata_store(metadata, host=host)
-        await store.start()
-        stack.push_async_callback(store.close)
-        bookies = RegisteredBookies(store, connect=connect)
-        await bookies.start()
-        stack.push_async_callback(bookies.close)
-        yield bookies
+    return with_cluster(metadata, secret_file, lambda cluster: request(cluster.bookies))

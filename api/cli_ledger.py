@@ -33,7 +33,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def list_ledgers(metadata: MetadataOption) -> None:
-    """List ledgers, one a line: id, state, last entry (-1: none, or not closed yet)."""
+    """List ledgers, one a line.
+
+    Id, state, last entry (-1: there is none, or the ledger is not closed yet)."""
 
     async def ask(cluster: ClusterAccess) -> None:
         async for ledger in cluster.ledgers.read_all():
@@ -55,9 +57,10 @@ def show(ledger: LedgerArgument, metadata: MetadataOption) -> None:
 def check(
     ledger: LedgerArgument, metadata: MetadataOption, secret_file: SecretOption = None
 ) -> None:
-    """Ask each bookie of a ledger which entries it has; say what is missing or in limbo.
+    """Ask the bookies of a ledger what they have of it.
 
-    The lists come from the bookies' indexes: no entry is read.
+    Says of each what is missing, and whether it is in limbo. The answers come from the bookies'
+    indexes: no entry is read. Exit code 1 unless all is there.
     """
 
     async def ask(cluster: ClusterAccess) -> bool:
@@ -87,12 +90,14 @@ def recover(
     ] = False,
     secret_file: SecretOption = None,
 ) -> None:
-    """Fence a ledger, find its end, and close it there; its writer can add nothing more.
+    """Fence a ledger, find its end, close it there.
+
+    Its writer can add nothing more.
 
     A bookie that lost its disk or its memory is in limbo with a ledger: it may have held the next
-    entry, and cannot tell. If a whole write set is, nobody can, and the ledger stays open until one
-    of their disks is back. --accept-loss says that none ever will be: acknowledged entries may be
-    lost with it, and what was given up is printed.
+    entry, and cannot tell. If too many of a write set are, nobody can, and the ledger stays as it
+    is until their disks are back. --accept-loss says that none ever will be: acknowledged entries
+    may be lost with it, and what was given up is printed.
     """
     from fencelog.ledgers.recovery_core import AcceptedLoss
 
@@ -141,11 +146,6 @@ async def _recover(
 def _run(
     metadata: str, secret_file: Path | None, request: Callable[[ClusterAccess], Awaitable[T]]
 ) -> T:
-    from fencelog.api.cluster_access import cluster_access
-    from fencelog.api.lifecycle import run_on_uvloop
+    from fencelog.api.cluster_access import with_cluster
 
-    async def main() -> T:
-        async with cluster_access(metadata, secret_file) as cluster:
-            return await request(cluster)
-
-    return run_on_uvloop(main())
+    return with_cluster(metadata, secret_file, request)

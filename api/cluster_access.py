@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from fencelog.api.lifecycle import run_on_uvloop
 from fencelog.api.secret_file import secret_from
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.bookie_directory import RegisteredBookies
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata_open import open_metadata_store
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +25,22 @@ class ClusterAccess:
     bookies: RegisteredBookies
 
 
+def with_cluster(
+    metadata: str, secret_file: Path | None, request: Callable[[ClusterAccess], Awaitable[T]]
+) -> T:
+    """Ask something of a cluster, on an event loop of its own. ``metadata``: URL of the store.
+    Raises FencelogError: METADATA_UNAVAILABLE, BAD_REQUEST (URL, secret), or as the request."""
+
+    async def main() -> T:
+        async with cluster_access(metadata, secret_file) as cluster:
+            return await request(cluster)
+
+    return run_on_uvloop(main())
+
+
 @contextlib.asynccontextmanager
 async def cluster_access(metadata: str, secret_file: Path | None) -> AsyncIterator[ClusterAccess]:
-    """``metadata``: URL of the store. Raises FencelogError: METADATA_UNAVAILABLE, BAD_REQUEST (URL,
-    secret)."""
+    """As ``with_cluster``, on a loop that runs."""
     host = SystemHost()
     secret = secret_from(secret_file, host=host)
 

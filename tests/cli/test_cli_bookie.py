@@ -46,6 +46,14 @@ def said(
     return captured.out.splitlines(), captured.err.splitlines()
 
 
+@pytest.mark.parametrize("kind", ["journal", "entrylog"])
+def test_a_file_that_is_not_there_is_said_so(
+    data: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, (line,) = said(capsys, "inspect", kind, "0a", "--data", data, code=EXIT_ERROR)
+    assert (out, line) == ([], "fencelog: there is no file 0a of this kind")
+
+
 def test_a_bookie_needs_metadata_and_data(capsys: pytest.CaptureFixture[str]) -> None:
     _out, (line,) = said(capsys, code=EXIT_USAGE)
     assert "needs --metadata and --data" in line

@@ -57,7 +57,7 @@ async def run(
             cluster.create(f"/bookies/{info.bookie_id}", value)
         return MemoryMetadataStore(cluster)
 
-    monkeypatch.setattr("fencelog.ledgers.metadata_open.open_metadata_store", store)
+    monkeypatch.setattr("fencelog.api.cluster_access.open_metadata_store", store)
 
     async def run_one(*arguments: str, other_secret: bool = False) -> int:
         line = ["bookies", *arguments, "--metadata", "zk://somewhere:1"]

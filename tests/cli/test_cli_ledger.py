@@ -48,7 +48,7 @@ def run(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Run:
         return asyncio.run_coroutine_threadsafe(work, loop).result(20)
 
     monkeypatch.setattr("fencelog.api.cluster_access.cluster_access", access)
-    monkeypatch.setattr("fencelog.api.lifecycle.run_on_uvloop", run_here)
+    monkeypatch.setattr("fencelog.api.cluster_access.run_on_uvloop", run_here)
 
     async def run(*arguments: str) -> int:
         nonlocal loop
