@@ -137,13 +137,14 @@ class DataDirectory:
     def make(self, wanted: Make, host: Host) -> None:
         """Make what is new or lost. The identity comes first: from then on nothing that was
         promised is relied on. A directory is marked as unfinished before, and as whole after, it
-        is made."""
+        is made. Raises FencelogError(BAD_REQUEST) for one that was given twice."""
         identity, places = wanted.identity, wanted.places
         self.write_identity(identity)
         given = [place for place in self.given if place in places]
         for place in given:
             self._disk.make_directory(self.given[place])
             self._write_mark(identity, place, is_made=False)
+        self._check_apart(given)
         for shard, (journal, ledgers) in zip(self.shards, self._places, strict=True):
             directory, salt = identity.directory_bytes, host.random_bytes(16)
             if ledgers in places:
@@ -152,6 +153,18 @@ class DataDirectory:
                 shard.make_journal(directory=directory, salt=salt)
         for place in given:
             self._write_mark(identity, place, is_made=True)
+
+    def _check_apart(self, places: list[Place]) -> None:
+        """By other names for the same directory, one mark takes the other's place."""
+        for place in places:
+            mark = self._look_at(place, self.given[place]).mark
+            if mark is not None and mark.place != place:
+                self._disk.remove(self.given[place] / _MARK)
+                raise FencelogError(
+                    ErrorCode.BAD_REQUEST,
+                    f"{self.given[place]} is the same directory as {self.given[mark.place]}: give "
+                    "each of them its own",
+                )
 
     def _write_mark(self, identity: Identity, place: Place, *, is_made: bool) -> None:
         made_in = identity.cookie.made_in(place)
