@@ -9,6 +9,7 @@ from __future__ import annotations
 import mutants_bookie
 import mutants_reader
 import mutants_recovery
+import mutants_storage
 import mutants_writer
 from mutation import Mutant
 
@@ -16,5 +17,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *mutants_writer.MUTANTS,
     *mutants_recovery.MUTANTS,
     *mutants_bookie.MUTANTS,
+    *mutants_storage.MUTANTS,
     *mutants_reader.MUTANTS,
 )

@@ -234,7 +234,9 @@ class StorageEnding:
                 await asyncio.sleep(STEP_S)
             else:
                 return
-        self._history.violate(14, f"bookie {bookie} has lost {first} of ledger {ledger_id}: {error}")
+        self._history.violate(
+            14, f"bookie {bookie} has lost {first} of ledger {ledger_id}: {error}"
+        )
 
     # -- what must not be there ------------------------------------------------------------------
 

@@ -37,4 +37,6 @@ class Emptied:
 
 
 def _is_gone(path: str) -> bool:
-    return any(f"{path}/".startswith(f"{top}/") for top in (INSTANCE_PATH, LEDGERS_PATH, COOKIES_PATH))
+    return any(
+        f"{path}/".startswith(f"{top}/") for top in (INSTANCE_PATH, LEDGERS_PATH, COOKIES_PATH)
+    )
