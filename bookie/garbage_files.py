@@ -72,7 +72,8 @@ class FileGarbage:
 
     async def collect(self, below: float) -> None:
         """Remove the files of which nothing is live; compact those of which less than a share
-        ``below`` is. Raises FencelogError, OSError: then what was not done yet is left."""
+        ``below`` is. Raises FencelogError (OUT_OF_SPACE: for a copy), OSError: then what was not
+        done yet is left."""
         self._shard.check_open()
         files, newest = await self._look()
         sparse = (*dead_files(newest), *sparse_files(newest, below))
@@ -90,13 +91,11 @@ class FileGarbage:
                 most_bytes=self._limits.file_bytes,
             )
             if not chosen:
-                _log.warning(
-                    "%s: %d bytes free are too few to compact any of %d entry logs",
-                    self._place.directory,
-                    space,
-                    len(left),
+                raise FencelogError(
+                    ErrorCode.OUT_OF_SPACE,
+                    f"{self._place.directory}: {space} bytes free are too few to compact any of "
+                    f"{len(left)} entry logs",
                 )
-                return
             await self._compact(chosen)
             left = tuple(file for file in left if file not in chosen)
 
@@ -194,7 +193,7 @@ class FileGarbage:
                     if is_full or len(new.moves) >= MAX_COMPACTED_RUNS:
                         await self._finish(new)
                         new = None
-            if new is not None:
+            if new is not None and new.moves:
                 await self._finish(new)
         finally:
             if new is not None:

@@ -231,6 +231,9 @@ async def test_a_damaged_run_stays_where_it_is_and_is_reported(logs: Logs):
     assert path.name in logs.names
     left, _ = logs.shard.storage.index.runs_behind(FIRST, 1000)
     assert [run for run in left if run.file_id == bad.file_id] == [bad], "the others are moved"
+    names = logs.names
+    await logs.garbage.collect(MAJOR)
+    assert logs.names == names, "no file is made for nothing"
     with pytest.raises(FencelogError) as caught:
         await logs.requests.read(logs.bookie, 5, bad.first_entry_id)
     assert caught.value.code is ErrorCode.CORRUPT
@@ -268,7 +271,8 @@ async def test_compaction_leaves_the_space_that_others_need(logs: Logs):
     await logs.remove(range(1, 10))
     before = logs.names
     logs.spare_bytes = 1 << 60
-    await logs.garbage.collect(MAJOR)
+    with pytest.raises(FencelogError, match="too few to compact"):
+        await logs.garbage.collect(MAJOR)
     assert set(before) <= set(logs.names)
     logs.spare_bytes = 0
     await logs.garbage.collect(MAJOR)
