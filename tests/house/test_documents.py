@@ -23,6 +23,7 @@ EXPECTED = (
     "README.md",
     "ARCHITECTURE.md",
     "api/HTTP.md",
+    "bookie/MAINTENANCE.md",
     "bookie/STORAGE.md",
     "broker/SEMANTICS.md",
     "k8s/OPERATIONS.md",
