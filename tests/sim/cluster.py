@@ -81,12 +81,10 @@ class BookieMachine:
         self._is_replaced = False
         self._is_to_be_repaired = False
         """The operator has seen that it does not start without its old disk."""
-        self.is_held_down = False
-        """No restart: a fault says when."""
+        self.is_held_down = False  # no restart: a fault says when
         self.emptied: Emptied | None = None
         """What its metadata sessions see for now, in place of the tree."""
-        self.refused: ErrorCode | None = None
-        """Why the last process stopped by itself."""
+        self.refused: ErrorCode | None = None  # why the last process stopped by itself
         self._stop: asyncio.Event | None = None
 
     def start(self) -> None:

@@ -166,8 +166,8 @@ def _discard(process: Process) -> None:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         coroutine: Any = task.get_coro()
         for _ in range(_CLOSE_ATTEMPTS):
-            # What it does about that has no effect, and an error of it no meaning. (Not closed: that
-            # would not reach into async generators.)
+            # What it does about that has no effect, and an error of it no meaning. (Not closed:
+            # that would not reach into async generators.)
             try:
                 coroutine.throw(ProcessDied())
             except BaseException:

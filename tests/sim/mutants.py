@@ -7,6 +7,7 @@ guard alone would hide the other's loss.
 from __future__ import annotations
 
 import mutants_bookie
+import mutants_garbage
 import mutants_reader
 import mutants_recovery
 import mutants_storage
@@ -17,6 +18,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *mutants_writer.MUTANTS,
     *mutants_recovery.MUTANTS,
     *mutants_bookie.MUTANTS,
+    *mutants_garbage.MUTANTS,
     *mutants_storage.MUTANTS,
     *mutants_reader.MUTANTS,
 )

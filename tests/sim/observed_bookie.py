@@ -30,7 +30,6 @@ from fencelog.ledgers.run import (
     verify_run,
 )
 
-
 _COUNTED = {
     "garbage": {"passes": "garbage passes", "removed_entry_logs": "entry logs removed"},
     "integrity": {

@@ -122,8 +122,10 @@ class StorageEnding:
                 client = session.directory.client(name)
                 passes = (await client.admin({"do": "status"}))["scrub"]["passes"]
                 await client.admin({"do": "scrub"})
-                while (await client.admin({"do": "status"}))["scrub"]["passes"] == passes:
+                told = passes
+                while told == passes:
                     await asyncio.sleep(STEP_S)
+                    told = (await client.admin({"do": "status"}))["scrub"]["passes"]
 
     def _unrepaired(self) -> dict[str, list[int]]:
         """Bookies, with their ledgers in limbo that name them, and -1 for damaged runs."""
@@ -257,7 +259,7 @@ class StorageEnding:
                 yield f"a ledger in its index that is no tombstone: {key.hex()} {value.hex()}"
         logs = disk.file_names(data_dir / "entrylog")
         is_damaged = self._history.bookie(machine.name).is_damaged
-        if len(logs) > 1 and not is_damaged or any(not n.endswith(".entrylog") for n in logs):
+        if (len(logs) > 1 and not is_damaged) or any(not n.endswith(".entrylog") for n in logs):
             yield f"entry logs {logs}"
         journals = disk.file_names(data_dir / "journal")
         spares = [name for name in journals if name.endswith(".spare")]
