@@ -10,7 +10,7 @@ from fencelog.bookie.pace import Pace
 from fencelog.ledgers.bookie_port import BookieDirectory
 from fencelog.ledgers.digest import DigestType
 from fencelog.ledgers.entry_reads import verified_reply
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, said_by
 from fencelog.ledgers.limits import COPY_READ_BYTES, SOURCE_REST_MS
 from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.run import slice_run
@@ -36,7 +36,7 @@ class NoCopy(FencelogError):
         self.in_limbo = tuple(
             sorted(b for b, error in failed.items() if error.code is ErrorCode.LEDGER_IN_LIMBO)
         )
-        said = "; ".join(f"{bookie}: {error.detail}" for bookie, error in sorted(failed.items()))
+        said = "; ".join(said_by(bookie, error.detail) for bookie, error in sorted(failed.items()))
         super().__init__(
             ErrorCode.READ_UNKNOWN,
             f"no other bookie gave entry {entry_id} of ledger {ledger_id}"

@@ -122,6 +122,12 @@ class FencelogError(Exception):
         self.extra: dict[str, Any] = extra
 
 
+def said_by(bookie_id: str, detail: str) -> str:
+    """What a bookie said, or what a client says of it: in either case its name stands in it."""
+    name = f"bookie {bookie_id}"
+    return detail if detail.startswith((f"{name} ", f"{name}:")) else f"{name}: {detail}"
+
+
 class ProtocolError(FencelogError):
     """The peer sent bytes that are no valid frame: the connection is closed, and that is all."""
 

@@ -10,7 +10,13 @@ from collections.abc import Generator, Mapping, Set
 from typing import Any
 
 from fencelog.ledgers.authentication import Credentials
-from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError, code_from_wire
+from fencelog.ledgers.errors import (
+    ErrorCode,
+    FencelogError,
+    ProtocolError,
+    code_from_wire,
+    said_by,
+)
 from fencelog.ledgers.limits import MAX_AUTH_STEPS
 from fencelog.ledgers.wire import (
     REPLY_BIT,
@@ -143,7 +149,7 @@ def error_of(frame: Frame, bookie_id: str) -> FencelogError | None:
     if frame.status == 0:
         return None
     detail = frame.body.decode("utf-8", "replace")
-    return FencelogError(code_from_wire(frame.status), f"bookie {bookie_id}: {detail}")
+    return FencelogError(code_from_wire(frame.status), said_by(bookie_id, detail))
 
 
 def _names(fields: Mapping[str, Any], key: str) -> frozenset[str]:

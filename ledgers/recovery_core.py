@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, said_by
 from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.quorum import coverage_threshold, is_ensemble_covered, write_set
 
@@ -182,7 +182,7 @@ def recovery_incomplete(
     """A recovery that cannot decide says which bookies it lacks, which of them are in limbo, and of
     which entry; it may be repeated at any time. Where all who are missing are in limbo, repeating
     it decides nothing."""
-    reasons = "; ".join(f"{bookie}: {error.detail}" for bookie, error in sorted(missing.items()))
+    reasons = "; ".join(said_by(bookie, error.detail) for bookie, error in sorted(missing.items()))
     entry = {} if entry_id is None else {"entry_id": entry_id}
     return FencelogError(
         ErrorCode.RECOVERY_INCOMPLETE,

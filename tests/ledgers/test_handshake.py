@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fencelog.bookie.greeting import Greeting
 from fencelog.ledgers.authentication import NONCE_BYTES, Authenticator, Credentials, SharedSecret
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
-from fencelog.ledgers.handshake import ClientHandshake
+from fencelog.ledgers.handshake import ClientHandshake, error_of
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.limits import MAX_AUTH_STEPS, MAX_HELLO_BYTES, MIN_SECRET_BYTES
 from fencelog.ledgers.wire import (
@@ -343,3 +343,19 @@ def test_msgpack_bombs_are_protocol_errors(bomb: bytes) -> None:
         decode_hello(bomb)
     with pytest.raises(ProtocolError):
         Greeting("b1", "7").answer(frame(encode_request(Op.HELLO, 0, bomb)))
+
+
+@pytest.mark.parametrize(
+    ("said", "detail"),
+    [
+        ("write cache is full", "bookie b1: write cache is full"),
+        ("bookie b1 has no ledger 7", "bookie b1 has no ledger 7"),
+        ("bookie b1: as it was", "bookie b1: as it was"),
+        ("bookie b12 is another", "bookie b1: bookie b12 is another"),
+    ],
+)
+def test_an_error_names_its_bookie_once(said: str, detail: str) -> None:
+    reply = frame(encode_error(Op.READ, 1, ErrorCode.OVERLOADED, said))
+    error = error_of(reply, "b1")
+    assert error is not None
+    assert (error.code, error.detail) == (ErrorCode.OVERLOADED, detail)

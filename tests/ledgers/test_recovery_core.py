@@ -146,7 +146,7 @@ def test_with_striping_two_neighbours_that_fail_are_too_many() -> None:
 def test_an_incomplete_recovery_gives_its_reasons() -> None:
     assert recovery_incomplete(7, "is stuck", {}).detail == "ledger 7 is stuck"
     assert recovery_incomplete(7, "is stuck", {"b1": TIMEOUT}).detail == (
-        "ledger 7 is stuck (b1: no answer)"
+        "ledger 7 is stuck (bookie b1: no answer)"
     )
 
 
