@@ -145,6 +145,8 @@ class Availability:
     def _pieces(self, first: int, last: int) -> Iterator[Range]:
         """What of ``first`` … ``last`` it holds, sequence by sequence; a group without gaps is
         one."""
+        if first > last:
+            return
         at = bisect_right(self.groups, first, key=lambda group: group.first)
         for number in range(max(at - 1, 0), len(self.groups)):
             group = self.groups[number]

@@ -119,6 +119,7 @@ def test_how_the_ranges_are_cut_does_not_matter(entries: set[int], data: st.Data
 @given(ENTRIES, st.integers(0, 70), st.integers(0, 70))
 @example({0, 1, 4, 5, 8, 9}, 2, 7)
 @example({0, 1, 4, 5, 8, 9}, 11, 12)
+@example({0, 1}, 1, 0)
 def test_a_part_of_it(entries: set[int], first: int, last: int) -> None:
     part = {n for n in entries if first <= n <= last}
     assert list(of(entries).ranges(first, last)) == naive_ranges(part)
