@@ -118,11 +118,13 @@ class Garbage:
             files.close()
 
     def status(self) -> dict[str, Any]:
-        """For ``status``. All of it is since the start."""
+        """For ``status``. What is counted, is since the start; ``ledgers_ahead_of_metadata`` at the
+        last look."""
         return {
             "is_running": self._is_running,
             "passes": self._passes,
             "removed_ledgers": self._removed_ledgers,
+            "ledgers_ahead_of_metadata": self._ledgers.ahead,
             "removed_entry_logs": sum(files.removed_files for files in self._files),
             "copied_bytes": sum(files.copied_bytes for files in self._files),
             "compaction_is_suspended": self._is_suspended,

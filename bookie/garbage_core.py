@@ -21,6 +21,9 @@ class LedgerChoice:
 
     deleted: tuple[int, ...]
     """There is no metadata of them."""
+    ahead: tuple[int, ...]
+    """There is none either, but their ids were never given, says the same metadata: it is older
+    than they are. They stay."""
     over_replicated: tuple[int, ...]
     """Others hold them, and that for the grace time."""
     since_ms: Mapping[int, int]
@@ -38,21 +41,25 @@ def choose_ledgers(
     local: Mapping[int, bool],
     listed: Mapping[int, bool],
     *,
+    last_given_id: int,
     since_ms: Mapping[int, int],
     now_ms: int,
     grace_ms: int,
 ) -> LedgerChoice:
     """``local``: the ledgers known here before the listing began, and whether entries of them are
     here. ``listed``: those of them that a whole listing has, and whether they are over-replicated.
-    ``since_ms``: of the choice before.
+    ``last_given_id``: the last that any ledger may have, by the same metadata. ``since_ms``: of the
+    choice before.
     """
+    gone = sorted(local.keys() - listed.keys())
     over_replicated = {
         ledger_id: since_ms.get(ledger_id, now_ms)
         for ledger_id, has_entries in sorted(local.items())
         if has_entries and listed.get(ledger_id, False)
     }
     return LedgerChoice(
-        tuple(sorted(local.keys() - listed.keys())),
+        tuple(ledger_id for ledger_id in gone if ledger_id <= last_given_id),
+        tuple(ledger_id for ledger_id in gone if ledger_id > last_given_id),
         tuple(i for i, since in over_replicated.items() if now_ms - since >= grace_ms),
         over_replicated,
     )

@@ -3,8 +3,10 @@
 Removed is only what the metadata says, of a listing that is whole, of the cluster that this bookie
 belongs to (its instance id, read before and after in the same session: an empty store must not
 empty the bookies). What was not known here before the listing began is left alone: its metadata may
-be younger than the listing. And each ledger is looked up once more, right before it is removed,
-with a look that no server is too far behind for. Any error, and nothing more is removed.
+be younger than the listing. So is a ledger whose id was never given, by the same metadata: that is
+an older backup then, which does not know what came after. And each ledger is looked up once more,
+right before it is removed, with a look that no server is too far behind for. Any error, and nothing
+more is removed.
 
 * A ledger that is not there was deleted: a tombstone stays, so that no writer that sleeps since
   before can bring it back.
@@ -16,14 +18,18 @@ with a look that no server is too far behind for. Any error, and nothing more is
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from fencelog.bookie.bookie import Bookie
 from fencelog.bookie.garbage_core import choose_ledgers, is_over_replicated
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_ids import last_given_id
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata_store import MetadataStore
+
+_log = logging.getLogger(__name__)
 
 _AT_ONCE = 64
 """Ledgers looked up and removed side by side: their journal records share a sync, and adds do not
@@ -53,6 +59,8 @@ class LedgerGarbage:
         self._grace_ms = grace_ms
         self._loop = asyncio.get_running_loop()
         self._since_ms: dict[int, int] = {}
+        self.ahead = 0
+        """Ledgers with ids that the metadata has never given, at the last look."""
 
     async def collect(self) -> list[int]:
         """Remove what need not be here; returns which ledgers. Their entries leave the index with
@@ -67,20 +75,31 @@ class LedgerGarbage:
             for ledger_id, state in shard.states.items()
             if not state.deleted and not state.removing
         }
-        listed = await self._listed(local)
+        listed, given_id = await self._listed(local)
         choice = choose_ledgers(
             local,
             listed,
+            last_given_id=given_id,
             since_ms=self._since_ms,
             now_ms=round(self._loop.time() * 1000),
             grace_ms=self._grace_ms,
         )
         self._since_ms = dict(choice.since_ms)
+        self.ahead = len(choice.ahead)
+        if choice.ahead:
+            _log.error(
+                "bookie %s keeps %d ledgers, %d first, of which the metadata has never given the "
+                "id: is it that of an older backup?",
+                self._bookie.bookie_id,
+                self.ahead,
+                choice.ahead[0],
+            )
         removed = await self._each(choice.deleted, self._remove_deleted)
         return removed + await self._each(choice.over_replicated, self._remove_over_replicated)
 
-    async def _listed(self, local: dict[int, bool]) -> dict[int, bool]:
-        """Of the local ledgers those that the metadata has: whether they are over-replicated."""
+    async def _listed(self, local: dict[int, bool]) -> tuple[dict[int, bool], int]:
+        """Of the local ledgers those that the metadata has: whether they are over-replicated. And
+        the last id that any ledger may have."""
         session_id = self._metadata.store.session_id
         await self._check_instance()
         listed = {
@@ -88,12 +107,13 @@ class LedgerGarbage:
             async for metadata in self._ledgers.read_all()
             if metadata.ledger_id in local
         }
+        given_id = await last_given_id(self._metadata.store)
         await self._check_instance()
         if self._metadata.store.session_id != session_id:
             raise FencelogError(
                 ErrorCode.METADATA_UNAVAILABLE, "the session was lost while ledgers were listed"
             )
-        return listed
+        return listed, given_id
 
     async def _check_instance(self) -> None:
         found, own = await self._metadata.instance(), self._metadata.own_instance

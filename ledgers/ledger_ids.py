@@ -56,6 +56,18 @@ class LedgerIds:
                 raise
 
 
+async def last_given_id(store: MetadataStore) -> int:
+    """The last id that anybody may have, as the session sees it; 0 where none was given. Raises
+    FencelogError(METADATA_UNAVAILABLE, CORRUPT)."""
+    try:
+        node = await store.get(COUNTER_PATH)
+    except FencelogError as error:
+        if error.code is ErrorCode.METADATA_NOT_FOUND:
+            return 0
+        raise
+    return _parse(node.value)
+
+
 def _parse(value: bytes) -> int:
     if not value.isdigit():
         raise FencelogError(ErrorCode.CORRUPT, f"{COUNTER_PATH} holds {value[:40]!r}, no number")

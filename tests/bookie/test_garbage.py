@@ -14,6 +14,7 @@ from fencelog.bookie.garbage_config import GarbageConfig
 from fencelog.bookie.garbage_ledgers import ClusterMetadata
 from fencelog.bookie.maintenance import running
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_ids import COUNTER_PATH
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import new_metadata
 from fencelog.ledgers.metadata_memory import MemoryMetadataStore
@@ -49,6 +50,7 @@ async def scene(open_bookie: Any, requests: Any) -> AsyncIterator[Scene]:
     """A bookie under maintenance, with ledgers 1 to 9 that the metadata has."""
     store = MemoryMetadataStore()
     await store.start()
+    await store.create(COUNTER_PATH, b"9")
     bookie = await open_bookie(flush_interval_ms=3_600_000)
     scene = Scene(bookie, store, requests)
     for ledger_id in range(1, 10):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -40,6 +41,7 @@ def test_over_replicated_is_what_is_closed_and_names_us_nowhere() -> None:
     st.dictionaries(IDS, st.integers(0, 100)),
     st.integers(0, 100),
     st.integers(0, 50),
+    st.integers(0, 31),
 )
 def test_ledgers_are_chosen_as_one_by_one(
     local: dict[int, bool],
@@ -47,11 +49,21 @@ def test_ledgers_are_chosen_as_one_by_one(
     since_ms: dict[int, int],
     now_ms: int,
     grace_ms: int,
+    last_given_id: int,
 ) -> None:
-    choice = choose_ledgers(local, listed, since_ms=since_ms, now_ms=now_ms, grace_ms=grace_ms)
+    choice = choose_ledgers(
+        local,
+        listed,
+        last_given_id=last_given_id,
+        since_ms=since_ms,
+        now_ms=now_ms,
+        grace_ms=grace_ms,
+    )
     for ledger_id in range(31):
         here, there = ledger_id in local, ledger_id in listed
-        assert (ledger_id in choice.deleted) == (here and not there)
+        was_given = ledger_id <= last_given_id
+        assert (ledger_id in choice.deleted) == (here and not there and was_given)
+        assert (ledger_id in choice.ahead) == (here and not there and not was_given)
         over = here and local[ledger_id] and there and listed[ledger_id]
         assert (ledger_id in choice.since_ms) == over
         if over:
@@ -65,13 +77,14 @@ def test_ledgers_are_chosen_as_one_by_one(
 
 
 def test_the_grace_time_begins_when_it_is_first_seen_and_anew_after_a_change() -> None:
-    first = choose_ledgers({1: True}, {1: True}, since_ms={}, now_ms=10, grace_ms=5)
+    choose = partial(choose_ledgers, {1: True}, last_given_id=1, grace_ms=5)
+    first = choose({1: True}, since_ms={}, now_ms=10)
     assert first.over_replicated == ()
-    named = choose_ledgers({1: True}, {1: False}, since_ms=first.since_ms, now_ms=20, grace_ms=5)
+    named = choose({1: False}, since_ms=first.since_ms, now_ms=20)
     assert named.since_ms == {}
-    again = choose_ledgers({1: True}, {1: True}, since_ms=named.since_ms, now_ms=30, grace_ms=5)
+    again = choose({1: True}, since_ms=named.since_ms, now_ms=30)
     assert again.over_replicated == ()
-    late = choose_ledgers({1: True}, {1: True}, since_ms=again.since_ms, now_ms=35, grace_ms=5)
+    late = choose({1: True}, since_ms=again.since_ms, now_ms=35)
     assert late.over_replicated == (1,)
 
 

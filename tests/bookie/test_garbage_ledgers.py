@@ -12,6 +12,7 @@ import pytest
 
 from fencelog.bookie.garbage_ledgers import ClusterMetadata, LedgerGarbage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_ids import COUNTER_PATH
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
@@ -98,6 +99,7 @@ async def scene(open_bookie: Any, requests: Any) -> AsyncIterator[Scene]:
     store, other = WatchedStore(cluster), MemoryMetadataStore(cluster)
     await store.start()
     await other.start()
+    await other.create(COUNTER_PATH, b"2000")
     scene = Scene(await open_bookie(), requests, store, LedgerStore(other))
     for ledger_id in range(1, 5):
         await scene.create(ledger_id)
@@ -154,6 +156,26 @@ async def test_nothing_goes_by_the_metadata_of_another_cluster(
         await scene.ledgers.delete(ledger_id)
     scene.instance = instance
     await scene.refused(because=ErrorCode.BAD_REQUEST)
+
+
+@pytest.mark.parametrize("given", [b"2", None])
+async def test_ledgers_that_a_restored_backup_has_never_heard_of_stay(
+    scene: Scene, given: bytes | None
+):
+    """The instance id is ours, the contents are older than ledgers 3 and 4."""
+    for ledger_id in (2, 3, 4):
+        await scene.ledgers.delete(ledger_id)
+    await scene.store.delete(COUNTER_PATH)
+    if given is not None:
+        await scene.store.create(COUNTER_PATH, given)
+    assert await scene.garbage.collect() == ([2] if given else [])
+    assert scene.garbage.ahead == (2 if given else 3)
+    for ledger_id in (3, 4):
+        assert await scene.answer(ledger_id) == scene.requests.run(ledger_id, 0)
+    await scene.create(3)
+    await scene.create(4)
+    assert await scene.garbage.collect() == []
+    assert scene.garbage.ahead == (0 if given else 1)
 
 
 @pytest.mark.parametrize("at", ["children /ledgers/0", "get /ledgers/0/0003"])

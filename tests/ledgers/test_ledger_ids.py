@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.ledger_ids import BLOCK, COUNTER_PATH, LedgerIds
+from fencelog.ledgers.ledger_ids import BLOCK, COUNTER_PATH, LedgerIds, last_given_id
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
 
 
@@ -39,6 +39,16 @@ async def test_many_takers_of_several_processes_never_share_an_id() -> None:
 async def test_a_new_process_skips_what_the_former_reserved(store: MemoryMetadataStore) -> None:
     assert await LedgerIds(store).next() == 1
     assert await LedgerIds(store).next() == BLOCK + 1
+
+
+async def test_the_last_id_that_anybody_may_have_is_known(store: MemoryMetadataStore) -> None:
+    assert await last_given_id(store) == 0
+    await LedgerIds(store).next()
+    assert await last_given_id(store) == BLOCK
+    store.disconnect()
+    with pytest.raises(FencelogError) as caught:
+        await last_given_id(store)
+    assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
 
 
 async def test_a_reservation_of_unknown_outcome_is_skipped(store: MemoryMetadataStore) -> None:
