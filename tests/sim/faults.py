@@ -109,6 +109,8 @@ class Injector:
             return self._cut_off(fault)
         if fault.kind in SESSIONS:
             return self._on_session(fault)
+        if fault.kind == "metadata emptied":
+            return self._empty_metadata(fault, self._cluster.bookies[fault.target])
         return self._on_bookie(fault, self._cluster.bookies[fault.target])
 
     # -- network ---------------------------------------------------------------------------------
@@ -211,12 +213,13 @@ class Injector:
                 store.expire()
         return _nothing
 
+    def _empty_metadata(self, fault: Fault, machine: BookieMachine) -> Undo | None:
+        """In some cases an operator has made the store anew, with another instance id."""
+        self._cluster.expects_refusals.add(machine.name)
+        instance = f"{self._random.getrandbits(128):032x}" if fault.size < 0.7 else ""
+        return machine.empty_metadata(Emptied(instance))
+
     def _on_bookie(self, fault: Fault, machine: BookieMachine) -> Undo | None:
-        if fault.kind == "metadata emptied":
-            self._cluster.expects_refusals.add(machine.name)
-            is_new = fault.size < 0.7
-            instance = f"{self._random.getrandbits(128):032x}" if is_new else ""
-            return machine.empty_metadata(Emptied(instance))
         process = machine.process
         if process is None or not process.is_alive:
             return None

@@ -334,9 +334,10 @@ LIMBO = (
             Edit(
                 FENCES,
                 "Fences.put_in_limbo",
-                "        state.fenced = state.limbo = True\n"
+                "        state = self._states.set_limbo(ledger_id, True)\n"
                 "        body = ledger_body(ledger_id)\n"
                 "        self._journal.append(RecordType.LIMBO,",
+                "        state = self._states.change(ledger_id)\n"
                 "        state.fenced = True\n"
                 "        body = ledger_body(ledger_id)\n"
                 "        self._journal.append(RecordType.FENCE,",

@@ -21,6 +21,11 @@ _NOT_LOOKED_UP = Edit(
 """What a listing lacks is removed without another look: the second guard of each rule about
 listings."""
 
+_NEVER_GIVEN = Edit(
+    "fencelog.bookie.garbage_core", "choose_ledgers", "if ledger_id <= last_given_id", "if True"
+)
+"""So does a ledger whose id the metadata has not given: the guard against an older backup."""
+
 MUTANTS = (
     Mutant(
         "broken-listing-is-whole",
@@ -42,7 +47,7 @@ MUTANTS = (
                 "            async for metadata in self._ledgers.read_all():\n"
                 "                listed[metadata.ledger_id] = False\n"
                 "        except FencelogError:\n"
-                "            return listed\n",
+                "            return listed, 1 << 62\n",
             ),
         ),
     ),
@@ -50,13 +55,17 @@ MUTANTS = (
         "instance-ignored",
         "STORAGE.md: garbage collection",
         "Garbage is collected by any store: an emptied one empties the bookie.",
-        (Edit(LEDGERS, "LedgerGarbage._check_instance", "if found != own:", "if found is own:"),),
+        (
+            _NEVER_GIVEN,
+            Edit(LEDGERS, "LedgerGarbage._check_instance", "if found != own:", "if found is own:"),
+        ),
     ),
     Mutant(
         "stale-listing",
         "STORAGE.md: garbage collection",
         "The listing may come from a server that is behind: a new ledger looks deleted.",
         (
+            _NEVER_GIVEN,
             _NOT_LOOKED_UP,
             Edit(
                 LEDGER_STORE,
