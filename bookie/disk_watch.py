@@ -4,7 +4,8 @@ A full disk must cost nothing but new entries: what was acknowledged is flushed,
 be recovered, fenced and compacted. So, as it fills up:
 
     used ≥ read_only_at          no regular adds (registered so: writers choose others);
-                                 below writable_at they come again
+                                 below writable_at they come again; journal files kept to be
+                                 written over go
     free ≤ cached + reserve      no recovery adds either (OUT_OF_SPACE); reads and fences go on
     free < its half + a little   the flush waits: the journal has what it would have written
 
@@ -20,7 +21,8 @@ from dataclasses import dataclass
 from fencelog.bookie.bookie import Bookie
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk import DiskSpace
-from fencelog.ledgers.errors import FencelogError
+from fencelog.bookie.shard import Shard
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import DISK_WATCH_MS, MAX_DISK_RESERVE_BYTES, MIB
 
 _log = logging.getLogger(__name__)
@@ -87,6 +89,8 @@ class DiskWatch:
         for shard in self._bookie.shards:
             shard.adds.set_out_of_space(not now.for_recovery)
             shard.flusher.hold(not now.for_flush)
+            if not now.for_adds:
+                await _remove_spares(shard)
         self._bookie.set_read_only(BY_DISK, not now.for_adds)
         if now != before:
             _log.warning(
@@ -119,3 +123,13 @@ class DiskWatch:
             "room_for_recovery": self._room.for_recovery,
             "room_for_flush": self._room.for_flush,
         }
+
+
+async def _remove_spares(shard: Shard) -> None:
+    """Of a small disk they are the larger part. Raises FencelogError(STORAGE_FAILED)."""
+    try:
+        await shard.journal.remove_spares()
+    except OSError as error:
+        raise FencelogError(
+            ErrorCode.STORAGE_FAILED, f"cannot remove spare journal files: {error}"
+        ) from error

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from errno import ENOSPC
 
 from fencelog.bookie.disk import Lane
 from fencelog.bookie.journal import Journal
@@ -48,6 +49,7 @@ class Flusher:
         self._wake = asyncio.Event()
         self._begun: FlushedState | None = None
         self._closing = False
+        self._is_held = False
         self._room = asyncio.Event()
         self._room.set()
         self._task: asyncio.Task[None] | None = None
@@ -70,15 +72,15 @@ class Flusher:
         await self._carry_out()
 
     def hold(self, on: bool) -> None:
-        """Begin to write no flush while there is no room for it on the disk; the last ones, after
-        ``close``, try all the same."""
-        if on and not self._closing:
-            self._room.clear()
-        else:
-            self._room.set()
+        """Begin to write no flush while there is no room for it on the disk."""
+        if not self._closing:
+            self._is_held = on
+            (self._room.clear if on else self._room.set)()
 
     async def close(self) -> None:
-        """End the running flush, and no more: the rest is the owner's to ``flush``."""
+        """End the running flush, and no more: the rest is the owner's to ``flush``. One that is
+        held fails: what it would write is in the journal, and half of it would fill the disk up,
+        so that nothing starts on it again."""
         self._closing = True
         self._room.set()
         if self._task is not None:
@@ -115,6 +117,8 @@ class Flusher:
         if flushed is None:
             return
         await self._room.wait()
+        if self._is_held:
+            raise OSError(ENOSPC, "closed without room on the disk for what is in the journal")
         has_moved = flushed.position != self._storage.checkpoint
         if has_moved or not flushed.is_empty:
             await self._journal.settle(sync=True)

@@ -180,6 +180,11 @@ class Journal:
         self._written, self._syncing = [], []
         self._writing = self._last = None
 
+    async def remove_spares(self) -> None:
+        """Let go of the files that are kept to be written over: others need their space. Raises
+        OSError."""
+        await self._writer.remove_spares()
+
     async def close(self) -> None:
         """Wait until all is durable (or has failed) and close the file."""
         with suppress(FencelogError):

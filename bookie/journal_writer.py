@@ -12,6 +12,7 @@ from pathlib import Path
 from fencelog.bookie.disk import Disk, Done, Lane
 from fencelog.bookie.journal_file import Group, JournalFile
 from fencelog.bookie.records import JOURNAL_MAGIC, FileHeader
+from fencelog.bookie.spare_files import SpareFiles
 from fencelog.ledgers.host import Host
 
 
@@ -72,6 +73,10 @@ class JournalWriter:
                 self._open_file.sync()
 
         self._submit(self._sync_lane, work, done)
+
+    async def remove_spares(self) -> None:
+        """Raises OSError."""
+        await self._sync_lane.run(SpareFiles(self._disk, self._directory).remove_all)
 
     async def close(self) -> None:
         """Wait for what is in flight, and close the file."""

@@ -8,7 +8,9 @@ checksummed, and no log whose damaged tail would be dropped in silence.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +38,8 @@ class RocksStore:
         try:
             self._store = Rdict(str(path), options=rocks_options(create=create))
         except Exception as error:  # rocksdict raises bare Exception for whatever RocksDB says
+            if os.strerror(ENOSPC) in str(error):
+                raise OSError(ENOSPC, str(error), str(path)) from error
             raise OSError(f"{path}: {error}") from error
         self._path = path
         self._write_options = cast(Any, WriteOptions())  # its stubs call attributes methods

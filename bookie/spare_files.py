@@ -44,6 +44,11 @@ class SpareFiles:
         ids = self._ids()
         return self.path(ids[0]) if ids else None
 
+    def remove_all(self) -> None:
+        """Give their space back. On the lane that takes them. Raises OSError."""
+        for file_id in self._ids():
+            self._disk.remove(self.path(file_id))
+
     def _ids(self) -> list[int]:
         return file_ids(self._disk, self._directory, _SUFFIX)
 

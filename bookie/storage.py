@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from errno import ENOSPC
 
 from fencelog.bookie.compaction import remove_unfinished
 from fencelog.bookie.config import BookieConfig
@@ -69,6 +70,8 @@ class Storage:
         try:
             self.index = Index(disk.open_store(paths.index, create=False))
         except OSError as error:
+            if error.errno == ENOSPC:
+                raise
             raise FencelogError(ErrorCode.CORRUPT, f"index cannot be opened: {error}") from error
         try:
             self.mark = self._checked_mark()

@@ -84,8 +84,8 @@ def test_thresholds_in_no_order_are_refused(low: float, high: float):
 
 
 async def code_of(requests: Any, bookie: Any, run: bytes, **how: Any) -> ErrorCode | None:
-    error = await requests.add(bookie, run, **how)
-    return error and error.code
+    error: FencelogError | None = await requests.add(bookie, run, **how)
+    return error.code if error else None
 
 
 async def test_a_bookie_on_a_disk_that_fills_up_and_empties_again(
@@ -194,6 +194,61 @@ async def test_a_bookie_that_closes_waits_for_no_room(
         await closing
     bookie = await open_bookie(disk=faulty_disk)
     assert await requests.read(bookie, 1, 1) == requests.run(1, 1)
+
+
+async def test_a_bookie_that_is_closed_without_room_leaves_it_to_the_journal(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    free = 500 * MIB
+    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    bookie = await open_bookie(disk=faulty_disk)
+    watch = DiskWatch(bookie, CONFIG)
+    assert await requests.add(bookie, requests.run(1, 0)) is None
+    await requests.until(lambda: bookie.shards[0].flusher._begun is None)
+    free = 0
+    await watch.look()
+    calls = len(faulty_disk.calls)
+    await bookie.close()
+    assert bookie.failure.result().code is ErrorCode.STORAGE_FAILED
+    assert not [call for call in faulty_disk.calls[calls:] if not call.startswith("sync")]
+    bookie = await open_bookie(disk=faulty_disk)
+    assert await requests.read(bookie, 1, 0) == requests.run(1, 0)
+
+
+async def test_journal_files_kept_to_be_written_over_go_when_room_is_short(
+    open_bookie: Any, requests: Any, faulty_disk: Any, tmp_path: Path
+):
+    free = 500 * MIB
+    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    await (await open_bookie(disk=faulty_disk)).close()
+    bookie = await open_bookie(disk=faulty_disk)
+    spares = tmp_path / "data" / "journal"
+    await requests.until(lambda: bool(list(spares.glob("*.spare"))))
+    watch = DiskWatch(bookie, CONFIG)
+    await watch.look()
+    assert list(spares.glob("*.spare"))
+    free = 40 * MIB
+    await watch.look()
+    assert not list(spares.glob("*.spare"))
+    faulty_disk.names = lambda _path: (_ for _ in ()).throw(OSError("made to fail"))
+    with pytest.raises(FencelogError, match="spare journal files") as caught:
+        await watch.look()
+    del faulty_disk.names
+    assert caught.value.code is ErrorCode.STORAGE_FAILED
+
+
+async def test_an_index_that_finds_no_room_is_not_called_damaged(
+    open_bookie: Any, faulty_disk: Any, monkeypatch: pytest.MonkeyPatch
+):
+    await (await open_bookie(disk=faulty_disk)).close()
+
+    def no_room(*_args: Any, **_settings: Any) -> None:
+        raise Exception("IO error: No space left on device: While appending to file: MANIFEST")
+
+    monkeypatch.setattr("fencelog.bookie.rocks_store.Rdict", no_room)
+    with pytest.raises(FencelogError, match="No space left") as caught:
+        await open_bookie(disk=faulty_disk)
+    assert caught.value.code is ErrorCode.STORAGE_FAILED
 
 
 async def test_what_an_operator_and_what_the_disk_want_are_two_things(open_bookie: Any):
