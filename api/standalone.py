@@ -100,8 +100,8 @@ async def initialise_new(store: MetadataStore, bookies: list[Path], host: Host) 
         raise FencelogError(
             ErrorCode.BAD_REQUEST,
             f"{bookies[0]} holds the data of a bookie, but the metadata beside it belongs to no "
-            "cluster: it was lost. Bring it back; if everything may go, remove the directory "
-            f"{bookies[0].parent}",
+            "cluster: it was lost, or all of it is of a version before 0.1.0. Bring it back; if "
+            f"everything may go, remove the directory {bookies[0].parent}",
         )
     await initialise_cluster(store, host)
 

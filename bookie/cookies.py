@@ -141,6 +141,12 @@ def encode_identity(identity: Identity) -> bytes:
 def decode_identity(path: Path, data: bytes) -> Identity:
     """Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
     fields = decode_small_file(path, _IDENTITY_MAGIC, data)
+    if "instance" not in fields:
+        raise FencelogError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{path} is of a version that had no cookies, before 0.1.0: this one does not go on "
+            "with its data",
+        )
     return _checked(
         str(path),
         lambda: Identity(_cookie(fields), State(fields["state"]), str(fields["replaces"])),

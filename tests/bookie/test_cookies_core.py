@@ -325,5 +325,12 @@ def test_files_that_make_no_sense_are_corrupt() -> None:
     path = Path("/data/x")
     for decode, magic in ((decode_identity, b"FLID"), (decode_mark, b"FLCK")):
         with pytest.raises(FencelogError, match="/data/x is not valid") as caught:
-            decode(path, encode_small_file(magic, {"state": "somewhat"}))
+            decode(path, encode_small_file(magic, {"instance": "", "state": "somewhat"}))
         assert caught.value.code is ErrorCode.CORRUPT
+
+
+def test_an_identity_without_a_cookie_is_of_an_earlier_version() -> None:
+    data = encode_small_file(b"FLID", {"bookie_id": "b1", "incarnation": OLD, "state": "ready"})
+    with pytest.raises(FencelogError, match="of a version that had no cookies") as caught:
+        decode_identity(Path("/data/identity"), data)
+    assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION

@@ -87,7 +87,12 @@ def test_a_store_that_lost_its_id_is_not_blessed(cluster: Cluster) -> None:
     asyncio.run(lose())
     assert "the cookies of 1 bookies, b1 first" in cluster.run("metadata", "init")
     assert cluster.run("metadata", "init", "--surely-a-new-cluster").startswith(INSTANCE)
+    assert "`fencelog cookie delete b1` and give empty directories" in (cluster.start() or "")
+    cluster.run("cookie", "delete", "b1")
     assert "is of another cluster" in (cluster.start() or "")
+    for path in (cluster.data, *cluster.ledgers):
+        rmtree(path)
+    assert cluster.start() is None
 
 
 def test_a_lost_directory_is_repaired_from_the_command_line(cluster: Cluster) -> None:
