@@ -120,8 +120,8 @@ MUTANTS = (
             Edit(
                 STATE,
                 "LedgerStates.remove",
-                "        state.limbo = not state.deleted\n",
-                "        state.limbo = False\n",
+                "self.set_limbo(ledger_id, not state.deleted)",
+                "self.set_limbo(ledger_id, False)",
             ),
         ),
     ),

@@ -204,8 +204,8 @@ FENCING = (
             Edit(
                 CORE,
                 "FenceRound.error",
-                "        self.failed[index] = error\n",
-                "        if error.code.is_negative:\n"
+                "        else:\n            self.failed[index] = error\n",
+                "        elif error.code.is_negative:\n"
                 "            self.fenced.add(index)\n"
                 "        else:\n"
                 "            self.failed[index] = error\n",
@@ -256,8 +256,8 @@ READING = (
             Edit(
                 MACHINE,
                 "RecoveryCore._ask",
-                "EntryRound(self._snapshot, entry_id)",
-                "EntryRound(self.writer.metadata, entry_id)",
+                "EntryRound(self._snapshot, ",
+                "EntryRound(self.writer.metadata, ",
             ),
         ),
     ),
@@ -298,8 +298,8 @@ READING = (
             Edit(
                 CORE,
                 "EntryRound.verdict",
-                "return Verdict.UNKNOWN if self.is_over",
-                "return Verdict.NEGATIVE if self.is_over",
+                "return Verdict.NEGATIVE if self.is_given_up else Verdict.UNKNOWN",
+                "return Verdict.NEGATIVE",
             ),
         ),
     ),
