@@ -69,8 +69,7 @@ def own_verbs(bookie: Administered) -> dict[str, Verb]:
 
     async def status(given: dict[str, Any]) -> dict[str, Any]:
         arguments(given, {})
-        states = [state for shard in bookie.shards for _, state in shard.states.items()]
-        known = [state for state in states if not state.deleted]
+        states = [shard.states for shard in bookie.shards]
         parts = {name: part() for name, part in bookie.status_parts.items()}
         return {
             "bookie_id": bookie.bookie_id,
@@ -78,8 +77,8 @@ def own_verbs(bookie: Administered) -> dict[str, Verb]:
             "shards": len(bookie.shards),
             "read_only": bookie.is_read_only,
             "read_only_for": sorted(bookie.read_only_for),
-            "ledgers": len(known),
-            "ledgers_in_limbo": sum(state.limbo for state in known),
+            "ledgers": sum(known.count for known in states),
+            "ledgers_in_limbo": sum(len(known.in_limbo) for known in states),
             "free_bytes": await bookie.free_bytes(),
             **parts,
         }

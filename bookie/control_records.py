@@ -38,9 +38,9 @@ def take_back(record: Record, states: LedgerStates) -> None:
         deleted = record.type is RecordType.DELETED
         states.remove(ledger_id, deleted=deleted).fence_durable = True
         return
-    state = states.change(ledger_id)
     if record.type is RecordType.LIMBO_CLEARED:
-        state.limbo = False
-    else:
-        state.fenced = state.fence_durable = True
-        state.limbo = state.limbo or record.type is RecordType.LIMBO
+        states.set_limbo(ledger_id, False)
+        return
+    is_limbo = record.type is RecordType.LIMBO
+    state = states.set_limbo(ledger_id, True) if is_limbo else states.change(ledger_id)
+    state.fenced = state.fence_durable = True

@@ -55,8 +55,7 @@ class Fences:
         known = self._states.get(ledger_id)
         if known is not None and known.deleted:
             return
-        state = self._states.change(ledger_id)
-        state.fenced = state.limbo = True
+        state = self._states.set_limbo(ledger_id, True)
         body = ledger_body(ledger_id)
         self._journal.append(RecordType.LIMBO, body, lambda error: _report(state, error))
 
@@ -66,7 +65,7 @@ class Fences:
         tells when it is durable."""
         state = self._states.get(ledger_id)
         if state is not None and state.limbo:
-            self._states.change(ledger_id).limbo = False
+            self._states.set_limbo(ledger_id, False)
             self._journal.append(RecordType.LIMBO_CLEARED, ledger_body(ledger_id), _ignore)
 
     def remove(self, ledger_id: int, *, deleted: bool) -> None:

@@ -102,13 +102,8 @@ class Integrity:
 
     async def check(self) -> None:
         """Try each ledger that is in limbo or damaged, but those that failed a short while ago."""
-        in_limbo = [
-            ledger_id
-            for shard in self._bookie.shards
-            for ledger_id, state in shard.states.items()
-            if state.limbo and not state.deleted
-        ]
-        self._waiting.keep("limbo", set(in_limbo))
+        in_limbo = {i for shard in self._bookie.shards for i in shard.states.in_limbo}
+        self._waiting.keep("limbo", in_limbo)
         for ledger_id in sorted(in_limbo):
             await self._attempt("limbo", ledger_id, self._end_limbo)
         damaged = self.damage.ledger_ids()

@@ -83,12 +83,23 @@ class LedgerStates:
 
     def __init__(self) -> None:
         self._states: dict[int, LedgerState] = {}
+        self._deleted = 0
+        self.in_limbo: set[int] = set()
+        """Those that are: kept beside, for there may be a million others."""
         self._dirty: set[int] = set()
         self._removed: set[int] = set()
 
     def load(self, states: Iterable[tuple[int, LedgerState]]) -> None:
         for ledger_id, state in states:
             self._states[ledger_id] = TOMBSTONE if state.deleted else state
+            self._deleted += state.deleted
+            if state.limbo:
+                self.in_limbo.add(ledger_id)
+
+    @property
+    def count(self) -> int:
+        """How many there are that are not deleted."""
+        return len(self._states) - self._deleted
 
     def get(self, ledger_id: int) -> LedgerState | None:
         return self._states.get(ledger_id)
@@ -103,14 +114,23 @@ class LedgerStates:
             state = self._states[ledger_id] = replace(TOMBSTONE)
         return state
 
+    def set_limbo(self, ledger_id: int, on: bool) -> LedgerState:
+        """Put a ledger in limbo, which fences it, or take it out; returns its state."""
+        state = self.change(ledger_id)
+        state.limbo = on
+        state.fenced = state.fenced or on
+        (self.in_limbo.add if on else self.in_limbo.discard)(ledger_id)
+        return state
+
     def remove(self, ledger_id: int, *, deleted: bool) -> LedgerState:
         """The ledger's entries go with the next flush. ``deleted``: a tombstone stays, for
         ever; else it is in limbo, for somebody with old metadata may still ask."""
         state = self.change(ledger_id)
         state.fenced = state.removing = True
         state.removals += 1
+        self._deleted += deleted and not state.deleted
         state.deleted = state.deleted or deleted
-        state.limbo = not state.deleted
+        self.set_limbo(ledger_id, not state.deleted)
         state.last_entry = state.lac = state.told_lac = -1
         self._removed.add(ledger_id)
         return state

@@ -101,6 +101,30 @@ def test_all_deleted_ledgers_share_one_state_once_the_index_says_so() -> None:
     assert loaded.take_changed() == [(1, LedgerState(fenced=True, deleted=True, lac=3).encode())]
 
 
+CHANGES = st.tuples(st.sampled_from(["add", "limbo", "clear", "drop", "delete"]), st.integers(1, 4))
+
+
+@given(st.lists(CHANGES))
+def test_what_is_counted_is_what_is_there(changes: list[tuple[str, int]]) -> None:
+    states = LedgerStates()
+    for what, ledger_id in changes:
+        state = states.get(ledger_id)
+        if what == "add":
+            states.change(ledger_id)
+        elif what in ("drop", "delete"):
+            states.remove(ledger_id, deleted=what == "delete")
+            states.are_removed(states.take_removed())
+        elif state is None or not state.deleted:
+            states.set_limbo(ledger_id, what == "limbo")
+    loaded = LedgerStates()
+    loaded.load((i, decode_state(i, data)) for i, data in states.take_changed())
+    for seen in (states, loaded):
+        known = [(i, state) for i, state in seen.items() if not state.deleted]
+        assert seen.count == len(known)
+        assert seen.in_limbo == {i for i, state in known if state.limbo}
+        assert all(state.fenced for _, state in known if state.limbo)
+
+
 def test_a_ledger_that_is_removed_again_during_the_flush_is_not_done_with() -> None:
     states = LedgerStates()
     states.remove(1, deleted=False)
