@@ -29,7 +29,7 @@ _NEVER_GIVEN = Edit(
 MUTANTS = (
     Mutant(
         "broken-listing-is-whole",
-        "STORAGE.md: garbage collection",
+        "MAINTENANCE.md: garbage collection",
         "A listing that breaks off counts as whole: what it did not come to is removed.",
         (
             _NOT_LOOKED_UP,
@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         "instance-ignored",
-        "STORAGE.md: garbage collection",
+        "MAINTENANCE.md: garbage collection",
         "Garbage is collected by any store: an emptied one empties the bookie.",
         (
             _NEVER_GIVEN,
@@ -62,7 +62,7 @@ MUTANTS = (
     ),
     Mutant(
         "stale-listing",
-        "STORAGE.md: garbage collection",
+        "MAINTENANCE.md: garbage collection",
         "The listing may come from a server that is behind: a new ledger looks deleted.",
         (
             _NEVER_GIVEN,
@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     Mutant(
         "created-during-the-listing",
-        "STORAGE.md: garbage collection",
+        "MAINTENANCE.md: garbage collection",
         "What came while the ledgers were listed is compared with that listing.",
         (
             _NOT_LOOKED_UP,
@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         "open-ledger-is-over-replicated",
-        "STORAGE.md: over-replicated ledgers",
+        "MAINTENANCE.md: over-replicated ledgers",
         "A ledger that is not closed is given up where its last change left this bookie out.",
         (
             Edit(
@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         "given-up-without-limbo",
-        "PROTOCOL.md rule 10; STORAGE.md: over-replicated ledgers",
+        "PROTOCOL.md rule 10; MAINTENANCE.md: over-replicated ledgers",
         "A bookie that gave up its copy denies the entries.",
         (
             Edit(
@@ -127,7 +127,7 @@ MUTANTS = (
     ),
     Mutant(
         "removal-not-journaled",
-        "STORAGE.md: tombstones",
+        "MAINTENANCE.md: tombstones",
         "A tombstone is kept in memory until the next flush.",
         (
             Edit(
@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "tombstone-not-flushed",
-        "STORAGE.md: tombstones",
+        "MAINTENANCE.md: tombstones",
         "The index does not say that a ledger was deleted.",
         (
             Edit(
@@ -154,7 +154,7 @@ MUTANTS = (
     ),
     Mutant(
         "tombstone-not-replayed",
-        "STORAGE.md: tombstones",
+        "MAINTENANCE.md: tombstones",
         "A start takes the journal's tombstone for a fence.",
         (
             Edit(
@@ -167,7 +167,7 @@ MUTANTS = (
     ),
     Mutant(
         "deleted-ledger-takes-adds",
-        "STORAGE.md: tombstones",
+        "MAINTENANCE.md: tombstones",
         "A deleted ledger takes the adds of a recovery that sleeps since before.",
         (
             Edit(
@@ -180,13 +180,13 @@ MUTANTS = (
     ),
     Mutant(
         "cached-runs-stay",
-        "STORAGE.md: garbage collection",
+        "MAINTENANCE.md: garbage collection",
         "What is cached of a removed ledger is flushed all the same, and nothing will remove it.",
         (Edit(SHARD, "Shard.remove", "        self.cache.discard(ledger_id)\n", ""),),
     ),
     Mutant(
         "indexed-runs-stay",
-        "STORAGE.md: garbage collection",
+        "MAINTENANCE.md: garbage collection",
         "The runs of a removed ledger stay in the index.",
         (Edit(STORAGE, "Storage.store", "removed=flushed.removed", "removed=()"),),
     ),

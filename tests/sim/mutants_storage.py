@@ -18,20 +18,20 @@ WRITER = "fencelog.bookie.journal_writer"
 FILES_THAT_GO = (
     Mutant(
         "live-log-removed",
-        "STORAGE.md: entry logs",
+        "MAINTENANCE.md: entry logs",
         "An entry log goes when most of it is dead.",
         (
             Edit(
                 "fencelog.bookie.garbage_core",
                 "dead_files",
                 "if not file.live_bytes",
-                "if file.share < 0.5",
+                "if not file.live_bytes or file.share < 0.5",
             ),
         ),
     ),
     Mutant(
         "index-read-before-the-survey",
-        "STORAGE.md: entry logs",
+        "MAINTENANCE.md: entry logs",
         "An entry log that was sealed after the index was read counts as dead.",
         (
             Edit(
@@ -50,7 +50,7 @@ FILES_THAT_GO = (
     ),
     Mutant(
         "removed-before-the-index",
-        "STORAGE.md: compaction",
+        "MAINTENANCE.md: compaction",
         "Old entry logs go before the index points to the new one.",
         (
             Edit(
@@ -63,7 +63,7 @@ FILES_THAT_GO = (
     ),
     Mutant(
         "compacted-not-synced",
-        "STORAGE.md: compaction",
+        "MAINTENANCE.md: compaction",
         "The index points to copies that are not synced yet, and the originals go.",
         (
             Edit(
@@ -77,7 +77,7 @@ FILES_THAT_GO = (
     ),
     Mutant(
         "compacted-name-not-synced",
-        "STORAGE.md: compaction",
+        "MAINTENANCE.md: compaction",
         "The index points to a file whose name a power loss takes back.",
         (
             Edit(
@@ -90,7 +90,7 @@ FILES_THAT_GO = (
     ),
     Mutant(
         "damage-copied",
-        "STORAGE.md: compaction",
+        "MAINTENANCE.md: compaction",
         "Compaction copies a damaged run and gives it a valid record.",
         (
             Edit(
@@ -104,7 +104,7 @@ FILES_THAT_GO = (
     ),
     Mutant(
         "unfinished-copies-stay",
-        "STORAGE.md: compaction",
+        "MAINTENANCE.md: compaction",
         "What a process left that died while it copied is never removed.",
         (
             Edit(
@@ -130,7 +130,7 @@ FILES_THAT_GO = (
     ),
     Mutant(
         "flush-dropped-without-room",
-        "STORAGE.md: full disks",
+        "MAINTENANCE.md: full disks",
         "A flush that finds no room is dropped, and the next one takes its place.",
         (
             Edit(
