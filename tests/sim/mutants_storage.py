@@ -220,7 +220,7 @@ REPAIRS = (
     ),
     Mutant(
         "replacement-not-stored",
-        "STORAGE.md: scrubber",
+        "MAINTENANCE.md: scrubbing",
         "A flush takes damaged runs out of the index, and their replacements are not in it.",
         (
             Edit(
