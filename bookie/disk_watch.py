@@ -3,8 +3,8 @@
 A full disk must cost nothing but new entries: what was acknowledged is flushed, ledgers can still
 be recovered, fenced and compacted. So, as it fills up:
 
-    used ≥ read_only_at          no regular adds (registered so: writers choose others);
-                                 below writable_at they come again; journal files kept to be
+    used ≥ read_only_at, or no   no regular adds (registered so: writers choose others); below
+    room for a journal file      writable_at they come again. Journal files that are kept to be
                                  written over go
     free ≤ cached + reserve      no recovery adds either (OUT_OF_SPACE); reads and fences go on
     free < its half + a little   the flush waits: the journal has what it would have written
@@ -57,8 +57,10 @@ def room(
     for_flush = space.free_bytes >= flush_bytes + _FLUSH_BYTES
     kept = cached_bytes + reserve_bytes(space.total_bytes)
     for_recovery = for_flush and space.free_bytes > kept
+    # Of a small disk a share is less than what is written from one look to the next.
+    for_journal = space.free_bytes > kept + config.journal_file_bytes
     return Room(
-        for_adds=used < limit and for_recovery,
+        for_adds=used < limit and for_recovery and for_journal,
         for_recovery=for_recovery,
         for_flush=for_flush,
     )

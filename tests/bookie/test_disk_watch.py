@@ -63,6 +63,14 @@ def test_a_flush_waits_for_no_more_room_than_it_takes():
     assert now == Room(for_adds=False, for_recovery=False, for_flush=True)
 
 
+def test_a_small_disk_keeps_room_for_a_journal_file():
+    """The next one is begun between two looks, and so is what it holds written."""
+    for free, for_adds in ((60 * MIB, False), (70 * MIB, True)):
+        now = room_for(DiskSpace(200 * MIB, free), 0, True)
+        assert now.for_adds == for_adds
+        assert (now.for_recovery, now.for_flush) == (True, True)
+
+
 @given(st.integers(1, 1 << 45), st.floats(0, 1), st.integers(0, 1 << 28), st.booleans())
 def test_less_is_taken_as_it_fills_up(total: int, share: float, cached: int, had_room: bool):
     space = DiskSpace(total, int(total * share))
