@@ -78,6 +78,7 @@ class BookieMachine:
         self.process: Process | None = None
         self.bookie: ObservedBookie | None = None
         self._loses_power = False
+        self._dies_in_compaction: int | None = None
         self._is_replaced = False
         self._is_to_be_repaired = False
         """The operator has seen that it does not start without its old disk."""
@@ -128,9 +129,10 @@ class BookieMachine:
     def hold_down(self) -> None:
         self.is_held_down = True
 
-    def die_at_effect(self, number: int, *, power_loss: bool) -> None:
-        """The process ends at one of its next effects on the disk."""
-        self.disk.die_after(number)
+    def die_at_effect(self, number: int, *, power_loss: bool, in_compaction: bool = False) -> None:
+        """The process ends at one of its next effects on the disk, or of its next compaction."""
+        self._dies_in_compaction = number if in_compaction else None
+        self.disk.die_after(None if in_compaction else number)
         self._loses_power = power_loss
 
     def empty_metadata(self, emptied: Emptied) -> Callable[[], None] | None:
@@ -150,8 +152,7 @@ class BookieMachine:
 
     def live_on(self) -> None:
         """It has not died at an effect, and will not."""
-        self.disk.die_after(None)
-        self._loses_power = False
+        self.die_at_effect(0, power_loss=False, in_compaction=True)
 
     def make_read_only(self) -> Callable[[], None] | None:
         """Takes no regular adds; returns how to undo it."""
@@ -240,10 +241,13 @@ class BookieMachine:
     def _created(self, name: str) -> None:
         if name.endswith(COMPACTING_SUFFIX):
             self._cluster.history.on_event("compaction")
+            if self._dies_in_compaction:
+                self.disk.die_after(self._dies_in_compaction)
 
     def _died(self) -> None:
         cluster = self._cluster
         self._forget_bookie()
+        self._dies_in_compaction = None
         if self._loses_power:
             self._loses_power = False
             self._lose_power()

@@ -250,8 +250,8 @@ class _Draw:
     def _last_deaths(self, bookies: list[str]) -> tuple[Death, ...]:
         random = self._random
         return tuple(
-            Death(bookie, random.randint(1, random.choice((10, 40))), random.random() < 0.7)
-            for bookie in random.sample(bookies, random.choice((0, 1, 1, 2)))
+            Death(bookie, random.randint(1, 12), random.random() < 0.8, random.random() < 0.7)
+            for bookie in random.sample(bookies, random.choice((0, 1, 2, 2)))
         )
 
     def _visits(

@@ -81,11 +81,12 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A bookie dies at one of its next effects on its disk."""
+    """A bookie dies at one of its next effects on its disk; or of those of its next compaction."""
 
     bookie: str
     effects: int
     power_loss: bool
+    in_compaction: bool
 
 
 @dataclass(frozen=True, slots=True)

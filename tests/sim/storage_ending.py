@@ -16,6 +16,7 @@ from plan import Plan
 from fencelog.bookie.index import FIRST
 from fencelog.bookie.ledger_state import decode_state
 from fencelog.bookie.spare_files import MAX_SPARES
+from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.run import read_run_header
 
@@ -23,6 +24,7 @@ STEP_S = 0.25
 REPAIRS_S = 90.0
 PASS_S = 60.0
 PASSES = 5
+NEIGHBOURS = 5
 DELETE_ATTEMPTS = 40
 READ_ATTEMPTS = 8
 
@@ -49,6 +51,8 @@ class StorageEnding:
         self._serve = serve
         self._haunt = haunt
         self._random = cluster.engine.random("storage ending")
+        self._neighbours: list[int] = []
+        """Ledgers with all bookies, in the same entry logs: one of them goes, the other stays."""
 
     @property
     def _machines(self) -> list[BookieMachine]:
@@ -57,7 +61,9 @@ class StorageEnding:
     async def run(self) -> None:
         await self._delete(filter(self._is_being_deleted, self._ids()))
         await self._repairs_end()
-        await self._delete(filter(lambda _: self._random.random() < 0.5, self._ids()))
+        await self._in_client("neighbours are written", PASS_S, self._write_neighbours)
+        chosen = [id for id in self._ids() if self._random.random() < 0.5]
+        await self._delete({*chosen, *self._neighbours[:1]})
         await self._collect_and_die()
         await self._repairs_end()
         await self._haunt()
@@ -81,8 +87,24 @@ class StorageEnding:
         await self._within(budget_s, what, lambda: not process.live_tasks())
         process.kill()
 
+    async def _write_neighbours(self, session: Session) -> None:
+        copies = Replication.of_copies(len(self._machines))
+        with suppress(FencelogError):
+            writers = [
+                await session.ledgers.create(
+                    copies, on_ack=lambda _lac: None, on_failure=lambda _error: None
+                )
+                for _ in range(2)
+            ]
+            self._neighbours = [writer.ledger_id for writer in writers]
+            for number in range(NEIGHBOURS):
+                for writer in writers:
+                    writer.append(b"%d" % number)
+            for writer in writers:
+                await writer.close()
+
     async def _delete(self, ledger_ids: Iterable[int]) -> None:
-        chosen = list(ledger_ids)
+        chosen = sorted(ledger_ids)
 
         async def delete(session: Session) -> None:
             for ledger_id in chosen:
@@ -157,7 +179,9 @@ class StorageEnding:
         """Collect and compact all that can be; some bookies die on the way, and do it again."""
         for death in self._plan.last_deaths:
             machine = self._cluster.bookies[death.bookie]
-            machine.die_at_effect(death.effects, power_loss=death.power_loss)
+            machine.die_at_effect(
+                death.effects, power_loss=death.power_loss, in_compaction=death.in_compaction
+            )
             self._history.counts["last deaths"] += 1
         await self._collect()
         for machine in self._machines:
