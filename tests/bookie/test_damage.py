@@ -154,6 +154,7 @@ async def test_a_journal_file_that_lost_all_it_held_is_refused(
     """The checkpoint names it, so it was born, much as it looks like one that never was."""
     bookie = await open_bookie()
     await requests.until(lambda: b'"file_id": 2' in (tmp_path / "data/checkpoint").read_bytes())
+    await requests.until(lambda: bookie.shards[0].flusher._begun is None)  # the old file is away
     assert await requests.add(bookie, requests.run(1, 0, 5)) is None
     killed = shutil.copytree(tmp_path / "data", tmp_path / "killed")
     only(killed, "journal/*.journal").write_bytes(bytes(size))
