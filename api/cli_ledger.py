@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -106,11 +106,22 @@ def recover(
     if accepted is not None:
         for bookie in sorted(accepted.fenced):
             typer.echo(f"bookie {bookie} is in limbo with it, hence fenced")
-        for entry_id, bookies in sorted(accepted.entries.items()):
-            typer.echo(f"given up: entry {entry_id} (in limbo: {', '.join(bookies)})")
+        for line in _given_up(accepted.entries):
+            typer.echo(line)
     typer.echo(
         f"ledger {ledger} is closed: last entry {closed.last_entry_id}, {closed.length} bytes"
     )
+
+
+def _given_up(entries: Mapping[int, tuple[str, ...]]) -> Iterator[str]:
+    """A line for each range of entries that the same bookies may have held."""
+    first: int | None = None
+    for entry_id, bookies in sorted(entries.items()):
+        first = entry_id if first is None else first
+        if entries.get(entry_id + 1) != bookies:
+            which = f"entry {first}" if first == entry_id else f"entries {first}..{entry_id}"
+            yield f"given up: {which} (in limbo: {', '.join(bookies)})"
+            first = None
 
 
 async def _recover(

@@ -14,6 +14,7 @@ from local_cluster import LocalCluster
 
 from fencelog.api import cli
 from fencelog.api.cli_common import EXIT_ERROR
+from fencelog.api.cli_ledger import _given_up
 from fencelog.api.cluster_access import cluster_access
 from fencelog.bookie.server import BookieServer
 from fencelog.ledgers.bookie_directory import bookie_registration
@@ -135,6 +136,16 @@ async def test_only_consent_ends_what_is_wholly_in_limbo_and_it_is_told_what_is_
     ]
     fenced = [line for line in lines if line.endswith("is in limbo with it, hence fenced")]
     assert len(fenced) >= 2  # enough of them: the third is not waited for
+
+
+def test_what_is_given_up_is_told_as_ranges() -> None:
+    lost = dict.fromkeys((3, 4, 5), ("b1", "b2")) | {6: ("b2",), 8: ("b2",)}
+    assert list(_given_up(lost)) == [
+        "given up: entries 3..5 (in limbo: b1, b2)",
+        "given up: entry 6 (in limbo: b2)",
+        "given up: entry 8 (in limbo: b2)",
+    ]
+    assert list(_given_up({})) == []
 
 
 async def test_a_recovery_that_merely_lacks_bookies_does_not_speak_of_limbo(
