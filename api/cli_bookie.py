@@ -139,9 +139,9 @@ def rebuild_index(
     ledger_dir: LedgerDirsOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Make a lost or damaged index anew from entry logs and journal.
+    """Make a lost or damaged index anew.
 
-    The bookie then counts as one that may have forgotten: with its next start it fences its
+    From entry logs and journal. The bookie then counts as one that may have forgotten: with its next start it fences its
     ledgers, and denies nothing until their entries were copied from other bookies."""
     from fencelog.bookie.disk_posix import PosixDisk
     from fencelog.bookie.rebuild_index import damaged_indexes, rebuild_indexes

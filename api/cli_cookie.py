@@ -83,7 +83,9 @@ def repair(
     journal_dir: JournalDirsOption = None,
     ledger_dir: LedgerDirsOption = None,
 ) -> None:
-    """Make the lost directories of a stopped bookie anew; what was in them is lost for good."""
+    """Make lost directories of a stopped bookie anew.
+
+    What was in them is lost for good; the bookie then counts as one that may have forgotten."""
 
     async def run(store: MetadataStore) -> tuple[Cookie, Identity]:
         from fencelog.bookie.config import BookieConfig

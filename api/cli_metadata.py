@@ -37,7 +37,9 @@ def init(
         ),
     ] = False,
 ) -> None:
-    """Give the store of a new cluster its instance id, once; bookies start over no other."""
+    """Give the store of a new cluster its instance id.
+
+    Once, for good: a bookie starts only over the instance that its data belongs to."""
 
     async def run(store: MetadataStore) -> tuple[str, bool]:
         from fencelog.bookie.cookie_registry import initialise_cluster

@@ -96,7 +96,7 @@ def bookie(
     secret_file: SecretOption = None,
     child: ChildOption = False,
 ) -> None:
-    """Run a storage node; the commands below are for one that does not run."""
+    """Run a storage node, or look at one that does not run."""
     if context.invoked_subcommand is not None:
         return
     if not metadata or data is None:
