@@ -141,8 +141,9 @@ def rebuild_index(
 ) -> None:
     """Make a lost or damaged index anew.
 
-    From entry logs and journal. The bookie then counts as one that may have forgotten: with its next start it fences its
-    ledgers, and denies nothing until their entries were copied from other bookies."""
+    From entry logs and journal. The bookie then counts as one that may have forgotten: with its
+    next start it fences its ledgers, and denies nothing until their entries were copied from other
+    bookies."""
     from fencelog.bookie.disk_posix import PosixDisk
     from fencelog.bookie.rebuild_index import damaged_indexes, rebuild_indexes
     from fencelog.ledgers.host import SystemHost
