@@ -123,8 +123,9 @@ class Bookie:
         if not config.is_synced:
             await lane.run(directory.mark_unsynced)
             bookie._is_marked_unsynced = True
+        space = await bookie.space()
         for started in bookie.shards:
-            started.begin()
+            started.begin(space)
         return bookie
 
     async def _add_shard(self, opened: OpenShard, disk: Disk) -> None:

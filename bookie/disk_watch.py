@@ -16,54 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 
 from fencelog.bookie.bookie import Bookie
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk import DiskSpace
+from fencelog.bookie.disk_room import Room, room
 from fencelog.bookie.shard import Shard
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import DISK_WATCH_MS, MAX_DISK_RESERVE_BYTES, MIB
+from fencelog.ledgers.limits import DISK_WATCH_MS
 
 _log = logging.getLogger(__name__)
 
-_FLUSH_BYTES = 4 * MIB
-"""What a flush writes besides the runs: headers, index, checkpoint."""
-
 BY_DISK = "disk"
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What there is room for."""
-
-    for_adds: bool
-    for_recovery: bool
-    for_flush: bool
-
-
-def reserve_bytes(total_bytes: int) -> int:
-    """Kept for recovery and for compaction."""
-    return min(total_bytes // 50, MAX_DISK_RESERVE_BYTES)
-
-
-def room(
-    space: DiskSpace, *, cached_bytes: int, flush_bytes: int, had_room: bool, config: BookieConfig
-) -> Room:
-    """Pure. ``had_room``: whether adds were taken until now. ``flush_bytes`` of ``cached_bytes``
-    are written by the next flush: it must not wait for more, for only flushes make room."""
-    used = 1 - space.free_bytes / space.total_bytes if space.total_bytes else 1.0
-    limit = config.read_only_at if had_room else config.writable_at
-    for_flush = space.free_bytes >= flush_bytes + _FLUSH_BYTES
-    kept = cached_bytes + reserve_bytes(space.total_bytes)
-    for_recovery = for_flush and space.free_bytes > kept
-    # Of a small disk a share is less than what is written from one look to the next.
-    for_journal = space.free_bytes > kept + config.journal_file_bytes
-    return Room(
-        for_adds=used < limit and for_recovery and for_journal,
-        for_recovery=for_recovery,
-        for_flush=for_flush,
-    )
 
 
 class DiskWatch:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from fencelog.bookie.adds import Adds
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.control_records import take_back
-from fencelog.bookie.disk import Disk
+from fencelog.bookie.disk import Disk, DiskSpace
+from fencelog.bookie.disk_room import has_room_for_flush
 from fencelog.bookie.fences import Fenced, Fences
 from fencelog.bookie.flush import Flusher
 from fencelog.bookie.lacs import Lacs
@@ -99,8 +100,10 @@ class Shard:
         )
         await self.journal.start(file_id=end.file_id, sequence=end.sequence)
 
-    def begin(self) -> None:
-        """From now on flushes happen by themselves, and adds may come."""
+    def begin(self, space: DiskSpace) -> None:
+        """From now on flushes happen by themselves, once there is room for the first, and adds
+        may come."""
+        self.flusher.hold(not has_room_for_flush(space, self.cache.flush_bytes))
         self.flusher.start()
         self.flusher.request()  # so that a crash now need not replay all this again
         self.adds.start()

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk import DiskSpace
-from fencelog.bookie.disk_watch import DiskWatch, Room, reserve_bytes, room
+from fencelog.bookie.disk_room import Room, reserve_bytes, room
+from fencelog.bookie.disk_watch import DiskWatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
 
@@ -135,12 +136,13 @@ async def test_a_bookie_on_a_disk_that_fills_up_and_empties_again(
 async def test_a_flush_waits_for_room_and_nothing_is_lost(
     open_bookie: Any, requests: Any, faulty_disk: Any
 ):
-    free = 0
+    free = 500 * MIB
     faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
     bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=5)
     await requests.until(lambda: bookie.shards[0].flusher.completed > 0)
     assert await requests.add(bookie, requests.run(1, 0)) is None
     watch = DiskWatch(bookie, CONFIG)
+    free = 0
     await watch.look()
     flusher = bookie.shards[0].flusher
     held = flusher.completed
@@ -267,3 +269,23 @@ async def test_what_an_operator_and_what_the_disk_want_are_two_things(open_booki
     assert bookie.is_read_only
     bookie.set_read_only("disk", False)
     assert not bookie.is_read_only
+
+
+async def test_a_start_on_a_full_disk_waits_with_its_first_flush(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    bookie = await open_bookie(disk=faulty_disk)
+    await requests.until(lambda: bookie.shards[0].flusher.completed > 0)
+    assert await requests.add(bookie, requests.run(1, 0)) is None
+    bookie._fail(FencelogError(ErrorCode.STORAGE_FAILED, "killed"))
+    await bookie.close()
+    free = 1 * MIB
+    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=1)
+    assert len(await requests.read(bookie, 1, 0)) > 100
+    for _ in range(20):
+        await bookie.free_bytes()
+    assert bookie.shards[0].flusher.completed == 0
+    free = 500 * MIB
+    await DiskWatch(bookie, CONFIG).look()
+    await requests.until(lambda: bookie.shards[0].flusher.completed > 0)

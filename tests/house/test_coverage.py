@@ -33,6 +33,8 @@ CORES = {
     "ledgers/transitions.py": ["tests/ledgers/test_transitions.py"],
     "ledgers/wire.py": ["tests/ledgers/test_wire.py"],
     "ledgers/writer_core.py": ["tests/ledgers/test_writer_core.py"],
+    "bookie/disk_room.py": ["tests/bookie/test_disk_watch.py"],
+    "bookie/read_cache.py": ["tests/bookie/test_read_cache.py"],
     "bookie/cookies.py": ["tests/bookie/test_cookies_core.py"],
     "bookie/cookies_core.py": ["tests/bookie/test_cookies_core.py"],
     "bookie/control_records.py": ["tests/bookie/test_control_records.py"],
