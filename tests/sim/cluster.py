@@ -80,11 +80,9 @@ class BookieMachine:
         self._loses_power = False
         self._dies_in_compaction: int | None = None
         self._is_replaced = False
-        self._is_to_be_repaired = False
-        """The operator has seen that it does not start without its old disk."""
+        self._is_to_be_repaired = False  # the operator has seen that it needs its old disk
         self.is_held_down = False  # no restart: a fault says when
-        self.emptied: Emptied | None = None
-        """What its metadata sessions see for now, in place of the tree."""
+        self.emptied: Emptied | None = None  # what its metadata sessions see for now
         self.refused: ErrorCode | None = None  # why the last process stopped by itself
         self._stop: asyncio.Event | None = None
 
@@ -150,8 +148,7 @@ class BookieMachine:
                 store.next_view = emptied
         self._cluster.end_sessions(self.name)
 
-    def live_on(self) -> None:
-        """It has not died at an effect, and will not."""
+    def live_on(self) -> None:  # it has not died at an effect, and will not
         self.die_at_effect(0, power_loss=False, in_compaction=True)
 
     def make_read_only(self) -> Callable[[], None] | None:
@@ -236,7 +233,7 @@ class BookieMachine:
     def _forget_bookie(self) -> None:
         if (bookie := self.bookie) is not None:
             self.bookie = None
-            bookie.count_maintenance()
+            bookie.count_maintenance(may_be_damaged=self.name in self._cluster.expects_refusals)
 
     def _created(self, name: str) -> None:
         if name.endswith(COMPACTING_SUFFIX):
@@ -285,8 +282,7 @@ class Cluster:
         self.bookies: dict[str, BookieMachine] = {}
         self.stores: list[SimStore] = []
         self.is_over = False
-        self.expects_refusals: set[str] = set()
-        """Bookies whose disk was made to fail: they may stop."""
+        self.expects_refusals: set[str] = set()  # bookies whose disk was made to fail may stop
         self._tasks: set[asyncio.Task[Any]] = set()
         ObservedBookie.history = history
         setattr(bookie_main, "Bookie", ObservedBookie)  # noqa: B010 - looks on, changes nothing

@@ -209,12 +209,16 @@ class ObservedBookie(Bookie):
                 if is_own and entry_id not in listed.availability:
                     self._violate(10, f"takes {ledger_id} out of limbo without entry {entry_id}")
 
-    def count_maintenance(self) -> None:
-        """It ends: add up what its services say they did."""
+    def count_maintenance(self, *, may_be_damaged: bool) -> None:
+        """It ends: add up what its services say they did. Damage that they found, and repaired,
+        needs a reason."""
         for part, names in _COUNTED.items():
             told = self.status_parts[part]() if part in self.status_parts else {}
             for name, what in names.items():
                 self.history.counts[what] += told.get(name, 0)
+        damage = self.status_parts.get("integrity", dict[str, Any])().get("damaged_runs_found")
+        if damage and not may_be_damaged and not self._memory().is_damaged:
+            self._violate(14, f"has found {damage} damaged runs, which nobody had damaged")
 
     # -- checks ----------------------------------------------------------------------------------
 
