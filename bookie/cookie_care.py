@@ -52,9 +52,6 @@ async def delete_cookie(store: MetadataStore, bookie_id: str, *, force: bool = F
     """
     cookies = CookieRegistry(store)
     await registered_cookie(cookies, bookie_id)
-    held = await cookies.read(bookie_id)
-    if held.registered.is_serving:
-        raise FencelogError(ErrorCode.BAD_REQUEST, f"bookie {bookie_id} is running: stop it first")
     count = 0
     async for metadata in LedgerStore(store).read_all():
         count += any(bookie_id in fragment.bookies for fragment in metadata.fragments)
@@ -65,6 +62,9 @@ async def delete_cookie(store: MetadataStore, bookie_id: str, *, force: bool = F
             "Re-replicate them first; --force gives them up: the entries that have no other copy "
             "are lost, and ledgers that are open may not be recoverable",
         )
+    held = await cookies.read(bookie_id)  # only now: the listing takes its time
+    if held.registered.is_serving:
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"bookie {bookie_id} is running: stop it first")
     if held.version is not None:
         await cookies.delete(bookie_id, held.version)
 
