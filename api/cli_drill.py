@@ -73,7 +73,7 @@ def pause_bookie(
 
 def full_disk(
     size_mib: Annotated[
-        int, typer.Option("--size-mib", min=256, help="Of the bookie's disk, a tmpfs.")
+        int, typer.Option("--size-mib", min=1024, help="Of the bookie's disk, a tmpfs.")
     ] = 2048,
     keep: KeepOption = False,
     as_json: JsonOption = False,

@@ -89,6 +89,9 @@ def bookie(
     journal_write: Annotated[
         Switch, typer.Option(help="off: so does any crash; half the bytes are written.")
     ] = Switch.ON,
+    read_only_at: Annotated[
+        float, typer.Option(min=0.1, max=1, help="No new entries when so much of a disk is used.")
+    ] = 0.95,
     repair_cookie: Annotated[
         bool,
         typer.Option("--repair-cookie", help="Make lost directories anew without being asked."),
@@ -109,6 +112,8 @@ def bookie(
         absolute(journal_dir),
         absolute(ledger_dir),
         bookie_id=id,
+        read_only_at=read_only_at,
+        writable_at=read_only_at - 0.05,
         journal_sync=journal_sync is Switch.ON,
         journal_write=journal_write is Switch.ON,
         repair_cookie=repair_cookie,

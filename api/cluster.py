@@ -62,11 +62,13 @@ class Cluster:
         """The broker process with this URL."""
         return next(broker for broker in self.brokers if self.url_of(broker) == url)
 
-    async def start_bookie(self, number: int) -> ChildProcess:
-        """Start bookie ``number`` (again), on the data it had."""
+    async def start_bookie(self, number: int, *, read_only_at: float = 1.0) -> ChildProcess:
+        """Start bookie ``number`` (again), on the data it had. A developer's disk may be as full as
+        he likes, unless ``read_only_at`` says another share."""
         name = f"bookie-{number}"
         data = ("--data", str(self.config.data_dir / name))
         command = ["bookie", *data, "--listen", "127.0.0.1:0", "--id", name]
+        command += ["--read-only-at", str(read_only_at)]
         return await self._start(self.bookies, name, command)
 
     async def start_broker(self, number: int) -> ChildProcess:

@@ -75,7 +75,7 @@ async def full_disk_drill(config: FullDiskConfig) -> BookieReport:
             _fill(filler, int(config.size_mib * FILLER_PART) * MIB)
             async with bookie_drill(directory) as drill:
                 _put_on(disk, directory / VICTIM)
-                victim = await drill.cluster.start_bookie(VICTIM_NUMBER)
+                victim = await drill.cluster.start_bookie(VICTIM_NUMBER, read_only_at=0.95)
                 await drill.until(lambda: VICTIM in drill.bookies.available(), BACK_S)
                 writers = drill.writers(LOAD)
                 seen = await _fill_and_make_room(drill, victim, writers, filler.unlink)

@@ -64,6 +64,9 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
                     BookieConfig(
                         data_dir=config.data_dir / f"bookie-{number}",
                         bookie_id=f"bookie-{number}",
+                        # The disk is somebody's own, who may fill it as he likes.
+                        read_only_at=1.0,
+                        writable_at=1.0,
                     ),
                     host=host,
                     listen="127.0.0.1:0",
