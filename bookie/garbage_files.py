@@ -172,9 +172,9 @@ class FileGarbage:
     # -- compaction ------------------------------------------------------------------------------
 
     async def _compact(self, files: tuple[LogFile, ...]) -> None:
-        """Copy what is live of the files to new ones, and remove those of which all could be."""
+        """Copy what is live of the files to new ones, and remove those to which nothing points any
+        more: not those with a run that could not be copied, whatever the reason."""
         sources = {file.file_id for file in files}
-        damaged: set[int] = set()
         new: Compaction | None = None
         position: bytes | None = FIRST
         try:
@@ -188,7 +188,7 @@ class FileGarbage:
                     if self._limits.must_stop():
                         return
                     new = new or await self._begin()
-                    damaged |= await self._copy(new, left)
+                    await self._copy(new, left)
                     is_full = new.size >= self._limits.file_bytes
                     if is_full or len(new.moves) >= MAX_COMPACTED_RUNS:
                         await self._finish(new)
@@ -198,14 +198,15 @@ class FileGarbage:
         finally:
             if new is not None:
                 await self._lane.run(new.close)
-        await self._remove(sources - damaged)
+        live = await self._live_bytes()
+        await self._remove(sorted(sources - live.keys()))
 
     async def _begin(self) -> Compaction:
         file_id = await self._shard.write_lane.run(self._storage.next_entry_log_id)
         return await self._lane.run(lambda: Compaction(self._place, file_id))
 
-    async def _copy(self, new: Compaction, left: deque[StoredRun]) -> set[int]:
-        """Copy some of the runs, which are taken from ``left``; returns the files with damage."""
+    async def _copy(self, new: Compaction, left: deque[StoredRun]) -> None:
+        """Copy some of the runs, which are taken from ``left``."""
         failed: list[tuple[StoredRun, FencelogError]] = []
 
         def work() -> int:
@@ -224,7 +225,6 @@ class FileGarbage:
             _log.error("compaction leaves a run where it is: %s", error.detail)
             self._on_damage(run, error)
         await asyncio.sleep(copied / self._limits.bytes_per_s)
-        return {run.file_id for run, _ in failed}
 
     async def _finish(self, new: Compaction) -> None:
         """Make the new file one that counts, then let the index point to it."""
