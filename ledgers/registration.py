@@ -20,7 +20,7 @@ BOOKIES_PATH = "/bookies"
 BROKERS_PATH = "/brokers"
 
 RETRY_MS = 500
-"""Between attempts to register again while the metadata store refuses."""
+"""Between attempts to register again, until the metadata store takes it and the watch sees it."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ class Registration:
         self._value = value
         self._own_sessions: set[int] = set()
         self._changed = asyncio.Event()
+        self._is_seen = True
+        """Whether the watch has seen a node there, at its last look."""
         self._watch: Watch | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -72,6 +74,7 @@ class Registration:
             _log.info("%s was not removed: %s", self._path, error)
 
     def _on_value(self, node: Versioned | None) -> None:
+        self._is_seen = node is not None
         if node is None or node.ephemeral_owner != self._store.session_id:
             self._changed.set()
 
@@ -82,10 +85,13 @@ class Registration:
             try:
                 if not await self._register(take_over=False):
                     _log.error("%s now belongs to another process; standing by", self._path)
+                if self._is_seen:
+                    continue
+                # A node that goes before the watch has seen it is no change to the watch.
             except FencelogError as error:
                 _log.warning("%s could not be registered again: %s", self._path, error)
-                await asyncio.sleep(RETRY_MS / 1000)
-                self._changed.set()
+            await asyncio.sleep(RETRY_MS / 1000)
+            self._changed.set()
 
     async def _register(self, *, take_over: bool) -> bool:
         """Whether the node is ours now."""

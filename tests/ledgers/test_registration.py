@@ -85,6 +85,28 @@ async def test_it_comes_back_after_a_deletion(
     await registration.close()
 
 
+async def test_it_comes_back_after_a_loss_that_the_watch_does_not_see(
+    cluster: MemoryCluster, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node goes as soon as it is back: to the watch it was gone all the time."""
+    monkeypatch.setattr("fencelog.ledgers.registration.RETRY_MS", 5)
+    registration = await Registration.start(store, PATH, b"address")
+    losses = 0
+
+    def lose_again(path: str) -> None:
+        nonlocal losses
+        if path == PATH and losses < 3 and owner(cluster):
+            losses += 1
+            cluster.delete(PATH)
+
+    await quiet()
+    cluster.subscribe(lose_again)
+    cluster.delete(PATH)
+    await eventually(lambda: owner(cluster) == store.session_id)
+    assert losses == 3
+    await registration.close()
+
+
 async def test_an_expiry_while_cut_off_is_made_good_after_it(
     cluster: MemoryCluster, store: MemoryMetadataStore
 ) -> None:
