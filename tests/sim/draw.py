@@ -40,7 +40,9 @@ class Theme:
     read_when: tuple[str, ...] = ("ack", "closed", "ensemble", "recovering")
     ledgers: tuple[int, ...] = (1, 1, 2, 3)
     deleters: tuple[int, ...] = (0, 0, 0, 0, 0, 1)
-    garbage_ms: tuple[int, ...] = (2_000, 6_000)
+    garbage_ms: tuple[int, ...] = (4_000, 15_000)
+    storage_ends: float = 0.2
+    """The share of histories that end with the end of all ledgers."""
 
 
 ANYTHING = Theme(
@@ -176,7 +178,8 @@ GARBAGE = Theme(
     slow_links=(0, 0, 2),
     ledgers=(2, 3, 3, 4),
     deleters=(1, 1, 2, 3),
-    garbage_ms=(300, 1_000),
+    garbage_ms=(700, 2_500),
+    storage_ends=1.0,
 )
 """Ledgers come and go, and bookies are in the middle of getting rid of them."""
 
@@ -194,7 +197,7 @@ class _Draw:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._theme = random.choice(THEMES)
-        self._length_ms = random.choice((3_000, 6_000, 12_000))
+        self._length_ms = random.choice((2_500, 5_000, 9_000))
 
     def plan(self, seed: int) -> Plan:
         random, theme = self._random, self._theme
@@ -224,9 +227,10 @@ class _Draw:
             ),
             length_ms=self._length_ms,
             garbage_ms=random.choice(theme.garbage_ms),
-            scrub_ms=random.choice((2_000, 20_000)),
+            scrub_ms=random.choice((4_000, 20_000)),
             last_deaths=self._last_deaths(bookies),
             repairs_itself=random.random() < 0.7,
+            ends_storage=random.random() < theme.storage_ends,
         )
 
     def _ledger(self) -> LedgerPlan:

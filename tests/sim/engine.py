@@ -37,6 +37,7 @@ class Trace:
         self.notes: deque[str] = deque(maxlen=_NOTES_KEPT)
         self.now_us: Callable[[], int] = lambda: 0
         self._hash = hashlib.blake2b(digest_size=16)
+        self._marks = array("Q")
 
     def note(self, text: str) -> None:
         """Write down an event, with the time and the process it happened in."""
@@ -48,12 +49,14 @@ class Trace:
             sys.stdout.write(line + "\n")
 
     def steps(self, steps: array[int]) -> None:
-        """Take in what the scheduler did: times and processes."""
+        """Take in what the scheduler did: times and processes; and the marks since the last."""
         self._hash.update(steps.tobytes())
+        self._hash.update(self._marks.tobytes())
+        del self._marks[:]
 
     def mark(self, *numbers: int) -> None:
         """Take in numbers without keeping text of them."""
-        self._hash.update(repr(numbers).encode())
+        self._marks.extend(numbers)
 
     @property
     def digest(self) -> str:

@@ -214,10 +214,14 @@ class Injector:
         return _nothing
 
     def _empty_metadata(self, fault: Fault, machine: BookieMachine) -> Undo | None:
-        """In some cases an operator has made the store anew, with another instance id."""
+        """In some cases an operator has made the store anew, with another instance id; in some the
+        bookie is started again meanwhile."""
         self._cluster.expects_refusals.add(machine.name)
         instance = f"{self._random.getrandbits(128):032x}" if fault.size < 0.7 else ""
-        return machine.empty_metadata(Emptied(instance))
+        undo = machine.empty_metadata(Emptied(instance))
+        if undo is not None and fault.size < 0.4:
+            machine.kill()
+        return undo
 
     def _on_bookie(self, fault: Fault, machine: BookieMachine) -> Undo | None:
         process = machine.process

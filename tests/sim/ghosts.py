@@ -30,7 +30,7 @@ class Ghosts:
 
     async def haunt(self, session: Session) -> None:
         while not self._over.is_set():
-            await asyncio.sleep(self._random.choice((0.0005, 0.002, 0.01, 0.05)))
+            await asyncio.sleep(self._random.choice((0.001, 0.005, 0.03, 0.12)))
             bookie = self._random.choice(sorted(self._history.bookies) or ["b1"])
             what = self._random.random()
             if what < 0.3:

@@ -111,6 +111,9 @@ class Plan:
     garbage_ms: int
     """Between two passes of a bookie's garbage collection."""
     scrub_ms: int
+    ends_storage: bool
+    """At the end garbage is collected, and all ledgers are deleted. Not in every history: it takes
+    as long as all the rest."""
     last_deaths: tuple[Death, ...]
     """In the end, while garbage is collected and entry logs are compacted."""
     repairs_itself: bool

@@ -61,6 +61,10 @@ class StorageEnding:
     async def run(self) -> None:
         await self._delete(filter(self._is_being_deleted, self._ids()))
         await self._repairs_end()
+        if self._plan.ends_storage:
+            await self._end_ledgers()
+
+    async def _end_ledgers(self) -> None:
         await self._in_client("neighbours are written", PASS_S, self._write_neighbours)
         chosen = [id for id in self._ids() if self._random.random() < 0.5]
         await self._delete({*chosen, *self._neighbours[:1]})
@@ -192,10 +196,12 @@ class StorageEnding:
     async def _collect(self) -> None:
         """A pass of garbage collection on each bookie, everything compacted that has any gap."""
 
+        async def ask_one(session: Session, name: str) -> None:
+            with suppress(FencelogError):
+                await self._pass(session, name)
+
         async def ask(session: Session) -> None:
-            for machine in self._machines:
-                with suppress(FencelogError):
-                    await self._pass(session, machine.name)
+            await asyncio.gather(*(ask_one(session, machine.name) for machine in self._machines))
 
         await self._in_client("garbage is collected", PASS_S, ask)
 

@@ -22,6 +22,9 @@ _MAX_SEGMENT_BYTES = 1 << 16
 _CUT = 0.3
 """How often a write is cut at a place that chance chooses."""
 
+_WHOLE_BYTES = 8
+"""What is as short as that is not: messages of the metadata store (``store_wire.py``)."""
+
 _MAX_READ_BYTES = 1 << 18
 _HIGH_WATER_BYTES = 1 << 16
 
@@ -248,7 +251,7 @@ class SimTransport(asyncio.Transport):
         while self._buffer and (room := self._outgoing.room) > 0:
             data = self._buffer.popleft()
             size = min(len(data), room, _MAX_SEGMENT_BYTES)
-            if size > 1 and chance.random() < _CUT:
+            if size > _WHOLE_BYTES and chance.random() < _CUT:
                 size = chance.randrange(1, size)
             if size < len(data):
                 self._buffer.appendleft(data[size:])
