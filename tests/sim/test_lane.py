@@ -16,7 +16,7 @@ from process import Process, ProcessDied, ProcessLost, current_process
 from fencelog.bookie.bookie import Bookie, BookieConfig
 from fencelog.bookie.disk import Lane
 from fencelog.ledgers.errors import FencelogError
-from fencelog.ledgers.limits import KIB, MAX_RUN_BYTES
+from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.run import build_run
 
 DATA = Path("/b1/data")
@@ -214,12 +214,6 @@ def test_a_paused_process_does_no_work_until_it_goes_on() -> None:
 # -- the bookie ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(autouse=True)
-def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replay searches what a journal file has reserved; and reserving happens more often so."""
-    monkeypatch.setattr("fencelog.bookie.journal_file._RESERVE_BYTES", 64 * KIB)
-
-
 class Promises:
     """Runs that a bookie has acknowledged, and those that it was only given."""
 
@@ -252,9 +246,10 @@ async def open_bookie(machine: Machine) -> Bookie:
         data_dir=DATA,
         bookie_id="b1",
         write_cache_bytes=32 * KIB,
-        journal_file_bytes=2 * MAX_RUN_BYTES,
         flush_interval_ms=40,
     )
+    # Below what the configuration allows: replay searches all of a file, and files end often so.
+    object.__setattr__(config, "journal_file_bytes", 64 * KIB)
     return await Bookie.open(config, disk=machine.disk, host=SimHost(machine.engine, "b1"))
 
 
