@@ -19,10 +19,11 @@ from fencelog.bookie.entry_log import StoredRun
 from fencelog.bookie.opening import OpenShard
 from fencelog.ledgers.availability import MAX_ENTRY_ID
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, ReadReply
-from fencelog.ledgers.digest import crc32c
+from fencelog.ledgers.digest import DigestType, crc32c, digest_size
 from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import FencelogError, ProtocolError
 from fencelog.ledgers.run import (
+    ENTRY_HEADER,
     RUN_HEADER,
     read_run_header,
     run_lac,
@@ -285,13 +286,15 @@ class ObservedBookie(Bookie):
 
 
 def entry_digests(run: bytes) -> list[tuple[int, bytes]]:
-    """(entry id, digest of all its bytes) of each entry of a run."""
+    """(entry id, digest of all its bytes) of each entry of a run. The padding behind it is no part
+    of it: the digest of its writer does not guard it, and nobody reads it."""
     header = read_run_header(run)
-    starts = [*run_starts(run, header), header.size]
-    return [
-        (header.first_entry_id + i, crc32c(run[starts[i] : starts[i + 1]]).to_bytes(4, "little"))
-        for i in range(header.count)
-    ]
+    digests: list[tuple[int, bytes]] = []
+    for entry_id, start in enumerate(run_starts(run, header), header.first_entry_id):
+        *_, size, kind = ENTRY_HEADER.unpack_from(run, start)
+        end = start + ENTRY_HEADER.size + digest_size(DigestType(kind)) + size
+        digests.append((entry_id, crc32c(run[start:end]).to_bytes(4, "little")))
+    return digests
 
 
 def flipped(run: bytes, random: Random) -> bytes:
