@@ -5,7 +5,6 @@ from __future__ import annotations
 from mutation import Edit, Mutant
 
 ADDS = "fencelog.bookie.adds"
-FENCES = "fencelog.bookie.fences"
 LEDGERS = "fencelog.bookie.garbage_ledgers"
 LEDGER_STORE = "fencelog.ledgers.ledger_store"
 SHARD = "fencelog.bookie.shard"
@@ -126,20 +125,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "removal-not-journaled",
-        "MAINTENANCE.md: tombstones",
-        "A tombstone is kept in memory until the next flush.",
-        (
-            Edit(
-                FENCES,
-                "Fences.remove",
-                "self._journal.append(kind, ledger_body(ledger_id), "
-                "lambda error: _report(state, error))",
-                "self._journal.barrier(lambda error: _report(state, error) or kind)",
-            ),
-        ),
-    ),
-    Mutant(
         "tombstone-not-flushed",
         "MAINTENANCE.md: tombstones",
         "The index does not say that a ledger was deleted.",
@@ -149,19 +134,6 @@ MUTANTS = (
                 "LedgerState.encode",
                 "        flags |= _DELETED if self.deleted else 0\n",
                 "",
-            ),
-        ),
-    ),
-    Mutant(
-        "tombstone-not-replayed",
-        "MAINTENANCE.md: tombstones",
-        "A start takes the journal's tombstone for a fence.",
-        (
-            Edit(
-                "fencelog.bookie.control_records",
-                "take_back",
-                "if record.type in (RecordType.DELETED, RecordType.DROPPED):",
-                "if record.type is RecordType.DROPPED:",
             ),
         ),
     ),

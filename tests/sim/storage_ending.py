@@ -285,7 +285,7 @@ class StorageEnding:
         for key, value in disk.store_items(data_dir / "index"):
             if key.startswith(FIRST):
                 yield f"a run in its index: {key.hex()}"
-            elif key.startswith(b"L") and not decode_state(0, value).deleted:
+            elif key.startswith(b"L") and not _is_tombstone(value):
                 yield f"a ledger in its index that is no tombstone: {key.hex()} {value.hex()}"
         logs = disk.file_names(data_dir / "entrylog")
         is_damaged = self._history.bookie(machine.name).is_damaged
@@ -298,3 +298,10 @@ class StorageEnding:
         others = set(disk.file_names(data_dir)) - {"lock", "identity", "checkpoint"}
         if others:
             yield f"files {sorted(others)}"
+
+
+def _is_tombstone(state: bytes) -> bool:
+    try:
+        return decode_state(0, state).deleted
+    except FencelogError:
+        return False
