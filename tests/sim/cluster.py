@@ -67,7 +67,7 @@ class BookieMachine:
         self.maintenance = MaintenanceConfig(
             garbage=GarbageConfig(
                 interval_ms=plan.garbage_ms,
-                grace_ms=plan.garbage_ms,
+                grace_ms=plan.garbage_ms // 4,
                 minor_interval_ms=plan.garbage_ms,
                 minor_below=0.5,
                 major_interval_ms=plan.garbage_ms * 4,
@@ -114,10 +114,10 @@ class BookieMachine:
         """Flip a bit of the newest journal file, among the records that later ones prove to have
         been synced. In the last group of all damage cannot be told from a torn tail."""
         directory = self.config.data_dir / "journal"
-        name = journal_name(journal_ids(self.disk, directory)[-1])
         try:
+            name = journal_name(journal_ids(self.disk, directory)[-1])
             proven = proven_bytes(self.disk.open(directory / name))
-        except OSError:  # a read of this disk was made to fail
+        except (OSError, IndexError):  # a read was made to fail, or the disk is as good as new
             return False
         if proven <= FILE_HEADER_BYTES:
             return False

@@ -112,19 +112,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "given-up-without-limbo",
-        "PROTOCOL.md rule 10; MAINTENANCE.md: over-replicated ledgers",
-        "A bookie that gave up its copy denies the entries.",
-        (
-            Edit(
-                STATE,
-                "LedgerStates.remove",
-                "self.set_limbo(ledger_id, not state.deleted)",
-                "self.set_limbo(ledger_id, False)",
-            ),
-        ),
-    ),
-    Mutant(
         "tombstone-not-flushed",
         "MAINTENANCE.md: tombstones",
         "The index does not say that a ledger was deleted.",
