@@ -41,9 +41,10 @@ async def test_a_bookie_serves_those_who_have_the_file(tmp_path: Path) -> None:
     await create_instance(store, HOST)
     config = BookieConfig(tmp_path / "data")
     secret = secret_from(path, host=HOST)
-    async with serving_bookie(
-        store, config, host=HOST, listen="127.0.0.1:0", secret=secret
-    ) as (bookie, address):
+    async with serving_bookie(store, config, host=HOST, listen="127.0.0.1:0", secret=secret) as (
+        bookie,
+        address,
+    ):
         codes = []
         for credentials in (None, secret_from(other, host=HOST), secret_from(path, host=HOST)):
             client = TcpBookieClient(bookie.bookie_id, address, credentials=credentials)
