@@ -6,15 +6,19 @@ token. What must hold of every chain, and is checked at every change:
 * offsets are dense: a segment's base is its predecessor's base and messages together;
 * only the last two segments may be unsealed (a roll lists its successor before the old ledger is
   closed, and no second roll begins before that), so fencing two ledgers is enough at takeover;
-* the epoch grows with every takeover and with nothing else.
+* the epoch grows with every takeover and with nothing else;
+* segments go from the beginning only, sealed ones only; ``start_offset`` never goes back.
 
 An empty ledger is dropped only at a takeover, when its metadata says CLOSED with no entry: "not
 found" and "no answer" prove nothing (apache/pulsar#26074).
+
+Beside the messages' ledgers the chain names the one ledger of the partition's state (``state_log``)
+and those of its compacted view: a takeover replaces all of them with the same compare-and-set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -29,23 +33,30 @@ holds 900 KiB: room is left for the ledgers that takeovers and failures add."""
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What is known for ever of a ledger that is closed. ``size`` in payload bytes."""
+    """What is known for ever of a ledger that is closed. ``size`` in payload bytes.
+
+    ``has_producers``: some entry names producers or idempotency keys, so that a takeover which
+    rebuilds their table has to read the ledger.
+    """
 
     entries: int
     messages: int
     size: int
     last_publish_us: int
     sealed_us: int
+    has_producers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One ledger of the log. ``base_offset`` is None until the predecessor is sealed."""
+    """One ledger of the log. ``base_offset`` is None until the predecessor is sealed; ``epoch`` is
+    its creator's."""
 
     ledger_id: int
     created_us: int
     base_offset: int | None
     sealed: Sealed | None = None
+    epoch: int = 0
 
     @property
     def end_offset(self) -> int | None:
@@ -55,13 +66,33 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted:
+    """The newest message of every key below ``end_offset``, in ledgers of their own; from there on
+    the compacted view is the log itself. ``size`` in payload bytes."""
+
+    ledgers: tuple[int, ...]
+    end_offset: int
+    messages: int
+    size: int
+    created_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class Chain:
-    """``token`` names the change that wrote this value; ``deleted`` chains stay deleted."""
+    """``token`` names the change that wrote this value, ``owner`` the broker that took it over last
+    (for people). ``terminated``: nothing is ever appended again; ``deleted`` chains stay deleted.
+    ``start_offset``: nothing below is readable any more.
+    """
 
     epoch: int = 0
     token: str = ""
+    owner: str = ""
     segments: tuple[Segment, ...] = ()
     last_publish_us: int = 0
+    start_offset: int = 0
+    state_ledger: int | None = None
+    compacted: Compacted | None = None
+    terminated: bool = False
     deleted: bool = False
 
     @property
@@ -75,20 +106,40 @@ class Chain:
         """Whether an old ledger still waits to be sealed."""
         return any(segment.sealed is None for segment in self.segments[:-1])
 
-    def taken_over(self, sealed: Mapping[int, Sealed], *, ledger_id: int, created_us: int) -> Chain:
-        """A new owner's first step: all ledgers sealed, the empty ones dropped, its own added."""
+    @property
+    def next_base(self) -> int | None:
+        """The base of a ledger that would be added now; None while the last one is not sealed."""
+        return self.segments[-1].end_offset if self.segments else self.start_offset
+
+    @property
+    def ledgers(self) -> frozenset[int]:
+        """Every ledger that belongs to the partition."""
+        state = () if self.state_ledger is None else (self.state_ledger,)
+        compacted = () if self.compacted is None else self.compacted.ledgers
+        return frozenset((*(s.ledger_id for s in self.segments), *state, *compacted))
+
+    def taken_over(
+        self, sealed: Mapping[int, Sealed], *, ledger_id: int | None, created_us: int, owner: str
+    ) -> Chain:
+        """A new owner's first step: all ledgers sealed, the empty ones dropped, its own added
+        (None: the log is terminated)."""
         segments = self.segments
         for segment in segments:
             if segment.sealed is None:
                 segments = _sealed(segments, segment.ledger_id, sealed[segment.ledger_id])
-        base = segments[-1].end_offset if segments else 0
+        base = segments[-1].end_offset if segments else self.start_offset
         kept = tuple(s for s in segments if s.sealed is not None and s.sealed.entries > 0)
+        epoch = self.epoch + 1
+        check((ledger_id is None) == self.terminated, "a terminated log gets no ledger")
+        if ledger_id is not None:
+            kept = (*kept, Segment(ledger_id, created_us, base, epoch=epoch))
         newest = max((s.last_publish_us for s in sealed.values()), default=0)
         return _checked(
             replace(
                 self,
-                epoch=self.epoch + 1,
-                segments=(*kept, Segment(ledger_id, created_us, base)),
+                epoch=epoch,
+                owner=owner,
+                segments=kept,
                 last_publish_us=max(self.last_publish_us, newest),
             )
         )
@@ -96,7 +147,8 @@ class Chain:
     def with_next(self, *, ledger_id: int, created_us: int) -> Chain:
         """A roll's first step. The base is known if the last ledger is sealed already."""
         check(not self.is_rolling, "a second roll before the first is finished")
-        following = Segment(ledger_id, created_us, self.segments[-1].end_offset)
+        check(not self.terminated, "a terminated log gets no ledger")
+        following = Segment(ledger_id, created_us, self.next_base, epoch=self.epoch)
         return _checked(replace(self, segments=(*self.segments, following)))
 
     def with_sealed(self, ledger_id: int, sealed: Sealed) -> Chain:
@@ -108,6 +160,36 @@ class Chain:
                 last_publish_us=max(self.last_publish_us, sealed.last_publish_us),
             )
         )
+
+    def with_state(self, ledger_id: int) -> Chain:
+        """The state log goes on in this ledger, which begins with all that the former told."""
+        return _checked(replace(self, state_ledger=ledger_id))
+
+    def with_compacted(self, compacted: Compacted) -> Chain:
+        """A new compacted view, in place of the former."""
+        former = 0 if self.compacted is None else self.compacted.end_offset
+        check(compacted.end_offset >= former, "the compacted view goes back")
+        return _checked(replace(self, compacted=compacted))
+
+    def trimmed(self, ledger_ids: Sequence[int]) -> Chain:
+        """Drop the oldest segments, exactly these. The last one goes only if the log is
+        terminated: appends need it, and an unsealed ledger may still get some."""
+        count = len(ledger_ids)
+        dropped, kept = self.segments[:count], self.segments[count:]
+        check([s.ledger_id for s in dropped] == list(ledger_ids), "not the oldest ledgers")
+        check(all(s.sealed is not None for s in dropped), "a ledger that is not sealed is trimmed")
+        check(bool(kept) or self.terminated, "the last ledger is trimmed")
+        end = (dropped[-1].end_offset if dropped else None) or 0
+        return _checked(replace(self, segments=kept, start_offset=max(self.start_offset, end)))
+
+    def with_start(self, offset: int) -> Chain:
+        """Nothing below ``offset`` is readable any more. It never goes back."""
+        return _checked(replace(self, start_offset=max(self.start_offset, offset)))
+
+    def as_terminated(self) -> Chain:
+        """Nothing is appended any more; all ledgers are sealed."""
+        check(all(s.sealed is not None for s in self.segments), "a ledger is not sealed yet")
+        return _checked(replace(self, terminated=True))
 
     def as_deleted(self) -> Chain:
         """Nobody may change or take over this chain any more."""
@@ -128,7 +210,8 @@ def _checked(chain: Chain) -> Chain:
     segments = chain.segments
     check(not chain.deleted, "a deleted chain is not changed")
     check(len({s.ledger_id for s in segments}) == len(segments), "a ledger is listed twice")
-    check(segments[0].base_offset is not None, "the log has no beginning")
+    check(bool(segments) or chain.terminated, "a log without a ledger")
+    check(not segments or segments[0].base_offset is not None, "the log has no beginning")
     for before, after in pairwise(segments):
         check(before.end_offset == after.base_offset, f"gap before ledger {after.ledger_id}")
     old = segments[:-MAX_UNSEALED]

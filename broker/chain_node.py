@@ -4,16 +4,21 @@ Every change carries a fresh random token. A reply that was lost is resolved by 
 change again and, on a conflict, reading back: our token there means that it had landed. So a
 listed ledger is never taken for an unlisted one (Pravega#4721 lost a log that way). Anything else
 means that another owner has changed the chain: this instance has lost it, for good.
+
+Several parts of a log change its chain (rolls, the state log, trims, compaction): ``change`` lets
+one at a time, and goes on to the end of one whose caller has gone away, since the next must know
+what became of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from fencelog.broker.chain import Chain
 from fencelog.broker.chain_codec import decode_chain, encode_chain
-from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_store import MetadataStore
 
@@ -40,15 +45,22 @@ def chain_path(topic_id: str, partition: int) -> str:
 
 
 class ChainNode:
-    """One instance's hold on a chain; ``chain`` is the last value it read or wrote."""
+    """One instance's hold on a chain; ``chain`` is the last value it read or wrote.
+
+    ``lost`` is set, and ``on_lost`` called once, when another instance has changed the chain:
+    every later change raises it again.
+    """
 
     def __init__(self, store: MetadataStore, path: str, *, host: Host) -> None:
         self._store = store
         self.path = path
         self._host = host
         self._version = 0
-        self._changing = False
+        self._turn = asyncio.Lock()
+        self._changing: asyncio.Task[None] | None = None
         self.chain = Chain()
+        self.lost: ChainLost | None = None
+        self.on_lost: Callable[[ChainLost], None] = lambda lost: None
 
     async def load(self) -> None:
         """Read the chain. Raises METADATA_NOT_FOUND, METADATA_UNAVAILABLE, CORRUPT."""
@@ -66,26 +78,55 @@ class ChainNode:
     async def check_unchanged(self) -> None:
         """Raises ChainLost if another instance has changed the chain; waits out a store that
         cannot be reached."""
-        found = await self._read_back()
-        if found is None or found.token != self.chain.token:
-            raise ChainLost(self.path, found)
+        async with self._turn:
+            if self._changing is not None:
+                await asyncio.wait((self._changing,))
+            self._check_not_lost()
+            found = await self._read_back()
+            if found is None or found.token != self.chain.token:
+                lost = ChainLost(self.path, found)
+                self._lose(lost)
+                raise lost
 
-    async def commit(self, chain: Chain) -> None:
-        """Write the next value and return once it stands there. One call at a time.
+    async def change(self, next_of: Callable[[Chain], Chain]) -> None:
+        """Replace the chain by ``next_of`` it and return once that stands there.
 
-        Raises ChainLost; BAD_REQUEST if it is too large (nothing was written). Goes on trying
-        while the store does not answer, since a change of unknown outcome must be resolved before
-        the next: the caller sets a time limit where it can afford not to know.
+        Raises ChainLost; BAD_REQUEST if it is too large (nothing was written); what ``next_of``
+        raises. Goes on trying while the store does not answer, since a change of unknown outcome
+        must be resolved before the next. A caller that is cancelled leaves it under way.
         """
-        check(not self._changing, f"two changes of {self.path} at once")
-        chain = replace(chain, token=self._host.random_bytes(16).hex())
-        value = encode_chain(chain)
-        self._changing = True
+        async with self._turn:
+            if self._changing is not None:
+                await asyncio.wait((self._changing,))  # its caller has gone away
+            self._check_not_lost()
+            chain = replace(next_of(self.chain), token=self._host.random_bytes(16).hex())
+            value = encode_chain(chain)
+            self._changing = asyncio.get_running_loop().create_task(self._commit(chain, value))
+            self._changing.add_done_callback(_retrieve)
+            await asyncio.shield(self._changing)
+
+    async def close(self) -> None:
+        """End a change that is still under way: the next owner finds out what became of it."""
+        if self._changing is not None:
+            self._changing.cancel()
+            await asyncio.wait((self._changing,))
+
+    async def _commit(self, chain: Chain, value: bytes) -> None:
         try:
             self._version = await self._set(value, chain.token)
-        finally:
-            self._changing = False
+        except ChainLost as lost:
+            self._lose(lost)
+            raise
         self.chain = chain
+
+    def _check_not_lost(self) -> None:
+        if self.lost is not None:
+            raise ChainLost(self.path, self.lost.chain)
+
+    def _lose(self, lost: ChainLost) -> None:
+        if self.lost is None:
+            self.lost = lost
+            self.on_lost(lost)
 
     async def _set(self, value: bytes, token: str) -> int:
         while True:
@@ -113,3 +154,9 @@ class ChainNode:
                 if error.code not in _TRANSIENT:
                     raise
             await asyncio.sleep(RETRY_S)
+
+
+def _retrieve(change: asyncio.Task[None]) -> None:
+    """Its error is the caller's, who may have gone away."""
+    if not change.cancelled():
+        change.exception()

@@ -48,14 +48,17 @@ class LedgerSteps:
         self._open.append(ledger)
         return ledger
 
-    async def list(self, ledger: OpenLedger, *, after: Chain | None = None) -> None:
+    async def list(
+        self, ledger: OpenLedger, *, after: Callable[[Chain], Chain] = lambda chain: chain
+    ) -> None:
         """Put a new ledger on the list (``after`` another change of it); it may be used once this
         has returned. Raises ChainLost; BAD_REQUEST if the list has grown too long."""
-        chain = self._node.chain if after is None else after
         created_us = self._factory.host.now_us()
         try:
-            await self._node.commit(
-                chain.with_next(ledger_id=ledger.ledger_id, created_us=created_us)
+            await self._node.change(
+                lambda chain: after(chain).with_next(
+                    ledger_id=ledger.ledger_id, created_us=created_us
+                )
             )
         except ChainLost as lost:
             await self._factory.discard(ledger, lost)
@@ -88,7 +91,7 @@ class LedgerSteps:
 
     async def mark_sealed(self, ledger_id: int, sealed: Sealed) -> None:
         """Say in the chain what a closed ledger holds."""
-        await self._node.commit(self._node.chain.with_sealed(ledger_id, sealed))
+        await self._node.change(lambda chain: chain.with_sealed(ledger_id, sealed))
 
     async def insist(self, step: Callable[[], Awaitable[T]]) -> T:
         """The result of ``step``, tried until it works. Raises ChainLost only."""

@@ -49,7 +49,7 @@ class LogWriter:
         *,
         config: BrokerConfig,
         is_leader: Callable[[], Awaitable[bool]],
-        on_lost: Callable[[], None],
+        on_lost: Callable[[FencelogError], None],
     ) -> None:
         """Serve at once, in the ledger that the takeover has listed."""
         self._node = node
@@ -67,6 +67,7 @@ class LogWriter:
         self._age_timer: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None
         self.lost: FencelogError | None = None
+        node.on_lost = self._finish  # whichever part of the log has met another owner's change
         self._switch(ledger)
         self._keeper = self._loop.create_task(self._keep(), name=f"keeper of {node.path}")
 
@@ -92,6 +93,7 @@ class LogWriter:
         self._finish(error)
         self._keeper.cancel()
         await asyncio.wait((self._keeper,))
+        await self._node.close()
         await self._steps.abandon_all()
 
     # -- news from the ledger --------------------------------------------------------------------
@@ -181,8 +183,9 @@ class LogWriter:
         metadata = await self._resolve(self._ledger)
         sealed = self._facts_of_present(metadata)
         following = await self._steps.insist(self._steps.create)
-        chain = self._node.chain.with_sealed(metadata.ledger_id, sealed)
-        await self._steps.list(following, after=chain)
+        await self._steps.list(
+            following, after=lambda chain: chain.with_sealed(metadata.ledger_id, sealed)
+        )
         self._switch(following)
 
     async def _seal_last(self) -> None:
@@ -258,7 +261,7 @@ class LogWriter:
         pipeline.give_up(error, self._unknown(error.detail))
         pipeline.discard()
         self._reader.close(error)
-        self._on_lost()
+        self._on_lost(error)
 
     def _unknown(self, why: str) -> FencelogError:
         return FencelogError(

@@ -81,9 +81,6 @@ class LedgerFactory:
         The refusal is final (the version has moved on), so a list without it will stay without.
         """
         await ledger.writer.abandon()
-        listed = lost.chain is not None and any(
-            segment.ledger_id == ledger.ledger_id for segment in lost.chain.segments
-        )
-        if not listed:
+        if lost.chain is None or ledger.ledger_id not in lost.chain.ledgers:
             with suppress(FencelogError):  # an empty ledger that nobody lists may stay behind
                 await self.ledgers.delete(ledger.ledger_id, unfenced=True)  # its writer is gone

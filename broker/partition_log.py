@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from fencelog.broker.chain_node import ChainNode
@@ -13,11 +15,13 @@ from fencelog.broker.log_writer import LogWriter
 from fencelog.broker.open_ledger import LedgerFactory
 from fencelog.broker.pending import AppendFuture, PendingBytes
 from fencelog.broker.pipeline import AppendPipeline
+from fencelog.broker.state_core import PartitionState
+from fencelog.broker.state_log import StateLog
 from fencelog.broker.stored import ReadResult
 from fencelog.broker.tail_cache import TailCaches
 from fencelog.broker.takeover import take_over
 from fencelog.ledgers.client import Replication
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.record_batch import BatchInfo, Message
 
@@ -35,13 +39,17 @@ class PartitionLog:
         pipeline: AppendPipeline,
         reader: LogReader,
         writer: LogWriter,
+        state_log: StateLog,
         bookie_addresses: Callable[[], dict[str, str]],
+        close_timeout_s: float,
     ) -> None:
+        self._close_timeout_s = close_timeout_s
         self._bookie_addresses = bookie_addresses
         self._node = node
         self._pipeline = pipeline
         self._reader = reader
         self._writer = writer
+        self._state_log = state_log
         # The hot path, bound once.
         self.append_message: Callable[[Message], AppendFuture] = pipeline.append_message
         """Append one message. The future gives ``Appended`` once the message is durable, in log
@@ -74,7 +82,13 @@ class PartitionLog:
         was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
         """
         factory = LedgerFactory(ledgers, replication, host, node.path.removeprefix("/logs/"))
-        ledger = await take_over(node, factory)
+        state = PartitionState(())
+        try:
+            ledger = await take_over(node, factory, state, owner=config.broker_id)
+        except BaseException:
+            await node.close()
+            raise
+        state_log = StateLog(node, factory, state, patience_s=config.repair_patience_s)
         reader = LogReader(ledgers, node.chain, broker_caches or TailCaches())
         pipeline = AppendPipeline(
             partition,
@@ -92,9 +106,11 @@ class PartitionLog:
             reader,
             config=config,
             is_leader=is_leader,
-            on_lost=on_lost,
+            on_lost=lambda error: on_lost(),
         )
-        return cls(node, pipeline, reader, writer, bookie_addresses)
+        return cls(
+            node, pipeline, reader, writer, state_log, bookie_addresses, config.close_timeout_s
+        )
 
     @property
     def partition(self) -> int:
@@ -144,8 +160,13 @@ class PartitionLog:
 
     async def close(self) -> None:
         """Let appends under way finish, seal the last ledger, end. Never raises."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._close_timeout_s):
+                await self._state_log.close()
+        await self._state_log.abandon(FencelogError(ErrorCode.DRAINING, "the log was closed"))
         await self._writer.close()
 
     async def abandon(self, error: FencelogError) -> None:
         """End at once, as after a crash; callers get ``error`` or APPEND_UNKNOWN. Never raises."""
+        await self._state_log.abandon(error)
         await self._writer.abandon(error)

@@ -2,7 +2,8 @@
 
 1. Read the list of ledgers and its version.
 2. Recover, that is fence and close, every ledger that is not marked sealed and at least the last
-   two: the former owner may be writing to either.
+   two: the former owner may be writing to either. So too the state ledger, whose events rebuild
+   what the partition remembers.
 3. Create a ledger.
 4. Put it on the list, with the sizes learnt in step 2, by compare-and-set on the version of
    step 1. If another instance was faster, this one has lost; its ledger is removed only when the
@@ -19,13 +20,18 @@ from fencelog.broker.chain import Sealed
 from fencelog.broker.chain_node import ChainLost, ChainNode
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
+from fencelog.broker.state_core import PartitionState
+from fencelog.broker.state_log import read_state
 from fencelog.ledgers.entry_header import read_entry_header
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
 
 
-async def take_over(node: ChainNode, factory: LedgerFactory) -> OpenLedger:
-    """Steps 2 to 4 on a chain that was just loaded; ``node.chain`` is the new one afterwards.
+async def take_over(
+    node: ChainNode, factory: LedgerFactory, state: PartitionState, *, owner: str
+) -> OpenLedger:
+    """Steps 2 to 4 on a chain that was just loaded; ``node.chain`` is the new one afterwards, and
+    ``state``, which was empty, what the state log says.
 
     Raises ChainLost, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN, CORRUPT, METADATA_….
     """
@@ -34,6 +40,9 @@ async def take_over(node: ChainNode, factory: LedgerFactory) -> OpenLedger:
         raise ChainLost(node.path, former)
     try:
         sealed = await _recover_all(node, factory)
+        if former.state_ledger is not None:
+            metadata = await factory.ledgers.recover(former.state_ledger)
+            await read_state(factory.ledgers, metadata, state)
     except FencelogError as error:
         if error.code is ErrorCode.LEDGER_NOT_FOUND:
             await node.check_unchanged()  # whoever was faster has deleted it after unlisting it
@@ -41,8 +50,10 @@ async def take_over(node: ChainNode, factory: LedgerFactory) -> OpenLedger:
     ledger = await factory.create(former.epoch + 1)
     created_us = factory.host.now_us()
     try:
-        await node.commit(
-            former.taken_over(sealed, ledger_id=ledger.ledger_id, created_us=created_us)
+        await node.change(
+            lambda chain: chain.taken_over(
+                sealed, ledger_id=ledger.ledger_id, created_us=created_us, owner=owner
+            )
         )
     except ChainLost as lost:
         await factory.discard(ledger, lost)
@@ -50,11 +61,9 @@ async def take_over(node: ChainNode, factory: LedgerFactory) -> OpenLedger:
     except BaseException:
         await ledger.writer.abandon()  # listed or not: the next owner will find out
         raise
-    kept = {segment.ledger_id for segment in node.chain.segments}
-    for segment in former.segments:
-        if segment.ledger_id not in kept:
-            with suppress(FencelogError):  # proved empty, and on no list any more
-                await factory.ledgers.delete(segment.ledger_id)
+    for ledger_id in former.ledgers - node.chain.ledgers:
+        with suppress(FencelogError):  # proved empty, and on no list any more
+            await factory.ledgers.delete(ledger_id)
     return ledger
 
 
@@ -86,4 +95,5 @@ async def _facts_of(ledgers: Ledgers, metadata: LedgerMetadata, *, now_us: int) 
         size=metadata.length,
         last_publish_us=header.publish_time_us,
         sealed_us=now_us,
+        has_producers=header.run_count > 0 or header.previous_run_entry >= 0,
     )

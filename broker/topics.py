@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from fencelog.broker.chain import Chain
 from fencelog.broker.chain_node import ChainLost, ChainNode, chain_path
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.names import TopicName
@@ -155,7 +156,7 @@ class TopicRegistry:
             try:
                 await node.load()
                 if not node.chain.deleted:
-                    await node.commit(node.chain.as_deleted())
+                    await node.change(Chain.as_deleted)
                 break
             except ChainLost:
                 continue  # the owner was rolling: mark what it has written

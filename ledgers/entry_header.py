@@ -3,59 +3,119 @@
 Little-endian, version 1:
 
      0  u8  version = 1
-     1  u8  kind: 0 messages, 1 control
+     1  u8  kind: 0 messages, 1 control, 2 state, 3 compacted
      2  u16 bytes of this header, a multiple of 8: the batch begins here
      4  u32 messages in the batch
      8  u64 number of the first message within the ledger (0, 1, 2, …)
     16  i64 publish time, µs since 1970 UTC
     24  u32 producer runs
-    28  u32 0
-    32  producer runs, of a fixed size each, zero-padded to 8 (none is written yet)
+    28  u32 1 + the latest entry before this one in the ledger that has producer runs (0: none)
+    32  producer runs, 40 bytes each, in the order of the batch's messages:
+         0  u32 messages
+         4  u16 kind: 0 nobody's, 1 sequence, 2 idempotency key
+         6  u16 0
+         8  u64 producer epoch
+        16  u64 sequence of the run's first message
+        24  16 bytes: digest of the producer's id, or of the key
 
 Numbers count within the *ledger*; the log's list of ledgers holds each one's base offset, so a
 message's offset is base + number, and a ledger that was written elsewhere can join a log unchanged.
+The link at 28 lets a takeover find the entries that name producers, or that there are none, from
+the last entry backwards.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 VERSION = 1
 HEADER = struct.Struct("<BBHIQqII")
+RUN = struct.Struct("<IHHQQ16s")
 KIND_MESSAGES = 0
 KIND_CONTROL = 1
+KIND_STATE = 2
+KIND_COMPACTED = 3
+
+RUN_NOBODY = 0
+RUN_SEQUENCE = 1
+RUN_KEY = 2
+
+MAX_RUNS = 1024
+"""Producer runs of one entry: 40 KiB of header, which has 16 bits for its size."""
 
 Buffer = bytes | bytearray | memoryview
 
 
+class ProducerRun(NamedTuple):
+    """``rows`` consecutive messages of one producer. ``id``: 16 bytes (``producer_digest``);
+    ``epoch`` and ``sequence`` (of the first) mean something for RUN_SEQUENCE alone."""
+
+    rows: int
+    kind: int
+    id: bytes = bytes(16)
+    epoch: int = 0
+    sequence: int = 0
+
+
+def producer_digest(name: bytes) -> bytes:
+    """What stands for a producer's id or an idempotency key: the log holds 16 bytes of it."""
+    return blake2b(name, digest_size=16).digest()
+
+
 @dataclass(frozen=True, slots=True)
 class EntryHeader:
-    """``first_number`` within the ledger; ``publish_time_us`` since 1970 UTC."""
+    """``first_number`` within the ledger; ``publish_time_us`` since 1970 UTC;
+    ``previous_run_entry``: -1 if no earlier entry of the ledger names a producer."""
 
     kind: int
     header_bytes: int
     count: int
     first_number: int
     publish_time_us: int
+    run_count: int = 0
+    previous_run_entry: int = -1
 
     @property
     def next_number(self) -> int:
         return self.first_number + self.count
 
 
+def header_size(run_count: int) -> int:
+    """Bytes of the header before a batch with so many producer runs."""
+    return HEADER.size + run_count * RUN.size
+
+
 def pack_entry(
-    batch: bytes, *, count: int, first_number: int, publish_time_us: int, kind: int = KIND_MESSAGES
+    batch: bytes,
+    *,
+    count: int,
+    first_number: int,
+    publish_time_us: int,
+    kind: int = KIND_MESSAGES,
+    runs: Sequence[ProducerRun] = (),
+    previous_run_entry: int = -1,
 ) -> bytes:
-    """The payload of an entry."""
-    return b"".join(
-        (
-            HEADER.pack(VERSION, kind, HEADER.size, count, first_number, publish_time_us, 0, 0),
-            batch,
-        )
+    """The payload of an entry. ``runs``, at most MAX_RUNS, cover all its messages, or are none."""
+    header = HEADER.pack(
+        VERSION,
+        kind,
+        header_size(len(runs)),
+        count,
+        first_number,
+        publish_time_us,
+        len(runs),
+        previous_run_entry + 1,
     )
+    if not runs:
+        return header + batch
+    packed = [RUN.pack(rows, what, 0, epoch, seq, id_) for rows, what, id_, epoch, seq in runs]
+    return b"".join((header, *packed, batch))
 
 
 def read_entry_header(payload: Buffer) -> EntryHeader:
@@ -65,12 +125,26 @@ def read_entry_header(payload: Buffer) -> EntryHeader:
     """
     if len(payload) < HEADER.size:
         raise _corrupt(f"{len(payload)} bytes")
-    version, kind, size, count, first, publish_time, _runs, zero = HEADER.unpack_from(payload)
+    version, kind, size, count, first, publish_time, runs, link = HEADER.unpack_from(payload)
     if version != VERSION:
         raise FencelogError(ErrorCode.UNSUPPORTED_VERSION, f"entry header version {version}")
-    if kind > KIND_CONTROL or size % 8 or not HEADER.size <= size <= len(payload) or zero:
-        raise _corrupt(f"kind {kind}, header of {size} bytes in {len(payload)}")
-    return EntryHeader(kind, size, count, first, publish_time)
+    if kind > KIND_COMPACTED or size != header_size(runs) or size > len(payload):
+        raise _corrupt(f"kind {kind}, header of {size} bytes, {runs} runs in {len(payload)}")
+    return EntryHeader(kind, size, count, first, publish_time, runs, link - 1)
+
+
+def read_runs(payload: Buffer, header: EntryHeader) -> list[ProducerRun]:
+    """The producer runs of an entry whose header was read. Raises FencelogError(CORRUPT)."""
+    if not header.run_count:
+        return []
+    packed = memoryview(payload)[HEADER.size : header.header_bytes]
+    runs = [
+        ProducerRun(rows, kind, id_, epoch, sequence)
+        for rows, kind, _, epoch, sequence, id_ in RUN.iter_unpack(packed)
+    ]
+    if sum(run.rows for run in runs) != header.count:
+        raise _corrupt("its producer runs do not cover its messages")
+    return runs
 
 
 def _corrupt(what: str) -> FencelogError:

@@ -164,6 +164,17 @@ MAX_PARTITION_PENDING_BYTES = 32 * MIB
 MAX_BROKER_PENDING_BYTES = 256 * MIB
 """Appends waiting in all partitions of one broker."""
 
+STATE_ENTRY_BYTES = 1 * MIB
+"""Events of a partition's state in one entry; a larger snapshot takes several."""
+
+STATE_LEDGER_BYTES = 8 * MIB
+"""A state ledger goes on in a new one at this size, or at four times its snapshot: what a takeover
+has to read."""
+
+MAX_STATE_EVENTS_WAITING = 10_000
+"""Changes of one partition's state that wait for bookies. Over it: ``OVERLOADED``, nothing is
+changed."""
+
 TAIL_CACHE_BYTES = 16 * MIB
 """Newest entries that a partition keeps in memory for readers at the tail."""
 

@@ -231,7 +231,7 @@ async def test_a_list_that_changes_during_a_takeover_is_read_again(
 
     def roll() -> None:
         if not changes:
-            changes.append(asyncio.create_task(rolling.commit(rolling.chain)))
+            changes.append(asyncio.create_task(rolling.change(lambda chain: chain)))
 
     ledgers.before_recover = roll
     log = await b.partition(NAME, 0)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_ledgers import ScriptedLedgers
 
-from fencelog.broker.chain import Chain, Sealed
+from fencelog.broker.chain import Chain, Compacted, Sealed
 from fencelog.broker.chain_codec import decode_chain, encode_chain
 from fencelog.broker.chain_node import ChainLost
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -23,7 +24,7 @@ def sealed(messages: int) -> Sealed:
 
 def opened(*messages: int) -> Chain:
     """A chain with sealed ledgers 1, 2, … of so many messages, and an open one."""
-    chain = Chain().taken_over({}, ledger_id=1, created_us=0)
+    chain = Chain().taken_over({}, ledger_id=1, created_us=0, owner="a")
     for number, count in enumerate(messages, 1):
         chain = chain.with_next(ledger_id=number + 1, created_us=0)
         chain = chain.with_sealed(number, sealed(count))
@@ -33,7 +34,7 @@ def opened(*messages: int) -> Chain:
 def test_offsets_are_dense_over_rolls_and_takeovers() -> None:
     chain = opened(5, 0, 3)
     assert [segment.base_offset for segment in chain.segments] == [0, 5, 5, 8]
-    taken = chain.taken_over({4: sealed(2), 3: sealed(3)}, ledger_id=9, created_us=1)
+    taken = chain.taken_over({4: sealed(2), 3: sealed(3)}, ledger_id=9, created_us=1, owner="a")
     assert [(s.ledger_id, s.base_offset) for s in taken.segments] == [
         (1, 0),
         (3, 5),
@@ -65,14 +66,60 @@ def test_takeover_recovers_every_unsealed_ledger_and_at_least_the_last_two() -> 
 
 
 def test_a_log_of_empty_ledgers_only_keeps_its_place() -> None:
-    chain = opened(4).taken_over({1: sealed(4), 2: sealed(0)}, ledger_id=5, created_us=0)
-    again = chain.taken_over({1: sealed(4), 5: sealed(0)}, ledger_id=6, created_us=0)
+    chain = opened(4).taken_over({1: sealed(4), 2: sealed(0)}, ledger_id=5, created_us=0, owner="a")
+    again = chain.taken_over({1: sealed(4), 5: sealed(0)}, ledger_id=6, created_us=0, owner="a")
     assert [(s.ledger_id, s.base_offset) for s in again.segments] == [(1, 0), (6, 4)]
 
 
-@given(st.lists(st.integers(0, 5), max_size=6), st.booleans(), st.booleans())
-def test_what_is_encoded_is_decoded(counts: list[int], rolling: bool, deleted: bool) -> None:
+def test_trimming_takes_sealed_ledgers_from_the_beginning_only() -> None:
+    chain = opened(5, 2, 3)
+    trimmed = chain.trimmed([1, 2])
+    assert [s.ledger_id for s in trimmed.segments] == [3, 4]
+    assert trimmed.start_offset == 7
+    assert trimmed.with_start(3).start_offset == 7
+    assert trimmed.with_start(9).start_offset == 9
+    for wrong, why in (([2], "not the oldest"), ([1, 2, 3, 4], "not sealed"), ([9], "not the")):
+        with pytest.raises(AssertionError, match=why):
+            chain.trimmed(wrong)
+    closed = chain.with_sealed(4, sealed(1))
+    with pytest.raises(AssertionError, match="the last ledger"):
+        closed.trimmed([1, 2, 3, 4])
+
+
+def test_a_terminated_log_may_lose_all_its_ledgers_and_keeps_its_end() -> None:
+    with pytest.raises(AssertionError, match="not sealed yet"):
+        opened(5).as_terminated()
+    ended = opened(5).with_sealed(2, sealed(4)).as_terminated()
+    with pytest.raises(AssertionError, match="terminated"):
+        ended.with_next(ledger_id=9, created_us=0)
+    empty = ended.trimmed([1, 2])
+    assert (empty.segments, empty.start_offset, empty.next_base) == ((), 9, 9)
+    taken = empty.taken_over({}, ledger_id=None, created_us=0, owner="b")
+    assert (taken.segments, taken.epoch, taken.owner) == ((), 2, "b")
+    with pytest.raises(AssertionError, match="gets no ledger"):
+        empty.taken_over({}, ledger_id=7, created_us=0, owner="b")
+
+
+def test_every_ledger_of_the_partition_is_known() -> None:
+    view = Compacted((7, 8), end_offset=3, messages=2, size=20, created_us=1)
+    chain = opened(5).with_state(9).with_compacted(view)
+    assert chain.ledgers == {1, 2, 7, 8, 9}
+    with pytest.raises(AssertionError, match="goes back"):
+        chain.with_compacted(Compacted((10,), end_offset=2, messages=0, size=0, created_us=2))
+
+
+@given(st.lists(st.integers(0, 5), max_size=6), st.booleans(), st.booleans(), st.booleans())
+def test_what_is_encoded_is_decoded(
+    counts: list[int], rolling: bool, deleted: bool, extras: bool
+) -> None:
     chain = opened(*counts)
+    if extras:
+        view = Compacted((7, 8), end_offset=3, messages=2, size=20, created_us=1)
+        chain = chain.with_state(55).with_compacted(view).with_start(2)
+        last = chain.segments[-1].ledger_id
+        chain = chain.with_sealed(last, replace(sealed(1), has_producers=True))
+        if not rolling:
+            chain = chain.as_terminated()
     if rolling:
         chain = chain.with_next(ledger_id=99, created_us=3)
     if deleted:
@@ -81,7 +128,8 @@ def test_what_is_encoded_is_decoded(counts: list[int], rolling: bool, deleted: b
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b"[]", b'{"v":2}', b'{"v":1,"epoch":1,"token":"","segments":[1]}']
+    "data",
+    [b"", b"{}", b"[]", b'{"v":1}', b'{"v":2}', b'{"v":2,"epoch":1,"token":"","segments":[1]}'],
 )
 def test_a_node_that_is_no_chain_is_refused(data: bytes) -> None:
     with pytest.raises(FencelogError) as raised:
@@ -102,19 +150,19 @@ async def test_a_lost_reply_is_read_back_and_taken_for_what_it_is(stage) -> None
     store = await stage.store()
     node = await stage.node(store)
     store.lose_replies(2)
-    await node.commit(opened())
+    await node.change(lambda _: opened())
     assert node.chain.segments[0].ledger_id == 1
     # The version is right again: the next change lands.
-    await node.commit(node.chain.with_next(ledger_id=2, created_us=0))
+    await node.change(lambda chain: chain.with_next(ledger_id=2, created_us=0))
     fresh = await stage.node()
     assert [s.ledger_id for s in fresh.chain.segments] == [1, 2]
 
 
 async def test_a_change_by_another_is_a_loss_for_good(stage) -> None:
     mine, other = await stage.node(), await stage.node()
-    await other.commit(opened())
+    await other.change(lambda _: opened())
     with pytest.raises(ChainLost) as raised:
-        await mine.commit(opened(3))
+        await mine.change(lambda _: opened(3))
     assert raised.value.code is ErrorCode.NO_OWNER
     assert raised.value.chain == other.chain
     with pytest.raises(ChainLost):
@@ -126,11 +174,13 @@ async def test_a_lost_reply_and_a_change_by_another_are_told_apart(stage) -> Non
     store = await stage.store()
     mine, other = await stage.node(store), await stage.node()
     store.lose_replies(1)
-    committing = asyncio.create_task(mine.commit(opened()))
+    committing = asyncio.create_task(mine.change(lambda _: opened()))
     await asyncio.sleep(0.05)
     await other.load()
     assert [s.ledger_id for s in other.chain.segments] == [1]
-    await other.commit(other.chain.taken_over({1: sealed(0)}, ledger_id=2, created_us=0))
+    await other.change(
+        lambda chain: chain.taken_over({1: sealed(0)}, ledger_id=2, created_us=0, owner="b")
+    )
     with pytest.raises(ChainLost):
         await committing
 
@@ -139,7 +189,7 @@ async def test_a_change_waits_out_a_store_that_is_away(stage) -> None:
     store = await stage.store()
     node = await stage.node(store)
     store.disconnect()
-    committing = asyncio.create_task(node.commit(opened()))
+    committing = asyncio.create_task(node.change(lambda _: opened()))
     await asyncio.sleep(0.05)
     assert not committing.done()
     store.reconnect()
@@ -149,11 +199,51 @@ async def test_a_change_waits_out_a_store_that_is_away(stage) -> None:
 
 async def test_a_deleted_chain_cannot_be_changed(stage, ledgers: ScriptedLedgers) -> None:
     node, deleter = await stage.node(), await stage.node()
-    await deleter.commit(deleter.chain.as_deleted())
+    await deleter.change(Chain.as_deleted)
     with pytest.raises(ChainLost) as raised:
-        await node.commit(opened())
+        await node.change(lambda _: opened())
     assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND
     with pytest.raises(FencelogError) as refused:
         await stage.open()
     assert refused.value.code is ErrorCode.TOPIC_NOT_FOUND
     assert ledgers.writers == {}
+
+
+async def test_changes_of_one_chain_take_turns(stage) -> None:
+    node = await stage.node()
+    await node.change(lambda _: opened(3))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(node.change(lambda chain: chain.with_state(8)))
+        group.create_task(node.change(lambda chain: chain.with_start(2)))
+        group.create_task(node.change(lambda chain: chain.trimmed([1])))
+    fresh = await stage.node()
+    assert (fresh.chain.state_ledger, fresh.chain.start_offset) == (8, 3)
+    assert fresh.chain == node.chain
+
+
+async def test_a_change_whose_caller_has_gone_is_finished_before_the_next(stage) -> None:
+    store = await stage.store()
+    node = await stage.node(store)
+    store.disconnect()
+    first = asyncio.create_task(node.change(lambda _: opened()))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    second = asyncio.create_task(node.change(lambda chain: chain.with_state(8)))
+    await asyncio.sleep(0.01)
+    store.reconnect()
+    await second
+    assert [s.ledger_id for s in node.chain.segments] == [1]
+    assert (await stage.node()).chain == node.chain
+
+
+async def test_a_loss_is_told_once_and_ends_every_later_change(stage) -> None:
+    mine, other = await stage.node(), await stage.node()
+    told: list[ChainLost] = []
+    mine.on_lost = told.append
+    await other.change(lambda _: opened())
+    for _ in range(2):
+        with pytest.raises(ChainLost):
+            await mine.change(lambda _: opened(3))
+    with pytest.raises(ChainLost):
+        await mine.check_unchanged()
+    assert len(told) == 1

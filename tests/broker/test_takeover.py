@@ -110,7 +110,7 @@ async def test_a_refused_ledger_is_deleted_only_if_the_list_does_not_hold_it(
     """Its listing had landed, and somebody else changed the list before that was known."""
     factory = LedgerFactory(ledgers, Replication(), stage.host, "t1/0")
     ledger = await factory.create(1)
-    found = Chain().taken_over({}, ledger_id=1 if listed else 2, created_us=0)
+    found = Chain().taken_over({}, ledger_id=1 if listed else 2, created_us=0, owner="a")
     await factory.discard(ledger, ChainLost("/logs/t1/0", found))
     assert ledgers.deleted == deleted
     assert ledgers.newest.abandoned
@@ -174,7 +174,7 @@ async def test_a_list_that_disagrees_with_its_ledger_is_not_served(stage, ledger
     wrong = node.chain.segments[0].sealed
     assert wrong is not None
     segment = replace(node.chain.segments[0], sealed=replace(wrong, messages=7))
-    await node.commit(replace(node.chain, segments=(segment,)))
+    await node.change(lambda chain: replace(chain, segments=(segment,)))
     with pytest.raises(FencelogError) as raised:
         await stage.open()
     assert raised.value.code is ErrorCode.CORRUPT
@@ -188,7 +188,7 @@ async def test_a_ledger_that_is_gone_means_that_somebody_was_faster(
     await stage.open()
     winner, slow = await stage.node(), await stage.node()
     if deleted:
-        await winner.commit(winner.chain.as_deleted())
+        await winner.change(Chain.as_deleted)
         await ledgers.delete(1)
     else:
         await stage.open(node=winner)

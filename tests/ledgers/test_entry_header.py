@@ -10,10 +10,18 @@ from fencelog.ledgers.entry_header import (
     HEADER,
     KIND_CONTROL,
     KIND_MESSAGES,
+    MAX_RUNS,
+    RUN_KEY,
+    RUN_NOBODY,
+    RUN_SEQUENCE,
     VERSION,
     EntryHeader,
+    ProducerRun,
+    header_size,
     pack_entry,
+    producer_digest,
     read_entry_header,
+    read_runs,
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -37,9 +45,33 @@ def test_what_was_packed_is_read(
     assert payload[header.header_bytes :] == batch
 
 
-def test_a_longer_header_of_this_version_is_skipped() -> None:
-    payload = HEADER.pack(VERSION, KIND_MESSAGES, 48, 1, 2, 3, 1, 0) + bytes(16) + b"batch"
-    assert payload[read_entry_header(payload).header_bytes :] == b"batch"
+def test_producer_runs_travel_before_the_batch() -> None:
+    runs = [
+        ProducerRun(2, RUN_SEQUENCE, producer_digest(b"p"), 7, 2**40),
+        ProducerRun(1, RUN_NOBODY),
+        ProducerRun(3, RUN_KEY, producer_digest(b"k")),
+    ]
+    payload = pack_entry(
+        b"batch", count=6, first_number=9, publish_time_us=1, runs=runs, previous_run_entry=4
+    )
+    header = read_entry_header(payload)
+    assert (header.run_count, header.previous_run_entry) == (3, 4)
+    assert read_runs(payload, header) == runs
+    assert payload[header.header_bytes :] == b"batch"
+    assert header.header_bytes == header_size(3)
+
+
+def test_the_most_runs_fit_the_header() -> None:
+    runs = [ProducerRun(1, RUN_KEY)] * MAX_RUNS
+    payload = pack_entry(b"", count=MAX_RUNS, first_number=0, publish_time_us=1, runs=runs)
+    assert len(read_runs(payload, read_entry_header(payload))) == MAX_RUNS
+
+
+def test_runs_that_do_not_cover_the_messages_are_corrupt() -> None:
+    runs = [ProducerRun(2, RUN_KEY)]
+    payload = pack_entry(b"", count=3, first_number=0, publish_time_us=1, runs=runs)
+    with pytest.raises(FencelogError, match="do not cover"):
+        read_runs(payload, read_entry_header(payload))
 
 
 @pytest.mark.parametrize(
@@ -47,13 +79,12 @@ def test_a_longer_header_of_this_version_is_skipped() -> None:
     [
         b"",
         bytes(HEADER.size - 1),
-        HEADER.pack(VERSION, 2, HEADER.size, 1, 0, 0, 0, 0),
-        HEADER.pack(VERSION, KIND_MESSAGES, HEADER.size + 4, 1, 0, 0, 0, 0) + bytes(8),
+        HEADER.pack(VERSION, 4, HEADER.size, 1, 0, 0, 0, 0),
+        HEADER.pack(VERSION, KIND_MESSAGES, HEADER.size + 8, 1, 0, 0, 0, 0) + bytes(8),
         HEADER.pack(VERSION, KIND_MESSAGES, HEADER.size - 8, 1, 0, 0, 0, 0),
-        HEADER.pack(VERSION, KIND_MESSAGES, HEADER.size + 8, 1, 0, 0, 0, 0),
-        HEADER.pack(VERSION, KIND_MESSAGES, HEADER.size, 1, 0, 0, 0, 1),
+        HEADER.pack(VERSION, KIND_MESSAGES, HEADER.size + 40, 1, 0, 0, 1, 0),
     ],
-    ids=["empty", "cut off", "kind", "not of eights", "too short", "too long", "not zero"],
+    ids=["empty", "cut off", "kind", "too long", "too short", "runs cut off"],
 )
 def test_what_cannot_be_a_header_is_corrupt(payload: bytes) -> None:
     with pytest.raises(FencelogError, match="entry header is not valid") as caught:

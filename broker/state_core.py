@@ -1,0 +1,78 @@
+"""What a partition remembers beside its messages: cursors, producers, tokens; and how that is told.
+
+The state is made of sections. Each is rebuilt from *events*, JSON lists ``[kind, …]``, and can tell
+itself as a list of events from nothing (its snapshot): the state log holds both in the same form,
+one event a line, so that reading it is applying it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import STATE_ENTRY_BYTES
+
+Event = list[Any]
+
+
+class Section(Protocol):
+    """One part of the state. ``kinds``: of its events."""
+
+    @property
+    def kinds(self) -> Collection[str]: ...
+
+    def apply(self, event: Event) -> None:
+        """Change as the event says. It may be what the state holds already: that changes nothing.
+        LookupError, TypeError or ValueError if it is not valid."""
+
+    def snapshot(self) -> Iterable[Event]:
+        """Events that make this section of an empty one."""
+
+
+class PartitionState:
+    """The sections of one partition together."""
+
+    def __init__(self, sections: Iterable[Section]) -> None:
+        self._sections = tuple(sections)
+        self._by_kind = {kind: section for section in self._sections for kind in section.kinds}
+
+    def apply(self, event: Event) -> None:
+        """Raises FencelogError(CORRUPT): the state log passed its digests, so it was written so."""
+        try:
+            self._by_kind[event[0]].apply(event)
+        except (LookupError, TypeError, ValueError) as error:
+            shown = str(event)[:200]
+            raise FencelogError(
+                ErrorCode.CORRUPT, f"state event {shown} is not valid: {error!r}"
+            ) from error
+
+    def snapshot(self) -> Iterator[Event]:
+        """All sections, in their order."""
+        for section in self._sections:
+            yield from section.snapshot()
+
+
+def encode_events(events: Iterable[Event]) -> Iterator[tuple[int, bytes]]:
+    """(number of events, bytes) of one or more entries, each about STATE_ENTRY_BYTES at most."""
+    lines: list[bytes] = []
+    size = 0
+    for event in events:
+        line = msgspec.json.encode(event)
+        if lines and size + len(line) > STATE_ENTRY_BYTES:
+            yield len(lines), b"\n".join(lines)
+            lines, size = [], 0
+        lines.append(line)
+        size += len(line) + 1
+    if lines:
+        yield len(lines), b"\n".join(lines)
+
+
+def decode_events(data: bytes | memoryview) -> list[Event]:
+    """Raises FencelogError(CORRUPT)."""
+    try:
+        return [msgspec.json.decode(line, type=Event) for line in bytes(data).split(b"\n")]
+    except msgspec.MsgspecError as error:
+        raise FencelogError(ErrorCode.CORRUPT, f"state events are not valid: {error}") from error

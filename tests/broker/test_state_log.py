@@ -1,0 +1,178 @@
+"""The state log: what was recorded is there after a takeover, whatever failed on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+
+import pytest
+
+from fencelog.broker.chain_node import ChainNode
+from fencelog.broker.open_ledger import LedgerFactory
+from fencelog.broker.state_core import Event, PartitionState, decode_events, encode_events
+from fencelog.broker.state_log import StateLog
+from fencelog.broker.takeover import take_over
+from fencelog.ledgers.client import Replication
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import STATE_ENTRY_BYTES
+
+
+class Sums:
+    """The simplest section: named numbers."""
+
+    kinds = ("set",)
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+
+    def apply(self, event: Event) -> None:
+        _, name, value = event
+        self.values[name] = int(value)
+
+    def snapshot(self) -> Iterable[Event]:
+        return [["set", name, value] for name, value in self.values.items()]
+
+
+class Instance:
+    """One owner of the stage's partition, with its state."""
+
+    def __init__(self, node: ChainNode, log: StateLog, sums: Sums) -> None:
+        self.node, self.log, self.sums = node, log, sums
+
+    def set(self, name: str, value: int) -> Awaitable[None]:
+        self.log.admit()
+        self.sums.values[name] = value
+        return self.log.record(["set", name, value])
+
+
+@pytest.fixture
+def own(stage, ledgers):
+    """Take the partition over."""
+
+    async def own(patience_s: float = 5.0) -> Instance:
+        node = await stage.node()
+        factory = LedgerFactory(ledgers, Replication(), stage.host, "t1/0")
+        sums = Sums()
+        state = PartitionState([sums])
+        await take_over(node, factory, state, owner="a")
+        return Instance(node, StateLog(node, factory, state, patience_s=patience_s), sums)
+
+    return own
+
+
+async def test_a_log_without_events_has_no_ledger(own, ledgers) -> None:
+    first = await own()
+    await first.log.close()
+    assert first.node.chain.state_ledger is None
+    assert len(ledgers.writers) == 1
+
+
+async def test_what_was_recorded_is_there_after_a_takeover(own, ledgers) -> None:
+    first = await own()
+    await first.set("a", 1)
+    await first.set("b", 2)
+    second = await own()
+    assert second.sums.values == {"a": 1, "b": 2}
+    state_ledger = second.node.chain.state_ledger
+    assert f"recover {state_ledger}" in ledgers.log
+    await second.set("a", 3)  # goes on in a ledger of its own
+    assert second.node.chain.state_ledger != state_ledger
+    assert state_ledger in ledgers.deleted
+    assert (await own()).sums.values == {"a": 3, "b": 2}
+
+
+async def test_events_that_wait_leave_together(own, ledgers) -> None:
+    first = await own()
+    await first.set("a", 0)
+    writer = ledgers.writers[first.node.chain.state_ledger]
+    before = len(writer.payloads)
+    await asyncio.gather(*(first.set("a", n) for n in range(50)))
+    assert len(writer.payloads) - before <= 3
+
+
+async def test_a_former_owner_cannot_record_any_more(own) -> None:
+    first = await own()
+    await first.set("a", 1)
+    second = await own()
+    with pytest.raises(FencelogError) as caught:
+        await first.set("a", 2)
+    assert caught.value.code is ErrorCode.STATE_UNKNOWN
+    assert second.sums.values == {"a": 1}
+    with pytest.raises(FencelogError) as refused:
+        first.log.admit()
+    assert refused.value.code is ErrorCode.NO_OWNER
+
+
+async def test_a_failed_ledger_is_followed_by_one_that_knows_everything(own, ledgers) -> None:
+    first = await own()
+    await first.set("a", 1)
+    writer = ledgers.writers[first.node.chain.state_ledger]
+    writer.auto_ack = False
+    waiting = [first.set("a", 2), first.set("b", 3)]
+    await asyncio.sleep(0)  # the scribe sends
+    writer.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
+    await asyncio.gather(*waiting)
+    assert first.node.chain.state_ledger != writer.ledger_id
+    assert (await own()).sums.values == {"a": 2, "b": 3}
+
+
+async def test_a_state_that_cannot_be_written_is_unknown_in_time(own, stage, ledgers) -> None:
+    first = await own(patience_s=0.05)
+    ledgers.create_errors += [FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "none")] * 2
+    with pytest.raises(FencelogError) as caught:
+        await first.set("a", 1)
+    assert caught.value.code is ErrorCode.STATE_UNKNOWN
+    await first.log.close()  # goes on trying meanwhile
+    assert (await own()).sums.values == {"a": 1}
+
+
+async def test_a_snapshot_that_fails_leaves_the_former_ledger_listed(
+    own, ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.broker.state_log.STATE_LEDGER_BYTES", 1)
+    monkeypatch.setattr("fencelog.broker.state_log.RETRY_S", 0.01)
+    first = await own()
+    await first.set("a", 1)
+    listed = first.node.chain.state_ledger
+    for number in range(5):
+        await first.set("a", number)
+    assert first.node.chain.state_ledger != listed  # it has grown
+    ledgers.create_errors.append(FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "none"))
+    for number in range(6, 12):
+        await first.set("a", number)
+    assert (await own()).sums.values == {"a": 11}
+
+
+async def test_abandoned_changes_are_of_unknown_outcome(own, ledgers) -> None:
+    first = await own()
+    await first.set("a", 1)
+    ledgers.writers[first.node.chain.state_ledger].auto_ack = False
+    waiting = first.set("a", 2)
+    await asyncio.sleep(0)
+    await first.log.abandon(FencelogError(ErrorCode.NO_OWNER, "lost"))
+    with pytest.raises(FencelogError) as caught:
+        await waiting
+    assert caught.value.code is ErrorCode.STATE_UNKNOWN
+
+
+def test_large_snapshots_take_several_entries() -> None:
+    events: list[Event] = [["set", "x" * 1000, number] for number in range(2500)]
+    parts = list(encode_events(events))
+    assert len(parts) == 3
+    assert all(len(data) <= STATE_ENTRY_BYTES for _, data in parts)
+    assert [event for _, data in parts for event in decode_events(data)] == events
+    assert sum(count for count, _ in parts) == len(events)
+
+
+@pytest.mark.parametrize("event", [["other"], [], ["set"], ["set", "a", "b"], [[]], ["set", [], 1]])
+def test_an_event_that_cannot_be_is_corrupt(event: Event) -> None:
+    with pytest.raises(FencelogError) as caught:
+        PartitionState([Sums()]).apply(event)
+    assert caught.value.code is ErrorCode.CORRUPT
+
+
+def test_bytes_that_are_no_events_are_corrupt() -> None:
+    for data in (b"", b"[", b"{}", b'["set","a",1]\n'):
+        with pytest.raises(FencelogError) as caught:
+            decode_events(data)
+        assert caught.value.code is ErrorCode.CORRUPT
