@@ -19,7 +19,7 @@ from history import History
 from host import SimHost
 from metadata_watch import MetadataWatch
 from observed_bookie import ObservedBookie
-from plan import Plan
+from plan import BookiePlan
 from process import Process
 from store import SimStore
 from store_emptied import Emptied
@@ -40,7 +40,6 @@ from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata_memory import MemoryCluster
 
-SESSION_TIMEOUT_S = 6.0
 RESTART_S = 0.4
 REFUSALS_S = 1.0
 """Between starts of a process that refuses to."""
@@ -49,7 +48,7 @@ REFUSALS_S = 1.0
 class BookieMachine:
     """One host with a disk. ``process`` is the present run, None while the machine is off."""
 
-    def __init__(self, cluster: Cluster, name: str, plan: Plan) -> None:
+    def __init__(self, cluster: Cluster, name: str, plan: BookiePlan) -> None:
         self._cluster = cluster
         self.name = name
         self.disk = SimDisk(cluster.engine, name)
@@ -274,13 +273,14 @@ class Session:
 class Cluster:
     """All machines of one history. Everything here runs in the process "world"."""
 
-    def __init__(self, engine: Engine, history: History) -> None:
+    def __init__(self, engine: Engine, history: History, session_timeout_s: float = 6.0) -> None:
         self.engine = engine
         self.history = history
         self.memory = MemoryCluster()
         self.watch = MetadataWatch(history, self.memory)
         self.bookies: dict[str, BookieMachine] = {}
         self.stores: list[SimStore] = []
+        self.session_timeout_s = session_timeout_s
         self.is_over = False
         self.expects_refusals: set[str] = set()  # bookies whose disk was made to fail may stop
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -301,7 +301,7 @@ class Cluster:
             if store.machine == machine and store.session_id:
                 store.expire()
 
-    def add_bookies(self, plan: Plan) -> None:
+    def add_bookies(self, plan: BookiePlan) -> None:
         for number in range(1, plan.bookies + 1):
             name = f"b{number}"
             self.bookies[name] = BookieMachine(self, name, plan)
@@ -315,7 +315,7 @@ class Cluster:
 
     def store(self) -> SimStore:
         """A metadata session of the process that asks."""
-        store = SimStore(self.engine, self.memory, session_timeout_s=SESSION_TIMEOUT_S)
+        store = SimStore(self.engine, self.memory, session_timeout_s=self.session_timeout_s)
         self.stores.append(store)
         return store
 

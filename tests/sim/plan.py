@@ -89,36 +89,42 @@ class Death:
     in_compaction: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    seed: int
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookiePlan:
+    """How the bookies of a history are configured, and what may befall their data."""
+
     bookies: int
     write_cache_bytes: int
     flush_ms: int
     file_bytes: int
     """Of journals and entry logs: small ones, so that short histories go through many."""
+    victim: str
+    """The one bookie that may lose data for good: of each entry Qa - 1 copies may be lost."""
+    is_victim_synced: bool
+    """False: its journal is not synced before it answers (BP-46)."""
+    garbage_ms: int
+    """Between two passes of a bookie's garbage collection."""
+    scrub_ms: int
+    repairs_itself: bool
+    """A bookie whose disk was replaced repairs its cookie; else it refuses to start, and the
+    operator does it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(BookiePlan):
+    seed: int
     ledgers: tuple[LedgerPlan, ...]
     recoverers: tuple[Visit, ...]
     readers: tuple[Visit, ...]
     deleters: tuple[Visit, ...]
     is_haunted: bool
-    victim: str
-    """The one bookie that may lose data for good: of each entry Qa - 1 copies may be lost."""
-    is_victim_synced: bool
-    """False: its journal is not synced before it answers (BP-46)."""
     faults: tuple[Fault, ...]
     length_ms: int
-    garbage_ms: int
-    """Between two passes of a bookie's garbage collection."""
-    scrub_ms: int
     ends_storage: bool
     """At the end garbage is collected, and all ledgers are deleted. Not in every history: it takes
     as long as all the rest."""
     last_deaths: tuple[Death, ...]
     """In the end, while garbage is collected and entry logs are compacted."""
-    repairs_itself: bool
-    """A bookie whose disk was replaced repairs its cookie; else it refuses to start, and the
-    operator does it."""
 
 
 TARGETS = {

@@ -1,0 +1,181 @@
+"""What clients of topics do: producers and readers, each in a process of its own.
+
+A client asks any broker, and goes where it is sent. The broker's answers are noted where they are
+given, in the broker's process, whether or not they reach the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from random import Random  # noqa: TID251 - for its type: the streams are the engine's
+from typing import Any
+
+from broker_history import LogHistory, Sent
+from broker_plan import ProducerPlan, ReaderPlan, Sending
+from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
+from cluster import Cluster
+from faults import Moments
+
+from fencelog.broker.broker import Broker
+from fencelog.broker.ownership import NotOwner
+from fencelog.broker.partition_log import PartitionLog
+from fencelog.broker.pending import AppendFuture
+from fencelog.broker.stored import ReadResult
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import Message, check_batch, decode_batch, encode_values
+
+PATIENCE_S = 0.15
+READ_BYTES = 1 << 16
+WAIT_MS = 200
+
+
+class Clients:
+    """The roles of one plan."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        brokers: dict[str, BrokerMachine],
+        logs: list[LogHistory],
+        moments: Moments,
+    ) -> None:
+        self._cluster = cluster
+        self._brokers = brokers
+        self._logs = logs
+        self._moments = moments
+        self.is_over = asyncio.Event()
+
+    def some_broker(self, chance: Random) -> BrokerMachine:
+        return self._brokers[chance.choice(sorted(self._brokers))]
+
+    def directed(self, chance: Random, error: Exception) -> BrokerMachine:
+        """Where to go after this answer: to the owner that it names, or anywhere."""
+        if isinstance(error, NotOwner) and chance.random() < 0.8:
+            return self._brokers[error.url.removeprefix("http://")]
+        return self.some_broker(chance)
+
+    # -- producers -------------------------------------------------------------------------------
+
+    async def produce(self, plan: ProducerPlan) -> None:
+        chance = self._cluster.engine.random(f"client {plan.machine}")
+        log = self._logs[plan.partition]
+        await asyncio.sleep(plan.starts_ms / 1000)
+        machine, number = self.some_broker(chance), 0
+        for sending in plan.sendings:
+            await asyncio.sleep(sending.pause_ms / 1000)
+            if self.is_over.is_set():
+                break
+            waiting = [
+                _new(log, f"{plan.machine}/{number + n}", size, sending)
+                for n, size in enumerate(sending.sizes)
+            ]
+            number += len(waiting)
+            if chance.random() < plan.wanders:
+                machine = self.some_broker(chance)
+            try:
+                await machine.ask(partial(append_all, log, waiting))
+            except (FencelogError, Unreached, Unanswered) as error:
+                machine = self.directed(chance, error)
+                await asyncio.sleep(PATIENCE_S)
+
+    # -- readers ---------------------------------------------------------------------------------
+
+    async def read(self, plan: ReaderPlan) -> None:
+        """Follow the log from its beginning, and now and then once more."""
+        chance = self._cluster.engine.random(f"client {plan.machine}")
+        log, offset = self._logs[plan.partition], 0
+        await self._moments.wait(plan.moment)
+        machine = self.some_broker(chance)
+        while not self.is_over.is_set():
+            try:
+                result = await machine.ask(
+                    partial(read_some, plan.partition, offset, plan.max_messages)
+                )
+            except (FencelogError, Unreached, Unanswered) as error:
+                offset = self.after_error(log, offset, error)
+                machine = self.directed(chance, error)
+                await asyncio.sleep(PATIENCE_S)
+                continue
+            note_read(log, offset, result)
+            offset = result.next_offset
+            if chance.random() < 0.1:
+                offset, machine = log.start_offset, self.some_broker(chance)
+
+    def after_error(self, log: LogHistory, offset: int, error: Exception) -> int:
+        """Where to read on; and "it is not there" about what must be is loss."""
+        if not isinstance(error, FencelogError):
+            return offset
+        log.counts[f"read: {error.code.slug}"] += 1
+        if error.code is ErrorCode.OFFSET_TRIMMED:
+            return int(error.extra["earliest_offset"])
+        if error.code.is_negative or error.code is ErrorCode.CORRUPT:
+            log.violate(1, f"read at {offset}: {error}")
+        return offset
+
+
+def _new(log: LogHistory, name: str, size: int, sending: Sending) -> Sent:
+    payloads = [f"{name}.{place}".encode() for place in range(max(1, size))]
+    expected = log.known_end if sending.is_conditional else None
+    return log.new(*payloads, is_batch=size > 0, expected_offset=expected)
+
+
+# -- within the broker's process -------------------------------------------------------------------
+
+
+async def append_all(log: LogHistory, waiting: list[Sent], broker: Broker) -> None:
+    """Append them together. Raises the first error."""
+    instance = await broker.partition(TOPIC, log.partition)
+    futures = []
+    for sent in waiting:
+        log.attempted(sent)
+        future = _append(instance, sent)
+        future.add_done_callback(partial(_answered, log, sent, instance))
+        futures.append(future)
+    await asyncio.wait(futures)
+    for future in futures:
+        future.result()
+
+
+def _append(instance: PartitionLog, sent: Sent) -> AppendFuture:
+    if not sent.is_batch:
+        return instance.append_message(Message(sent.payloads[0]))
+    batch = encode_values(sent.payloads)
+    return instance.append_batch(batch, check_batch(batch))
+
+
+def _answered(log: LogHistory, sent: Sent, instance: PartitionLog, future: AppendFuture) -> None:
+    if future.cancelled():
+        return
+    error: Any = future.exception()
+    if error is None:
+        log.acknowledged(sent, future.result(), instance, instance.epoch)
+    else:
+        log.refused(sent, error)
+
+
+async def read_some(partition: int, offset: int, max_messages: int, broker: Broker) -> ReadResult:
+    instance = await broker.partition(TOPIC, partition)
+    return await instance.read(
+        offset, max_messages=max_messages, max_bytes=READ_BYTES, wait_ms=WAIT_MS
+    )
+
+
+def note_read(log: LogHistory, offset: int, result: ReadResult) -> list[int]:
+    """What a read gave, as it was asked for; the publish times of its batches."""
+    log.counts["reads"] += 1
+    position = None
+    for batch in result.entries:
+        payloads = tuple(message.value for message in decode_batch(batch.batch))
+        if len(payloads) != batch.count:
+            log.violate(21, f"a batch of {len(payloads)} messages counts as {batch.count}")
+        if position not in (None, batch.base_offset):
+            log.violate(21, f"read gave {batch.base_offset} where {position} was next")
+        position = batch.end_offset
+        log.seen(batch.base_offset, payloads, "read")
+    if result.entries and not (
+        result.entries[0].base_offset <= offset < result.entries[0].end_offset
+        and position == result.next_offset
+    ):
+        log.violate(21, f"a read at {offset} gave {result.entries[0].base_offset} to {position}")
+    return [batch.publish_time_us for batch in result.entries]

@@ -1,0 +1,206 @@
+"""Drawing a plan of the topics' kind from a seed (see ``draw.py``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random  # noqa: TID251 - seeded by the plan's own seed
+
+from broker_plan import (
+    TOPIC_EVENTS,
+    TOPIC_TARGETS,
+    ProducerPlan,
+    ReaderPlan,
+    Sending,
+    TopicPlan,
+)
+from plan import Fault, Moment
+
+from fencelog.ledgers.client import Replication
+
+SHAPES = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (2, 2, 2))
+"""(E, Qw, Qa), on three bookies: the smaller ones can replace a bookie."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTheme:
+    """Kinds of faults that meet each other, when they happen, and how the log is written."""
+
+    kinds: tuple[str, ...]
+    events: tuple[str, ...]
+    rolls: tuple[int, ...] = (2, 5, 20, 1000)
+    pauses_ms: tuple[int, ...] = (2, 20, 100)
+    faults: tuple[int, ...] = (2, 4, 6)
+
+
+ANYTHING = TopicTheme(tuple(TOPIC_TARGETS), TOPIC_EVENTS)
+
+CONTENTION = TopicTheme(
+    kinds=(
+        "believe",
+        "believe",
+        "pause broker",
+        "session expires",
+        "kill broker",
+        "isolate",
+        "drain broker",
+        "slow metadata",
+        "answers lost",
+        "deaf",
+        "mute",
+        "clock jumps",
+    ),
+    events=("takeover", "append ack", "append", "rolling", "recovering", "fence", "created"),
+    faults=(3, 5, 8),
+)
+
+ROLLS = TopicTheme(
+    kinds=(
+        "believe",
+        "slow metadata",
+        "metadata cut",
+        "metadata refuses",
+        "metadata reply lost",
+        "metadata reply lost",
+        "kill broker",
+        "pause broker",
+        "slow bookie",
+        "clog",
+        "reset",
+    ),
+    events=("rolling", "rolling", "created", "created", "sealed", "append", "takeover"),
+    rolls=(1, 2, 3, 5),
+    pauses_ms=(1, 5, 20),
+)
+
+LEDGERS = TopicTheme(
+    kinds=(
+        "kill bookie",
+        "kill bookie",
+        "power loss",
+        "power loss everywhere",
+        "pause bookie",
+        "restart cleanly",
+        "cut",
+        "clog",
+        "reset",
+        "isolate",
+        "slow bookie",
+        "slow disk",
+        "believe",
+        "metadata reply lost",
+    ),
+    events=("append", "append ack", "created", "rolling", "takeover", "recovering", "closed"),
+)
+
+THEMES = (ANYTHING, CONTENTION, CONTENTION, ROLLS, ROLLS, LEDGERS)
+
+
+def draw_topic_plan(seed: int) -> TopicPlan:
+    """Everything that the seed decides in advance."""
+    return _Draw(Random(f"topic plan {seed}")).plan(seed)
+
+
+class _Draw:
+    """One plan in the making. The order of the calls is part of what a seed means."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._theme = random.choice(THEMES)
+        self._length_ms = random.choice((1_500, 2_500, 4_000))
+        self._brokers = [f"k{n + 1}" for n in range(random.choice((2, 2, 3)))]
+        self._bookies = ["b1", "b2", "b3"]
+        self._partitions = random.choice((1, 1, 1, 2))
+
+    def plan(self, seed: int) -> TopicPlan:
+        random, theme = self._random, self._theme
+        return TopicPlan(
+            bookies=len(self._bookies),
+            write_cache_bytes=16 * 1024,
+            flush_ms=random.choice((1_000, 5_000)),
+            file_bytes=random.choice((16, 256)) * 1024,
+            victim="",
+            is_victim_synced=True,
+            garbage_ms=15_000,
+            scrub_ms=20_000,
+            repairs_itself=True,
+            seed=seed,
+            brokers=len(self._brokers),
+            partitions=self._partitions,
+            replication=Replication(*random.choice(SHAPES)),
+            roll_entries=random.choice(theme.rolls),
+            session_ms=random.choice((1_200, 2_500)),
+            producers=tuple(self._producer(n + 1) for n in range(random.choice((1, 2, 2, 3)))),
+            readers=tuple(self._reader(n + 1) for n in range(random.choice((0, 1, 1, 2)))),
+            faults=tuple(self._faults()),
+            length_ms=self._length_ms,
+        )
+
+    def _producer(self, number: int) -> ProducerPlan:
+        random = self._random
+        return ProducerPlan(
+            f"p{number}",
+            random.randrange(self._partitions),
+            random.choice((0, 0, random.randint(0, self._length_ms // 2))),
+            tuple(self._sending() for _ in range(random.choice((5, 15, 40)))),
+            retries=random.random() < 0.5,
+            wanders=random.choice((0.0, 0.1, 0.4)),
+        )
+
+    def _sending(self) -> Sending:
+        random = self._random
+        return Sending(
+            random.randint(0, random.choice(self._theme.pauses_ms)),
+            tuple(random.choice((0, 0, 1, 3)) for _ in range(random.choice((1, 1, 2, 5)))),
+        )
+
+    def _reader(self, number: int) -> ReaderPlan:
+        random = self._random
+        return ReaderPlan(
+            f"t{number}",
+            random.randrange(self._partitions),
+            self._moment(),
+            random.choice((1, 7, 100)),
+        )
+
+    def _moment(self) -> Moment:
+        random = self._random
+        if random.random() < 0.3:
+            return Moment("start", 0, random.randint(0, self._length_ms))
+        nth = random.choice((1, 1, 2, 3, 5, random.randint(1, 30)))
+        delay_ms = random.choice((0, 0, 0, 1, 1, 2, 5, 20, 300))
+        return Moment(random.choice(self._theme.events), nth, delay_ms)
+
+    def _faults(self) -> list[Fault]:
+        random = self._random
+        kinds = [
+            random.choice(self._theme.kinds) for _ in range(random.choice((0, 1, 2, 2, 3, 4, 4)))
+        ]
+        count = random.choice(self._theme.faults) if kinds else 0
+        return [
+            Fault(
+                self._moment(),
+                kind,
+                self._target(kind),
+                random.choice((1, 20, 300, 2_000, 3_500)),
+                random.random(),
+            )
+            for kind in random.choices(kinds, k=count)
+        ]
+
+    def _target(self, kind: str) -> str:
+        random, machines = self._random, [*self._brokers, *self._bookies]
+        match TOPIC_TARGETS[kind]:
+            case "broker":
+                return random.choice(self._brokers)
+            case "bookie":
+                return random.choice(self._bookies)
+            case "anyone":
+                return random.choice(machines)
+            case "link":
+                pair = [random.choice(self._brokers), random.choice(self._bookies)]
+            case "metadata link":
+                pair = [random.choice(machines), "zk"]
+            case _:
+                return "all"
+        random.shuffle(pair)
+        return ">".join(pair)

@@ -1,0 +1,116 @@
+"""The end of a history of topics: all is healed, so partitions are served, and what was promised
+is there; then the brokers go in order, and leave every log sealed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from broker_clients import Clients, append_all, note_read, read_some
+from broker_history import LogHistory
+from brokers import BrokerMachine, Unanswered, Unreached
+from chain_watch import ChainWatch
+from cluster import Cluster
+from history import History
+from process import Process
+
+from fencelog.ledgers.errors import FencelogError
+
+SERVE_S = 40.0
+CLIENTS_S = 30.0
+STEP_S = 0.1
+READ_MESSAGES = 200
+
+
+class TopicEnding:
+    """Runs in the world, with a client of its own on the machine "z1"."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        history: History,
+        brokers: dict[str, BrokerMachine],
+        chains: ChainWatch,
+        clients: Clients,
+        processes: list[Process],
+    ) -> None:
+        self._cluster = cluster
+        self._history = history
+        self._brokers = brokers
+        self._chains = chains
+        self._clients = clients
+        self._processes = processes
+        self._chance = cluster.engine.random("ending")
+
+    async def run(self, logs: list[LogHistory]) -> None:
+        await self._within(SERVE_S, "bookies and brokers serve again", self._all_serve)
+        await self._within(
+            CLIENTS_S,
+            "clients come to an end",
+            lambda: not any(p.is_alive and p.live_tasks() for p in self._processes),
+        )
+        z1 = self._cluster.engine.start_process("z1")
+        for log in logs:
+            checked = z1.spawn(self._check_log(log))
+            await self._within(SERVE_S, f"partition {log.partition} is served", checked.done)
+        for machine in self._brokers.values():
+            machine.is_held_down = True
+            machine.drain()
+        await self._within(SERVE_S, "brokers end", self._no_broker)
+        for log in logs:
+            self._check_sealed(log)
+        for bookie in self._cluster.bookies.values():
+            await bookie.shut_down()
+        self._cluster.is_over = True
+
+    async def _within(self, budget_s: float, what: str, done: Callable[[], bool]) -> None:
+        for _ in range(int(budget_s / STEP_S)):
+            if done():
+                return
+            await asyncio.sleep(STEP_S)
+        self._history.violate(22, f"not within {budget_s:g} s: {what}")
+
+    def _all_serve(self) -> bool:
+        return all(
+            machine.bookie is not None for machine in self._cluster.bookies.values()
+        ) and all(machine.broker is not None for machine in self._brokers.values())
+
+    def _no_broker(self) -> bool:
+        return not any(
+            machine.process is not None and machine.process.is_alive
+            for machine in self._brokers.values()
+        )
+
+    async def _check_log(self, log: LogHistory) -> None:
+        """Append once more, then read everything through whoever owns the partition."""
+        machine = self._clients.some_broker(self._chance)
+        last = log.new(f"z1/{log.partition}".encode(), is_batch=False)
+        times: list[int] = []
+        start = offset = -1
+        while True:
+            try:
+                if last.offset is None:
+                    await machine.ask(partial(append_all, log, [last]))
+                if offset < 0:
+                    start = offset = log.start_offset
+                result = await machine.ask(partial(read_some, log.partition, offset, READ_MESSAGES))
+            except (FencelogError, Unreached, Unanswered) as error:
+                self._clients.after_error(log, offset, error)
+                if last.offset is None and last.may_be_there:  # it may be there: a new one
+                    last = log.new(f"{len(log.sent)}/{log.partition}".encode(), is_batch=False)
+                machine = self._clients.directed(self._chance, error)
+                await asyncio.sleep(STEP_S)
+                continue
+            times += note_read(log, offset, result)
+            offset = result.next_offset
+            if offset > last.offset:
+                break
+        log.check_whole(start, offset, times)
+
+    def _check_sealed(self, log: LogHistory) -> None:
+        """A broker that ended in order has nothing left for the next owner to recover."""
+        chain = self._chains.chains.get(log.partition)
+        unsealed = [s.ledger_id for s in chain.segments if s.sealed is None] if chain else []
+        if unsealed:
+            log.violate(22, f"all brokers ended in order, ledgers {unsealed} are not sealed")

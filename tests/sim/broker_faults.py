@@ -1,0 +1,73 @@
+"""Faults of brokers, beside those of bookies, the network and metadata sessions (``faults.py``)."""
+
+from __future__ import annotations
+
+from brokers import BrokerMachine
+from cluster import Cluster
+from faults import Injector, Moments, Undo, _nothing
+from plan import Fault
+
+MAX_JUMP_US = 3_600_000_000
+
+
+class TopicInjector(Injector):
+    """``start`` and ``heal`` as for ledgers."""
+
+    def __init__(
+        self, cluster: Cluster, moments: Moments, brokers: dict[str, BrokerMachine]
+    ) -> None:
+        super().__init__(cluster, moments, lambda name: None)
+        self._brokers = brokers
+
+    def heal(self) -> None:
+        super().heal()
+        for machine in self._brokers.values():
+            machine.believes = False
+            machine.answers_lost = 0.0
+            if machine.process is not None:
+                machine.process.resume()
+            machine.start()
+
+    def _machines(self) -> list[str]:
+        return [*self._cluster.bookies, *self._brokers, "zk"]
+
+    def _begin(self, fault: Fault) -> Undo | None:
+        machine = self._brokers.get(fault.target)
+        if machine is None or fault.kind not in BROKERS:
+            return super()._begin(fault)
+        return self._on_broker(fault, machine)
+
+    def _on_broker(self, fault: Fault, machine: BrokerMachine) -> Undo | None:
+        process = machine.process
+        if process is None or not process.is_alive:
+            return None
+        match fault.kind:
+            case "kill broker" | "lose broker's power":
+                machine.is_held_down = True
+                machine.kill(silent="power" in fault.kind)
+                return machine.start
+            case "pause broker":
+                process.pause()
+                return process.resume
+            case "drain broker":
+                machine.drain()
+            case "believe":
+                machine.believe_at_once()
+                return lambda: setattr(machine, "believes", False)
+            case "clock jumps":
+                machine.jump(int((fault.size - 0.5) * 2 * MAX_JUMP_US))
+            case "answers lost":
+                machine.answers_lost = fault.size
+                return lambda: setattr(machine, "answers_lost", 0.0)
+        return _nothing
+
+
+BROKERS = {
+    "kill broker",
+    "lose broker's power",
+    "pause broker",
+    "drain broker",
+    "believe",
+    "clock jumps",
+    "answers lost",
+}

@@ -1,0 +1,106 @@
+"""What one seed of the topics' kind does: brokers that contend for a topic, its clients, faults.
+
+Drawn before the history begins (``broker_draw.py``), like the plans of ledgers (``plan.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plan import BookiePlan, Fault, Moment
+
+from fencelog.ledgers.client import Replication
+
+TOPIC_EVENTS = (
+    "ack",
+    "append",
+    "append ack",
+    "created",
+    "recovering",
+    "closed",
+    "fence",
+    "takeover",
+    "rolling",
+    "sealed",
+)
+"""What a moment can be tied to: events of ledgers, appends, and changes of a partition's chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """Some requests sent together after a pause. ``sizes``: messages in each; 0 is one message
+    outside of a batch. ``is_conditional``: the first one expects the offset it will get."""
+
+    pause_ms: int
+    sizes: tuple[int, ...]
+    is_conditional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerPlan:
+    """``retries``: an append of unknown outcome is sent again. ``wanders``: how often it goes to
+    another broker though the last one answered."""
+
+    machine: str
+    partition: int
+    starts_ms: int
+    sendings: tuple[Sending, ...]
+    retries: bool
+    wanders: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPlan:
+    machine: str
+    partition: int
+    moment: Moment
+    max_messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan(BookiePlan):
+    """``roll_entries``: entries of a ledger after which the log goes on in another one."""
+
+    seed: int
+    brokers: int
+    partitions: int
+    replication: Replication
+    roll_entries: int
+    session_ms: int
+    producers: tuple[ProducerPlan, ...]
+    readers: tuple[ReaderPlan, ...]
+    faults: tuple[Fault, ...]
+    length_ms: int
+
+
+TOPIC_TARGETS = {
+    "kill broker": "broker",
+    "lose broker's power": "broker",
+    "pause broker": "broker",
+    "drain broker": "broker",
+    "believe": "broker",
+    "clock jumps": "broker",
+    "answers lost": "broker",
+    "swizzle": "all",
+    "slow network": "all",
+    "cut": "link",
+    "clog": "link",
+    "reset": "link",
+    "isolate": "anyone",
+    "deaf": "anyone",
+    "mute": "anyone",
+    "kill bookie": "bookie",
+    "power loss": "bookie",
+    "power loss everywhere": "all",
+    "pause bookie": "bookie",
+    "restart cleanly": "bookie",
+    "slow bookie": "bookie",
+    "read only": "bookie",
+    "slow disk": "bookie",
+    "slow metadata": "broker",
+    "metadata cut": "metadata link",
+    "metadata refuses": "broker",
+    "metadata reply lost": "broker",
+    "session expires": "broker",
+}
+"""Every kind of fault of these histories, and what it befalls."""

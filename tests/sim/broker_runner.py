@@ -1,0 +1,135 @@
+"""One seed of the topics' kind, one history: brokers contend for the partitions of a topic.
+
+Invariants, beside those of the ledgers underneath (``runner.py``), and where each is checked:
+
+16 one owner an epoch gets acks, in the order of the log;          broker_history.py
+   the list of ledgers: all legal, nothing deleted that is listed  chain_watch.py, observed_ledgers.py
+20 what is trimmed                                                 chain_watch.py
+21 one sequence of messages for everybody, for ever                broker_history.py
+22 after healing all is served, and sealed in the end              broker_ending.py
+23 the same seed gives the same trace                              test_topic_simulation.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from broker_clients import Clients
+from broker_draw import draw_topic_plan
+from broker_ending import TopicEnding
+from broker_faults import TopicInjector
+from broker_history import LogHistory
+from broker_plan import TopicPlan
+from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
+from chain_watch import ChainWatch
+from cluster import Cluster
+from engine import Engine
+from faults import Moments
+from history import History
+from loop import SimStuck, SimTimeout
+from plan import Fault
+from process import Process
+from runner import Result
+
+from fencelog.broker.broker import Broker
+from fencelog.broker.topics import TopicConfig
+from fencelog.ledgers.errors import FencelogError
+
+BUDGET_S = 250.0
+"""Virtual seconds that a history may take."""
+
+
+def run_topic_seed(
+    seed: int, faults: Sequence[Fault] | None = None, *, verbose: bool = False
+) -> Result:
+    """Play one history. ``faults``: these instead of the plan's own."""
+    plan = draw_topic_plan(seed)
+    chosen = plan.faults if faults is None else tuple(faults)
+    engine = Engine(seed)
+    engine.trace.verbose = verbose
+    play = _Play(engine, plan)
+    log = logging.getLogger("fencelog")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # what it would log, the trace has
+    try:
+        engine.run(play.run(chosen), budget_s=BUDGET_S)
+    except (SimTimeout, SimStuck) as error:
+        play.history.violate(22, f"no end: {type(error).__name__}: {error}")
+    finally:
+        log.setLevel(level)
+    for process in engine.processes:
+        for failure in process.failures:
+            play.history.violate(22, f"{process.machine}: {failure}")
+    return Result(
+        seed=seed,
+        violations=play.history.violations,
+        faults=chosen,
+        fired=tuple(play.fired),
+        counts=play.history.counts,
+        digest=engine.trace.digest,
+        virtual_s=engine.now_us / 1e6,
+        trace=list(engine.trace.notes),
+    )
+
+
+class _Play:
+    """The course of one history."""
+
+    def __init__(self, engine: Engine, plan: TopicPlan) -> None:
+        self._engine = engine
+        self._plan = plan
+        self.history = History()
+        self.fired: list[Fault] = []
+
+    async def run(self, faults: tuple[Fault, ...]) -> None:
+        plan, history = self._plan, self.history
+        moments = Moments()
+        history.on_event = moments.event
+        cluster = Cluster(self._engine, history, plan.session_ms / 1000)
+        await cluster.initialise()
+        cluster.add_bookies(plan)
+        await cluster.all_serving()
+        logs = [LogHistory(history, partition) for partition in range(plan.partitions)]
+        chains = ChainWatch(history, cluster.memory, logs)
+        brokers = {
+            name: BrokerMachine(cluster, name, plan, chains)
+            for name in (f"k{n + 1}" for n in range(plan.brokers))
+        }
+        for machine in brokers.values():
+            machine.start()
+        await cluster.until(lambda: all(machine.broker for machine in brokers.values()))
+        await self._create_topic(brokers["k1"])
+        clients = Clients(cluster, brokers, logs, moments)
+        injector = TopicInjector(cluster, moments, brokers)
+        self.fired = injector.fired
+        injector.start(faults)
+        processes = self._start_clients(clients)
+        await asyncio.sleep(plan.length_ms / 1000)
+        injector.heal()
+        clients.is_over.set()
+        moments.end()
+        await TopicEnding(cluster, history, brokers, chains, clients, processes).run(logs)
+
+    async def _create_topic(self, machine: BrokerMachine) -> None:
+        config = TopicConfig(self._plan.partitions, self._plan.replication)
+
+        async def create(broker: Broker) -> None:
+            await broker.topics.create(TOPIC, config)
+
+        while True:
+            try:
+                return await machine.ask(create)
+            except (FencelogError, Unreached, Unanswered):
+                await asyncio.sleep(0.1)
+
+    def _start_clients(self, clients: Clients) -> list[Process]:
+        works = [(plan.machine, partial(clients.produce, plan)) for plan in self._plan.producers]
+        works += [(plan.machine, partial(clients.read, plan)) for plan in self._plan.readers]
+        processes = []
+        for machine, work in works:
+            processes.append(self._engine.start_process(machine))
+            processes[-1].spawn(work())
+        return processes

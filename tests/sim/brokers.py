@@ -1,0 +1,187 @@
+"""Broker machines: each runs the real ``Broker`` over its own metadata session and ledger client.
+
+There is no HTTP here: a client's process runs its request within the broker's process, and may
+never hear what became of it. A broker that *believes* takes itself for the owner of whatever it is
+asked for, so any number of them contend for a partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from broker_plan import TopicPlan
+from chain_watch import ChainWatch
+from cluster import RESTART_S, Cluster
+from host import SimHost
+from observed_ledgers import ObservedLedgers
+from process import Process, ProcessLost
+
+from fencelog.broker.broker import Broker
+from fencelog.broker.config import BrokerConfig, RollPolicy
+from fencelog.broker.names import TopicName
+from fencelog.broker.ownership import Owner, Ownership
+from fencelog.ledgers.errors import FencelogError
+
+T = TypeVar("T")
+
+TOPIC = TopicName("sim", "topic")
+"""The one topic of a history."""
+
+ANSWER_S = 4.0
+"""How long a client waits."""
+
+_WAY_S = (0.0001, 0.002)
+
+
+class Unreached(Exception):
+    """The request did not get to a broker."""
+
+
+class Unanswered(Exception):
+    """The request got to a broker, and nobody knows what became of it."""
+
+
+class BrokerMachine:
+    """One host. ``broker`` is the present one, None while there is none to be asked."""
+
+    def __init__(self, cluster: Cluster, name: str, plan: TopicPlan, chains: ChainWatch) -> None:
+        self._cluster = cluster
+        self._chains = chains
+        self._plan = plan
+        self._chance = cluster.engine.random(f"ways to {name}")
+        self.name = name
+        self.url = f"http://{name}"
+        self.process: Process | None = None
+        self.broker: Broker | None = None
+        self.is_held_down = False
+        self.believes = False
+        self.answers_lost = 0.0
+        """The share of answers that do not come back."""
+        self.skew_us = 0
+        self._host: SimHost | None = None
+        self._stop: asyncio.Event | None = None
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Boot the process, unless it runs."""
+        self.is_held_down = False
+        if self.process is None or not self.process.is_alive:
+            self.process = self._cluster.engine.start_process(self.name)
+            self.process.on_death(self._died)
+            self.process.spawn(self._run(self.process))
+
+    def kill(self, *, silent: bool = False) -> None:
+        if self.process is not None:
+            self.process.kill(silent=silent)
+
+    def jump(self, by_us: int) -> None:
+        """Its wall clock, from now on."""
+        self.skew_us += by_us
+        if self._host is not None:
+            self._host.skew_us = self.skew_us
+
+    def believe_at_once(self) -> None:
+        """Take itself for the owner of every partition, and open them."""
+        self.believes = True
+        broker, process = self.broker, self.process
+        if broker is not None and process is not None and process.is_alive:
+            for partition in range(self._plan.partitions):
+                process.spawn(_opened(broker, partition))
+
+    def drain(self) -> None:
+        """SIGTERM."""
+        if self._stop is not None:
+            self._stop.set()
+
+    async def _run(self, process: Process) -> None:
+        """Serve until told to stop; the process is over afterwards."""
+        cluster, plan = self._cluster, self._plan
+        self._stop = asyncio.Event()
+        session = await cluster._persistent_session(process)
+        self._host = SimHost(cluster.engine, self.name)
+        self._host.skew_us = self.skew_us
+        broker = Broker(
+            session.store,
+            ObservedLedgers(session.ledgers, cluster.history, self._chains),
+            host=self._host,
+            config=BrokerConfig(
+                self.name,
+                self.url,
+                roll=RollPolicy(max_entries=plan.roll_entries),
+                open_timeout_s=5.0,
+                repair_patience_s=2.0,
+                close_timeout_s=3.0,
+            ),
+        )
+        believe(broker, self)
+        try:
+            await broker.start()
+        except FencelogError as error:
+            cluster.engine.trace.note(f"{self.name} cannot start: {error}")
+            process.kill()
+        self.broker = broker
+        await self._stop.wait()
+        await broker.close()
+        self.broker = None
+        await session.close()
+        cluster.check_leaks(process)
+        process.kill()
+
+    def _died(self) -> None:
+        self.broker = None
+        self._host = None
+        self._stop = None
+        if not self._cluster.is_over:
+            self._cluster.in_world(self._restart())
+
+    async def _restart(self) -> None:
+        await asyncio.sleep(RESTART_S)
+        if not self.is_held_down and not self._cluster.is_over:
+            self.start()
+
+    # -- for clients -----------------------------------------------------------------------------
+
+    async def ask(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
+        """What ``work`` gives in the broker's process. Raises what it raises, Unreached,
+        Unanswered."""
+        await asyncio.sleep(self._chance.uniform(*_WAY_S))
+        broker, process = self.broker, self.process
+        if broker is None or process is None or not process.is_alive:
+            raise Unreached(self.name)
+        lost = self._chance.random() < self.answers_lost
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                result = await process.call(work(broker))
+        except (TimeoutError, ProcessLost) as error:
+            raise Unanswered(self.name) from error
+        if lost:
+            raise Unanswered(self.name)
+        await asyncio.sleep(self._chance.uniform(*_WAY_S))
+        return result
+
+
+async def _opened(broker: Broker, partition: int) -> None:
+    with suppress(FencelogError):
+        await broker.partition(TOPIC, partition)
+
+
+def believe(broker: Broker, machine: BrokerMachine) -> None:
+    """From now on the broker looks away from owner nodes whenever its machine ``believes``."""
+    ownership = broker._services.ownership
+    claim, get = ownership.claim, ownership.get
+
+    def looking_away(
+        look: Callable[[str, int], Awaitable[Owner | None]],
+    ) -> Callable[[str, int], Awaitable[Owner | None]]:
+        async def looked(topic_id: str, partition: int) -> Owner | None:
+            return None if machine.believes else await look(topic_id, partition)
+
+        return looked
+
+    replaced: Any = ownership
+    replaced.claim, replaced.get = looking_away(claim), looking_away(get)
+    assert isinstance(ownership, Ownership)

@@ -1,0 +1,92 @@
+"""What a broker sees of ledgers, and what the oracle sees of the broker: ``Ledgers`` is the port
+between them, so each ledger that a broker writes is checked like those of the ledgers' own
+histories, and an acknowledgement in a ledger that is on no list is seen (I1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from chain_watch import ChainWatch
+from history import History, WrittenLedger
+
+from fencelog.ledgers.entry_header import KIND_MESSAGES
+from fencelog.ledgers.client import LedgerClient, Replication
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.writer import LedgerWriter
+
+
+class ObservedLedgers:
+    """Implements ``Ledgers`` by the real client."""
+
+    def __init__(self, client: LedgerClient, history: History, chains: ChainWatch) -> None:
+        self._client = client
+        self._history = history
+        self._chains = chains
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def create(
+        self,
+        replication: Replication,
+        *,
+        on_ack: Callable[[int], None],
+        on_failure: Callable[[FencelogError], None],
+        properties: Mapping[str, str] | None = None,
+    ) -> ObservedWriter:
+        ledger = WrittenLedger(0, replication)
+
+        def acknowledged(lac: int) -> None:
+            self._history.acknowledged(ledger, lac)
+            if ledger.ledger_id not in self._chains.listed and _has_messages(ledger):
+                self._history.violate(
+                    16, f"entry {lac} of ledger {ledger.ledger_id}, on no list, is acked (I1)"
+                )
+            on_ack(lac)
+
+        def failed(error: FencelogError) -> None:
+            ledger.failure = error.code.slug
+            on_failure(error)
+
+        writer = await self._client.create(
+            replication, on_ack=acknowledged, on_failure=failed, properties=properties
+        )
+        ledger.ledger_id = writer.ledger_id
+        if self._history.ledgers.setdefault(writer.ledger_id, ledger) is not ledger:
+            self._history.violate(3, f"ledger id {writer.ledger_id} was given twice")
+        return ObservedWriter(writer, ledger, self._history)
+
+    async def recover(self, ledger_id: int) -> LedgerMetadata:
+        metadata = await self._client.recover(ledger_id)
+        self._history.told_closed("a broker", metadata)
+        return metadata
+
+
+class ObservedWriter:
+    """Implements ``EntryWriter`` by the real one."""
+
+    def __init__(self, writer: LedgerWriter, ledger: WrittenLedger, history: History) -> None:
+        self._writer = writer
+        self._ledger = ledger
+        self._history = history
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+    def append(self, payload: bytes) -> int:
+        entry_id = self._writer.append(payload)
+        self._history.appended(self._ledger, entry_id, payload)
+        return entry_id
+
+    async def close(self) -> LedgerMetadata:
+        self._ledger.is_closing = True
+        metadata = await self._writer.close()
+        self._history.told_closed("its writer", metadata)
+        return metadata
+
+
+def _has_messages(ledger: WrittenLedger) -> bool:
+    """Not one of the state log: that is written before it is listed."""
+    return ledger.payloads[0][1] == KIND_MESSAGES
