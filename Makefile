@@ -47,11 +47,12 @@ test: java lint typecheck pytest  ## Set everything up and check everything (ARG
 
 .PHONY: pytest
 pytest: $(VENV)/.installed-all  ## Run the tests alone (ARGS="tests/bookie -k journal")
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python tests/run_suite.py $(ARGS)
 
 .PHONY: sim
-sim: $(VENV)/.installed-all  ## Play simulated histories (SEEDS=2000 SEED=1 ARGS=--verbose)
-	@$(BIN)/python tests/sim/run_sim.py --seeds $(or $(SEEDS),200) --seed $(or $(SEED),1) $(ARGS)
+sim: $(VENV)/.installed-all  ## Play simulated histories (SEEDS=2000 SEED=1 KIND=topics)
+	@$(BIN)/python tests/sim/run_sim.py --seeds $(or $(SEEDS),200) --seed $(or $(SEED),1) \
+	  --kind $(or $(KIND),all) $(ARGS)
 
 .PHONY: crash
 crash: $(VENV)/.installed-all  ## Crash a bookie everywhere, start it on what is left (IMAGE=NAME)
