@@ -18,13 +18,14 @@ class LogReader:
     """Reads never go past ``tail_offset``, the end of what is acknowledged."""
 
     def __init__(self, ledgers: Ledgers, chain: Chain, caches: TailCaches) -> None:
-        """``chain`` as committed at takeover: all its segments but the last are sealed."""
+        """``chain`` as committed at takeover: all its segments are sealed, except the ledger that is
+        about to be written, unless the log is terminated."""
         self._ledgers = ledgers
         self._cache = TailCache(caches)
         self._bell = TailBell()
         self._segments: list[SegmentReader] = []
         self._bases: list[int] = []
-        for segment in chain.segments[:-1]:
+        for segment in chain.segments:
             if segment.sealed is not None and segment.base_offset is not None:
                 self._add(
                     SegmentReader(
@@ -34,12 +35,11 @@ class LogReader:
                         messages=segment.sealed.messages,
                     )
                 )
-        self.tail_offset = chain.segments[-1].base_offset or 0
+        last = chain.segments[-1].base_offset if chain.segments else None
+        self.tail_offset = (last if chain.next_base is None else chain.next_base) or 0
+        first = self._bases[0] if self._bases else self.tail_offset
+        self.earliest_offset = max(chain.start_offset, first)
         self.closed: FencelogError | None = None
-
-    @property
-    def earliest_offset(self) -> int:
-        return self._bases[0]
 
     # -- news from the writing half --------------------------------------------------------------
 
@@ -70,6 +70,16 @@ class LogReader:
                 segment.seal(metadata, messages=messages)
                 return
 
+    def trim(self, start_offset: int) -> None:
+        """The chain says so by now: nothing below is readable any more, and ledgers that end there
+        may be deleted at once. It never goes back, and never past the tail."""
+        self.earliest_offset = max(self.earliest_offset, min(start_offset, self.tail_offset))
+        ends = (*self._bases[1:], self.tail_offset)
+        gone = bisect_right(ends, self.earliest_offset)
+        if gone and self._segments[gone - 1].is_open:
+            gone -= 1  # an empty ledger at the tail is written next
+        del self._segments[:gone], self._bases[:gone]
+
     def close(self, error: FencelogError) -> None:
         """Every read fails from now on, those that wait too."""
         self.closed = error
@@ -98,7 +108,11 @@ class LogReader:
         batches = self._cache.read(offset, max_messages=max_messages, max_bytes=max_bytes)
         if not batches:
             segment = self._segments[bisect_right(self._bases, offset) - 1]
-            batches = await segment.read(offset, max_messages=max_messages, max_bytes=max_bytes)
+            try:
+                batches = await segment.read(offset, max_messages=max_messages, max_bytes=max_bytes)
+            except FencelogError:
+                self._check(offset)  # its ledger was trimmed meanwhile, or the log is closed
+                raise
         return ReadResult(batches, batches[-1].end_offset, self.tail_offset)
 
     def _check(self, offset: int) -> None:
@@ -121,7 +135,11 @@ class LogReader:
         """What reads straight from bookies need, JSON-compatible: ranges of ledger entries up to
         the confirmed end, each with its ledger's metadata."""
         for segment in list(self._segments):
-            await segment.reader()
+            try:
+                await segment.reader()
+            except FencelogError:
+                if segment in self._segments:
+                    raise  # else it was trimmed meanwhile
         # From here on nothing waits, so that the ranges and the end belong together. A ledger ends
         # where its successor begins, also while it is being closed and messages go on there.
         ends = (*self._bases[1:], self.tail_offset)

@@ -71,6 +71,11 @@ class SegmentReader:
         self._index = SparseIndex()
         self._confirmed = -1
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the log still writes this ledger."""
+        return self._writer is not None
+
     def confirm(self, last_entry_id: int, next_number: int) -> None:
         """The log's own writer got its acks up to this entry; ``next_number`` follows it."""
         self._confirmed = last_entry_id

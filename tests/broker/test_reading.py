@@ -172,7 +172,7 @@ async def test_offsets_outside_the_log_are_refused_by_name(stage) -> None:
         await log.read(3, max_messages=1, max_bytes=1)
     assert raised.value.code is ErrorCode.OFFSET_BEYOND_TAIL
     assert raised.value.extra == {"tail_offset": 2}
-    log._reader._bases[0] = 1
+    log._reader.trim(1)
     with pytest.raises(FencelogError) as raised:
         await log.read(0, max_messages=1, max_bytes=1)
     assert raised.value.code is ErrorCode.OFFSET_TRIMMED
@@ -231,3 +231,40 @@ async def test_segments_name_the_confirmed_ranges_of_every_ledger(stage, ledgers
     reopened = await (await stage.open()).segments()
     assert [s["ledger"]["state"] for s in reopened["segments"]] == ["closed", "closed"]
     assert reopened["end_offset"] == 9
+
+
+async def test_a_trimmed_ledger_is_gone_for_readers_and_the_rest_stays(stage, read_all) -> None:
+    log = await stage.open(max_entries=2)
+    await write(log, 2, 3)
+    await asyncio.sleep(0.02)
+    await write(log, 4)
+    reader = log._reader
+    reader.trim(5)
+    assert (log.earliest_offset, log.tail_offset) == (5, 9)
+    assert await read_all(log) == [b"5", b"6", b"7", b"8"]
+    with pytest.raises(FencelogError) as raised:
+        await log.read(4, max_messages=1, max_bytes=1)
+    assert raised.value.code is ErrorCode.OFFSET_TRIMMED
+    assert raised.value.extra == {"earliest_offset": 5}
+    assert [s["base_offset"] for s in (await log.segments())["segments"]] == [5]
+    reader.trim(3)
+    assert log.earliest_offset == 5  # it never goes back
+    reader.trim(1000)
+    assert (log.earliest_offset, len(reader._segments)) == (9, 1)  # what is written stays
+    await write(log, 1)
+    assert await read_all(log) == [b"9"]
+
+
+async def test_a_read_in_progress_of_a_trimmed_ledger_says_so(stage, ledgers) -> None:
+    first = await stage.open()
+    await write(first, 2, 3)
+    log = await stage.open()
+    reading = asyncio.create_task(log.read(0, max_messages=9, max_bytes=99))
+    describing = asyncio.create_task(log.segments())
+    ledgers.deleted.add(1)
+    await asyncio.sleep(0)
+    log._reader.trim(5)
+    with pytest.raises(FencelogError) as raised:
+        await reading
+    assert raised.value.code is ErrorCode.OFFSET_TRIMMED
+    assert (await describing)["segments"] == []
