@@ -4,101 +4,139 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+from fencelog.broker.balance_core import PartitionKey
+from fencelog.broker.balancer import Balancer
+from fencelog.broker.broker_directory import BrokerDirectory
+from fencelog.broker.broker_services import BrokerServices
 from fencelog.broker.chain_codec import decode_chain
 from fencelog.broker.chain_node import chain_path
 from fencelog.broker.config import BrokerConfig
+from fencelog.broker.hand_over import HandOver
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.names import TopicName
 from fencelog.broker.ownership import Ownership
 from fencelog.broker.partition_log import PartitionLog
-from fencelog.broker.partition_slot import BrokerServices, PartitionSlot
+from fencelog.broker.partition_slot import PartitionSlot
+from fencelog.broker.peers import NoPeers, Peers
 from fencelog.broker.topics import TopicInfo, TopicRegistry
+from fencelog.broker.unloading import Unloading, few_at_a_time
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_store import MetadataStore, Watch
-from fencelog.ledgers.registration import (
-    BOOKIES_PATH,
-    BROKERS_PATH,
-    ChildrenValues,
-    Registration,
-)
+from fencelog.ledgers.registration import BOOKIES_PATH, BROKERS_PATH, ChildrenValues
 
 __all__ = ["Broker", "BrokerConfig"]
 
-CLOSING_AT_ONCE = 64
-"""Partitions handed over at the same time when a broker closes."""
+T = TypeVar("T")
 
 
 class Broker:
-    """Serves partitions. ``start`` before use; ``close`` hands every partition over."""
+    """Serves partitions. ``start`` before use; ``drain`` hands every partition to another broker
+    while requests go on, ``close`` lets go of what is left."""
 
     def __init__(
-        self, store: MetadataStore, ledgers: Ledgers, *, host: Host, config: BrokerConfig
+        self,
+        store: MetadataStore,
+        ledgers: Ledgers,
+        *,
+        host: Host,
+        config: BrokerConfig,
+        peers: Peers | None = None,
     ) -> None:
+        """``peers``: how to ask other brokers (None: there are none)."""
         self.config = config
         self.topics = TopicRegistry(store, host=host, ledgers=ledgers)
+        self.directory = BrokerDirectory(store, host=host, config=config)
         self._store = store
-        self._host = host
         self._ownership = Ownership(store, broker_id=config.broker_id, url=config.url)
         self._services = BrokerServices(
             topics=self.topics,
             ledgers=ledgers,
             ownership=self._ownership,
+            others=HandOver(
+                self.directory,
+                peers or NoPeers(),
+                own_id=config.broker_id,
+                policy=config.balance,
+            ),
             host=host,
             config=config,
             bookie_addresses=self.bookie_addresses,
         )
-        self._slots: dict[tuple[TopicName, int], PartitionSlot] = {}
+        self._slots: dict[PartitionKey, PartitionSlot] = {}
         self._known: dict[TopicName, tuple[TopicInfo, Watch]] = {}
-        self._registration: Registration | None = None
-        self._brokers = ChildrenValues(store, BROKERS_PATH)
         self._bookies = ChildrenValues(store, BOOKIES_PATH)
         self._letting_go: set[asyncio.Task[None]] = set()
-        self._draining = False
+        self._balancer = Balancer(
+            config.broker_id,
+            self.directory,
+            self._slots.values,
+            lambda key, to: self._slots[key].hand_over(to),
+            pending=self._services.pending,
+            policy=config.balance,
+        )
+        self._unloading = Unloading(
+            self._slots, self.directory, self._balancer, timeout_s=config.drain_timeout_s
+        )
+        self._closed = False
 
     async def start(self) -> None:
         """Register. Raises METADATA_UNAVAILABLE, METADATA_UNKNOWN."""
-        value = {
-            "broker_id": self.config.broker_id,
-            "url": self.config.url,
-            "started_us": self._host.now_us(),
-        }
-        path = f"{BROKERS_PATH}/{self.config.broker_id}"
-        await self._brokers.start()
         await self._bookies.start()
-        self._registration = await Registration.start(self._store, path, json.dumps(value).encode())
+        await self.directory.start()
+        self._balancer.start()
 
     async def close(self) -> None:
         """Refuse new requests, finish appends, seal logs, give up every partition."""
-        self._draining = True
+        self._closed = True
+        self.directory.set_draining()
+        await self._unloading.stop()
         for _, watch in self._known.values():
             watch.close()
-        at_once = asyncio.Semaphore(CLOSING_AT_ONCE)
-
-        async def close(slot: PartitionSlot) -> None:
-            async with at_once:
-                await slot.close()
-
-        async with asyncio.TaskGroup() as group:
-            for slot in self._slots.values():
-                group.create_task(close(slot))
+        await few_at_a_time(lambda slot: slot.close(), list(self._slots.values()))
         self._slots.clear()
         if self._letting_go:
             await asyncio.wait(self._letting_go)
-        if self._registration is not None:
-            await self._registration.close()
-        self._brokers.close()
+        await self.directory.close()
         self._bookies.close()
+
+    # -- giving partitions away ------------------------------------------------------------------
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether this broker takes no partition any more."""
+        return self.directory.is_draining
+
+    async def drain(self) -> int:
+        """See ``Unloading.drain``."""
+        return await self._unloading.drain()
+
+    async def unload(
+        self, topic: TopicName, partition: int, *, to: str | None = None
+    ) -> str | None:
+        """Hand one partition over, see ``Unloading.unload``. Also raises TOPIC_NOT_FOUND and
+        NOT_FOUND (no such partition)."""
+        return await self._unloading.unload(await self._slot(topic, partition), to=to)
+
+    async def take(self, topic: TopicName, partition: int) -> PartitionLog:
+        """As ``partition``, for another broker that has chosen this one."""
+        return await (await self._slot(topic, partition)).log(take=True)
+
+    def open_slots(self) -> list[PartitionSlot]:
+        """What is open here now."""
+        return [slot for slot in self._slots.values() if slot.open_log is not None]
 
     # -- partitions ------------------------------------------------------------------------------
 
     async def partition(self, topic: TopicName, partition: int) -> PartitionLog:
         """The log of a partition that this broker owns; it takes the partition if nobody has it.
 
-        Raises FencelogError: NotOwner (with ``url``), TOPIC_NOT_FOUND, NOT_FOUND (no such
+        Nobody has it and another broker is clearly less loaded, or this one is draining: that one
+        takes it. Raises FencelogError: NotOwner (with ``url``), TOPIC_NOT_FOUND, NOT_FOUND (no such
         partition), DRAINING, or why the log could not be opened.
         """
         slot = self._slots.get((topic, partition))
@@ -118,7 +156,7 @@ class Broker:
 
     async def _slot(self, topic: TopicName, partition: int) -> PartitionSlot:
         info = await self.topic(topic)
-        if self._draining:
+        if self._closed:
             raise FencelogError(ErrorCode.DRAINING, f"{self.config.broker_id} is being closed")
         if not 0 <= partition < info.config.partitions:
             raise FencelogError(
@@ -146,10 +184,11 @@ class Broker:
 
     def _on_topic(self, topic: TopicName, topic_id: str, info: TopicInfo | None) -> None:
         """The topic was deleted, or another has its name now: let go of what was the old one's."""
-        if (info is not None and info.topic_id == topic_id) or self._draining:
-            return
         known = self._known.get(topic)
-        if known is None or known[0].topic_id != topic_id:
+        if self._closed or known is None or known[0].topic_id != topic_id:
+            return
+        if info is not None and info.topic_id == topic_id:
+            self._known[topic] = (info, known[1])
             return
         del self._known[topic]
         known[1].close()
@@ -198,13 +237,24 @@ class Broker:
         """
         info = await self.topic(topic)
         await self._ownership.remove_dead(info.topic_id, partition, url)
+        self.forget_owner(topic, partition, url)
+
+    def forget_owner(self, topic: TopicName, partition: int, url: str) -> None:
+        """The broker at ``url`` is not the owner after all: the next request asks the metadata."""
         slot = self._slots.get((topic, partition))
         if slot is not None:
             slot.forget_owner(url)
 
+    async def while_owner(
+        self, topic: TopicName, partition: int, url: str, work: Awaitable[T]
+    ) -> T:
+        """The result of ``work``, which asks the owner at ``url``. Raises OwnerGone when that one
+        has owned the partition no more for OWNER_GONE_MS and has not answered."""
+        return await (await self._slot(topic, partition)).while_owner(url, work)
+
     def brokers(self) -> list[dict[str, Any]]:
-        """Registered brokers: ``broker_id, url, started_us``, by id."""
-        return [json.loads(self._brokers.values[name]) for name in sorted(self._brokers.values)]
+        """Registered brokers, see ``BrokerDirectory.all``."""
+        return self.directory.all()
 
     def bookie_addresses(self) -> dict[str, str]:
         """``host:port`` of registered bookies by id."""
@@ -216,8 +266,8 @@ class Broker:
     async def check_ready(self) -> None:
         """Raises FencelogError if requests cannot be served: DRAINING, METADATA_UNAVAILABLE,
         NOT_ENOUGH_BOOKIES (none is registered)."""
-        if self._draining:
-            raise FencelogError(ErrorCode.DRAINING, f"{self.config.broker_id} is being closed")
+        if self.is_draining:
+            raise FencelogError(ErrorCode.DRAINING, f"{self.config.broker_id} is draining")
         await self._store.get(f"{BROKERS_PATH}/{self.config.broker_id}")
         if not self._bookies.values:
             raise FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "no bookie is registered")

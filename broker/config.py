@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fencelog.broker.balance_core import BalancePolicy
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.limits import MIB
 
@@ -37,5 +38,8 @@ class BrokerConfig:
     """How long appends wait for a failed ledger to be replaced before their callers are told."""
     close_timeout_s: float = 10.0
     """How long closing waits for appends under way."""
+    drain_timeout_s: float = 30.0
+    """How long a broker hands partitions over before it lets go of the rest as they are."""
+    balance: BalancePolicy = field(default_factory=BalancePolicy)
     replication: Replication = field(default_factory=Replication)
     """Of topics that are created without one of their own."""

@@ -40,6 +40,8 @@ class LogReader:
         first = self._bases[0] if self._bases else self.tail_offset
         self.earliest_offset = max(chain.start_offset, first)
         self.closed: FencelogError | None = None
+        self.bytes_in = 0
+        self.bytes_out = 0
 
     # -- news from the writing half --------------------------------------------------------------
 
@@ -55,6 +57,7 @@ class LogReader:
     def stored(self, batches: list[StoredBatch]) -> None:
         """These were acknowledged."""
         self._cache.extend(batches)
+        self.bytes_in += sum([len(stored.batch) for stored in batches])
         self.tail_offset = batches[-1].end_offset
         self._bell.ring()
 
@@ -113,6 +116,7 @@ class LogReader:
             except FencelogError:
                 self._check(offset)  # its ledger was trimmed meanwhile, or the log is closed
                 raise
+        self.bytes_out += sum([len(stored.batch) for stored in batches])
         return ReadResult(batches, batches[-1].end_offset, self.tail_offset)
 
     def _check(self, offset: int) -> None:

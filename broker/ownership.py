@@ -87,6 +87,10 @@ class Ownership:
         """Whether the node belongs to this broker's present session."""
         return owner.session_id == self._store.session_id
 
+    def is_this_broker(self, owner: Owner) -> bool:
+        """Whether the node is this broker's, of its present session or of one before."""
+        return owner.broker_id == self._broker_id
+
     async def release(self, topic_id: str, partition: int) -> None:
         """Give the partition up, if it is ours. Raises METADATA_UNAVAILABLE."""
         owner = await self.get(topic_id, partition)

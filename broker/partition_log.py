@@ -136,6 +136,16 @@ class PartitionLog:
         return self._reader.tail_offset
 
     @property
+    def bytes_in(self) -> int:
+        """Of batches that were acknowledged since the log was opened."""
+        return self._reader.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """Of batches that were read through this broker since the log was opened."""
+        return self._reader.bytes_out
+
+    @property
     def pending_bytes(self) -> int:
         return self._pipeline.pending_bytes
 

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Awaitable
+from typing import TypeVar
 
+from fencelog.broker.broker_services import BrokerServices
 from fencelog.broker.chain_node import ChainLost
-from fencelog.broker.config import BrokerConfig
-from fencelog.broker.ledger_port import Ledgers
-from fencelog.broker.ownership import NotOwner, Owner, Ownership
+from fencelog.broker.load import Meter
+from fencelog.broker.owner_node import OwnerNode
+from fencelog.broker.ownership import NotOwner
 from fencelog.broker.partition_log import PartitionLog
-from fencelog.broker.pending import PendingBytes, copy_of
-from fencelog.broker.tail_cache import TailCaches
-from fencelog.broker.topics import TopicInfo, TopicRegistry
+from fencelog.broker.pending import copy_of
+from fencelog.broker.topics import TopicInfo
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
-from fencelog.ledgers.host import Host
-from fencelog.ledgers.metadata_store import Watch
 
-RECLAIM_RETRY_S = 1.0
-"""Pause between attempts to put a lost owner node back."""
+T = TypeVar("T")
 
 TAKEOVER_ATTEMPTS = 4
 """Of one opening. A former owner changes the list once more at most before it meets the fence."""
@@ -30,37 +25,44 @@ TAKEOVER_ATTEMPTS = 4
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerServices:
-    """What the partitions of one broker share."""
-
-    topics: TopicRegistry
-    ledgers: Ledgers
-    ownership: Ownership
-    host: Host
-    config: BrokerConfig
-    bookie_addresses: Callable[[], dict[str, str]]
-    pending: PendingBytes = field(default_factory=PendingBytes)
-    caches: TailCaches = field(default_factory=TailCaches)
-
-
 class PartitionSlot:
-    """Opens a partition once for all who ask at the same time, and looks after its owner node.
+    """Opens a partition once for all who ask at the same time, and lets it go.
 
-    A failed opening is forgotten: the next request tries again.
+    A failed opening is forgotten: the next request tries again. ``meter`` and ``opened_at_s`` (on
+    the loop's clock) are of the open log.
     """
+
+    __slots__ = (
+        "_burying",
+        "_closed",
+        "_log",
+        "_move",
+        "_moved",
+        "_opening",
+        "_owner",
+        "_services",
+        "info",
+        "meter",
+        "opened_at_s",
+        "partition",
+    )
 
     def __init__(self, info: TopicInfo, partition: int, services: BrokerServices) -> None:
         self.info = info
         self.partition = partition
+        self.meter = Meter()
+        self.opened_at_s = 0.0
         self._services = services
+        self._owner = OwnerNode(services.ownership, info.topic_id, partition, holder=self)
         self._log: PartitionLog | None = None
         self._opening: asyncio.Task[PartitionLog] | None = None
-        self._other: Owner | None = None
-        self._watch: Watch | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_disowned = False
+        self._burying: asyncio.Task[None] | None = None
+        self._move: asyncio.Task[str | None] | None = None
+        self._moved: asyncio.Event | None = None
         self._closed: FencelogError | None = None
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} of {self.info.name}"
 
     @property
     def open_log(self) -> PartitionLog | None:
@@ -68,19 +70,27 @@ class PartitionSlot:
         found = self._log
         return found if found is not None and found.is_serving else None
 
-    async def log(self) -> PartitionLog:
-        """The open log. Raises NotOwner, or why it could not be opened."""
+    @property
+    def is_here(self) -> bool:
+        """Whether the log is open here, or about to be."""
+        return self._log is not None or self._opening is not None
+
+    async def log(self, *, take: bool = False) -> PartitionLog:
+        """The open log. ``take``: another broker has chosen this one, so it is not for this one to
+        choose. Raises NotOwner, or why it could not be opened."""
+        while self._moved is not None:
+            await self._moved.wait()
         if self._closed is not None:
             raise copy_of(self._closed)
         found = self.open_log
         if found is not None:
             return found
-        if self._other is not None:
-            raise NotOwner(str(self), self._other)
+        if self._owner.other is not None:
+            raise NotOwner(str(self), self._owner.other)
         opening = self._opening
         if opening is None:
             opening = self._opening = asyncio.get_running_loop().create_task(
-                self._open(), name=f"opening {self}"
+                self._open(take=take), name=f"opening {self}"
             )
             opening.add_done_callback(self._opened)
         # Whoever asked may go away; the others, and the next, still want the log.
@@ -89,35 +99,74 @@ class PartitionSlot:
             raise copy_of(self._closed or self._let_go())
         return opening.result()
 
+    async def hand_over(self, to: str | None = None) -> str | None:
+        """Finish appends, seal the log, give up the owner node, and have another broker open it.
+
+        The id of the broker that took it, None if none did: then it is free for the next request.
+        Requests wait meanwhile, until another owner is seen. It goes on if the caller is
+        cancelled; whoever calls it again waits for the same. Never raises FencelogError.
+        """
+        move = self._move
+        if move is None:
+            if self._closed is not None:
+                return None
+            self._moved = asyncio.Event()
+            move = self._move = asyncio.get_running_loop().create_task(
+                self._hand_over(to), name=f"handing over {self}"
+            )
+        await asyncio.wait((move,))
+        return None if move.cancelled() else move.result()
+
+    async def _hand_over(self, to: str | None) -> str | None:
+        try:
+            if self._opening is not None:
+                await asyncio.wait((self._opening,))
+            open_log, self._log = self._log, None
+            if open_log is not None:
+                try:
+                    await open_log.close()
+                except asyncio.CancelledError:
+                    await open_log.abandon(self._let_go())
+                    raise
+            if self._owner.other is not None:
+                return None
+            await self._owner.release()
+            return await self._services.others.offer(self.info.name, self.partition, to=to)
+        finally:
+            self._move = None
+            self.owner_seen()
+
+    async def check_free(self) -> None:
+        """Raises NotOwner if another broker owns the partition; METADATA_UNAVAILABLE."""
+        await self._owner.check_free()
+
     async def close(self, error: FencelogError | None = None) -> None:
-        """Hand the partition over: finish appends (or, with ``error``, drop them), seal the log,
+        """Let the partition go: finish appends (or, with ``error``, drop them), seal the log,
         give up the owner node. Never raises."""
         self._closed = error or self._let_go()
-        if self._watch is not None:
-            self._watch.close()
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait((self._opening,))
+        self._owner.close()
+        for task in (self._opening, self._move):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait((task,))
         open_log, self._log = self._log, None
         if open_log is not None:
             await (open_log.close() if error is None else open_log.abandon(error))
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        if self._watch is not None:
-            await self._release()
+        if self._burying is not None:
+            await asyncio.wait((self._burying,))
+        await self._owner.release()
 
     def forget_owner(self, url: str) -> None:
-        """The owner at ``url`` was reported dead: ask the metadata again at the next request."""
-        if self._other is not None and self._other.url == url:
-            self._other = None
+        """The owner at ``url`` is dead, or says that it is none: ask the metadata at the next
+        request."""
+        self._owner.forget(url)
+
+    async def while_owner(self, url: str, work: Awaitable[T]) -> T:
+        """See ``OwnerNode.while_owner``."""
+        return await self._owner.while_owner(url, work)
 
     def _let_go(self) -> FencelogError:
         return FencelogError(ErrorCode.NO_OWNER, f"{self} was let go")
-
-    def __str__(self) -> str:
-        return f"partition {self.partition} of {self.info.name}"
 
     # -- opening ---------------------------------------------------------------------------------
 
@@ -126,20 +175,17 @@ class PartitionSlot:
         if not opening.cancelled():
             opening.exception()  # whoever waits is told; nobody may be waiting any more
 
-    async def _open(self) -> PartitionLog:
+    async def _open(self, *, take: bool) -> PartitionLog:
         services = self._services
         timeout_s = services.config.open_timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                other = await services.ownership.claim(self.info.topic_id, self.partition)
-                self._begin_watching()
-                if other is not None:
-                    self._other = other
-                    raise NotOwner(str(self), other)
+            async with services.gate.turn(), asyncio.timeout(timeout_s):
+                await self._choose(take=take)
+                await self._owner.claim()
                 try:
                     self._log = await self._win()
                 except BaseException:
-                    await self._release()
+                    await self._owner.release()
                     raise
         except TimeoutError:
             raise FencelogError(
@@ -152,10 +198,24 @@ class PartitionSlot:
             raise FencelogError(
                 ErrorCode.NO_OWNER, f"{self} could not be opened: {error.detail}"
             ) from error
-        if self._is_disowned:
-            self._start(self._reclaim())  # the node went while the log was being opened
+        self.meter.restart()
+        self.opened_at_s = asyncio.get_running_loop().time()
+        services.others.taken()
+        self._owner.keep()
         log.info("%s: opened, epoch %d", self, self._log.epoch)
         return self._log
+
+    async def _choose(self, *, take: bool) -> None:
+        """If nobody owns the partition and another broker should, have that one open it.
+
+        Raises NotOwner if it has an owner now; DRAINING if it has none and may not be taken here.
+        """
+        others = self._services.others
+        if not take and others.is_elsewhere:
+            await self._owner.check_free()
+            await others.offer(self.info.name, self.partition)
+            await self._owner.check_free()
+        others.check_may_take()
 
     async def _win(self) -> PartitionLog:
         """Take the log over; if its list changed meanwhile and the leadership is still ours, start
@@ -187,59 +247,32 @@ class PartitionSlot:
         )
 
     async def _is_leader(self) -> bool:
-        """False only if another broker's node stands there for certain."""
-        try:
-            owner = await self._services.ownership.get(self.info.topic_id, self.partition)
-        except FencelogError:
-            return True
-        return owner is None or owner.broker_id == self._services.config.broker_id
-
-    async def _release(self) -> None:
-        with suppress(FencelogError):  # the session's end removes it
-            await self._services.ownership.release(self.info.topic_id, self.partition)
+        return await self._owner.is_ours_as_far_as_known()
 
     # -- what others do --------------------------------------------------------------------------
 
-    def _begin_watching(self) -> None:
-        if self._watch is None:
-            self._watch = self._services.ownership.watch(
-                self.info.topic_id, self.partition, self._on_owner
-            )
+    @property
+    def is_serving(self) -> bool:
+        return self.open_log is not None and self._closed is None
 
-    def _on_owner(self, owner: Owner | None) -> None:
-        ours = owner is not None and self._services.ownership.is_ours(owner)
-        self._other = None if ours else owner
-        self._is_disowned = not ours
-        if not ours and self.open_log is not None and self._closed is None:
-            self._start(self._reclaim())
+    def owner_seen(self) -> None:
+        """Another broker owns the partition: whoever waited for that is sent there."""
+        if self._moved is not None:
+            self._moved.set()
+            self._moved = None
 
-    async def _reclaim(self) -> None:
-        """The node of an open log is gone (the session expired, or somebody took us for dead): put
-        it back. The log served on meanwhile; it ends only if another owner stands there."""
-        while self.open_log is not None:
-            try:
-                other = await self._services.ownership.claim(self.info.topic_id, self.partition)
-            except FencelogError as error:
-                log.warning("%s: owner node not restored yet: %s", self, error)
-                await asyncio.sleep(RECLAIM_RETRY_S)
-                continue
-            lost, self._other = self._log, other
-            if other is not None and lost is not None:
-                log.info("%s: now owned by %s", self, other.broker_id)
-                await lost.abandon(NotOwner(str(self), other))
-            return
+    async def lost_to(self, error: NotOwner) -> None:
+        """Another broker's node stands where ours was."""
+        lost, self._log = self._log, None
+        if lost is not None:
+            await lost.abandon(error)
 
     def _on_lost(self) -> None:
         """The log has ended by itself, or is being closed."""
         if self._closed is None and self._log is not None:
             lost, self._log = self._log, None
-            self._start(self._bury(lost))
+            self._burying = asyncio.get_running_loop().create_task(self._bury(lost))
 
     async def _bury(self, lost: PartitionLog) -> None:
         await lost.abandon(FencelogError(ErrorCode.NO_OWNER, f"{self} was lost"))
-        await self._release()
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._owner.release()

@@ -181,6 +181,17 @@ TAIL_CACHE_BYTES = 16 * MIB
 BROKER_CACHE_BYTES = 256 * MIB
 """Tail caches of all partitions of one broker: with thousands of them memory has to stay flat."""
 
+MAX_OPENING_PARTITIONS = 64
+"""Partitions that a broker opens at the same time: enough to keep ZooKeeper and bookies busy; with
+more, each would only take longer, to its time-out in the end."""
+
+MAX_MOVING_PARTITIONS = 16
+"""Partitions that a broker hands over at the same time when it drains. Each is closed for as long
+as its turn takes at both brokers, so few at a time keep the gap short."""
+
+MAX_LISTED_PARTITIONS = 10_000
+"""Partitions in one answer about a broker: some 2 MB of JSON."""
+
 MAX_DISK_RESERVE_BYTES = 1024 * MIB
 """Of a bookie's disk, at most a fiftieth, kept for recovery and compaction when it takes nothing
 else any more: an entry log's worth."""
@@ -216,6 +227,16 @@ MAX_LAC_WAIT_MS = 60_000
 
 CONNECT_TIMEOUT_MS = 2_000
 """Opening a TCP connection and the handshake, in one rack."""
+
+SLOW_OPENING_MS = 2_000
+"""An opening that takes longer waits for a bookie, and lets another begin beside it."""
+
+OFFER_TIMEOUT_MS = 5_000
+"""How long a partition's former owner waits for the next one to open it, its requests with it."""
+
+OWNER_GONE_MS = 1_000
+"""An owner whose node is gone for so long is not waited for any more: requests that were passed on
+to it end. One that lives puts its node back, or has answered, long before."""
 
 METADATA_TIMEOUT_MS = 10_000
 """A metadata operation; after it the outcome is unknown. Also the wait for ZooKeeper at start."""

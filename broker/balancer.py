@@ -1,0 +1,98 @@
+"""Measures what this broker carries, tells the others, and hands over what is too much.
+
+A shell around ``balance_core``. One round looks at every open partition, so it is slow by design:
+rates are means over many seconds, and nothing moves because of one burst.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from fencelog.broker.balance_core import BalancePolicy, PartitionKey, PartitionView, decide
+from fencelog.broker.broker_directory import BrokerDirectory
+from fencelog.broker.load import BrokerLoad
+from fencelog.broker.partition_slot import PartitionSlot
+from fencelog.broker.pending import PendingBytes
+
+log = logging.getLogger(__name__)
+
+Unload = Callable[[PartitionKey, str], Awaitable[object]]
+
+
+class Balancer:
+    """``start`` it, ``stop`` it. ``slots``: all of the broker's; ``unload`` hands one of them over
+    to the broker that is named."""
+
+    def __init__(
+        self,
+        own_id: str,
+        directory: BrokerDirectory,
+        slots: Callable[[], Iterable[PartitionSlot]],
+        unload: Unload,
+        *,
+        pending: PendingBytes,
+        policy: BalancePolicy,
+    ) -> None:
+        self._own_id = own_id
+        self._directory = directory
+        self._slots = slots
+        self._unload = unload
+        self._pending = pending
+        self._policy = policy
+        self._rounds_above = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="balancer")
+
+    async def stop(self) -> None:
+        """A hand-over that is under way goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    async def round(self, elapsed_s: float) -> None:
+        """Measure, so long after the last round; publish; hand over what has to go."""
+        views = self._measure(elapsed_s)
+        self._rounds_above, moves = decide(
+            self._rounds_above, self._own_id, self._directory.views(), views, self._policy
+        )
+        for move in moves:
+            topic, partition = move.key
+            log.info("partition %d of %s goes to %s: less loaded", partition, topic, move.to)
+            self._directory.took(move.to, move.score)
+            await self._unload(move.key, move.to)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+        while True:
+            await asyncio.sleep(self._policy.interval_s)
+            now = loop.time()
+            await self.round(now - last)
+            last = now
+
+    def _measure(self, elapsed_s: float) -> list[PartitionView]:
+        now = asyncio.get_running_loop().time()
+        views = []
+        in_bytes_per_s = out_bytes_per_s = 0.0
+        for slot in self._slots():
+            open_log = slot.open_log
+            if open_log is None:
+                continue
+            slot.meter.sample(open_log.bytes_in, open_log.bytes_out, elapsed_s)
+            in_bytes_per_s += slot.meter.in_bytes_per_s
+            out_bytes_per_s += slot.meter.out_bytes_per_s
+            key = (slot.info.name, slot.partition)
+            views.append(PartitionView(key, slot.meter.score, now - slot.opened_at_s))
+        self._directory.measured(
+            BrokerLoad(
+                partitions=len(views),
+                in_bytes_per_s=round(in_bytes_per_s),
+                out_bytes_per_s=round(out_bytes_per_s),
+                pending_bytes=self._pending.total,
+            )
+        )
+        return views

@@ -1,0 +1,32 @@
+"""What the partitions of one broker share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.hand_over import HandOver
+from fencelog.broker.ledger_port import Ledgers
+from fencelog.broker.opening_gate import OpeningGate
+from fencelog.broker.ownership import Ownership
+from fencelog.broker.pending import PendingBytes
+from fencelog.broker.tail_cache import TailCaches
+from fencelog.broker.topics import TopicRegistry
+from fencelog.ledgers.host import Host
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerServices:
+    """Handed to every partition. ``bookie_addresses``: ``host:port`` of bookies by id."""
+
+    topics: TopicRegistry
+    ledgers: Ledgers
+    ownership: Ownership
+    others: HandOver
+    host: Host
+    config: BrokerConfig
+    bookie_addresses: Callable[[], dict[str, str]]
+    pending: PendingBytes = field(default_factory=PendingBytes)
+    caches: TailCaches = field(default_factory=TailCaches)
+    gate: OpeningGate = field(default_factory=OpeningGate)

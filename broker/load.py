@@ -1,0 +1,108 @@
+"""What a broker carries: measured where it happens, published for the others, compared by them.
+
+Loads are added up in one unit, bytes a second that are read, so that any two can be compared:
+a byte that is written costs as much as WRITE_COST that are read, an idle partition as much as
+PARTITION_COST. Waiting bytes are shown to people and decide nothing: they are a burst, not a load.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from math import exp
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import KIB, MIB
+
+WRITE_COST = 3
+"""A written byte leaves for three bookies."""
+
+PARTITION_COST = 4 * KIB
+"""An idle partition takes memory and a place at the next takeover: 256 of them weigh 1 MiB/s."""
+
+MEAN_OVER_S = 15.0
+"""Rates are means in which what is older than this counts for little."""
+
+MATERIAL_SHARE = 0.1
+MATERIAL_SCORE = 256 * KIB
+MATERIAL_PENDING_BYTES = 8 * MIB
+"""A change by less than this is not worth a metadata write."""
+
+
+def score_of(*, partitions: int, in_bytes_per_s: float, out_bytes_per_s: float) -> float:
+    """What this weighs, in bytes a second that are read."""
+    return in_bytes_per_s * WRITE_COST + out_bytes_per_s + partitions * PARTITION_COST
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoad:
+    """Of one broker: partitions open there, bytes a second written and read, and bytes of appends
+    that wait."""
+
+    partitions: int = 0
+    in_bytes_per_s: int = 0
+    out_bytes_per_s: int = 0
+    pending_bytes: int = 0
+
+    @property
+    def score(self) -> float:
+        return score_of(
+            partitions=self.partitions,
+            in_bytes_per_s=self.in_bytes_per_s,
+            out_bytes_per_s=self.out_bytes_per_s,
+        )
+
+    def differs_from(self, published: BrokerLoad) -> bool:
+        """Whether the others should be told."""
+        by = abs(self.score - published.score)
+        waiting = abs(self.pending_bytes - published.pending_bytes)
+        return (
+            by >= max(MATERIAL_SCORE, MATERIAL_SHARE * published.score)
+            or waiting >= MATERIAL_PENDING_BYTES
+            or (self.partitions == 0) != (published.partitions == 0)
+        )
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> BrokerLoad:
+        """Raises FencelogError(CORRUPT)."""
+        try:
+            fields = json.loads(data)
+            return cls(**{name: int(fields[name]) for name in cls.__dataclass_fields__})
+        except (KeyError, TypeError, ValueError) as error:
+            raise FencelogError(ErrorCode.CORRUPT, f"a load is not valid: {error}") from error
+
+
+class Meter:
+    """Decaying means of one partition's traffic, from counters that only grow."""
+
+    __slots__ = ("_in_bytes", "_out_bytes", "in_bytes_per_s", "out_bytes_per_s")
+
+    def __init__(self) -> None:
+        self._in_bytes = 0
+        self._out_bytes = 0
+        self.in_bytes_per_s = 0.0
+        self.out_bytes_per_s = 0.0
+
+    @property
+    def score(self) -> float:
+        return score_of(
+            partitions=1,
+            in_bytes_per_s=self.in_bytes_per_s,
+            out_bytes_per_s=self.out_bytes_per_s,
+        )
+
+    def sample(self, in_bytes: int, out_bytes: int, elapsed_s: float) -> None:
+        """The counters stand here now, so long after the last call."""
+        keep = exp(-elapsed_s / MEAN_OVER_S)
+        fresh = (1 - keep) / elapsed_s
+        self.in_bytes_per_s = self.in_bytes_per_s * keep + (in_bytes - self._in_bytes) * fresh
+        self.out_bytes_per_s = self.out_bytes_per_s * keep + (out_bytes - self._out_bytes) * fresh
+        self._in_bytes, self._out_bytes = in_bytes, out_bytes
+
+    def restart(self) -> None:
+        """The counters begin anew at 0 (the log was opened again)."""
+        self._in_bytes = self._out_bytes = 0
+        self.in_bytes_per_s = self.out_bytes_per_s = 0.0

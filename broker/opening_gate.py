@@ -1,0 +1,44 @@
+"""How many partitions a broker opens at the same time.
+
+An opening asks ZooKeeper and bookies some ten times. Thousands of them at once, after another
+broker has died, would each take as long as all together, and time out; a few dozen keep both busy.
+One that waits for a bookie that does not answer must not hold up the others: it gives its place
+away and goes on beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fencelog.ledgers.limits import MAX_OPENING_PARTITIONS, SLOW_OPENING_MS
+
+
+class OpeningGate:
+    """Gives turns, in the order in which they were asked for."""
+
+    def __init__(
+        self, limit: int = MAX_OPENING_PARTITIONS, *, slow_ms: int = SLOW_OPENING_MS
+    ) -> None:
+        self._turns = asyncio.Semaphore(limit)
+        self._slow_s = slow_ms / 1000
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn; what takes longer than ``slow_ms`` goes on without one."""
+        await self._turns.acquire()
+        holds = True
+
+        def let_go() -> None:
+            nonlocal holds
+            if holds:
+                holds = False
+                self._turns.release()
+
+        slow = asyncio.get_running_loop().call_later(self._slow_s, let_go)
+        try:
+            yield
+        finally:
+            slow.cancel()
+            let_go()
