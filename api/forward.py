@@ -14,7 +14,7 @@ from __future__ import annotations
 import httpx
 import msgspec
 
-from fencelog.api.asgi import BATCH, Exchange
+from fencelog.api.asgi import BATCH, JSON, Exchange
 from fencelog.api.problems import error_from_problem
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS, MAX_WAIT_MS
@@ -122,6 +122,28 @@ class Forwarder:
         except (msgspec.MsgspecError, ValueError) as error:
             raise _lost("POST", url, error) from error
         return appended
+
+    async def ask(
+        self, method: str, url: str, path: str, query: bytes, body: bytes, *, lost: ErrorCode
+    ) -> bytes:
+        """What the broker at ``url`` answers to a request of JSON. Raises as ``relay`` does, with
+        ``lost`` as the code of a request whose answer did not come, and what it reports."""
+        try:
+            headers = [(b"content-type", JSON)]
+            answer = await self._send(method, url, path.encode(), query, headers, body)
+            try:
+                content = await answer.aread()
+            except httpx.TransportError as error:
+                raise _lost(method, url, error) from error
+            finally:
+                await answer.aclose()
+        except FencelogError as error:
+            if error.code in (ErrorCode.APPEND_UNKNOWN, ErrorCode.READ_UNKNOWN):
+                raise FencelogError(lost, error.detail) from error
+            raise
+        if not answer.is_success:
+            raise error_from_problem(content, answer.status_code)
+        return content
 
     async def _send(
         self,

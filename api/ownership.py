@@ -61,7 +61,7 @@ class Ownership:
 
     async def at_owner(
         self,
-        exchange: Exchange,
+        exchange: Exchange | None,
         topic: TopicName,
         partition: int,
         local: Callable[[PartitionLog], Awaitable[T]],
@@ -70,7 +70,7 @@ class Ownership:
         """The result of ``local(log)`` or of ``remote(url)``, whichever is the owner's.
 
         Raises what they raise; NO_OWNER when no owner could be found; NOT_OWNER for an exchange
-        that was forwarded here already, or whose answer has begun.
+        that was forwarded here already, or whose answer has begun (None: for no exchange).
         """
         for _ in range(ATTEMPTS):
             try:
@@ -94,7 +94,9 @@ class Ownership:
         )
 
 
-def _is_movable(exchange: Exchange) -> bool:
+def _is_movable(exchange: Exchange | None) -> bool:
+    if exchange is None:
+        return True
     return not exchange.started and exchange.header(FORWARDED) is None
 
 
