@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from fencelog.broker.names import TopicName
+from fencelog.broker.names import TopicName, check_name
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_PARTITIONS
 
@@ -28,16 +28,51 @@ class Endpoint(Enum):
     READ = "read"
     READ_ONE = "read_one"
     SEGMENTS = "segments"
+    PULL = "pull"
+    WAIT = "wait"
+    ACK = "ack"
+    NACK = "nack"
+    EXTEND = "extend"
+    SEEK = "seek"
+    REPLAY = "replay-dead-letters"
+    OPEN_CURSOR = "open-cursor"
+    DROP_CURSOR = "drop-cursor"
+    SUBSCRIPTION_EVENTS = "events"
+    SUBSCRIPTION_STATS = "stats"
+
+
+SUBSCRIPTION_VERBS = {
+    endpoint.value: endpoint
+    for endpoint in (
+        Endpoint.PULL,
+        Endpoint.WAIT,
+        Endpoint.ACK,
+        Endpoint.NACK,
+        Endpoint.EXTEND,
+        Endpoint.SEEK,
+        Endpoint.REPLAY,
+        Endpoint.OPEN_CURSOR,
+        Endpoint.DROP_CURSOR,
+    )
+}
+"""``POST …/subscriptions/NAME:VERB``."""
+
+_SUBSCRIPTION_VIEWS = {
+    endpoint.value: endpoint
+    for endpoint in (Endpoint.SUBSCRIPTION_EVENTS, Endpoint.SUBSCRIPTION_STATS)
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names. ``partition`` is -1 where the path names none; ``offset`` likewise."""
+    """What a path names. ``partition`` is -1 where the path names none; ``offset`` likewise, and
+    ``subscription`` is empty."""
 
     endpoint: Endpoint
     topic: TopicName
     partition: int = -1
     offset: int = -1
+    subscription: str = ""
 
 
 class Targets:
@@ -77,8 +112,23 @@ def parse_path(path: str) -> Target | None:
         case [namespace, topic, "partitions", partition, "messages", offset]:
             name = TopicName.of(namespace, topic)
             return Target(Endpoint.READ_ONE, name, _partition(partition), _offset(offset))
+        case [namespace, topic, "subscriptions", subscription, *view]:
+            return _subscription(namespace, topic, subscription, view)
         case _:
             return None
+
+
+def _subscription(namespace: str, topic: str, subscription: str, view: list[str]) -> Target | None:
+    """None: the subscription itself, which is the framework's."""
+    if len(view) == 1:
+        name, endpoint = subscription, _SUBSCRIPTION_VIEWS.get(view[0])
+    else:
+        name, _, verb = subscription.partition(":")
+        endpoint = None if view else SUBSCRIPTION_VERBS.get(verb)
+    if endpoint is None:
+        return None
+    check_name("subscription", name)
+    return Target(endpoint, TopicName.of(namespace, topic), subscription=name)
 
 
 def _partition(text: str) -> int:
