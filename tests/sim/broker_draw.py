@@ -30,6 +30,8 @@ class TopicTheme:
     rolls: tuple[int, ...] = (2, 5, 20, 1000)
     pauses_ms: tuple[int, ...] = (2, 20, 100)
     faults: tuple[int, ...] = (2, 4, 6)
+    usurpers: tuple[int, ...] = (0, 0, 1, 2)
+    """Brokers that believe, besides."""
 
 
 ANYTHING = TopicTheme(tuple(TOPIC_TARGETS), TOPIC_EVENTS)
@@ -38,6 +40,7 @@ CONTENTION = TopicTheme(
     kinds=(
         "believe",
         "believe",
+        "believe, cut off",
         "pause broker",
         "session expires",
         "kill broker",
@@ -51,6 +54,7 @@ CONTENTION = TopicTheme(
     ),
     events=("takeover", "append ack", "append", "rolling", "recovering", "fence", "created"),
     faults=(3, 5, 8),
+    usurpers=(1, 2, 3, 5),
 )
 
 ROLLS = TopicTheme(
@@ -60,7 +64,8 @@ ROLLS = TopicTheme(
         "metadata cut",
         "metadata refuses",
         "metadata reply lost",
-        "metadata reply lost",
+        "change's reply lost",
+        "change's reply lost",
         "kill broker",
         "pause broker",
         "slow bookie",
@@ -86,6 +91,8 @@ LEDGERS = TopicTheme(
         "isolate",
         "slow bookie",
         "slow disk",
+        "cut off",
+        "believe, cut off",
         "believe",
         "metadata reply lost",
     ),
@@ -176,6 +183,7 @@ class _Draw:
             random.choice(self._theme.kinds) for _ in range(random.choice((0, 1, 2, 2, 3, 4, 4)))
         ]
         count = random.choice(self._theme.faults) if kinds else 0
+        usurpers = ["believe"] * random.choice(self._theme.usurpers)
         return [
             Fault(
                 self._moment(),
@@ -184,7 +192,7 @@ class _Draw:
                 random.choice((1, 20, 300, 2_000, 3_500)),
                 random.random(),
             )
-            for kind in random.choices(kinds, k=count)
+            for kind in [*(random.choices(kinds, k=count) if kinds else ()), *usurpers]
         ]
 
     def _target(self, kind: str) -> str:

@@ -54,11 +54,37 @@ class TopicInjector(Injector):
             case "believe":
                 machine.believe_at_once()
                 return lambda: setattr(machine, "believes", False)
+            case "believe, cut off" | "cut off":
+                if "believe" in fault.kind:
+                    machine.believe_at_once()
+                return self._cut_off_from_bookies(machine)
+            case "change's reply lost":
+                return self._lose_reply(machine)
             case "clock jumps":
                 machine.jump(int((fault.size - 0.5) * 2 * MAX_JUMP_US))
             case "answers lost":
                 machine.answers_lost = fault.size
                 return lambda: setattr(machine, "answers_lost", 0.0)
+        return _nothing
+
+    def _cut_off_from_bookies(self, machine: BrokerMachine) -> Undo:
+        """It reaches metadata, and no bookie."""
+        for bookie in self._cluster.bookies:
+            self._network.block(machine.name, bookie)
+
+        def undo() -> None:
+            machine.believes = False
+            for bookie in self._cluster.bookies:
+                self._network.unblock(machine.name, bookie)
+
+        return undo
+
+    def _lose_reply(self, machine: BrokerMachine) -> Undo | None:
+        """Of its next change of a list of ledgers."""
+        stores = [store for store in self._cluster.stores if store.machine == machine.name]
+        if not stores:
+            return None
+        stores[-1].lose_next_reply("/logs/")
         return _nothing
 
 
@@ -68,6 +94,9 @@ BROKERS = {
     "pause broker",
     "drain broker",
     "believe",
+    "believe, cut off",
+    "cut off",
+    "change's reply lost",
     "clock jumps",
     "answers lost",
 }

@@ -3,7 +3,8 @@
 Invariants, beside those of the ledgers underneath (``runner.py``), and where each is checked:
 
 16 one owner an epoch gets acks, in the order of the log;          broker_history.py
-   the list of ledgers: all legal, nothing deleted that is listed  chain_watch.py, observed_ledgers.py
+   the list of ledgers is legal, nothing is deleted that it has,   chain_watch.py
+   nothing acknowledged in what it has not                         observed_ledgers.py
 20 what is trimmed                                                 chain_watch.py
 21 one sequence of messages for everybody, for ever                broker_history.py
 22 after healing all is served, and sealed in the end              broker_ending.py
@@ -13,7 +14,6 @@ Invariants, beside those of the ledgers underneath (``runner.py``), and where ea
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from functools import partial
 
@@ -29,10 +29,9 @@ from cluster import Cluster
 from engine import Engine
 from faults import Moments
 from history import History
-from loop import SimStuck, SimTimeout
+from outcome import Result, outcome_of
 from plan import Fault
 from process import Process
-from runner import Result
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.topics import TopicConfig
@@ -50,29 +49,7 @@ def run_topic_seed(
     chosen = plan.faults if faults is None else tuple(faults)
     engine = Engine(seed)
     engine.trace.verbose = verbose
-    play = _Play(engine, plan)
-    log = logging.getLogger("fencelog")
-    level = log.level
-    log.setLevel(logging.CRITICAL)  # what it would log, the trace has
-    try:
-        engine.run(play.run(chosen), budget_s=BUDGET_S)
-    except (SimTimeout, SimStuck) as error:
-        play.history.violate(22, f"no end: {type(error).__name__}: {error}")
-    finally:
-        log.setLevel(level)
-    for process in engine.processes:
-        for failure in process.failures:
-            play.history.violate(22, f"{process.machine}: {failure}")
-    return Result(
-        seed=seed,
-        violations=play.history.violations,
-        faults=chosen,
-        fired=tuple(play.fired),
-        counts=play.history.counts,
-        digest=engine.trace.digest,
-        virtual_s=engine.now_us / 1e6,
-        trace=list(engine.trace.notes),
-    )
+    return outcome_of(engine, _Play(engine, plan), chosen, budget_s=BUDGET_S)
 
 
 class _Play:

@@ -72,7 +72,7 @@ class ChainWatch:
         if unsealed:
             log.violate(16, f"ledgers {unsealed} are not sealed, and not among the last two (I2b)")
         for former, following in pairwise(now.segments):
-            if former.end_offset != following.base_offset:
+            if following.base_offset != _end_of(former):
                 log.violate(16, f"a gap before ledger {following.ledger_id} (I8)")
         self._check_kept(log, before, now)
         for segment in now.segments:
@@ -130,3 +130,10 @@ class ChainWatch:
         else:
             log.begun(now.epoch, base)
         self._history.on_event("takeover")
+
+
+def _end_of(segment: Segment) -> int | None:
+    """Where its successor has to begin; None as long as nobody can know."""
+    if segment.base_offset is None or segment.sealed is None:
+        return None
+    return segment.base_offset + segment.sealed.messages

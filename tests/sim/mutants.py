@@ -1,4 +1,4 @@
-"""Every mutant: each rule of PROTOCOL.md broken once, and known defects of BookKeeper put back.
+"""Every mutant: each rule broken once, and known defects of BookKeeper and others put back.
 
 A mutant is one plausible slip. Where two places guard the same rule it has an edit for each: one
 guard alone would hide the other's loss.
@@ -7,6 +7,7 @@ guard alone would hide the other's loss.
 from __future__ import annotations
 
 import mutants_bookie
+import mutants_broker
 import mutants_garbage
 import mutants_reader
 import mutants_recovery
@@ -14,7 +15,7 @@ import mutants_storage
 import mutants_writer
 from mutation import Mutant
 
-MUTANTS: tuple[Mutant, ...] = (
+LEDGER_MUTANTS: tuple[Mutant, ...] = (
     *mutants_writer.MUTANTS,
     *mutants_recovery.MUTANTS,
     *mutants_bookie.MUTANTS,
@@ -22,3 +23,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *mutants_storage.MUTANTS,
     *mutants_reader.MUTANTS,
 )
+"""Of the protocol and the bookies; histories of ledgers have to see them."""
+
+TOPIC_MUTANTS: tuple[Mutant, ...] = mutants_broker.MUTANTS
+"""Of the brokers; histories of topics have to see them."""
+
+MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + TOPIC_MUTANTS

@@ -10,8 +10,8 @@ from typing import Any
 from chain_watch import ChainWatch
 from history import History, WrittenLedger
 
-from fencelog.ledgers.entry_header import KIND_MESSAGES
 from fencelog.ledgers.client import LedgerClient, Replication
+from fencelog.ledgers.entry_header import KIND_MESSAGES
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.writer import LedgerWriter

@@ -162,25 +162,26 @@ def _in_force(mutant: Mutant) -> AbstractContextManager[None]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    by_name = {mutant.name: mutant for mutant in MUTANTS}
-    chosen = [by_name[name] for name in options.only] if options.only else list(MUTANTS)
-    from runner import run_seed  # late: ``--help`` and the tests of this module do without it
+    from kinds import KINDS  # late: ``--help`` and the tests of this module do without it
 
-    (clean,) = examine(
-        [AS_IT_IS], run_seed, seeds=CLEAN_SEEDS, jobs=1, seconds=CLEAN_SEEDS * options.seconds
-    )
-    if clean.says:
-        _say(f"the code as it is, {clean.seeds} seeds: {clean.says}")
-        _say("0 passed, 1 failed")
-        return 1
-    caught = 0
-    for row in examine(
-        chosen, run_seed, seeds=options.seeds, jobs=options.jobs, seconds=options.seconds
-    ):
-        _say(str(row))
-        caught += row.caught
-    _say(f"{caught} passed, {len(chosen) - caught} failed")
-    return int(caught < len(chosen))
+    rows, expected = list[Row](), 0
+    for kind in KINDS.values():
+        chosen = [one for one in kind.mutants if not options.only or one.name in options.only]
+        if not chosen:
+            continue
+        expected += len(chosen)
+        limits = {"seeds": CLEAN_SEEDS, "seconds": CLEAN_SEEDS * options.seconds}
+        (clean,) = examine([AS_IT_IS], kind.run_seed, jobs=1, **limits)
+        if clean.says:
+            _say(f"{kind.name} as they are, {clean.seeds} seeds: {clean.says}")
+            continue
+        limits = {"seeds": options.seeds, "seconds": options.seconds}
+        for row in examine(chosen, kind.run_seed, jobs=options.jobs, **limits):
+            _say(str(row))
+            rows.append(row)
+    caught = sum(row.caught for row in rows)
+    _say(f"{caught} passed, {expected - caught} failed")
+    return int(caught < expected)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,5 @@
-"""``make sim SEEDS=n SEED=k``: play n histories from seed k on, two at a time, and say what came.
+"""``make sim SEEDS=n SEED=k KIND=topics``: play n histories from seed k on, two at a time, and say
+what came; without a kind so many of each.
 
 A failing seed prints what was violated, the one command that repeats it, and the faults that it
 takes. The last line is ``N passed, N failed``.
@@ -13,11 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from multiprocessing import get_context
 
-from plan import TARGETS, Fault
-from runner import Result, run_seed
+from kinds import KINDS, Kind
+from outcome import Result
+from plan import Fault
 from shrink import shortened
 
 MAX_SHRUNK = 3
@@ -26,8 +29,9 @@ MAX_SHRUNK = 3
 
 @dataclass(slots=True)
 class Figures:
-    """What a number of histories add up to."""
+    """What a number of histories of one kind add up to."""
 
+    kind: Kind
     passed: int = 0
     failed: list[Result] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -49,24 +53,25 @@ class Figures:
     def lines(self, seconds: float) -> Iterator[str]:
         seeds = self.passed + len(self.failed)
         yield (
-            f"{seeds} histories in {seconds:.0f} s, {seeds / max(seconds, 1e-9):.1f}/s; "
-            f"{self.virtual_s / 3600:.1f} simulated hours"
+            f"{seeds} histories of {self.kind.name} in {seconds:.0f} s, "
+            f"{seeds / max(seconds, 1e-9):.1f}/s; {self.virtual_s / 3600:.1f} simulated hours"
         )
         yield ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items()))
-        yield f"faults: {sum(self.kinds.values())} of {len(self.kinds)} of {len(TARGETS)} kinds"
-        for kind in sorted(TARGETS):
+        possible = len(self.kind.faults)
+        yield f"faults: {sum(self.kinds.values())} of {len(self.kinds)} of {possible} kinds"
+        for kind in sorted(self.kind.faults):
             yield f"  {kind:<24}{self.kinds[kind]:>8}"
-        possible = len(TARGETS) * (len(TARGETS) - 1) // 2
+        possible = possible * (possible - 1) // 2
         yield f"pairs of kinds in one history: {len(self.pairs)} of {possible}"
 
 
-def repeat_command(seed: int) -> str:
-    return f"make sim SEEDS=1 SEED={seed}"
+def repeat_command(kind: Kind, seed: int) -> str:
+    return f"make sim KIND={kind.name} SEEDS=1 SEED={seed}"
 
 
-def describe(result: Result, *, shrink: bool) -> Iterator[str]:
+def describe(kind: Kind, result: Result, *, shrink: bool) -> Iterator[str]:
     """A failing seed, for a person."""
-    yield f"seed {result.seed} failed: {repeat_command(result.seed)}"
+    yield f"seed {result.seed} of {kind.name} failed: {repeat_command(kind, result.seed)}"
     for violation in result.violations[:5]:
         yield f"  {violation}"
     faults: list[Fault] = list(result.faults)
@@ -74,7 +79,7 @@ def describe(result: Result, *, shrink: bool) -> Iterator[str]:
         first = result.violations[0].partition(":")[0]
 
         def fails(candidate: object) -> bool:
-            violations = run_seed(result.seed, candidate).violations  # type: ignore[arg-type]
+            violations = kind.run_seed(result.seed, candidate).violations  # type: ignore[arg-type]
             return any(violation.startswith(first) for violation in violations)
 
         faults = shortened(faults, fails)
@@ -83,19 +88,19 @@ def describe(result: Result, *, shrink: bool) -> Iterator[str]:
         yield f"    {fault}"
 
 
-def play(seeds: range, jobs: int) -> Iterator[Result]:
+def play(kind: Kind, seeds: range, jobs: int) -> Iterator[Result]:
     """The results, in the order of the seeds."""
     if jobs == 1 or len(seeds) == 1:
-        yield from map(run_seed, seeds)
+        yield from map(kind.run_seed, seeds)
         return
     context = get_context("fork")
     gc.freeze()
     with context.Pool(jobs, maxtasksperchild=200) as pool:
-        yield from pool.imap(_brief, seeds, chunksize=4)
+        yield from pool.imap(partial(_brief, kind.name), seeds, chunksize=4)
 
 
-def _brief(seed: int) -> Result:
-    result = run_seed(seed)
+def _brief(kind: str, seed: int) -> Result:
+    result = KINDS[kind].run_seed(seed)
     result.trace = []
     return result
 
@@ -109,23 +114,32 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many histories")
     parser.add_argument("--seed", type=int, default=1, help="the first one")
+    parser.add_argument("--kind", choices=[*KINDS, "all"], default="all")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--verbose", action="store_true", help="print the trace of each history")
     options = parser.parse_args(arguments)
-    figures, started = Figures(), time.monotonic()
     seeds = range(options.seed, options.seed + options.seeds)
-    if options.verbose:
-        results: Iterator[Result] = (run_seed(seed, verbose=True) for seed in seeds)
+    kinds = KINDS.values() if options.kind == "all" else [KINDS[options.kind]]
+    figures = [_played(kind, seeds, options.jobs, verbose=options.verbose) for kind in kinds]
+    failed = sum(len(some.failed) for some in figures)
+    say([f"{sum(some.passed for some in figures)} passed, {failed} failed"])
+    return 1 if failed else 0
+
+
+def _played(kind: Kind, seeds: range, jobs: int, *, verbose: bool) -> Figures:
+    """Play them all, and say what came of them."""
+    figures, started = Figures(kind), time.monotonic()
+    if verbose:
+        results: Iterator[Result] = (kind.run_seed(seed, verbose=True) for seed in seeds)
     else:
-        results = play(seeds, options.jobs)
+        results = play(kind, seeds, jobs)
     for result in results:
         figures.add(result)
         if result.violations:
             shrink = len(figures.failed) <= MAX_SHRUNK
-            say(describe(result, shrink=shrink))
+            say(describe(kind, result, shrink=shrink))
     say(figures.lines(time.monotonic() - started))
-    say([f"{figures.passed} passed, {len(figures.failed)} failed"])
-    return 1 if figures.failed else 0
+    return figures
 
 
 if __name__ == "__main__":

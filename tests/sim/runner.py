@@ -24,10 +24,7 @@ subscriptions):
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from cluster import Cluster
@@ -37,7 +34,7 @@ from engine import Engine
 from faults import Injector, Moments
 from ghosts import Ghosts
 from history import History
-from loop import SimStuck, SimTimeout
+from outcome import Result, outcome_of
 from plan import Fault, Plan
 from process import Process
 from workload import Workload
@@ -46,50 +43,13 @@ BUDGET_S = 400.0
 """Virtual seconds that a history may take, its liveness phase included."""
 
 
-@dataclass(slots=True)
-class Result:
-    """What came of one seed."""
-
-    seed: int
-    violations: list[str]
-    faults: tuple[Fault, ...]
-    """Those of the plan."""
-    fired: tuple[Fault, ...]
-    counts: Counter[str] = field(default_factory=Counter)
-    digest: str = ""
-    virtual_s: float = 0.0
-    trace: list[str] = field(default_factory=list)
-
-
 def run_seed(seed: int, faults: Sequence[Fault] | None = None, *, verbose: bool = False) -> Result:
     """Play one history. ``faults``: these instead of the plan's own."""
     plan = draw_plan(seed)
     chosen = plan.faults if faults is None else tuple(faults)
     engine = Engine(seed)
     engine.trace.verbose = verbose
-    play = _Play(engine, plan)
-    log = logging.getLogger("fencelog")
-    level = log.level
-    log.setLevel(logging.CRITICAL)  # what it would log, the trace has
-    try:
-        engine.run(play.run(chosen), budget_s=BUDGET_S)
-    except (SimTimeout, SimStuck) as error:
-        play.history.violate(22, f"no end: {type(error).__name__}: {error}")
-    finally:
-        log.setLevel(level)
-    for process in engine.processes:
-        for failure in process.failures:
-            play.history.violate(22, f"{process.machine}: {failure}")
-    return Result(
-        seed=seed,
-        violations=play.history.violations,
-        faults=chosen,
-        fired=tuple(play.fired),
-        counts=play.history.counts,
-        digest=engine.trace.digest,
-        virtual_s=engine.now_us / 1e6,
-        trace=list(engine.trace.notes),
-    )
+    return outcome_of(engine, _Play(engine, plan), chosen, budget_s=BUDGET_S)
 
 
 class _Play:

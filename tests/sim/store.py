@@ -57,7 +57,7 @@ class SimStore:
         self._zxid = 0
         self._losses = 0
         self._synced_losses = 0
-        self._loses_reply = False
+        self._loses_reply_to: str | None = None
         self._refuses_until_s = 0.0
         self._reads_left: int | None = None
         self._breaks_off_s = 0.0
@@ -137,9 +137,10 @@ class SimStore:
 
     # -- faults ----------------------------------------------------------------------------------
 
-    def lose_next_reply(self) -> None:
-        """The next write takes effect (or fails); the connection breaks instead of the reply."""
-        self._loses_reply = True
+    def lose_next_reply(self, below: str = "") -> None:
+        """The next write (to a path below that one) takes effect, or fails; the connection breaks
+        instead of the reply."""
+        self._loses_reply_to = f" {below}"
 
     def refuse_for(self, seconds: float) -> None:
         """Every request is METADATA_UNAVAILABLE for so long."""
@@ -229,7 +230,9 @@ class SimStore:
             async with asyncio.timeout(_TIMEOUT_S):
                 connection = await self._connected(what)
                 sent = True
-                loses_reply, self._loses_reply = self._loses_reply, False
+                loses_reply = self._loses_reply_to is not None and self._loses_reply_to in what
+                if loses_reply:
+                    self._loses_reply_to = None
                 result = await connection.call(
                     lambda peer: peer.write(change), loses_reply=loses_reply
                 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from draw import draw_plan
+from kinds import LEDGERS
 from observed_bookie import entry_digests
 from plan import TARGETS, Fault, Moment
 from run_sim import Figures, describe, play, repeat_command, say
@@ -24,12 +25,12 @@ SEEDS = range(1, 2001)
 
 @pytest.mark.timeout(1500)
 def test_no_history_violates_an_invariant(capsys: pytest.CaptureFixture[str]) -> None:
-    figures, started = Figures(), time.monotonic()
-    for result in play(SEEDS, jobs=os.cpu_count() or 1):
+    figures, started = Figures(LEDGERS), time.monotonic()
+    for result in play(LEDGERS, SEEDS, jobs=os.cpu_count() or 1):
         figures.add(result)
     with capsys.disabled():
         say(["", *figures.lines(time.monotonic() - started)])
-    failures = ["\n".join(describe(result, shrink=False)) for result in figures.failed]
+    failures = ["\n".join(describe(LEDGERS, result, shrink=False)) for result in figures.failed]
     assert failures == []
     missing = set(TARGETS) - figures.kinds.keys()
     assert not missing, f"faults that never happened: {sorted(missing)}"
@@ -84,4 +85,4 @@ def test_shortening_keeps_the_faults_that_matter() -> None:
 
 
 def test_a_failing_seed_says_how_to_repeat_it() -> None:
-    assert repeat_command(77) == "make sim SEEDS=1 SEED=77"
+    assert repeat_command(LEDGERS, 77) == "make sim KIND=ledgers SEEDS=1 SEED=77"

@@ -1,0 +1,40 @@
+"""The kinds of histories that there are: of ledgers, and of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import mutants
+from broker_plan import TOPIC_TARGETS
+from broker_runner import run_topic_seed
+from mutation import Mutant
+from outcome import Result
+from plan import TARGETS, Fault
+from runner import run_seed
+
+
+class RunSeed(Protocol):
+    """Plays one history; ``faults``: these instead of the plan's own."""
+
+    def __call__(
+        self, seed: int, faults: Sequence[Fault] | None = None, *, verbose: bool = False
+    ) -> Result: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Seeds of different kinds have nothing to do with each other."""
+
+    name: str
+    run_seed: RunSeed
+    faults: Collection[str]
+    """Every kind of fault that may happen."""
+    mutants: tuple[Mutant, ...]
+
+
+LEDGERS = Kind("ledgers", run_seed, TARGETS, mutants.LEDGER_MUTANTS)
+TOPICS = Kind("topics", run_topic_seed, TOPIC_TARGETS, mutants.TOPIC_MUTANTS)
+
+KINDS = {kind.name: kind for kind in (LEDGERS, TOPICS)}

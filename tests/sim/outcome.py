@@ -1,0 +1,64 @@
+"""What came of a history, of whichever kind."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from engine import Engine
+from history import History
+from loop import SimStuck, SimTimeout
+from plan import Fault
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of one seed."""
+
+    seed: int
+    violations: list[str]
+    faults: tuple[Fault, ...]
+    """Those of the plan."""
+    fired: tuple[Fault, ...]
+    counts: Counter[str] = field(default_factory=Counter)
+    digest: str = ""
+    virtual_s: float = 0.0
+    trace: list[str] = field(default_factory=list)
+
+
+class Play(Protocol):
+    """The course of one history."""
+
+    history: History
+    fired: list[Fault]
+
+    def run(self, faults: tuple[Fault, ...]) -> Coroutine[Any, Any, None]: ...
+
+
+def outcome_of(engine: Engine, play: Play, faults: tuple[Fault, ...], *, budget_s: float) -> Result:
+    """Play it to its end, which has to come within so many virtual seconds."""
+    log = logging.getLogger("fencelog")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # what it would log, the trace has
+    try:
+        engine.run(play.run(faults), budget_s=budget_s)
+    except (SimTimeout, SimStuck) as error:
+        play.history.violate(22, f"no end: {type(error).__name__}: {error}")
+    finally:
+        log.setLevel(level)
+    for process in engine.processes:
+        for failure in process.failures:
+            play.history.violate(22, f"{process.machine}: {failure}")
+    return Result(
+        seed=engine.seed,
+        violations=play.history.violations,
+        faults=faults,
+        fired=tuple(play.fired),
+        counts=play.history.counts,
+        digest=engine.trace.digest,
+        virtual_s=engine.now_us / 1e6,
+        trace=list(engine.trace.notes),
+    )
