@@ -97,7 +97,7 @@ class Forwarder:
                 raise error_from_problem(await answer.aread(), answer.status_code)
             await self._pass_on(exchange, answer)
         except httpx.TransportError as error:
-            raise _lost(exchange.method, url, error) from error
+            raise lost_answer(exchange.method, url, error) from error
         finally:
             await answer.aclose()
 
@@ -112,7 +112,7 @@ class Forwarder:
         try:
             content = await answer.aread()
         except httpx.TransportError as error:
-            raise _lost("POST", url, error) from error
+            raise lost_answer("POST", url, error) from error
         finally:
             await answer.aclose()
         if answer.status_code != 201:
@@ -120,7 +120,7 @@ class Forwarder:
         try:
             (appended,) = msgspec.json.decode(content, type=_BatchAnswer).appended
         except (msgspec.MsgspecError, ValueError) as error:
-            raise _lost("POST", url, error) from error
+            raise lost_answer("POST", url, error) from error
         return appended
 
     async def ask(
@@ -134,7 +134,7 @@ class Forwarder:
             try:
                 content = await answer.aread()
             except httpx.TransportError as error:
-                raise _lost(method, url, error) from error
+                raise lost_answer(method, url, error) from error
             finally:
                 await answer.aclose()
         except FencelogError as error:
@@ -175,7 +175,7 @@ class Forwarder:
                 ErrorCode.OVERLOADED, f"{MAX_CONNECTIONS} forwards are under way"
             ) from error
         except httpx.TransportError as error:
-            raise _lost(method, url, error) from error
+            raise lost_answer(method, url, error) from error
 
     async def _pass_on(self, exchange: Exchange, answer: httpx.Response) -> None:
         headers = [
@@ -192,8 +192,8 @@ class Forwarder:
         await exchange.send_body(b"")
 
 
-def _lost(method: str, url: str, error: Exception) -> FencelogError:
-    """The request went out, and its answer did not come back."""
+def lost_answer(method: str, url: str, error: Exception) -> FencelogError:
+    """What to say when the request went out and its answer did not come back."""
     why = f"the owner at {url} did not answer: {error or type(error).__name__}"
     if method == "POST":
         return FencelogError(ErrorCode.APPEND_UNKNOWN, why)

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from fencelog.api.asgi import Exchange
-from fencelog.api.forward import FORWARDED, Forwarder, OwnerUnreachable
+from fencelog.api.forward import FORWARDED, Forwarder, OwnerUnreachable, lost_answer
 from fencelog.api.waits import Waits
+from fencelog.broker.forwards import OwnerGone
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ATTEMPTS = 4
-"""Owners change while a request is under way: here, there, after a takeover, and once more."""
+PAUSES_S = (0.0, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
+"""Before each attempt: owners change while a request is under way, here, there, after a takeover.
+One that hands a partition over lets requests wait for the next owner, so the first attempt or the
+second finds it mostly; together they outlast a takeover."""
 
-SETTLE_S = 0.05
-"""Between a "not me" from the owner that metadata names and the next look at metadata."""
+_LET_GO = (ErrorCode.DRAINING, ErrorCode.NO_OWNER)
+"""Of a log: it was closed, or lost, and certainly nothing was done."""
 
 
 class Ownership:
@@ -72,32 +75,72 @@ class Ownership:
         Raises what they raise; NO_OWNER when no owner could be found; NOT_OWNER for an exchange
         that was forwarded here already, or whose answer has begun (None: for no exchange).
         """
-        for _ in range(ATTEMPTS):
+        for pause_s in PAUSES_S:
+            if pause_s:
+                await asyncio.sleep(pause_s)
             try:
-                return await local(await self._broker.partition(topic, partition))
+                log = await self._broker.partition(topic, partition)
             except FencelogError as error:
                 if error.code is not ErrorCode.NOT_OWNER or not _is_movable(exchange):
                     raise
                 url = owner_url(error)
-            if url is not None:
+            else:
                 try:
-                    return await remote(url)
-                except OwnerUnreachable:
-                    await self._broker.report_dead_owner(topic, partition, url)
-                    continue
+                    return await local(log)
                 except FencelogError as error:
-                    if error.code is not ErrorCode.NOT_OWNER:
+                    if error.code not in _LET_GO or log.is_serving or _has_started(exchange):
                         raise
-            await asyncio.sleep(SETTLE_S)
+                    continue
+            try:
+                if url is not None:
+                    return await self._ask(exchange, topic, partition, url, remote)
+            except _Elsewhere:
+                continue
         raise FencelogError(
             ErrorCode.NO_OWNER, f"partition {partition} of {topic} is changing its owner"
         )
 
+    async def _ask(
+        self,
+        exchange: Exchange | None,
+        topic: TopicName,
+        partition: int,
+        url: str,
+        remote: Callable[[str], Awaitable[T]],
+    ) -> T:
+        """The result of ``remote(url)``. Raises _Elsewhere if that broker is not the owner, or not
+        any more, and nothing was done; else what ``remote`` raises, APPEND_UNKNOWN, READ_UNKNOWN,
+        OwnerGone for no exchange.
+        """
+        broker = self._broker
+        try:
+            return await broker.while_owner(topic, partition, url, lambda: remote(url))
+        except OwnerUnreachable as error:
+            await broker.report_dead_owner(topic, partition, url)
+            raise _Elsewhere from error
+        except OwnerGone as error:
+            if exchange is None:
+                raise
+            if exchange.method == "POST" or exchange.started:
+                raise lost_answer(exchange.method, url, error) from error
+            raise _Elsewhere from error
+        except FencelogError as error:
+            if error.code is not ErrorCode.NOT_OWNER:
+                raise
+            broker.forget_owner(topic, partition, url)
+            raise _Elsewhere from error
+
+
+class _Elsewhere(Exception):
+    """Nothing was done; the owner is to be looked for again."""
+
+
+def _has_started(exchange: Exchange | None) -> bool:
+    return exchange is not None and exchange.started
+
 
 def _is_movable(exchange: Exchange | None) -> bool:
-    if exchange is None:
-        return True
-    return not exchange.started and exchange.header(FORWARDED) is None
+    return exchange is None or (not exchange.started and exchange.header(FORWARDED) is None)
 
 
 def owner_url(error: FencelogError) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -246,9 +246,9 @@ class Broker:
             slot.forget_owner(url)
 
     async def while_owner(
-        self, topic: TopicName, partition: int, url: str, work: Awaitable[T]
+        self, topic: TopicName, partition: int, url: str, work: Callable[[], Awaitable[T]]
     ) -> T:
-        """The result of ``work``, which asks the owner at ``url``. Raises OwnerGone when that one
+        """The result of ``work()``, which asks the owner at ``url``. Raises OwnerGone when that one
         has owned the partition no more for OWNER_GONE_MS and has not answered."""
         return await (await self._slot(topic, partition)).while_owner(url, work)
 

@@ -9,7 +9,7 @@ to it would wait for its time-out, long after somebody else has taken over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -36,15 +36,15 @@ class Forwards:
     def __init__(self) -> None:
         self._limits: dict[asyncio.Timeout, str] = {}
 
-    async def run(self, url: str, work: Awaitable[T], *, owner_url: str | None) -> T:
-        """The result of ``work``, which asks the broker at ``url``; ``owner_url`` is who owns the
+    async def run(self, url: str, work: Callable[[], Awaitable[T]], *, owner_url: str | None) -> T:
+        """The result of ``work()``, which asks the broker at ``url``; ``owner_url`` is who owns the
         partition now. Raises OwnerGone OWNER_GONE_MS after another, or nobody, owns it."""
         try:
             async with asyncio.timeout(None) as limit:
                 self._limits[limit] = url
                 try:
                     self._set(limit, is_owner=url == owner_url)
-                    return await work
+                    return await work()
                 finally:
                     del self._limits[limit]
         except TimeoutError:

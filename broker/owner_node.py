@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
@@ -110,8 +110,8 @@ class OwnerNode:
         if self.other is not None and self.other.url == url:
             self._set_other(None)
 
-    async def while_owner(self, url: str, work: Awaitable[T]) -> T:
-        """The result of ``work``, which asks the owner at ``url``. Raises OwnerGone when that one
+    async def while_owner(self, url: str, work: Callable[[], Awaitable[T]]) -> T:
+        """The result of ``work()``, which asks the owner at ``url``. Raises OwnerGone when that one
         owns the partition no more and has not answered."""
         if self._forwards is None:
             self._forwards = Forwards()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from fencelog.broker.broker_services import BrokerServices
@@ -161,7 +161,7 @@ class PartitionSlot:
         request."""
         self._owner.forget(url)
 
-    async def while_owner(self, url: str, work: Awaitable[T]) -> T:
+    async def while_owner(self, url: str, work: Callable[[], Awaitable[T]]) -> T:
         """See ``OwnerNode.while_owner``."""
         return await self._owner.while_owner(url, work)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from fencelog.api.app import build_app
 from fencelog.api.serve import HttpServer, bind
 from fencelog.broker.config import BrokerConfig
+from fencelog.broker.forwards import Forwards
 from fencelog.broker.names import TopicName
 from fencelog.broker.pending import Appended, message_size
 from fencelog.broker.stored import ReadResult, StoredBatch
@@ -30,6 +31,7 @@ class FakeLog:
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
+        self.is_serving = True
         self.entries: list[StoredBatch] = []
         self.earliest_offset = 0
         self.tail_offset = 0
@@ -153,6 +155,8 @@ class FakeBroker:
     logs: dict[tuple[TopicName, int], FakeLog] = field(default_factory=dict)
     elsewhere: dict[tuple[TopicName, int], str] = field(default_factory=dict)
     reported: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    forwards: Forwards = field(default_factory=Forwards)
     failure: BaseException | None = None
     config: BrokerConfig = field(default_factory=lambda: BrokerConfig("a", "http://127.0.0.1:1"))
 
@@ -188,6 +192,14 @@ class FakeBroker:
 
     def brokers(self) -> list[dict[str, Any]]:
         return [{"broker_id": "a", "url": "http://127.0.0.1:1", "started_us": PUBLISH_TIME}]
+
+    def forget_owner(self, topic: TopicName, partition: int, url: str) -> None:
+        self.forgotten.append(url)
+
+    async def while_owner(
+        self, topic: TopicName, partition: int, url: str, work: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        return await self.forwards.run(url, work, owner_url=url)
 
     async def report_dead_owner(self, topic: TopicName, partition: int, url: str) -> None:
         self.reported.append(url)
