@@ -175,6 +175,19 @@ MAX_STATE_EVENTS_WAITING = 10_000
 """Changes of one partition's state that wait for bookies. Over it: ``OVERLOADED``, nothing is
 changed."""
 
+MAX_PULL_MESSAGES = 10_000
+"""Messages leased by one pull: some 20 ms of the event loop, and a client that dies holds no more
+back."""
+
+MAX_ACK_IDS = 10_000
+"""Ack ids in one request: those of the largest pull."""
+
+MAX_LEASE_MS = 12 * 3600 * 1000
+"""A message can be kept from others for half a day; work that takes longer extends its lease."""
+
+MAX_NACK_DELAY_MS = 24 * 3600 * 1000
+"""What is to come back later than a day hence is better appended anew, with its time."""
+
 TAIL_CACHE_BYTES = 16 * MIB
 """Newest entries that a partition keeps in memory for readers at the tail."""
 
