@@ -188,6 +188,26 @@ MAX_LEASE_MS = 12 * 3600 * 1000
 MAX_NACK_DELAY_MS = 24 * 3600 * 1000
 """What is to come back later than a day hence is better appended anew, with its time."""
 
+MAX_CONSUMER_NAME_BYTES = 128
+"""The name by which a consumer pulls; it stands in statistics and in each of its leases."""
+
+MAX_CONSUMERS = 1_000
+"""Consumers that a subscription remembers in one partition. Who was silent longest is forgotten,
+then, over it, a new name is refused: each of them is looked at when a place becomes free."""
+
+MAX_OUTSTANDING = 100_000
+"""Messages of one partition that a subscription may have with its consumers: some 20 MB."""
+
+MAX_HELD_MESSAGES = 50_000
+"""Messages that a subscription remembers in one partition because they have to wait: until their
+time, after a refusal, behind another one of their key, for the dead letter topic. Over it nothing
+new is looked at. Some 200 bytes each."""
+
+MAX_ACK_RANGES = 50_000
+"""Ranges of acknowledged messages above the first one that is not. Over it no new messages are
+handed out until ranges grow together; acknowledgements are never dropped. Some 20 bytes each in a
+snapshot of the state, which a takeover has to read."""
+
 TAIL_CACHE_BYTES = 16 * MIB
 """Newest entries that a partition keeps in memory for readers at the tail."""
 
