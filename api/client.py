@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import quote
 
 from fencelog.api.client_http import REQUEST_TIMEOUT_S, ServiceHttp, json_object
+from fencelog.api.client_terms import DUPLICATE, AppendTerms, term_headers
 from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.limits import MAX_READ_MESSAGES, MIB
 from fencelog.ledgers.record_batch import FramedBatch, Message, encode_batch, read_frames
@@ -36,11 +37,13 @@ READ_BYTES = 4 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Messages that are durable: ``count`` of them from ``offset`` on."""
+    """Messages that are durable: ``count`` of them from ``offset`` on. ``duplicate``: they were
+    before, by an earlier request; so long ago, perhaps, that the offset is not remembered: -1."""
 
     partition: int
     offset: int
     count: int
+    duplicate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,17 @@ class FencelogClient:
         path = f"{topic_path(topic)}/partitions/{partition}/segments"
         return json_object(await self._service.request("GET", path))
 
+    # -- anything else ---------------------------------------------------------------------------
+
+    async def get_object(self, path: str, **options: Any) -> dict[str, Any]:
+        """The JSON object at a path."""
+        return json_object(await self._service.request("GET", path, **options))
+
+    async def change_object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        """The JSON object that a request is answered with; an empty one for no content."""
+        answer = await self._service.request(method, path, **options)
+        return json_object(answer) if answer.content else {}
+
     # -- messages --------------------------------------------------------------------------------
 
     async def append(
@@ -139,18 +153,29 @@ class FencelogClient:
         headers: Mapping[str, bytes] | None = None,
         event_time_us: int | None = None,
         partition: int | None = None,
+        **terms: Unpack[AppendTerms],
     ) -> Appended:
-        """Append one message; it is durable on return. Errors as for ``append_batch``."""
+        """Append one message; it is durable on return. ``terms`` and errors as for
+        ``append_batch``."""
         message = Message(value, key, event_time_us, tuple((headers or {}).items()))
-        return await self.append_batch(topic, encode_batch([message]), partition=partition)
+        batch = encode_batch([message])
+        return await self.append_batch(topic, batch, partition=partition, **terms)
 
     async def append_batch(
-        self, topic: str, batch: bytes, *, partition: int | None = None, key: str | None = None
+        self,
+        topic: str,
+        batch: bytes,
+        *,
+        partition: int | None = None,
+        key: str | None = None,
+        **terms: Unpack[AppendTerms],
     ) -> Appended:
         """Append a record batch, all of it to one partition or nothing; durable on return.
 
-        Without ``partition`` the service chooses one: by ``key``, else in turn. Raises
-        FencelogError: ``error.code.effects`` says whether it may have been written all the same.
+        Without ``partition`` the service chooses one: by ``key``, else in turn. ``terms``: what
+        the append is bound to, see ``AppendTerms``. Raises FencelogError: ``error.code.effects``
+        says whether it may have been written all the same; SEQUENCE_MISMATCH, PRODUCER_FENCED,
+        PRODUCER_BUSY, PRECONDITION_FAILED where the terms do not hold.
         """
         query: dict[str, Any] = {}
         if partition is not None:
@@ -162,11 +187,13 @@ class FencelogClient:
             f"{topic_path(topic)}/messages:batch",
             params=query,
             content=batch,
-            headers={"content-type": BATCH_TYPE},
+            headers={"content-type": BATCH_TYPE, **term_headers(terms)},
             lost=ErrorCode.APPEND_UNKNOWN,
         )
         (appended,) = json_object(answer)["appended"]
-        return Appended(appended["partition"], appended["offset"], appended["count"])
+        offset = -1 if appended["offset"] is None else appended["offset"]
+        duplicate = DUPLICATE in answer.headers
+        return Appended(appended["partition"], offset, appended["count"], duplicate)
 
     async def read(
         self,

@@ -1,0 +1,59 @@
+"""What the Python client can bind an append to, and how HTTP carries it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+PRODUCER_ID = "producer-id"
+PRODUCER_EPOCH = "producer-epoch"
+PRODUCER_SEQ = "producer-seq"
+IDEMPOTENCY_KEY = "idempotency-key"
+IF_OFFSET = "if-offset"
+FENCING_TOKEN = "fencing-token"
+DUPLICATE = "duplicate"
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """Who appends. ``sequence``: the number of the append's first message; without a gap from 0 for
+    each partition and ``epoch``."""
+
+    id: str
+    epoch: int = 0
+    sequence: int = 0
+
+
+class AppendTerms(TypedDict, total=False):
+    """Keyword arguments of an append. All of them want a partition that is certain: ``partition``,
+    or a topic that has one only.
+
+    ``producer`` or ``idempotency_key`` (up to 256 bytes): the append may be sent again and is
+    written once. ``if_offset``: only if its first message gets this offset. ``fencing_token``:
+    only while this is the partition's.
+    """
+
+    producer: Producer | None
+    idempotency_key: str | None
+    if_offset: int | None
+    fencing_token: str | None
+
+
+def term_headers(terms: AppendTerms) -> dict[str, bytes]:
+    """The terms as HTTP headers."""
+    headers: dict[str, bytes] = {}
+    producer = terms.get("producer")
+    if producer is not None:
+        headers[PRODUCER_ID] = producer.id.encode()
+        headers[PRODUCER_EPOCH] = b"%d" % producer.epoch
+        headers[PRODUCER_SEQ] = b"%d" % producer.sequence
+    key = terms.get("idempotency_key")
+    if key is not None:
+        headers[IDEMPOTENCY_KEY] = key.encode()
+    offset = terms.get("if_offset")
+    if offset is not None:
+        headers[IF_OFFSET] = b"%d" % offset
+    token = terms.get("fencing_token")
+    if token is not None:
+        headers[FENCING_TOKEN] = token.encode()
+    return headers
