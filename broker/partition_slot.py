@@ -85,7 +85,7 @@ class PartitionSlot:
         found = self.open_log
         if found is not None:
             return found
-        if self._owner.other is not None:
+        if self._owner.other is not None and not take:  # what the watch has seen may be the past
             raise NotOwner(str(self), self._owner.other)
         opening = self._opening
         if opening is None:
