@@ -46,6 +46,8 @@ CONTENTION = TopicTheme(
         "kill broker",
         "isolate",
         "drain broker",
+        "unload",
+        "unload",
         "slow metadata",
         "answers lost",
         "deaf",

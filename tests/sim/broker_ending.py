@@ -9,7 +9,7 @@ from functools import partial
 
 from broker_clients import Clients, append_all, note_read, read_some
 from broker_history import LogHistory
-from brokers import BrokerMachine, Unanswered, Unreached
+from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 from chain_watch import ChainWatch
 from cluster import Cluster
 from history import History
@@ -54,15 +54,33 @@ class TopicEnding:
         for log in logs:
             checked = z1.spawn(self._check_log(log))
             await self._within(SERVE_S, f"partition {log.partition} is served", checked.done)
-        for machine in self._brokers.values():
-            machine.is_held_down = True
-            machine.drain()
-        await self._within(SERVE_S, "brokers end", self._no_broker)
-        for log in logs:
-            self._check_sealed(log)
+        await self._end_brokers(logs)
         for bookie in self._cluster.bookies.values():
             await bookie.shut_down()
         self._cluster.is_over = True
+
+    async def _end_brokers(self, logs: list[LogHistory]) -> None:
+        """One after the other, each handing over to the others; the last one seals its logs."""
+        for machine in self._brokers.values():
+            served = [log for log in logs if self._is_served(log)]
+            process = machine.process
+            machine.is_held_down = True
+            machine.drain()
+            if process is not None:
+                ended = partial(_has_ended, process)
+                await self._within(SERVE_S, f"{machine.name} ends", ended)
+        for log in served:
+            self._check_sealed(log)
+
+    def _is_served(self, log: LogHistory) -> bool:
+        """Whether its present owner is a broker that is there. (Who only believed may have let go
+        of it since.)"""
+        chain = self._chains.chains.get(log.partition)
+        for machine in self._brokers.values():
+            found = machine.broker and machine.broker.open_log(TOPIC, log.partition)
+            if found and chain and found.epoch == chain.epoch:
+                return True
+        return False
 
     async def _within(self, budget_s: float, what: str, done: Callable[[], bool]) -> None:
         for _ in range(int(budget_s / STEP_S)):
@@ -75,12 +93,6 @@ class TopicEnding:
         return all(
             machine.bookie is not None for machine in self._cluster.bookies.values()
         ) and all(machine.broker is not None for machine in self._brokers.values())
-
-    def _no_broker(self) -> bool:
-        return not any(
-            machine.process is not None and machine.process.is_alive
-            for machine in self._brokers.values()
-        )
 
     async def _check_log(self, log: LogHistory) -> None:
         """Append once more, then read everything through whoever owns the partition."""
@@ -114,3 +126,7 @@ class TopicEnding:
         unsealed = [s.ledger_id for s in chain.segments if s.sealed is None] if chain else []
         if unsealed:
             log.violate(22, f"all brokers ended in order, ledgers {unsealed} are not sealed")
+
+
+def _has_ended(process: Process) -> bool:
+    return not process.is_alive

@@ -51,6 +51,8 @@ class TopicInjector(Injector):
                 return process.resume
             case "drain broker":
                 machine.drain()
+            case "unload":
+                machine.unload()
             case "believe":
                 machine.believe_at_once()
                 return lambda: setattr(machine, "believes", False)
@@ -93,6 +95,7 @@ BROKERS = {
     "lose broker's power",
     "pause broker",
     "drain broker",
+    "unload",
     "believe",
     "believe, cut off",
     "cut off",

@@ -78,6 +78,7 @@ TOPIC_TARGETS = {
     "lose broker's power": "broker",
     "pause broker": "broker",
     "drain broker": "broker",
+    "unload": "broker",
     "believe": "broker",
     "believe, cut off": "broker",
     "cut off": "broker",

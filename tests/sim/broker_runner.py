@@ -71,10 +71,9 @@ class _Play:
         await cluster.all_serving()
         logs = [LogHistory(history, partition) for partition in range(plan.partitions)]
         chains = ChainWatch(history, cluster.memory, logs)
-        brokers = {
-            name: BrokerMachine(cluster, name, plan, chains)
-            for name in (f"k{n + 1}" for n in range(plan.brokers))
-        }
+        brokers: dict[str, BrokerMachine] = {}
+        for name in (f"k{n + 1}" for n in range(plan.brokers)):
+            brokers[name] = BrokerMachine(cluster, name, plan, chains, brokers)
         for machine in brokers.values():
             machine.start()
         await cluster.until(lambda: all(machine.broker for machine in brokers.values()))
@@ -91,7 +90,7 @@ class _Play:
         await TopicEnding(cluster, history, brokers, chains, clients, processes).run(logs)
 
     async def _create_topic(self, machine: BrokerMachine) -> None:
-        config = TopicConfig(self._plan.partitions, self._plan.replication)
+        config = TopicConfig(self._plan.partitions)
 
         async def create(broker: Broker) -> None:
             await broker.topics.create(TOPIC, config)

@@ -8,7 +8,7 @@ asked for, so any number of them contend for a partition.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -20,10 +20,11 @@ from observed_ledgers import ObservedLedgers
 from process import Process, ProcessLost
 
 from fencelog.broker.broker import Broker
-from fencelog.broker.config import BrokerConfig, RollPolicy
+from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
 from fencelog.broker.ownership import Owner, Ownership
-from fencelog.ledgers.errors import FencelogError
+from fencelog.broker.policy import Policy
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 T = TypeVar("T")
 
@@ -47,10 +48,19 @@ class Unanswered(Exception):
 class BrokerMachine:
     """One host. ``broker`` is the present one, None while there is none to be asked."""
 
-    def __init__(self, cluster: Cluster, name: str, plan: TopicPlan, chains: ChainWatch) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        plan: TopicPlan,
+        chains: ChainWatch,
+        others: Mapping[str, BrokerMachine],
+    ) -> None:
+        """``others``: all brokers by name."""
         self._cluster = cluster
         self._chains = chains
         self._plan = plan
+        self._peers = SimPeers(others)
         self._chance = cluster.engine.random(f"ways to {name}")
         self.name = name
         self.url = f"http://{name}"
@@ -92,6 +102,14 @@ class BrokerMachine:
             for partition in range(self._plan.partitions):
                 process.spawn(_opened(broker, partition))
 
+    def unload(self) -> None:
+        """An operator wants its partitions elsewhere."""
+        broker, process = self.broker, self.process
+        if broker is not None and process is not None and process.is_alive:
+            for partition in range(self._plan.partitions):
+                if broker.open_log(TOPIC, partition) is not None:
+                    process.spawn(_unloaded(broker, partition))
+
     def drain(self) -> None:
         """SIGTERM."""
         if self._stop is not None:
@@ -111,11 +129,13 @@ class BrokerMachine:
             config=BrokerConfig(
                 self.name,
                 self.url,
-                roll=RollPolicy(max_entries=plan.roll_entries),
+                policy=Policy(roll_entries=plan.roll_entries).with_replication(plan.replication),
                 open_timeout_s=5.0,
                 repair_patience_s=2.0,
                 close_timeout_s=3.0,
+                drain_timeout_s=3.0,
             ),
+            peers=self._peers,
         )
         believe(broker, self)
         try:
@@ -125,9 +145,11 @@ class BrokerMachine:
             process.kill()
         self.broker = broker
         await self._stop.wait()
+        await broker.drain()
         await broker.close()
         self.broker = None
         await session.close()
+        await asyncio.sleep(0.001)  # reads that the end of the connection ends
         cluster.check_leaks(process)
         process.kill()
 
@@ -164,9 +186,28 @@ class BrokerMachine:
         return result
 
 
+class SimPeers:
+    """Implements ``Peers``."""
+
+    def __init__(self, brokers: Mapping[str, BrokerMachine]) -> None:
+        self._brokers = brokers
+
+    async def open(self, url: str, topic: TopicName, partition: int) -> None:
+        machine = self._brokers[url.removeprefix("http://")]
+        try:
+            await machine.ask(lambda broker: broker.take(topic, partition))
+        except (Unreached, Unanswered) as error:
+            raise FencelogError(ErrorCode.NO_OWNER, f"{url} does not answer") from error
+
+
 async def _opened(broker: Broker, partition: int) -> None:
     with suppress(FencelogError):
         await broker.partition(TOPIC, partition)
+
+
+async def _unloaded(broker: Broker, partition: int) -> None:
+    with suppress(FencelogError):
+        await broker.unload(TOPIC, partition)
 
 
 def believe(broker: Broker, machine: BrokerMachine) -> None:

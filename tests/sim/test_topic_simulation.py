@@ -1,0 +1,113 @@
+"""Histories of topics as part of the suite: many of them, and that they can be trusted."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from broker_draw import draw_topic_plan
+from broker_history import LogHistory
+from history import History
+from kinds import TOPICS
+from run_sim import Figures, describe, play, say
+
+from fencelog.broker.pending import Appended
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+SEEDS = range(1, 401)
+"""About a minute of one core."""
+
+
+@pytest.mark.timeout(600)
+def test_no_history_of_topics_violates_an_invariant(capsys: pytest.CaptureFixture[str]) -> None:
+    figures, started = Figures(TOPICS), time.monotonic()
+    for result in play(TOPICS, SEEDS, jobs=os.cpu_count() or 1):
+        figures.add(result)
+    with capsys.disabled():
+        say(["", *figures.lines(time.monotonic() - started)])
+    failures = ["\n".join(describe(TOPICS, result, shrink=False)) for result in figures.failed]
+    assert failures == []
+    missing = set(TOPICS.faults) - figures.kinds.keys()
+    assert not missing, f"faults that never happened: {sorted(missing)}"
+    for event in ("takeovers", "rolls", "append: append_unknown", "append: no_owner"):
+        assert figures.counts[event] > 0, f"in no history: {event}"
+
+
+@pytest.mark.parametrize("seed", [2, 13])
+def test_a_seed_of_topics_gives_one_trace(seed: int) -> None:
+    first, second = TOPICS.run_seed(seed), TOPICS.run_seed(seed)
+    assert (first.digest, first.counts, first.fired) == (
+        second.digest,
+        second.counts,
+        second.fired,
+    )
+
+
+def test_plans_of_topics_differ() -> None:
+    assert len({draw_topic_plan(seed) for seed in range(1, 200)}) == 199
+
+
+class Log:
+    """A history made by hand: what the oracle says to it."""
+
+    def __init__(self) -> None:
+        self.log = LogHistory(History(), 0)
+        self.log.begun(1, 0)
+
+    def ack(self, name: bytes, offset: int, *, owner: str = "k1", epoch: int = 1) -> None:
+        sent = self.log.new(name, is_batch=False)
+        self.log.attempted(sent)
+        self.log.acknowledged(sent, Appended(0, offset, 1, 0), owner, epoch)
+
+    @property
+    def violations(self) -> list[str]:
+        return self.log.history.violations
+
+
+def test_one_owner_in_order_is_right() -> None:
+    one = Log()
+    one.ack(b"a", 0)
+    one.ack(b"b", 1)
+    one.log.begun(2, 2)
+    one.ack(b"c", 2, owner="k2", epoch=2)
+    one.log.seen(1, (b"b", b"c"), "read")
+    one.log.check_whole(0, 3, [1, 1, 2])
+    assert one.violations == []
+
+
+def test_what_an_oracle_of_logs_sees() -> None:
+    two_owners, above, lost, other, twice = Log(), Log(), Log(), Log(), Log()
+    two_owners.ack(b"a", 0)
+    two_owners.ack(b"b", 1, owner="k2")
+    assert "two instances" in two_owners.violations[0]
+    above.log.begun(2, 0)
+    above.ack(b"a", 0)
+    assert "a later one begins below" in above.violations[0]
+    lost.ack(b"a", 0)
+    lost.log.begun(2, 0)
+    assert "was acknowledged" in lost.violations[0]
+    other.ack(b"a", 0)
+    other.log.seen(0, (b"b",), "read")
+    assert "offset 0 has b'b', had b'a'" in other.violations[0]
+    twice.ack(b"a", 0)
+    twice.log.seen(1, (b"a",), "read")
+    assert "b'a' is at 1, and at 0" in twice.violations[0]
+
+
+def test_an_append_comes_after_what_was_known_before_it_began() -> None:
+    one = Log()
+    early = one.log.new(b"early", is_batch=False)
+    one.ack(b"a", 0)
+    late = one.log.new(b"late", is_batch=False)
+    assert (early.floor, late.floor) == (0, 1)
+    for sent in (early, late):
+        one.log.attempted(sent)
+    one.log.seen(0, (b"a",), "read")
+    one.log.refused(early, FencelogError(ErrorCode.NO_OWNER, "gone"))
+    one.log.refused(late, FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows"))
+    assert (early.may_be_there, late.may_be_there) == (False, True)
+    one.log.seen(1, (b"early",), "read")
+    one.log.check_whole(0, 2, [5, 4])
+    assert "a publish time goes back" in one.violations[0]
+    assert "b'early' at 1 was refused" in one.violations[1]
