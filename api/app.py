@@ -18,10 +18,12 @@ from prometheus_client.registry import Collector
 from fencelog.api.admin import admin_router
 from fencelog.api.asgi import ClientGone, Exchange, Receive, Scope, Send
 from fencelog.api.bodies import BodyReader
+from fencelog.api.broker_admin import add_broker_routes
 from fencelog.api.forward import Forwarder
 from fencelog.api.framework import build_framework
 from fencelog.api.metrics import ApiMetrics
 from fencelog.api.ownership import Ownership
+from fencelog.api.peers import HttpPeers
 from fencelog.api.problems import (
     MEDIA_TYPE,
     cut_off,
@@ -156,11 +158,15 @@ class Application:
 
 
 def build_app(
-    broker: Broker, *, bookies: RegisteredBookies, collectors: Iterable[Collector] = ()
+    broker: Broker,
+    *,
+    bookies: RegisteredBookies,
+    peers: HttpPeers | None = None,
+    collectors: Iterable[Collector] = (),
 ) -> Application:
     """The application of a broker that has been started.
 
-    ``collectors``: further figures for ``/metrics``.
+    ``peers``: the way to other brokers; ``collectors``: further figures for ``/metrics``.
     """
     metrics = ApiMetrics()
     forwarder = Forwarder()
@@ -178,7 +184,7 @@ def build_app(
         Endpoint.READ_ONE: {"GET": read.get_one, "HEAD": read.get_one},
         Endpoint.SEGMENTS: {"GET": read.get_segments, "HEAD": read.get_segments},
     }
-    framework = build_framework(
-        admin_router(broker, bookies), broker.check_ready, [metrics, *collectors], metrics.problem
-    )
+    router = admin_router(broker, bookies)
+    add_broker_routes(router, broker, peers or HttpPeers())
+    framework = build_framework(router, broker.check_ready, [metrics, *collectors], metrics.problem)
     return Application(endpoints, framework, forwarder, waits, metrics, produce)

@@ -62,15 +62,69 @@ class Owners(BaseModel):
 
 
 class BrokerEntry(BaseModel):
-    """A broker that is registered."""
+    """A broker that is registered, and what it last said of its load (decaying means)."""
 
     broker_id: str
     url: str
     started_us: int
+    draining: bool = False
+    partitions: int | None = None
+    in_bytes_per_s: int | None = None
+    out_bytes_per_s: int | None = None
+    pending_bytes: int | None = None
 
 
 class Brokers(BaseModel):
     brokers: list[BrokerEntry]
+
+
+class OwnedPartition(BaseModel):
+    """A partition that is open at a broker."""
+
+    topic: str
+    partition: int
+    epoch: int
+    earliest_offset: int
+    tail_offset: int
+    in_bytes_per_s: int
+    out_bytes_per_s: int
+    pending_bytes: int
+
+
+class BrokerDetails(BrokerEntry):
+    """A broker, and partitions that it has open."""
+
+    owned: list[OwnedPartition]
+
+
+class Drained(BaseModel):
+    """``not_taken``: partitions that no other broker took over; any takes them on request."""
+
+    broker_id: str
+    not_taken: int
+
+
+class Unload(BaseModel):
+    """``to``: the broker that is to have the partition; without it the least loaded."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    to: str | None = None
+
+
+class Moved(BaseModel):
+    """``broker_id``: who has the partition now; null: nobody took it, any does on request."""
+
+    partition: int
+    broker_id: str | None
+
+
+class Opened(BaseModel):
+    """The partition is owned by this broker and serves."""
+
+    partition: int
+    broker_id: str
+    epoch: int
 
 
 class Bookie(BaseModel):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import asdict
 from typing import Any
 
 from fencelog.broker.balance_core import BrokerView
@@ -80,14 +81,14 @@ class BrokerDirectory:
 
     def all(self) -> list[dict[str, Any]]:
         """``broker_id, url, started_us, draining`` and, where it is known, the load, by id."""
-        found = []
-        for broker_id, value in sorted(self._brokers.values.items()):
-            load = self._own_load if broker_id == self.own_id else self._load_of(broker_id)
-            fields = {"draining": False, **json.loads(value)}
-            if load is not None:
-                fields |= json.loads(load.encode())
-            found.append(fields)
-        return found
+        return [
+            _described(json.loads(value), self._load_of(broker_id))
+            for broker_id, value in sorted(self._brokers.values.items())
+        ]
+
+    def own(self) -> dict[str, Any]:
+        """This broker, as ``all`` shows it, with its load as it is now."""
+        return _described(self._fields, self._own_load)
 
     def url_of(self, broker_id: str) -> str | None:
         """Where a registered broker is."""
@@ -131,3 +132,7 @@ class BrokerDirectory:
 
     def _value(self) -> bytes:
         return json.dumps(self._fields).encode()
+
+
+def _described(fields: dict[str, Any], load: BrokerLoad | None) -> dict[str, Any]:
+    return {"draining": False, **fields, **({} if load is None else asdict(load))}

@@ -7,6 +7,7 @@ import logging
 
 from fencelog.broker.balance_core import BalancePolicy, place, targets
 from fencelog.broker.broker_directory import BrokerDirectory
+from fencelog.broker.load import PARTITION_COST
 from fencelog.broker.names import TopicName
 from fencelog.broker.peers import Peers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -37,18 +38,20 @@ class HandOver:
     async def offer(self, topic: TopicName, partition: int, *, to: str | None = None) -> str | None:
         """Have another broker open a partition that nobody owns: ``to``, else the least loaded.
         Who has taken it; None: nobody would. Never raises FencelogError."""
-        wanted = targets(self._own_id, self._directory.views())[:OFFERS] if to is None else [to]
+        directory = self._directory
+        wanted = targets(self._own_id, directory.views())[:OFFERS] if to is None else [to]
         for broker_id in wanted:
-            url = self._directory.url_of(broker_id)
+            url = directory.url_of(broker_id)
             if url is None:
                 continue
+            directory.took(broker_id)  # at once: others may be on offer at the same time
             try:
                 async with asyncio.timeout(OFFER_TIMEOUT_MS / 1000):
                     await self._peers.open(url, topic, partition)
             except (FencelogError, TimeoutError) as error:
                 log.info("partition %d of %s: not taken by %s: %s", partition, topic, url, error)
+                directory.took(broker_id, -PARTITION_COST)
                 continue
-            self._directory.took(broker_id)
             return broker_id
         return None
 

@@ -75,7 +75,8 @@ class Unloading:
 
         async def hand_over(slot: PartitionSlot) -> None:
             nonlocal not_taken
-            not_taken += await slot.hand_over() is None
+            taker = await slot.hand_over()
+            not_taken += taker is None
 
         try:
             async with asyncio.timeout(self._timeout_s):
