@@ -10,6 +10,7 @@ from pathlib import Path
 from fencelog.api.addresses import check_advertised, parse_address
 from fencelog.api.app import build_app
 from fencelog.api.lifecycle import Running
+from fencelog.api.peers import HttpPeers
 from fencelog.api.secret_file import secret_from
 from fencelog.api.serve import HttpServer, bind, url_of
 from fencelog.broker.broker import Broker, BrokerConfig
@@ -85,7 +86,8 @@ async def serving_broker(
     ``replication``: of topics created without one; ``credentials``: for bookies elsewhere.
 
     The socket is bound before the broker starts, for its address is what it registers, and
-    accepts only after. Leaving stops HTTP first, then closes the logs, then the bookie clients.
+    accepts only after. Leaving hands all partitions to other brokers while HTTP goes on, stops it
+    then, and last closes what is left and the bookie clients.
     """
 
     def connect(address: str, bookie_id: str) -> TcpBookieClient:
@@ -103,11 +105,14 @@ async def serving_broker(
             url=(advertise or url_of(sock)).rstrip("/"),
             replication=replication or Replication(),
         )
-        broker = Broker(store, ledgers, host=host, config=config)
+        peers = HttpPeers()
+        stack.push_async_callback(peers.close)
+        broker = Broker(store, ledgers, host=host, config=config, peers=peers)
         await broker.start()
         stack.push_async_callback(broker.close)
-        app = build_app(broker, bookies=bookies)
+        app = build_app(broker, bookies=bookies, peers=peers)
         server = await HttpServer.start(app, sock)
         stack.push_async_callback(server.close)
         stack.callback(app.drain)
         yield server.url
+        stack.push_async_callback(broker.drain)
