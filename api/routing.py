@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.digest import crc32c
@@ -30,12 +30,13 @@ def named_partition(text: str, partitions: int, topic: TopicName) -> int:
 
 
 class Turns:
-    """The partitions of each topic in turn, one a request: a request stays whole."""
+    """The partitions of each topic (or whatever ``topic`` is) in turn, one a request: a request
+    stays whole."""
 
     def __init__(self) -> None:
-        self._next: dict[TopicName, int] = {}
+        self._next: dict[Hashable, int] = {}
 
-    def next(self, topic: TopicName, partitions: int) -> int:
+    def next(self, topic: Hashable, partitions: int) -> int:
         if partitions == 1:
             return 0
         turn = self._next.get(topic, 0)
