@@ -114,5 +114,5 @@ async def serving_broker(
         server = await HttpServer.start(app, sock)
         stack.push_async_callback(server.close)
         stack.callback(app.drain)
-        yield server.url
         stack.push_async_callback(broker.drain)
+        yield server.url
