@@ -8,9 +8,12 @@ reaches only us and we decide the order of ending.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +45,18 @@ class ChildProcess:
         return self._process.returncode is None
 
     @classmethod
-    async def start(cls, name: str, command: Sequence[str], *, log: Path) -> ChildProcess:
+    async def start(
+        cls, name: str, command: Sequence[str], *, log: Path, enter: Sequence[str] = ()
+    ) -> ChildProcess:
         """Run ``fencelog COMMAND… --child`` and wait until it serves; stderr goes to ``log``.
+        ``enter``: a command that becomes the one after it, somewhere else (``nsenter …``).
 
         Raises FencelogError(BAD_REQUEST) with the last line it wrote, when it did not.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
+                *enter,
                 *fencelog_command(*command, "--child"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -87,6 +94,15 @@ class ChildProcess:
         if self.is_running:
             self._process.kill()
         await self._process.wait()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It stands still (SIGSTOP), and goes on afterwards."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     async def wait(self) -> int:
         """Wait for its end; the exit code, negative for a signal's number."""

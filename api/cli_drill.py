@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,10 +19,12 @@ def add_to(app: typer.Typer) -> None:
         help="Break a cluster, account for every message.",
     )
     drill.callback()(lambda: None)
-    drill.command("kill-broker")(kill_broker)
-    drill.command("kill-bookie")(kill_bookie)
-    drill.command("pause-bookie")(pause_bookie)
-    drill.command("full-disk")(full_disk)
+    commands: tuple[Callable[..., None], ...] = (
+        *(kill_broker, pause_broker, partition, drain, rolling_restart, zookeeper_restart),
+        *(kill_bookie, pause_bookie, lose_bookie_disk, full_disk),
+    )
+    for command in commands:
+        drill.command()(command)
     app.add_typer(drill, name="drill")
     app.command()(demo)
     app.command(
@@ -33,6 +35,11 @@ def add_to(app: typer.Typer) -> None:
 
 KeepOption = Annotated[bool, typer.Option("--keep", help="Keep the data and the logs.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+InsideOption = Annotated[bool, typer.Option("--inside", hidden=True)]
+SessionOption = Annotated[
+    int, typer.Option(min=1000, max=60_000, help="How long a silent process counts as there.")
+]
+TimesOption = Annotated[int, typer.Option(min=1, help="How often.")]
 
 
 def kill_broker(
@@ -40,17 +47,78 @@ def kill_broker(
     messages: Annotated[
         int | None, typer.Option(min=1, help="End after so many acknowledged ones.")
     ] = None,
+    times: TimesOption = 1,
     keep: KeepOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Kill the owner of a partition with -9 under load; lose and double nothing."""
     from fencelog.api.drill_kill_broker import KillBrokerConfig, kill_broker_drill
 
-    _run(kill_broker_drill(KillBrokerConfig(seconds, messages, keep)), as_json=as_json)
+    _run(kill_broker_drill(KillBrokerConfig(seconds, messages, times, keep)), as_json=as_json)
+
+
+def pause_broker(
+    times: TimesOption = 1,
+    session_ms: SessionOption = 6000,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop the owner for longer than its session, and let it go on.
+
+    Another broker takes over; the one that wakes acknowledges nothing of what came later."""
+    from fencelog.api.drill_pause_broker import PauseBrokerConfig, pause_broker_drill
+
+    _run(pause_broker_drill(PauseBrokerConfig(times, session_ms, keep)), as_json=as_json)
+
+
+def partition(
+    session_ms: SessionOption = 6000,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+    inside: InsideOption = False,
+) -> None:
+    """Cut the owner off from ZooKeeper, from bookies, from clients; then heal.
+
+    The network is one of the drill's own, with a namespace for each broker (Linux)."""
+    from fencelog.api.drill_namespace import enter_namespace
+    from fencelog.api.drill_partition import PartitionConfig, partition_drill
+
+    if not inside:
+        options = ["--session-ms", str(session_ms), *_flags(keep, as_json)]
+        enter_namespace(["drill", "partition", "--inside", *options], network=True)
+    _run(partition_drill(PartitionConfig(session_ms, keep)), as_json=as_json)
+
+
+def drain(times: TimesOption = 1, keep: KeepOption = False, as_json: JsonOption = False) -> None:
+    """End the owner of a partition with SIGTERM under load; another one goes on."""
+    from fencelog.api.drill_drain import DrainConfig, drain_drill
+
+    _run(drain_drill(DrainConfig(times, keep)), as_json=as_json)
+
+
+def rolling_restart(keep: KeepOption = False, as_json: JsonOption = False) -> None:
+    """Restart every bookie and broker under load, one after the other."""
+    from fencelog.api.drill_rolling_restart import RollingRestartConfig, rolling_restart_drill
+
+    _run(rolling_restart_drill(RollingRestartConfig(keep=keep)), as_json=as_json)
+
+
+def zookeeper_restart(
+    times: TimesOption = 1,
+    down: Annotated[float, typer.Option(min=0, help="Seconds that it is away.")] = 8.0,
+    session_ms: SessionOption = 6000,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Kill ZooKeeper with -9 under load, and start it again; appends go on meanwhile."""
+    from fencelog.api.drill_zookeeper import ZooKeeperRestartConfig, zookeeper_restart_drill
+
+    config = ZooKeeperRestartConfig(times, down, session_ms, keep)
+    _run(zookeeper_restart_drill(config), as_json=as_json)
 
 
 def kill_bookie(
-    times: Annotated[int, typer.Option(min=1, help="How many kills.")] = 50,
+    times: TimesOption = 50,
     keep: KeepOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -61,7 +129,7 @@ def kill_bookie(
 
 
 def pause_bookie(
-    times: Annotated[int, typer.Option(min=1, help="How many pauses.")] = 3,
+    times: TimesOption = 3,
     keep: KeepOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -71,28 +139,40 @@ def pause_bookie(
     _run(pause_bookie_drill(PauseBookieConfig(times, keep)), as_json=as_json)
 
 
+def lose_bookie_disk(
+    times: TimesOption = 1,
+    session_ms: SessionOption = 6000,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Kill a bookie under load and empty its disk; it copies everything from the others."""
+    from fencelog.api.drill_lose_disk import LoseDiskConfig, lose_disk_drill
+
+    _run(lose_disk_drill(LoseDiskConfig(times, session_ms, keep)), as_json=as_json)
+
+
 def full_disk(
     size_mib: Annotated[
         int, typer.Option("--size-mib", min=1024, help="Of the bookie's disk, a tmpfs.")
     ] = 2048,
     keep: KeepOption = False,
     as_json: JsonOption = False,
-    inside: Annotated[bool, typer.Option("--inside", hidden=True)] = False,
+    inside: InsideOption = False,
 ) -> None:
     """Fill the disk of a bookie under load, then make room; lose nothing.
 
     The disk is a tmpfs in a mount namespace of the drill's own (Linux)."""
     from fencelog.api.drill_disk_full import FullDiskConfig, full_disk_drill
-    from fencelog.api.drill_disk_namespace import enter_namespace
+    from fencelog.api.drill_namespace import enter_namespace
 
     if not inside:
-        enter_namespace(["drill", "full-disk", "--inside", *_arguments(size_mib, keep, as_json)])
+        options = ["--size-mib", str(size_mib), *_flags(keep, as_json)]
+        enter_namespace(["drill", "full-disk", "--inside", *options])
     _run(full_disk_drill(FullDiskConfig(size_mib, keep)), as_json=as_json)
 
 
-def _arguments(size_mib: int, keep: bool, as_json: bool) -> list[str]:
-    flags = ["--keep"] * keep + ["--json"] * as_json
-    return ["--size-mib", str(size_mib), *flags]
+def _flags(keep: bool, as_json: bool) -> list[str]:
+    return ["--keep"] * keep + ["--json"] * as_json
 
 
 def _run(drill: Coroutine[Any, Any, Report], *, as_json: bool) -> None:

@@ -30,6 +30,10 @@ HttpOption = Annotated[
     str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
 ]
 
+TickOption = Annotated[
+    int, typer.Option(min=50, max=10_000, help="ZooKeeper's unit of time, for ends of sessions.")
+]
+
 SecretOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A secret that bookies and brokers ask of each other."),
@@ -147,12 +151,15 @@ def broker(
 def zookeeper(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = 2181,
     data: DataOption = Path("data/zookeeper"),
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    tick_ms: TickOption = 500,
     child: ChildOption = False,
 ) -> None:
-    """Run a ZooKeeper for development, on loopback."""
+    """Run a ZooKeeper for development: one server, no replicas."""
     from fencelog.api.zookeeper_main import zookeeper_process
 
-    _run(zookeeper_process(data, port=port), _greet, child=child)
+    service = zookeeper_process(data, host=host, port=port, tick_ms=tick_ms)
+    _run(service, _greet, child=child)
 
 
 def cluster(
@@ -162,6 +169,10 @@ def cluster(
     http_port: Annotated[
         int, typer.Option(min=0, max=65_000, help="Of the first broker; 0 takes free ones.")
     ] = 8080,
+    session_ms: Annotated[
+        int, typer.Option(min=1000, max=60_000, help="How long a silent process counts as there.")
+    ] = 6000,
+    tick_ms: TickOption = 500,
     secret_file: SecretOption = None,
     child: ChildOption = False,
 ) -> None:
@@ -170,7 +181,7 @@ def cluster(
     A development ZooKeeper, bookies and brokers, on loopback."""
     from fencelog.api.cluster import ClusterConfig, cluster_service
 
-    config = ClusterConfig(data, bookies, brokers, http_port, secret_file)
+    config = ClusterConfig(data, bookies, brokers, http_port, secret_file, session_ms, tick_ms)
     _run(cluster_service(config), _greet_cluster, child=child)
 
 

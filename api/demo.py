@@ -30,7 +30,7 @@ from fencelog.api.demo_files import (
     same_up_to_final_newline,
     too_long_line,
 )
-from fencelog.api.drill_kill_broker import owner_url
+from fencelog.api.drill_topic import owner_url
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +49,20 @@ def message_name(value: bytes) -> tuple[int, int]:
 
 
 def account(attempts: Iterable[Attempt], log: Sequence[bytes]) -> Account:
-    """Compare attempts with the whole log (values by offset, from 0 on).
+    """Compare attempts, each client's in the order in which it made them, with the whole log
+    (values by offset, from 0 on).
 
     Lost: acknowledged and nowhere in the log. Duplicated: every occurrence after the first. Out of
-    order: acknowledged and not at the offset that was acknowledged, or, within one client's
-    messages, after one that was sent later.
+    order: acknowledged and not at the offset that was acknowledged, or before a message that its
+    client had been acknowledged earlier. One of unknown outcome may come late: a request that a
+    client has given up is under way all the same.
     """
     result = Account()
-    names = [message_name(value) for value in log]
     places: dict[tuple[int, int], int] = {}
-    newest: dict[int, int] = {}
-    for offset, (client, sequence) in enumerate(names):
-        if (client, sequence) in places:
+    for offset, value in enumerate(log):
+        if places.setdefault(message_name(value), offset) != offset:
             result.duplicated += 1
-            continue
-        places[client, sequence] = offset
-        result.out_of_order += sequence < newest.get(client, -1)
-        newest[client] = max(sequence, newest.get(client, -1))
+    newest: dict[int, int] = {}
     expected = 0
     for attempt in attempts:
         for index in range(attempt.count):
@@ -78,34 +75,9 @@ def account(attempts: Iterable[Attempt], log: Sequence[bytes]) -> Account:
             result.acknowledged += 1
             if place is None:
                 result.lost += 1
-            elif place != attempt.offset + index:
-                result.out_of_order += 1
+                continue
+            before = newest.get(attempt.client, -1)
+            result.out_of_order += place != attempt.offset + index or place < before
+            newest[attempt.client] = max(place, before)
     result.foreign = len(places) - expected
     return result
-
-
-@dataclass(frozen=True, slots=True)
-class DrillReport:
-    """A drill's outcome. ``failover_ms``: from the kill to the first acknowledged append that was
-    sent after it; None: there was none."""
-
-    drill: str
-    account: Account
-    failover_ms: float | None
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def is_clean(self) -> bool:
-        return self.account.is_clean and self.failover_ms is not None
-
-    def as_json(self) -> dict[str, object]:
-        """The shape that every drill prints."""
-        return {
-            "drill": self.drill,
-            "acknowledged": self.account.acknowledged,
-            "lost": self.account.lost,
-            "duplicated": self.account.duplicated,
-            "out_of_order": self.account.out_of_order,
-            "failover_ms": self.failover_ms,
-            "notes": self.notes,
-        }

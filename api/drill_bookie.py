@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
-import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from fencelog.ledgers.bookie_directory import RegisteredBookies
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metadata_open import open_metadata_store
+from fencelog.ledgers.zookeeper_session import SESSION_TIMEOUT_MS
 
 BOOKIES = 4
 """One more than an ensemble: whichever is away, another can take its place."""
@@ -45,8 +44,7 @@ class BookieDrill:
 
     async def restart(self, bookie: ChildProcess) -> ChildProcess:
         """Start a bookie that has ended, on the data it had. Raises FencelogError if it fails."""
-        self.cluster.bookies.remove(bookie)
-        return await self.cluster.start_bookie(int(bookie.name.rpartition("-")[2]))
+        return await self.cluster.restart(bookie)
 
     async def until(self, holds: Callable[[], bool], within_s: float) -> float | None:
         """Wait for something that registrations or answers show; the seconds that it took, None
@@ -120,11 +118,12 @@ class BookieReport:
     def as_json(self) -> dict[str, object]:
         return {
             "drill": self.drill,
-            **self.figures,
             "acknowledged": self.account.acknowledged,
             "lost": self.account.lost,
-            "doubled": self.account.duplicated,
+            "duplicated": self.account.duplicated,
             "out_of_order": self.account.out_of_order,
+            "failover_ms": None,
+            **self.figures,
             "foreign": self.account.foreign,
             "different": self.own.different,
             "own_copies_read": self.own.read,
@@ -134,19 +133,10 @@ class BookieReport:
         }
 
 
-@contextlib.contextmanager
-def drill_directory(*, keep: bool) -> Iterator[Path]:
-    """A fresh directory, removed afterwards unless ``keep``."""
-    directory = Path(tempfile.mkdtemp(prefix="fencelog-drill-"))
-    try:
-        yield directory
-    finally:
-        if not keep:
-            shutil.rmtree(directory, ignore_errors=True)
-
-
 @contextlib.asynccontextmanager
-async def bookie_drill(data_dir: Path) -> AsyncIterator[BookieDrill]:
+async def bookie_drill(
+    data_dir: Path, *, session_ms: int = SESSION_TIMEOUT_MS
+) -> AsyncIterator[BookieDrill]:
     """A cluster of ZooKeeper and BOOKIES bookies, and a client that notes all their answers.
 
     Raises FencelogError when it cannot be started."""
@@ -157,9 +147,8 @@ async def bookie_drill(data_dir: Path) -> AsyncIterator[BookieDrill]:
         return WatchedBookieClient(bookie_id, address, acks[bookie_id])
 
     async with contextlib.AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(
-            running_cluster(ClusterConfig(data_dir, bookies=BOOKIES, brokers=0))
-        )
+        config = ClusterConfig(data_dir, bookies=BOOKIES, brokers=0, session_ms=session_ms)
+        cluster = await stack.enter_async_context(running_cluster(config))
         store = open_metadata_store(cluster.metadata, host=host)
         await store.start()
         stack.push_async_callback(store.close)

@@ -52,6 +52,10 @@ class BookieAcks:
     refusals: Counter[ErrorCode] = field(default_factory=Counter)
     acknowledged: int = 0
 
+    def forget(self) -> None:
+        """The bookie has lost its disk: nothing that it said counts any more."""
+        self.ranges.clear()
+
     def watch(self, run: bytes, on_reply: AddCallback) -> AddCallback:
         """``on_reply``, preceded by a note of the answer."""
         header = read_run_header(run)

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencelog.api.drill_bookie import BookieDrill, BookieReport, bookie_drill, drill_directory
+from fencelog.api.drill_bookie import BookieDrill, BookieReport, bookie_drill
 from fencelog.api.drill_bookie_load import LedgerLoad, Load
+from fencelog.api.drill_directory import drill_directory
 from fencelog.ledgers.host import SystemHost
 
 LONGEST_PAUSE_S = 1.0

@@ -7,15 +7,13 @@ and nothing answers. It lasts longer than the bookie time-out and than its ZooKe
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from fencelog.api.child_process import ChildProcess
-from fencelog.api.drill_bookie import BookieDrill, BookieReport, bookie_drill, drill_directory
+from fencelog.api.drill_bookie import BookieDrill, BookieReport, bookie_drill
 from fencelog.api.drill_bookie_load import LedgerLoad, Load
+from fencelog.api.drill_directory import drill_directory
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.limits import BOOKIE_TIMEOUT_MS
 from fencelog.ledgers.zookeeper_session import SESSION_TIMEOUT_MS
@@ -81,7 +79,8 @@ async def _load_and_pause(drill: BookieDrill, writers: Sequence[LedgerLoad], tim
             await asyncio.sleep(SETTLE_S)
             victim = SystemHost().shuffled(drill.cluster.bookies)[0]
             before = _acknowledged(writers)
-            await _pause(victim)
+            with victim.stopped():
+                await asyncio.sleep(PAUSE_S)
             seen.all_left &= not is_there(victim.name)
             during = _acknowledged(writers) - before
             least = seen.least_acknowledged
@@ -91,14 +90,6 @@ async def _load_and_pause(drill: BookieDrill, writers: Sequence[LedgerLoad], tim
         await asyncio.sleep(SETTLE_S)
         is_over.set()
     return seen
-
-
-async def _pause(victim: ChildProcess) -> None:
-    os.kill(victim.pid, signal.SIGSTOP)
-    try:
-        await asyncio.sleep(PAUSE_S)
-    finally:
-        os.kill(victim.pid, signal.SIGCONT)
 
 
 def _acknowledged(writers: Sequence[LedgerLoad]) -> int:

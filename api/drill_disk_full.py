@@ -19,11 +19,11 @@ from fencelog.api.drill_bookie import (
     BookieDrill,
     BookieReport,
     bookie_drill,
-    drill_directory,
 )
 from fencelog.api.drill_bookie_acks import OwnCopies
 from fencelog.api.drill_bookie_load import LedgerLoad, Load
-from fencelog.api.drill_disk_namespace import small_disk
+from fencelog.api.drill_directory import drill_directory
+from fencelog.api.drill_namespace import small_disk
 from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.limits import MIB
 

@@ -25,6 +25,9 @@ JAVA_PACKAGE = "openjdk-17-jre-headless"
 READY_TIMEOUT_S = 30.0
 """From the start of the JVM to its first answer; 0.3 s when idle, more on a busy machine."""
 
+TICK_MS = 500
+"""The server's unit of time; sessions expire at a multiple of it."""
+
 STOP_TIMEOUT_S = 10.0
 """From SIGTERM to the end of the process; after it SIGKILL."""
 
@@ -55,21 +58,24 @@ class DevelopmentZooKeeper:
     The directory outlives the process: started again on it, the server has its nodes back.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, host: str, port: int) -> None:
         self._process = process
+        self.host = host
         self.port = port
 
     @property
     def address(self) -> str:
         """``host:port`` for clients."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     @classmethod
-    async def start(cls, data_dir: Path, *, port: int = 0) -> DevelopmentZooKeeper:
+    async def start(
+        cls, data_dir: Path, *, host: str = "127.0.0.1", port: int = 0, tick_ms: int = TICK_MS
+    ) -> DevelopmentZooKeeper:
         """Start a server and wait until it answers; port 0 takes a free one.
 
         Raises FencelogError: METADATA_UNAVAILABLE (no Java, no jars, port in use, it did not
@@ -81,17 +87,17 @@ class DevelopmentZooKeeper:
         lock = _make_and_lock(data_dir)
         try:
             for _ in range(1 if port else _PORT_ATTEMPTS):
-                chosen = _free_port(port)
-                command = [java, *_JVM_OPTIONS, "-cp", class_path, _MAIN_CLASS]
-                process = await _spawn(command, data_dir, port=chosen, lock=lock)
-                server = cls(process, chosen)
+                chosen = _free_port(host, port)
+                config = _write_config(data_dir, host, chosen, tick_ms)
+                command = [java, *_JVM_OPTIONS, "-cp", class_path, _MAIN_CLASS, str(config)]
+                server = cls(await _spawn(command, data_dir, lock=lock), host, chosen)
                 if await server._wait_until_ready():
                     return server
         finally:
             os.close(lock)  # the server inherited it and holds the lock as long as it lives
         raise FencelogError(
             ErrorCode.METADATA_UNAVAILABLE,
-            f"ZooKeeper did not start on 127.0.0.1:{chosen}: {_last_words(data_dir)}",
+            f"ZooKeeper did not start on {host}:{chosen}: {_last_words(data_dir)}",
         )
 
     async def stop(self) -> None:
@@ -115,7 +121,7 @@ class DevelopmentZooKeeper:
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 while self._process.returncode is None:
-                    if await _answers(self.port):
+                    if await _answers(self.host, self.port):
                         return True
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
@@ -180,6 +186,21 @@ def _needs_java(found: str) -> FencelogError:
     )
 
 
+async def until_ended(data_dir: Path) -> None:
+    """Return when no server holds the directory any more. Raises FencelogError
+    (DATA_DIRECTORY_IN_USE) after STOP_TIMEOUT_S."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + STOP_TIMEOUT_S
+    while True:
+        try:
+            os.close(_make_and_lock(data_dir))
+            return
+        except FencelogError:
+            if loop.time() > give_up:
+                raise
+        await asyncio.sleep(_POLL_S)
+
+
 def _make_and_lock(data_dir: Path) -> int:
     data_dir.mkdir(parents=True, exist_ok=True)
     lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -193,42 +214,43 @@ def _make_and_lock(data_dir: Path) -> int:
     return lock
 
 
-def _free_port(wanted: int) -> int:
+def _free_port(host: str, wanted: int) -> int:
     """The port, or a free one for 0: ZooKeeper cannot say which one it took by itself."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", wanted))
+            probe.bind((host, wanted))
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
             raise FencelogError(
                 ErrorCode.METADATA_UNAVAILABLE,
-                f"port 127.0.0.1:{wanted} cannot be used: {error.strerror}",
+                f"port {host}:{wanted} cannot be used: {error.strerror}",
             ) from error
         return int(probe.getsockname()[1])
 
 
-async def _spawn(
-    command: list[str], data_dir: Path, *, port: int, lock: int
-) -> asyncio.subprocess.Process:
+def _write_config(data_dir: Path, host: str, port: int, tick_ms: int) -> Path:
     config = data_dir / "zookeeper.cfg"
     config.write_text(
         f"dataDir={(data_dir / 'data').absolute()}\n"
         f"clientPort={port}\n"
-        "clientPortAddress=127.0.0.1\n"
+        f"clientPortAddress={host}\n"
         "admin.enableServer=false\n"
         "4lw.commands.whitelist=srvr,ruok,mntr,cons\n"
         "maxClientCnxns=0\n"
-        "tickTime=500\n"
+        f"tickTime={tick_ms}\n"
         "minSessionTimeout=1000\n"
         "maxSessionTimeout=60000\n"
     )
+    return config
+
+
+async def _spawn(command: list[str], data_dir: Path, *, lock: int) -> asyncio.subprocess.Process:
     with open(data_dir / "zookeeper.out", "wb") as output:  # noqa: ASYNC230 - a few bytes, once
         return await asyncio.create_subprocess_exec(
             *_ending_with_us(),
             *command,
-            str(config),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -244,10 +266,10 @@ def _ending_with_us() -> tuple[str, ...]:
     return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
 
 
-async def _answers(port: int) -> bool:
+async def _answers(host: str, port: int) -> bool:
     """Whether a server answers ``srvr`` (its four-letter status command) as one that serves."""
     try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection(host, port)
     except OSError:
         return False
     try:

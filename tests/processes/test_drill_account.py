@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.api.drill_account import (
     Account,
     Attempt,
-    DrillReport,
     account,
     message_name,
     message_value,
 )
+from fencelog.api.drill_report import DrillReport
 
 
 def values(*names: tuple[int, int]) -> list[bytes]:
@@ -59,9 +61,15 @@ def test_a_message_at_another_offset_than_the_acknowledged_one_is_out_of_order()
     assert (result.out_of_order, result.is_clean) == (2, False)
 
 
-def test_a_clients_messages_may_not_overtake_each_other() -> None:
-    result = account(ATTEMPTS, [*LOG, *values((0, 2))])
+def test_a_client_is_not_acknowledged_below_what_it_was_acknowledged_before() -> None:
+    attempts = [Attempt(0, 0, 1, offset=1), Attempt(0, 1, 1, offset=0)]
+    result = account(attempts, values((0, 1), (0, 0)))
     assert (result.out_of_order, result.is_clean) == (1, False)
+
+
+def test_a_message_of_unknown_outcome_may_come_late() -> None:
+    result = account(ATTEMPTS, [*LOG, *values((0, 2))])
+    assert result == Account(acknowledged=4, unknown=1, unknown_present=1)
 
 
 def test_a_message_that_was_refused_is_foreign() -> None:
@@ -76,16 +84,39 @@ def test_a_message_names_itself(client: int, sequence: int, size: int) -> None:
     assert len(value) >= size
 
 
-def test_a_drill_that_never_recovered_is_not_clean() -> None:
-    assert not DrillReport("kill-broker", Account(acknowledged=1), failover_ms=None).is_clean
-    report = DrillReport("kill-broker", Account(acknowledged=1), 12.5, ["killed"])
-    assert report.is_clean
+def clean(**fields: Any) -> DrillReport:
+    return DrillReport("drain", Account(acknowledged=1), **fields)
+
+
+def test_a_drill_that_never_worked_again_is_not_clean() -> None:
+    assert clean().is_clean
+    assert not clean(failover_ms=None).is_clean
+    assert not DrillReport("drain", Account(acknowledged=1, lost=1)).is_clean
+    assert not DrillReport("drain", Account()).is_clean
+
+
+def test_the_longest_interruption_counts() -> None:
+    report = clean()
+    for failover_ms in (12.5, 3.0):
+        report.interrupted(failover_ms)
     assert report.as_json() == {
-        "drill": "kill-broker",
+        "drill": "drain",
         "acknowledged": 1,
         "lost": 0,
         "duplicated": 0,
         "out_of_order": 0,
         "failover_ms": 12.5,
-        "notes": ["killed"],
+        "notes": [],
     }
+    report.interrupted(None)
+    report.interrupted(1.0)
+    assert report.failover_ms is None
+
+
+def test_a_drill_in_which_something_else_happened_is_not_clean() -> None:
+    report = clean()
+    report.expect(True, "it rained")
+    assert report.is_clean
+    report.expect(False, "nothing happened")
+    assert not report.is_clean
+    assert report.notes == ["nothing happened"]

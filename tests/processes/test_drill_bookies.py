@@ -25,7 +25,14 @@ def drill(*arguments: str) -> dict[str, Any]:
     assert report["drill"] == arguments[0]
     assert report["acknowledged"] > 0
     assert report["own_copies_read"] > report["acknowledged"]
-    for disaster in ("lost", "doubled", "out_of_order", "foreign", "different", "wrong_negatives"):
+    for disaster in (
+        "lost",
+        "duplicated",
+        "out_of_order",
+        "foreign",
+        "different",
+        "wrong_negatives",
+    ):
         assert report[disaster] == 0, disaster
     return report
 
@@ -50,6 +57,12 @@ def test_a_bookie_whose_disk_is_full_serves_on_and_comes_back() -> None:
     assert report["own_copies_read_while_full"] > 0
     assert report["acknowledged_again"] > 0
     assert report["own_copies_unknown"] == 0
+
+
+def test_a_bookie_that_lost_its_disk_has_everything_again() -> None:
+    report = drill("lose-bookie-disk", "--session-ms", "1500")
+    assert report["disks_lost"] == 1
+    assert report["slowest_repair_s"] is not None
 
 
 def test_a_machine_without_namespaces_has_no_small_disk() -> None:

@@ -15,6 +15,7 @@ from fencelog.api.child_process import ChildProcess, fencelog_command
 from fencelog.api.client import FencelogClient
 from fencelog.api.drill_account import account
 from fencelog.api.drill_load import LoadClient, read_log
+from fencelog.api.drill_senders import AnyBroker
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 pytestmark = pytest.mark.processes
@@ -31,7 +32,8 @@ async def start(place: Path) -> ChildProcess:
 async def load(process: ChildProcess, first_client: int, *, kill_after: int) -> list[LoadClient]:
     """Append from several clients; SIGKILL once so many messages are acknowledged."""
     url = process.announcement["http"]
-    clients = [LoadClient(first_client + n, [url], TOPIC, 0) for n in range(CLIENTS)]
+    service = FencelogClient(url)
+    clients = [LoadClient(first_client + n, AnyBroker([service], TOPIC, 0)) for n in range(CLIENTS)]
     due = asyncio.Event()
 
     def on_acknowledged(_sent_at: float) -> None:
@@ -47,8 +49,7 @@ async def load(process: ChildProcess, first_client: int, *, kill_after: int) -> 
         *(client.run(is_over=killing.done, on_acknowledged=on_acknowledged) for client in clients)
     )
     await killing
-    for client in clients:
-        await client.close()
+    await service.close()
     return clients
 
 

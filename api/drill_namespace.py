@@ -1,6 +1,5 @@
-"""A small disk for a drill: a tmpfs in user and mount namespaces of its own, which need no root.
-
-Nothing outside sees the mount, and it is gone with the last process of the drill.
+"""What a drill has of its own on this machine: a small disk, a network. Both live in namespaces
+which need no root; nothing outside sees them, and they are gone with the last process of the drill.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
 
 
-def enter_namespace(arguments: Sequence[str]) -> NoReturn:
-    """Become ``fencelog ARGUMENTS…`` in namespaces of its own.
+def enter_namespace(arguments: Sequence[str], *, network: bool = False) -> NoReturn:
+    """Become ``fencelog ARGUMENTS…`` in user and mount namespaces of its own, and in a ``network``.
 
     Raises FencelogError(BAD_REQUEST) with the reason where this machine does not allow that.
     """
-    _run([*UNSHARE, "true"], "make a user and mount namespace")
-    command = [*UNSHARE, *fencelog_command(*arguments)]
+    unshare = [*UNSHARE, *["--net"] * network]
+    run([*unshare, "true"], f"make a user and {'network' if network else 'mount'} namespace")
+    command = [*unshare, *fencelog_command(*arguments)]
     os.execvp(command[0], command)
 
 
@@ -36,14 +36,15 @@ def small_disk(directory: Path, size_mib: int) -> Iterator[None]:
     """
     directory.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "fencelog-drill", str(directory)]
-    _run(mount, "mount a tmpfs")
+    run(mount, "mount a tmpfs")
     try:
         yield
     finally:
-        _run(["umount", str(directory)], "unmount a tmpfs")
+        run(["umount", str(directory)], "unmount a tmpfs")
 
 
-def _run(command: Sequence[str], what: str) -> None:
+def run(command: Sequence[str], what: str) -> None:
+    """Run a command. Raises FencelogError(BAD_REQUEST): "cannot WHAT: reason"."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -1,0 +1,66 @@
+"""``fencelog drill drain``: the owner is told to hand its partitions over, under load.
+
+What counts is the time until another broker acknowledges as the owner: clients that may be served
+by the others alone ask them all the while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from fencelog.api.cluster import Cluster, ClusterConfig
+from fencelog.api.drill_load import end_of
+from fencelog.api.drill_report import DrillReport, milliseconds
+from fencelog.api.drill_topic import NOWHERE, TopicDrill, on_own_cluster
+
+SETTLE_S = 2.0
+"""Of load before each drain and after the last one."""
+
+PROBE_DELAY_S = 0.005
+"""Between two attempts of such a client: the precision of what this drill measures."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainConfig:
+    """``times``: how many drains; ``keep`` the data and the logs of the processes."""
+
+    times: int = 1
+    keep: bool = False
+
+
+async def drain_drill(config: DrainConfig) -> DrillReport:
+    """Run the drill on a cluster of its own, with SIGTERM. Raises FencelogError when it cannot be
+    run, or the broker does not start again."""
+
+    async def script(cluster: Cluster, drill: TopicDrill) -> None:
+        for _ in range(config.times):
+            await asyncio.sleep(SETTLE_S)
+            owner = await drill.owner_url()
+            broker = cluster.broker_at(owner)
+            await hand_over(drill, owner, broker.stop(), f"SIGTERM for {broker.name}")
+            await cluster.restart(broker)
+        await asyncio.sleep(SETTLE_S)
+
+    return await on_own_cluster("drain", script, ClusterConfig(NOWHERE), keep=config.keep)
+
+
+async def hand_over(
+    drill: TopicDrill, owner: str, drain: Coroutine[Any, Any, object], what: str
+) -> None:
+    """Have the owner give the partition up with ``drain``, and measure until another broker
+    acknowledges; ``what`` was done is noted."""
+    others = [url for url in drill.target.urls if url != owner]
+    interruption = drill.load.interrupt(by_anybody=False)
+    for url in others:
+        probe = drill.client_of(url, retry_delay_s=PROBE_DELAY_S)
+        drill.load.start_special(probe, interruption.ends)
+    draining = asyncio.create_task(drain)
+    failover_ms = await end_of(interruption)
+    await draining
+    drill.report.interrupted(failover_ms)
+    drill.report.notes.append(
+        f"{what}: another broker acknowledged the first append after {milliseconds(failover_ms)}"
+    )

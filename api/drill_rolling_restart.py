@@ -1,0 +1,64 @@
+"""``fencelog drill rolling-restart``: bookies and brokers are ended and started again, one by one,
+as an update does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fencelog.api.cluster import Cluster, ClusterConfig
+from fencelog.api.drill_report import DrillReport
+from fencelog.api.drill_senders import ask
+from fencelog.api.drill_topic import NOWHERE, TopicDrill, on_own_cluster
+from fencelog.api.retry import retry_refusals
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+BOOKIES = 4
+"""One more than an ensemble: whichever is away, another can take its place."""
+
+SETTLE_S = 1.0
+"""Of load before each restart and after the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollingRestartConfig:
+    """``settle_s``: between two restarts; ``keep`` the data and the logs of the processes."""
+
+    settle_s: float = SETTLE_S
+    keep: bool = False
+
+
+async def rolling_restart_drill(config: RollingRestartConfig) -> DrillReport:
+    """Run the drill on a cluster of its own. Raises FencelogError when it cannot be run, or a
+    process does not start again."""
+
+    async def script(cluster: Cluster, drill: TopicDrill) -> None:
+        loop = asyncio.get_running_loop()
+        names = [process.name for process in (*cluster.bookies, *cluster.brokers)]
+        took_s = {}
+        for name in names:
+            await asyncio.sleep(config.settle_s)
+            began = loop.time()
+            process = next(one for one in cluster.processes if one.name == name)
+            await process.stop()
+            await cluster.restart(process)
+            await retry_refusals(lambda: _all_serve(cluster.urls))
+            took_s[name] = loop.time() - began
+        await asyncio.sleep(config.settle_s)
+        drill.note_longest_wait()
+        told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took_s.items())
+        drill.report.notes.append(f"from SIGTERM until it served again: {told}")
+
+    cluster = ClusterConfig(NOWHERE, bookies=BOOKIES)
+    return await on_own_cluster("rolling-restart", script, cluster, keep=config.keep)
+
+
+async def _all_serve(urls: Sequence[str]) -> None:
+    """Return when every broker knows of all bookies. Raises NOT_ENOUGH_BOOKIES."""
+    for url in urls:
+        known = len((await ask(url, "GET", "/v1/bookies"))["bookies"])
+        if known < BOOKIES:
+            raise FencelogError(
+                ErrorCode.NOT_ENOUGH_BOOKIES, f"{url} knows {known} of {BOOKIES} bookies"
+            )
