@@ -43,8 +43,10 @@ CORES = {
     "bookie/ledger_state.py": ["tests/bookie/test_ledger_state.py"],
     "bookie/records.py": ["tests/bookie/test_records.py"],
     "bookie/runs.py": ["tests/bookie/test_runs.py"],
+    "broker/balance_core.py": ["tests/broker/test_balance_core.py"],
     "broker/chain.py": ["tests/broker/test_chain.py"],
     "broker/chain_codec.py": ["tests/broker/test_chain.py"],
+    "broker/load.py": ["tests/broker/test_load.py"],
     "broker/pending.py": ["tests/broker/test_pending.py"],
 }
 """Every core, and the tests that have to try all of it."""
