@@ -7,6 +7,7 @@ from typing import Any
 
 from fencelog.broker.chain import Chain
 from fencelog.broker.ledger_port import EntryWriter, Ledgers
+from fencelog.broker.read_ahead import Found, ReadAhead, ReadAheads
 from fencelog.broker.segment_reader import SegmentReader
 from fencelog.broker.stored import ReadResult, StoredBatch
 from fencelog.broker.tail_cache import TailBell, TailCache, TailCaches
@@ -17,11 +18,16 @@ from fencelog.ledgers.metadata import LedgerMetadata
 class LogReader:
     """Reads never go past ``tail_offset``, the end of what is acknowledged."""
 
-    def __init__(self, ledgers: Ledgers, chain: Chain, caches: TailCaches) -> None:
+    def __init__(
+        self, ledgers: Ledgers, chain: Chain, caches: TailCaches, aheads: ReadAheads | None = None
+    ) -> None:
         """``chain`` as committed at takeover: all its segments are sealed, except the ledger that is
         about to be written, unless the log is terminated."""
         self._ledgers = ledgers
         self._cache = TailCache(caches)
+        self._catch_up = ReadAhead(
+            aheads or ReadAheads(), self._load, is_worth=self._is_in_ledgers_alone
+        )
         self._bell = TailBell()
         self._segments: list[SegmentReader] = []
         self._bases: list[int] = []
@@ -82,11 +88,13 @@ class LogReader:
         if gone and self._segments[gone - 1].is_open:
             gone -= 1  # an empty ledger at the tail is written next
         del self._segments[:gone], self._bases[:gone]
+        self._catch_up.trim(self.earliest_offset)
 
     def close(self, error: FencelogError) -> None:
         """Every read fails from now on, those that wait too."""
         self.closed = error
         self._cache.clear()
+        self._catch_up.clear()
         self._bell.ring()
 
     def _add(self, segment: SegmentReader) -> None:
@@ -110,14 +118,27 @@ class LogReader:
             return ReadResult([], offset, offset)
         batches = self._cache.read(offset, max_messages=max_messages, max_bytes=max_bytes)
         if not batches:
-            segment = self._segments[bisect_right(self._bases, offset) - 1]
             try:
-                batches = await segment.read(offset, max_messages=max_messages, max_bytes=max_bytes)
+                batches, _ = await self._catch_up.read(
+                    offset, max_messages=max_messages, max_bytes=max_bytes
+                )
             except FencelogError:
                 self._check(offset)  # its ledger was trimmed meanwhile, or the log is closed
                 raise
         self.bytes_out += sum([len(stored.batch) for stored in batches])
         return ReadResult(batches, batches[-1].end_offset, self.tail_offset)
+
+    async def _load(self, offset: int, max_bytes: int) -> Found:
+        segment = self._segments[bisect_right(self._bases, offset) - 1]
+        batches = await segment.read(offset, max_bytes=max_bytes)
+        return batches, batches[-1].end_offset
+
+    def _is_in_ledgers_alone(self, offset: int) -> bool:
+        return (
+            self.closed is None
+            and self.earliest_offset <= offset < self.tail_offset
+            and not self._cache.holds(offset)
+        )
 
     def _check(self, offset: int) -> None:
         if self.closed is not None:

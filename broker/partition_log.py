@@ -15,6 +15,7 @@ from fencelog.broker.log_writer import LogWriter
 from fencelog.broker.open_ledger import LedgerFactory
 from fencelog.broker.pending import AppendFuture, PendingBytes
 from fencelog.broker.pipeline import AppendPipeline
+from fencelog.broker.read_ahead import ReadAheads
 from fencelog.broker.state_core import PartitionState
 from fencelog.broker.state_log import StateLog
 from fencelog.broker.stored import ReadResult
@@ -71,6 +72,7 @@ class PartitionLog:
         config: BrokerConfig,
         broker_pending: PendingBytes | None = None,
         broker_caches: TailCaches | None = None,
+        broker_reads: ReadAheads | None = None,
         bookie_addresses: Callable[[], dict[str, str]] = dict,
         is_leader: Callable[[], Awaitable[bool]] = _always,
         on_lost: Callable[[], None] = lambda: None,
@@ -89,7 +91,7 @@ class PartitionLog:
             await node.close()
             raise
         state_log = StateLog(node, factory, state, patience_s=config.repair_patience_s)
-        reader = LogReader(ledgers, node.chain, broker_caches or TailCaches())
+        reader = LogReader(ledgers, node.chain, broker_caches or TailCaches(), broker_reads)
         pipeline = AppendPipeline(
             partition,
             tail_offset=reader.tail_offset,

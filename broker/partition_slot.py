@@ -241,6 +241,7 @@ class PartitionSlot:
             config=services.config,
             broker_pending=services.pending,
             broker_caches=services.caches,
+            broker_reads=services.reads,
             bookie_addresses=services.bookie_addresses,
             is_leader=self._is_leader,
             on_lost=self._on_lost,

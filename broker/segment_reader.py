@@ -117,7 +117,7 @@ class SegmentReader:
             "ledger": to_json(metadata),
         }
 
-    async def read(self, offset: int, *, max_messages: int, max_bytes: int) -> list[StoredBatch]:
+    async def read(self, offset: int, *, max_bytes: int) -> list[StoredBatch]:
         """Batches from the one that holds ``offset``, at least one. Raises FencelogError."""
         reader = await self.reader()
         last = self._confirmed if self._writer is not None else reader.last_confirmed
@@ -126,19 +126,17 @@ class SegmentReader:
         while True:
             size = min(max_bytes, MAX_READ_BYTES)
             entries = await reader.read(entry_id, last, max_bytes=size)
-            batches = self._batches_of(entries, enough=number + max_messages)
+            batches = self._batches_of(entries)
             if batches:
                 return batches
             entry_id = entries[-1].entry_id + 1  # control entries only: read on
 
-    def _batches_of(self, entries: list[Entry], *, enough: int) -> list[StoredBatch]:
-        """The batches in these entries, up to message number ``enough``, at least one entry's."""
+    def _batches_of(self, entries: list[Entry]) -> list[StoredBatch]:
+        """The batches in these entries."""
         batches: list[StoredBatch] = []
         end = (0, 0)
         for entry in entries:
             header = read_entry_header(entry.payload)
-            if header.first_number >= enough and batches:
-                break
             end = (header.next_number, entry.entry_id + 1)
             if header.kind == KIND_MESSAGES:
                 offset = self.base_offset + header.first_number

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+
+_BASE_OFFSET = attrgetter("base_offset")
 
 
 @dataclass(slots=True)
@@ -21,6 +26,10 @@ class StoredBatch:
     def end_offset(self) -> int:
         return self.base_offset + self.count
 
+    def messages_from(self, offset: int) -> int:
+        """How many of its messages are at ``offset`` or after it."""
+        return self.count - max(0, min(self.count, offset - self.base_offset))
+
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
@@ -31,3 +40,22 @@ class ReadResult:
     entries: list[StoredBatch]
     next_offset: int
     tail_offset: int
+
+
+def take(
+    batches: Sequence[StoredBatch], offset: int, *, max_messages: int, max_bytes: int
+) -> list[StoredBatch]:
+    """Of batches in order, those from the one that holds ``offset`` (or the next message after it),
+    until the bounds are reached; at least one, if there is one."""
+    start = max(0, bisect_right(batches, offset, key=_BASE_OFFSET) - 1)
+    if start < len(batches) and batches[start].end_offset <= offset:
+        start += 1
+    taken: list[StoredBatch] = []
+    for position in range(start, len(batches)):
+        batch = batches[position]
+        max_bytes -= len(batch.batch)
+        if taken and (max_bytes < 0 or max_messages <= 0):
+            break
+        max_messages -= batch.messages_from(offset)
+        taken.append(batch)
+    return taken

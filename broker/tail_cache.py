@@ -78,6 +78,10 @@ class TailCache:
         self._offsets.clear()
         self._head = self.size = 0
 
+    def holds(self, offset: int) -> bool:
+        """Whether ``offset``, which is below the tail, is here."""
+        return self._head < len(self._offsets) and self._offsets[self._head] <= offset
+
     def read(self, offset: int, *, max_messages: int, max_bytes: int) -> list[StoredBatch]:
         """Batches from the one that holds ``offset``, at least one; [] if it is not here."""
         start = bisect_right(self._offsets, offset, lo=self._head) - 1

@@ -214,6 +214,17 @@ TAIL_CACHE_BYTES = 16 * MIB
 BROKER_CACHE_BYTES = 256 * MIB
 """Tail caches of all partitions of one broker: with thousands of them memory has to stay flat."""
 
+READ_AHEAD_CHUNK_BYTES = 4 * MIB
+"""What is fetched for readers that catch up, before they ask for it: one read reply."""
+
+READ_AHEAD_BYTES = 64 * MIB
+"""Such chunks of all partitions of one broker: sixteen, or eight readers at places of their own,
+each with one chunk in hand and one ahead. With more of them nothing is fetched ahead."""
+
+CATCH_UP_BYTES = 32 * MIB
+"""Asked for from bookies by catch-up reads at the same time, in one broker: eight chunks keep any
+network busy, and appends find their way between them."""
+
 MAX_OPENING_PARTITIONS = 64
 """Partitions that a broker opens at the same time: enough to keep ZooKeeper and bookies busy; with
 more, each would only take longer, to its time-out in the end."""

@@ -1,0 +1,117 @@
+"""Turns between readers: of bytes on their way, and of the event loop.
+
+A greedy reader asks for more than its share of two things. Bytes: every read from bookies, and every
+answer that its client has not taken yet, holds memory; ``ByteTurns`` bounds them and serves those
+who wait in turn, log by log. Time: to decode and render a large answer takes long, and nothing else
+happens meanwhile; ``LoopTurns`` lets one step of such work happen in each round of the event loop,
+whoever wants how much, so that an append waits for one step at most wherever it waits for the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+
+STEP_MESSAGES = 500
+"""Messages decoded or rendered in one step: about a ms."""
+
+
+class ByteTurns:
+    """A bound for bytes in use. Those who wait get their turn in the order of arrival, and one
+    after the other where they wait for different logs (``who``)."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.in_use = 0
+        self._waiting: OrderedDict[Hashable, deque[tuple[int, asyncio.Future[None]]]] = (
+            OrderedDict()
+        )
+
+    @asynccontextmanager
+    async def turn(self, who: Hashable, size: int) -> AsyncIterator[None]:
+        """Use ``size`` bytes as long as the context lasts; what is larger than the limit has it to
+        itself."""
+        if not self.try_take(size):
+            await self._wait(who, size)
+        try:
+            yield
+        finally:
+            self.give_back(size)
+
+    def try_take(self, size: int) -> bool:
+        """Take ``size`` bytes at once, to be given back, if that passes nobody by."""
+        if self._waiting or not self._has_room(size):
+            return False
+        self.in_use += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self.in_use -= size
+        self._wake()
+
+    def _has_room(self, size: int) -> bool:
+        return self.in_use == 0 or self.in_use + size <= self.limit
+
+    async def _wait(self, who: Hashable, size: int) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(who, deque()).append((size, future))
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.give_back(size)  # the turn came in the same moment
+            else:
+                self._remove(who, future)
+                self._wake()
+            raise
+
+    def _remove(self, who: Hashable, future: asyncio.Future[None]) -> None:
+        left = deque(item for item in self._waiting[who] if item[1] is not future)
+        if left:
+            self._waiting[who] = left
+        else:
+            del self._waiting[who]
+
+    def _wake(self) -> None:
+        while self._waiting:
+            who, queue = next(iter(self._waiting.items()))
+            size, future = queue[0]
+            if not self._has_room(size):
+                return
+            queue.popleft()
+            if queue:
+                self._waiting.move_to_end(who)
+            else:
+                del self._waiting[who]
+            if not future.cancelled():
+                self.in_use += size
+                future.set_result(None)
+
+
+class LoopTurns:
+    """One step of long work in each round of the event loop, in the order of arrival."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_scheduled = False
+
+    async def turn(self) -> None:
+        """Returns when a step may be done, until the next ``await``."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(future)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._next)
+        await future
+
+    def _next(self) -> None:
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                asyncio.get_running_loop().call_soon(self._next)
+                return
+        self._is_scheduled = False
