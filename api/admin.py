@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
@@ -17,12 +16,14 @@ from fencelog.api.models import (
     Owners,
     Topic,
     TopicList,
-    TopicSettings,
 )
+from fencelog.api.namespace_admin import add_namespaces
+from fencelog.api.queries import refuse_query
+from fencelog.api.settings import TopicChanges, TopicSettings, shown_policy, shown_settings
 from fencelog.broker.names import TopicName, check_name
+from fencelog.broker.policy import from_json
 from fencelog.broker.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.bookie_directory import RegisteredBookies
-from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
@@ -35,6 +36,7 @@ def admin_router(broker: Broker, bookies: RegisteredBookies) -> APIRouter:
     """The administrative routes. Handlers raise FencelogError; the application makes problems."""
     router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
     _add_topics(router, broker)
+    add_namespaces(router, broker)
     _add_cluster(router, broker, bookies)
     return router
 
@@ -51,9 +53,7 @@ def _add_topics(router: APIRouter, broker: Broker) -> None:
         """Create a topic: 201; 200 if it exists with the same settings, 409 with others."""
         refuse_query(request)
         wanted = settings or TopicSettings()
-        quorums = wanted.model_dump(exclude={"partitions"}, exclude_none=True)
-        replication = replace(broker.config.replication, **quorums)
-        config = TopicConfig(wanted.partitions, replication)
+        config = TopicConfig(wanted.partitions, from_json(wanted.changes()))
         info, created = await broker.topics.create(TopicName.of(namespace, topic), config)
         response.status_code = 201 if created else 200
         return topic_model(info)
@@ -63,6 +63,19 @@ def _add_topics(router: APIRouter, broker: Broker) -> None:
         """A topic's id and settings."""
         refuse_query(request)
         return topic_model(await broker.topics.get(TopicName.of(namespace, topic)))
+
+    @router.patch("/topics/{namespace}/{topic}", tags=["topics"])
+    async def change_topic(
+        namespace: str, topic: str, request: Request, changes: TopicChanges
+    ) -> Topic:
+        """Change settings (null: inherit it again) or raise the number of partitions. Open
+        partitions follow at once."""
+        refuse_query(request)
+        info = await broker.topics.update(
+            TopicName.of(namespace, topic), changes.changes(), partitions=changes.partitions
+        )
+        broker.topic_changed(info)
+        return topic_model(info)
 
     @router.delete("/topics/{namespace}/{topic}", tags=["topics"], status_code=204)
     async def delete_topic(namespace: str, topic: str, request: Request) -> None:
@@ -112,29 +125,19 @@ def _add_cluster(router: APIRouter, broker: Broker, bookies: RegisteredBookies) 
         return Bookies(bookies=found)
 
 
-def refuse_query(request: Request, *allowed: str) -> None:
-    """A misspelt parameter is an error, not a default. Raises FencelogError(BAD_REQUEST)."""
-    for name in request.query_params:
-        if name not in allowed:
-            known = ", ".join(sorted(allowed)) or "none"
-            raise FencelogError(
-                ErrorCode.BAD_REQUEST,
-                f"unknown query parameter {name!r}; known here: {known}",
-                parameter=name,
-            )
-
-
 def topic_model(info: TopicInfo) -> Topic:
-    replication = info.config.replication
+    policy = info.policy
     return Topic(
         namespace=info.name.namespace,
         topic=info.name.topic,
         topic_id=str(info.topic_id),
         partitions=info.config.partitions,
-        ensemble_size=replication.ensemble_size,
-        write_quorum=replication.write_quorum,
-        ack_quorum=replication.ack_quorum,
+        ensemble_size=policy.ensemble_size,
+        write_quorum=policy.write_quorum,
+        ack_quorum=policy.ack_quorum,
         created_us=info.created_us,
+        settings=shown_settings(info.config.overrides),
+        effective=shown_policy(policy),
     )
 
 

@@ -14,6 +14,7 @@ from fencelog.api.peers import HttpPeers
 from fencelog.api.secret_file import secret_from
 from fencelog.api.serve import HttpServer, bind, url_of
 from fencelog.broker.broker import Broker, BrokerConfig
+from fencelog.broker.policy import Policy
 from fencelog.ledgers.authentication import Credentials
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.bookie_directory import EmbeddedBookie, RegisteredBookies
@@ -103,7 +104,7 @@ async def serving_broker(
         config = BrokerConfig(
             broker_id=broker_id or f"broker-{host.random_bytes(_ID_BYTES).hex()}",
             url=(advertise or url_of(sock)).rstrip("/"),
-            replication=replication or Replication(),
+            policy=Policy().with_replication(replication or Replication()),
         )
         peers = HttpPeers()
         stack.push_async_callback(peers.close)

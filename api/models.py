@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fencelog.ledgers.limits import MAX_ENSEMBLE, MAX_PARTITIONS
-
-BookieCount = Annotated[int, Field(ge=1, le=MAX_ENSEMBLE)]
-
-
-class TopicSettings(BaseModel):
-    """What a topic is created with; what is left out takes the service's default."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
-
-    partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = 1
-    """Logs that the topic has."""
-    ensemble_size: BookieCount | None = None
-    """Bookies that a segment is spread over; usually 3."""
-    write_quorum: BookieCount | None = None
-    """Bookies that each entry is written to; usually 3."""
-    ack_quorum: BookieCount | None = None
-    """Bookies that must have it durably before it is acknowledged; usually 2."""
-
 
 class Topic(BaseModel):
-    """A topic. Times in µs since 1970 UTC."""
+    """A topic. Times in µs since 1970 UTC. ``settings``: its own; ``effective``: all that hold."""
 
     namespace: str
     topic: str
@@ -37,6 +18,8 @@ class Topic(BaseModel):
     write_quorum: int
     ack_quorum: int
     created_us: int
+    settings: dict[str, Any]
+    effective: dict[str, Any]
 
 
 class TopicList(BaseModel):
@@ -44,6 +27,21 @@ class TopicList(BaseModel):
 
     topics: list[Topic]
     next_start_after: str | None = None
+
+
+class Namespace(BaseModel):
+    """A namespace. ``created_us`` is null where only its topics make it one."""
+
+    namespace: str
+    created_us: int | None
+    settings: dict[str, Any]
+    effective: dict[str, Any]
+
+
+class NamespaceList(BaseModel):
+    """All namespaces, sorted by name."""
+
+    namespaces: list[Namespace]
 
 
 class Owner(BaseModel):

@@ -49,7 +49,7 @@ class Broker:
     ) -> None:
         """``peers``: how to ask other brokers (None: there are none)."""
         self.config = config
-        self.topics = TopicRegistry(store, host=host, ledgers=ledgers)
+        self.topics = TopicRegistry(store, host=host, ledgers=ledgers, policy=config.policy)
         self.directory = BrokerDirectory(store, host=host, config=config)
         self._store = store
         self._ownership = Ownership(store, broker_id=config.broker_id, url=config.url)
@@ -158,6 +158,9 @@ class Broker:
         info = await self.topic(topic)
         if self._closed:
             raise FencelogError(ErrorCode.DRAINING, f"{self.config.broker_id} is being closed")
+        if partition >= info.config.partitions:
+            info = await self.topics.get(topic)  # another broker may have heard of it earlier
+            self.topic_changed(info)
         if not 0 <= partition < info.config.partitions:
             raise FencelogError(
                 ErrorCode.NOT_FOUND,
@@ -188,7 +191,7 @@ class Broker:
         if self._closed or known is None or known[0].topic_id != topic_id:
             return
         if info is not None and info.topic_id == topic_id:
-            self._known[topic] = (info, known[1])
+            self.topic_changed(info)
             return
         del self._known[topic]
         known[1].close()
@@ -199,6 +202,17 @@ class Broker:
                 task = asyncio.get_running_loop().create_task(slot.close(error))
                 self._letting_go.add(task)
                 task.add_done_callback(self._letting_go.discard)
+
+    def topic_changed(self, info: TopicInfo) -> None:
+        """A topic's settings, or the number of its partitions, are others now."""
+        known = self._known.get(info.name)
+        if known is None or known[0].topic_id != info.topic_id:
+            return
+        self._known[info.name] = (info, known[1])
+        for partition in range(info.config.partitions):
+            slot = self._slots.get((info.name, partition))
+            if slot is not None:
+                slot.topic_changed(info)
 
     # -- the others ------------------------------------------------------------------------------
 

@@ -5,24 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fencelog.broker.balance_core import BalancePolicy
-from fencelog.ledgers.client import Replication
-from fencelog.ledgers.limits import MIB
-
-
-@dataclass(frozen=True, slots=True)
-class RollPolicy:
-    """When a partition goes on in a new ledger. Ledgers are deleted as a whole, so smaller ones
-    free space sooner; each costs a few metadata writes."""
-
-    max_entries: int = 50_000
-    max_bytes: int = 512 * MIB
-    max_age_s: float = 4 * 3600.0
-
-    def is_due(self, *, entries: int, size: int, age_s: float) -> bool:
-        """``size`` in payload bytes. An empty ledger is never rolled."""
-        return entries > 0 and (
-            entries >= self.max_entries or size >= self.max_bytes or age_s >= self.max_age_s
-        )
+from fencelog.broker.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +14,8 @@ class BrokerConfig:
 
     broker_id: str
     url: str
-    roll: RollPolicy = field(default_factory=RollPolicy)
+    policy: Policy = field(default_factory=Policy)
+    """The settings of every topic, where neither it nor its namespace has its own."""
     open_timeout_s: float = 30.0
     """Opening a partition; after it the request fails and the next one tries again."""
     repair_patience_s: float = 10.0
@@ -41,5 +25,9 @@ class BrokerConfig:
     drain_timeout_s: float = 30.0
     """How long a broker hands partitions over before it lets go of the rest as they are."""
     balance: BalancePolicy = field(default_factory=BalancePolicy)
-    replication: Replication = field(default_factory=Replication)
-    """Of topics that are created without one of their own."""
+    retention_check_s: float = 5.0
+    """Within this time every open partition is looked at once: retention, time to live, quotas."""
+    sweep_interval_s: float = 3600.0
+    """From one search for ledgers that belong to nothing any more to the next, of all brokers."""
+    sweep_grace_s: float = 3600.0
+    """A ledger that is younger is never taken for one of a topic that is gone."""

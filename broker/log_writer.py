@@ -24,6 +24,7 @@ from fencelog.broker.ledger_steps import LedgerSteps
 from fencelog.broker.log_reader import LogReader
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.pipeline import AppendPipeline
+from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
 
@@ -47,16 +48,19 @@ class LogWriter:
         pipeline: AppendPipeline,
         reader: LogReader,
         *,
+        policy: Policy,
         config: BrokerConfig,
         is_leader: Callable[[], Awaitable[bool]],
         on_lost: Callable[[FencelogError], None],
     ) -> None:
         """Serve at once, in the ledger that the takeover has listed."""
         self._node = node
+        self._factory = factory
         self._host = factory.host
         self._ledger = ledger
         self._pipeline = pipeline
         self._reader = reader
+        self._policy = policy
         self._config = config
         self._steps = LedgerSteps(node, factory, ledger, is_leader)
         self._on_lost = on_lost
@@ -74,6 +78,13 @@ class LogWriter:
     @property
     def is_serving(self) -> bool:
         return self.lost is None and not self._stopping
+
+    def apply_policy(self, policy: Policy) -> None:
+        """From now on; the present ledger rolls by it too."""
+        self._policy = policy
+        self._factory.replication = policy.replication
+        self._watch_age()
+        self._news.set()
 
     async def close(self) -> None:
         """Let appends under way finish, seal the log's last ledger, and end. Never raises.
@@ -141,7 +152,7 @@ class LogWriter:
         now = self._loop.time()
         return (
             now >= self._roll_not_before
-            and self._config.roll.is_due(
+            and self._policy.is_roll_due(
                 entries=self._ledger.entries,
                 size=self._ledger.writer.length,
                 age_s=now - self._ledger.opened_at_s,
@@ -197,17 +208,22 @@ class LogWriter:
         """Everything in the old ledger is settled: go on in this one."""
         if self._patience is not None:
             self._patience.cancel()
-        if self._age_timer is not None:
-            self._age_timer.cancel()
-        self._age_timer = self._loop.call_later(self._config.roll.max_age_s, self._news.set)
         if not self._stopping:
             self._pipeline.refusal = None
         self._ledger = ledger
+        self._watch_age()
         self._reader.begin(ledger.writer)
         ledger.listener = self
         self._pipeline.start_ledger(ledger.writer)
         if ledger.failure is not None:
             self.on_failure(ledger)
+
+    def _watch_age(self) -> None:
+        if self._age_timer is not None:
+            self._age_timer.cancel()
+        due_s = self._ledger.opened_at_s + self._policy.roll_age_ms / 1000
+        if self.lost is None:
+            self._age_timer = self._loop.call_at(due_s, self._news.set)
 
     async def _resolve(self, failed: OpenLedger) -> LedgerMetadata:
         """Recover a failed ledger; acknowledge what is in it, take back what is not.

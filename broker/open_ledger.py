@@ -55,9 +55,10 @@ class OpenLedger:
             self.listener.on_failure(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LedgerFactory:
-    """Creates the ledgers of one log, tagged with it and with the epoch they belong to."""
+    """Creates the ledgers of one log, tagged with it and with the epoch they belong to.
+    ``replication`` may change: it is that of ledgers created from then on."""
 
     ledgers: Ledgers
     replication: Replication

@@ -16,12 +16,13 @@ from fencelog.broker.open_ledger import LedgerFactory
 from fencelog.broker.pending import AppendFuture, PendingBytes
 from fencelog.broker.pipeline import AppendPipeline
 from fencelog.broker.read_ahead import ReadAheads
+from fencelog.broker.policy import Policy
+from fencelog.broker.read_ahead import ReadAheads
 from fencelog.broker.state_core import PartitionState
 from fencelog.broker.state_log import StateLog
 from fencelog.broker.stored import ReadResult
 from fencelog.broker.tail_cache import TailCaches
 from fencelog.broker.takeover import take_over
-from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.record_batch import BatchInfo, Message
@@ -41,10 +42,12 @@ class PartitionLog:
         reader: LogReader,
         writer: LogWriter,
         state_log: StateLog,
+        policy: Policy,
         bookie_addresses: Callable[[], dict[str, str]],
         close_timeout_s: float,
     ) -> None:
         self._close_timeout_s = close_timeout_s
+        self.policy = policy
         self._bookie_addresses = bookie_addresses
         self._node = node
         self._pipeline = pipeline
@@ -67,7 +70,7 @@ class PartitionLog:
         ledgers: Ledgers,
         *,
         partition: int,
-        replication: Replication,
+        policy: Policy,
         host: Host,
         config: BrokerConfig,
         broker_pending: PendingBytes | None = None,
@@ -83,7 +86,7 @@ class PartitionLog:
         is called once when the log has ended. Raises FencelogError: ChainLost when another owner
         was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
         """
-        factory = LedgerFactory(ledgers, replication, host, node.path.removeprefix("/logs/"))
+        factory = LedgerFactory(ledgers, policy.replication, host, node.path.removeprefix("/logs/"))
         state = PartitionState(())
         try:
             ledger = await take_over(node, factory, state, owner=config.broker_id)
@@ -106,13 +109,27 @@ class PartitionLog:
             ledger,
             pipeline,
             reader,
+            policy=policy,
             config=config,
             is_leader=is_leader,
             on_lost=lambda error: on_lost(),
         )
         return cls(
-            node, pipeline, reader, writer, state_log, bookie_addresses, config.close_timeout_s
+            node,
+            pipeline,
+            reader,
+            writer,
+            state_log,
+            policy,
+            bookie_addresses,
+            config.close_timeout_s,
         )
+
+    def apply_policy(self, policy: Policy) -> None:
+        """These settings hold from now on; replication that of ledgers created from now on."""
+        if policy != self.policy:
+            self.policy = policy
+            self._writer.apply_policy(policy)
 
     @property
     def partition(self) -> int:

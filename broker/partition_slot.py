@@ -99,6 +99,12 @@ class PartitionSlot:
             raise copy_of(self._closed or self._let_go())
         return opening.result()
 
+    def topic_changed(self, info: TopicInfo) -> None:
+        """The topic's settings, its own or those it inherits, are others now."""
+        self.info = info
+        if self._log is not None:
+            self._log.apply_policy(info.policy)
+
     async def hand_over(self, to: str | None = None) -> str | None:
         """Finish appends, seal the log, give up the owner node, and have another broker open it.
 
@@ -198,6 +204,7 @@ class PartitionSlot:
             raise FencelogError(
                 ErrorCode.NO_OWNER, f"{self} could not be opened: {error.detail}"
             ) from error
+        self._log.apply_policy(self.info.policy)  # it may have changed meanwhile
         self.meter.restart()
         self.opened_at_s = asyncio.get_running_loop().time()
         services.others.taken()
@@ -236,7 +243,7 @@ class PartitionSlot:
             node,
             services.ledgers,
             partition=self.partition,
-            replication=self.info.config.replication,
+            policy=self.info.policy,
             host=services.host,
             config=services.config,
             broker_pending=services.pending,

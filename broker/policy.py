@@ -1,7 +1,8 @@
 """The settings of a topic: one frozen value, resolved from cluster, namespace and topic.
 
-A namespace and a topic each hold only what they set themselves, a JSON object; what they leave out
-is inherited. ``None`` (JSON null) means that there is no bound.
+A namespace and a topic each hold only what they set themselves (their *overrides*, a mapping from
+names of settings to values); what they leave out is inherited. A bound that is ``None`` is none.
+People write that as ``"unlimited"``, since null takes back what was set: see ``from_json``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,14 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_PARTITION_PENDING_BYTES, MIB
 
 BACKLOG_HOLD, BACKLOG_REFUSE, BACKLOG_EVICT = "hold", "refuse", "evict"
+
+UNLIMITED = "unlimited"
+"""How people write a bound of ``None``."""
+
+MIN_ROLL_MS = 1_000
+"""However short retention is, ledgers live so long: each costs a few metadata writes."""
+
+Overrides = Mapping[str, Any]
 
 _MAX_NUMBER = 2**53 - 1
 """What every JSON reader keeps exact."""
@@ -76,13 +85,76 @@ class Policy:
             accept_ack_quorum_of_one=True,
         )
 
-    def with_overrides(self, overrides: Mapping[str, Any]) -> Policy:
-        """This policy where ``overrides`` says nothing. Raises FencelogError(BAD_REQUEST)."""
+    def with_replication(self, replication: Replication) -> Policy:
+        """This policy with other numbers of copies."""
+        return replace(
+            self,
+            ensemble_size=replication.ensemble_size,
+            write_quorum=replication.write_quorum,
+            ack_quorum=replication.ack_quorum,
+        )
+
+    @property
+    def roll_age_ms(self) -> int:
+        """A ledger is deleted once its newest message has expired, so it must not take messages
+        for longer than they are kept."""
+        if self.retention_ms is None:
+            return self.roll_ms
+        return min(self.roll_ms, max(self.retention_ms, MIN_ROLL_MS))
+
+    def is_roll_due(self, *, entries: int, size: int, age_s: float) -> bool:
+        """``size`` in payload bytes. An empty ledger is never rolled."""
+        return entries > 0 and (
+            entries >= self.roll_entries
+            or size >= self.roll_bytes
+            or age_s * 1000 >= self.roll_age_ms
+        )
+
+    def with_overrides(self, overrides: Overrides) -> Policy:
+        """This policy where ``overrides`` says nothing. Raises FencelogError(BAD_REQUEST), also
+        for an ack quorum of one where a write quorum is larger (see ``Replication``)."""
         for name, value in overrides.items():
             _check(name, value)
         policy = replace(self, **overrides)
-        policy.replication.validate()
+        replication = policy.replication
+        replace(replication, accept_ack_quorum_of_one=False).validate()
         return policy
+
+    def inherited_by(self, *levels: Overrides) -> Policy:
+        """What holds below overrides that were checked one by one, at different times.
+
+        Where they do not fit together any more (a namespace asks for a smaller ensemble than a
+        topic's write quorum) the larger number holds: never fewer copies than somebody asked for.
+        """
+        policy = self
+        for overrides in levels:
+            policy = replace(policy, **overrides)
+        write_quorum = max(policy.write_quorum, policy.ack_quorum)
+        return replace(
+            policy,
+            write_quorum=write_quorum,
+            ensemble_size=max(policy.ensemble_size, write_quorum),
+        )
+
+
+def from_json(settings: Overrides) -> dict[str, Any]:
+    """Overrides as people write them: ``"unlimited"`` is no bound, null is left out."""
+    return {
+        name: None if value == UNLIMITED else value
+        for name, value in settings.items()
+        if value is not None
+    }
+
+
+def to_json(settings: Overrides) -> dict[str, Any]:
+    """The opposite of ``from_json``."""
+    return {name: UNLIMITED if value is None else value for name, value in settings.items()}
+
+
+def changed_overrides(overrides: Overrides, changes: Overrides) -> dict[str, Any]:
+    """Overrides after a change as people write it: null takes a setting back."""
+    kept = {name: value for name, value in overrides.items() if name not in changes}
+    return {**kept, **from_json(changes)}
 
 
 _NULLABLE = frozenset(f.name for f in fields(Policy) if "None" in str(f.type))

@@ -18,6 +18,7 @@ from fencelog.broker.config import BrokerConfig
 from fencelog.broker.forwards import Forwards
 from fencelog.broker.names import TopicName
 from fencelog.broker.pending import Appended, message_size
+from fencelog.broker.policy import Policy
 from fencelog.broker.stored import ReadResult, StoredBatch
 from fencelog.broker.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -127,7 +128,8 @@ class FakeTopics:
             if self.known[name].config != config:
                 raise FencelogError(ErrorCode.ALREADY_EXISTS, f"{name} has other settings")
             return self.known[name], False
-        self.known[name] = TopicInfo(name, "t1", config, PUBLISH_TIME)
+        policy = Policy().inherited_by(config.overrides)
+        self.known[name] = TopicInfo(name, "t1", config, PUBLISH_TIME, policy)
         return self.known[name], True
 
     async def get(self, name: TopicName) -> TopicInfo:

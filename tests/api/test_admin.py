@@ -135,6 +135,8 @@ async def test_the_description_lists_every_route(http: httpx.AsyncClient) -> Non
     topic = "/v1/topics/{namespace}/{topic}"
     partition = f"{topic}/partitions/{{partition}}"
     assert set(document["paths"]) == {
+        "/v1/namespaces",
+        "/v1/namespaces/{namespace}",
         "/v1/topics",
         topic,
         f"{topic}/messages",

@@ -12,9 +12,9 @@ from scripted_ledgers import ScriptedLedgers
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.chain_node import ChainNode, chain_path
-from fencelog.broker.config import BrokerConfig, RollPolicy
+from fencelog.broker.config import BrokerConfig
 from fencelog.broker.partition_log import PartitionLog
-from fencelog.ledgers.client import Replication
+from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
@@ -62,6 +62,7 @@ class Stage:
         node: ChainNode | None = None,
         max_entries: int = 1000,
         max_age_s: float = 3600.0,
+        policy: Policy | None = None,
         patience_s: float = 10.0,
         close_timeout_s: float = 5.0,
         **options: Any,
@@ -69,7 +70,6 @@ class Stage:
         config = BrokerConfig(
             "a",
             "http://a",
-            roll=RollPolicy(max_entries=max_entries, max_age_s=max_age_s),
             repair_patience_s=patience_s,
             close_timeout_s=close_timeout_s,
         )
@@ -77,7 +77,7 @@ class Stage:
             node or await self.node(store),
             self.ledgers,
             partition=0,
-            replication=Replication(),
+            policy=policy or Policy(roll_entries=max_entries, roll_ms=int(max_age_s * 1000)),
             host=self.host,
             config=config,
             **options,

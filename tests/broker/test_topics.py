@@ -8,7 +8,6 @@ import pytest
 
 from fencelog.broker.names import TopicName
 from fencelog.broker.topics import TopicConfig, TopicRegistry
-from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
 
@@ -49,8 +48,9 @@ async def test_a_topic_is_created_once(registry) -> None:
     [
         TopicConfig(partitions=0),
         TopicConfig(partitions=1025),
-        TopicConfig(replication=Replication(1, 2, 1)),
-        TopicConfig(replication=Replication(3, 3, 1)),
+        TopicConfig(overrides={"ensemble_size": 1}),
+        TopicConfig(overrides={"ack_quorum": 1}),
+        TopicConfig(overrides={"retention": 1}),
     ],
 )
 async def test_settings_that_cannot_be_are_refused(registry, config) -> None:

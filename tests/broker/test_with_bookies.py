@@ -12,9 +12,10 @@ from fencelog.bookie.bookie import Bookie, BookieConfig
 from fencelog.bookie.disk_posix import PosixDisk
 from fencelog.bookie.local import LocalBookieClient
 from fencelog.broker.broker import Broker
-from fencelog.broker.config import BrokerConfig, RollPolicy
+from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition_log import PartitionLog
+from fencelog.broker.policy import Policy
 from fencelog.broker.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.bookie_directory import EmbeddedBookie, RegisteredBookies
 from fencelog.ledgers.bookie_port import BookieClient
@@ -49,7 +50,7 @@ class Service:
         await store.start()
         directory = RegisteredBookies(store, local=self.local, connect=_no_remote)
         await directory.start()
-        config = BrokerConfig(broker_id, f"http://{broker_id}", RollPolicy(max_entries))
+        config = BrokerConfig(broker_id, f"http://{broker_id}", Policy(roll_entries=max_entries))
         ledgers = LedgerClient(store, directory, host=self._host)
         broker = Broker(store, ledgers, host=self._host, config=config)
         await broker.start()
@@ -152,7 +153,7 @@ async def _open_beside(broker: Broker, info: TopicInfo) -> PartitionLog:
                 await services.topics.open_chain(info, 0),
                 services.ledgers,
                 partition=0,
-                replication=info.config.replication,
+                policy=info.policy,
                 host=services.host,
                 config=services.config,
             )
