@@ -15,8 +15,6 @@ from broker_plan import (
 )
 from plan import Fault, Moment
 
-from fencelog.ledgers.client import Replication
-
 SHAPES = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (2, 2, 2))
 """(E, Qw, Qa), on three bookies: the smaller ones can replace a bookie."""
 
@@ -121,7 +119,7 @@ class _Draw:
         self._partitions = random.choice((1, 1, 1, 2))
 
     def plan(self, seed: int) -> TopicPlan:
-        random, theme = self._random, self._theme
+        random = self._random
         return TopicPlan(
             bookies=len(self._bookies),
             write_cache_bytes=16 * 1024,
@@ -135,14 +133,23 @@ class _Draw:
             seed=seed,
             brokers=len(self._brokers),
             partitions=self._partitions,
-            replication=Replication(*random.choice(SHAPES)),
-            roll_entries=random.choice(theme.rolls),
+            overrides=self._overrides(),
             session_ms=random.choice((1_200, 2_500)),
             producers=tuple(self._producer(n + 1) for n in range(random.choice((1, 2, 2, 3)))),
             readers=tuple(self._reader(n + 1) for n in range(random.choice((0, 1, 1, 2)))),
+            subscriptions=(),
+            consumers=(),
             faults=tuple(self._faults()),
             length_ms=self._length_ms,
         )
+
+    def _overrides(self) -> dict[str, int]:
+        shape = zip(
+            ("ensemble_size", "write_quorum", "ack_quorum"),
+            self._random.choice(SHAPES),
+            strict=True,
+        )
+        return {**dict(shape), "roll_entries": self._random.choice(self._theme.rolls)}
 
     def _producer(self, number: int) -> ProducerPlan:
         random = self._random

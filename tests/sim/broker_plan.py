@@ -5,11 +5,12 @@ Drawn before the history begins (``broker_draw.py``), like the plans of ledgers 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plan import BookiePlan, Fault, Moment
 
-from fencelog.ledgers.client import Replication
+from fencelog.broker.subscription_config import SubscriptionConfig
 
 TOPIC_EVENTS = (
     "ack",
@@ -57,18 +58,42 @@ class ReaderPlan:
     max_messages: int
 
 
+@dataclass(frozen=True, slots=True)
+class SubscriptionPlan:
+    name: str
+    partition: int
+    config: SubscriptionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPlan:
+    """Of the subscription with this index. ``pulls``: messages at a time; the last four say how
+    often it does so, instead of acknowledging in time."""
+
+    machine: str
+    subscription: int
+    starts_ms: int
+    pulls: int
+    thinks_ms: int
+    vanishes: float
+    refuses: float
+    extends: float
+    seeks: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan(BookiePlan):
-    """``roll_entries``: entries of a ledger after which the log goes on in another one."""
+    """``overrides``: the topic's settings."""
 
     seed: int
     brokers: int
     partitions: int
-    replication: Replication
-    roll_entries: int
+    overrides: Mapping[str, int]
     session_ms: int
     producers: tuple[ProducerPlan, ...]
     readers: tuple[ReaderPlan, ...]
+    subscriptions: tuple[SubscriptionPlan, ...]
+    consumers: tuple[ConsumerPlan, ...]
     faults: tuple[Fault, ...]
     length_ms: int
 

@@ -90,7 +90,7 @@ class _Play:
         await TopicEnding(cluster, history, brokers, chains, clients, processes).run(logs)
 
     async def _create_topic(self, machine: BrokerMachine) -> None:
-        config = TopicConfig(self._plan.partitions)
+        config = TopicConfig(self._plan.partitions, self._plan.overrides)
 
         async def create(broker: Broker) -> None:
             await broker.topics.create(TOPIC, config)

@@ -16,14 +16,13 @@ from broker_plan import TopicPlan
 from chain_watch import ChainWatch
 from cluster import RESTART_S, Cluster
 from host import SimHost
-from observed_ledgers import ObservedLedgers
+from observed_ledgers import ObservedLedgers, observe_changes
 from process import Process, ProcessLost
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
 from fencelog.broker.ownership import Owner, Ownership
-from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 T = TypeVar("T")
@@ -117,7 +116,7 @@ class BrokerMachine:
 
     async def _run(self, process: Process) -> None:
         """Serve until told to stop; the process is over afterwards."""
-        cluster, plan = self._cluster, self._plan
+        cluster = self._cluster
         self._stop = asyncio.Event()
         session = await cluster._persistent_session(process)
         self._host = SimHost(cluster.engine, self.name)
@@ -129,7 +128,6 @@ class BrokerMachine:
             config=BrokerConfig(
                 self.name,
                 self.url,
-                policy=Policy(roll_entries=plan.roll_entries).with_replication(plan.replication),
                 open_timeout_s=5.0,
                 repair_patience_s=2.0,
                 close_timeout_s=3.0,
@@ -138,6 +136,7 @@ class BrokerMachine:
             peers=self._peers,
         )
         believe(broker, self)
+        observe_changes(broker, cluster.history)
         try:
             await broker.start()
         except FencelogError as error:

@@ -1,6 +1,9 @@
-"""What a broker sees of ledgers, and what the oracle sees of the broker: ``Ledgers`` is the port
-between them, so each ledger that a broker writes is checked like those of the ledgers' own
-histories, and an acknowledgement in a ledger that is on no list is seen (I1)."""
+"""What a broker sees of ledgers and metadata, and what the oracle sees of the broker.
+
+``Ledgers`` is the port between them, so each ledger that a broker writes is checked like those of
+the ledgers' own histories, and an acknowledgement in a ledger that is on no list is seen (I1). A
+list of ledgers is changed by one instance at a time, and never by one that has lost it (I3).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import Any
 from chain_watch import ChainWatch
 from history import History, WrittenLedger
 
+from fencelog.broker.broker import Broker
+from fencelog.broker.chain_node import ChainNode
 from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.entry_header import KIND_MESSAGES
 from fencelog.ledgers.errors import FencelogError
@@ -90,3 +95,41 @@ class ObservedWriter:
 def _has_messages(ledger: WrittenLedger) -> bool:
     """Not one of the state log: that is written before it is listed."""
     return ledger.payloads[0][1] == KIND_MESSAGES
+
+
+class ObservedChanges:
+    """The metadata store as one hold on a list of ledgers sees it."""
+
+    def __init__(self, node: ChainNode, history: History) -> None:
+        self._node = node
+        self._store = node._store
+        self._history = history
+        self._is_changing = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def set(self, path: str, value: bytes, version: int) -> int:
+        if self._is_changing:
+            self._history.violate(16, f"two changes of {path} at once (I3)")
+        if self._node.lost is not None:
+            self._history.violate(16, f"{path} is changed by an instance that has lost it (I3)")
+        self._is_changing = True
+        try:
+            return await self._store.set(path, value, version)
+        finally:
+            self._is_changing = False
+
+
+def observe_changes(broker: Broker, history: History) -> None:
+    """Of all lists of ledgers that the broker opens from now on."""
+    topics: Any = broker.topics
+    open_chain = topics.open_chain
+
+    async def opened(*args: Any, **options: Any) -> ChainNode:
+        node: ChainNode = await open_chain(*args, **options)
+        changes: Any = ObservedChanges(node, history)
+        node._store = changes
+        return node
+
+    topics.open_chain = opened

@@ -1,0 +1,166 @@
+"""Consumers of subscriptions: they pull, acknowledge, refuse, vanish, seek; all through any broker,
+and all of it may be answered, refused, or neither."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from random import Random  # noqa: TID251 - for its type: the streams are the engine's
+from typing import Any
+
+from broker_clients import PATIENCE_S, READ_BYTES, Clients
+from broker_plan import ConsumerPlan
+from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
+from subscription_history import SubscriptionHistory
+
+from fencelog.broker.broker import Broker
+from fencelog.broker.partition_log import PartitionLog
+from fencelog.broker.subscription_answers import PulledMessage
+from fencelog.ledgers.errors import Effects, FencelogError
+
+WAIT_MS = 100
+
+Work = Callable[[PartitionLog], Coroutine[Any, Any, Any]]
+
+
+class Consumer:
+    """One consumer of one subscription in one partition, in a process of its own."""
+
+    def __init__(
+        self, name: str, subscription: SubscriptionHistory, clients: Clients, chance: Random
+    ) -> None:
+        self._name = name
+        self._subscription = subscription
+        self._clients = clients
+        self._chance = chance
+        self._machine: BrokerMachine = clients.some_broker(chance)
+
+    async def consume(self, plan: ConsumerPlan) -> None:
+        """Until the safety phase ends."""
+        await asyncio.sleep(plan.starts_ms / 1000)
+        while not self._clients.is_over.is_set():
+            pulled = await self.pull(plan.pulls)
+            await asyncio.sleep(self._chance.uniform(0, plan.thinks_ms / 1000))
+            if self._chance.random() < plan.seeks:
+                await self.seek()
+            elif pulled:
+                await self._treat(plan, pulled)
+
+    async def _treat(self, plan: ConsumerPlan, pulled: list[PulledMessage]) -> None:
+        """What it does with what it got."""
+        what = self._chance.random()
+        if what < plan.vanishes:
+            await asyncio.sleep(self._chance.uniform(0, 2 * self._lease_s))  # a former lease, then
+            if self._chance.random() < 0.5:
+                return
+        elif what < plan.vanishes + plan.refuses:
+            await self.refuse(pulled[self._chance.randrange(len(pulled)) :])
+        elif what < plan.vanishes + plan.refuses + plan.extends:
+            await self.extend(pulled)
+        some = pulled if self._chance.random() < 0.7 else pulled[::2]
+        for _ in range(self._chance.choice((1, 1, 1, 2))):
+            await self.acknowledge(some)
+
+    @property
+    def _lease_s(self) -> float:
+        return self._subscription.info.config.lease_ms / 1000
+
+    # -- requests --------------------------------------------------------------------------------
+
+    async def pull(self, count: int) -> list[PulledMessage]:
+        return list(await self._ask(partial(self._pulled, count)) or ())
+
+    async def acknowledge(self, pulled: list[PulledMessage]) -> None:
+        await self._ask(partial(self._acknowledged, pulled))
+
+    async def refuse(self, pulled: list[PulledMessage]) -> None:
+        await self._ask(partial(self._refused, pulled))
+
+    async def extend(self, pulled: list[PulledMessage]) -> None:
+        await self._ask(partial(self._extended, pulled))
+
+    async def seek(self) -> None:
+        log = self._subscription.log
+        offset = self._chance.randint(log.start_offset, log.known_end)
+        await self._ask(partial(self._sought, offset))
+
+    async def _ask(self, work: Work) -> Any:
+        """None where there was no answer."""
+
+        async def ask(broker: Broker) -> Any:
+            subscription = self._subscription
+            instance = await broker.partition(TOPIC, subscription.log.partition)
+            await instance.subscriptions.open(subscription.info, start_offset=0)
+            return await work(instance)
+
+        try:
+            return await self._machine.ask(ask)
+        except (FencelogError, Unreached, Unanswered) as error:
+            if isinstance(error, FencelogError):
+                self._subscription.log.counts[f"consume: {error.code.slug}"] += 1
+            self._machine = self._clients.directed(self._chance, error)
+            await asyncio.sleep(PATIENCE_S)
+            return None
+
+    # -- within the broker's process -------------------------------------------------------------
+
+    async def _pulled(self, count: int, instance: PartitionLog) -> list[PulledMessage]:
+        subscription, loop = self._subscription, asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            messages = await instance.subscriptions.pull(
+                subscription.info, self._name, max_messages=count, max_bytes=READ_BYTES
+            )
+        except BaseException:
+            subscription.pull_lost(instance, loop.time() + self._lease_s)
+            raise
+        subscription.handed_out(
+            messages,
+            self._name,
+            instance=instance,
+            epoch=instance.epoch,
+            began_s=began_s,
+            now_s=loop.time(),
+            lease_s=self._lease_s,
+        )
+        if not messages:
+            await instance.subscriptions.wait(subscription.info, self._name, WAIT_MS)
+        return messages
+
+    async def _acknowledged(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
+        subscription = self._subscription
+        subscription.acknowledging(message.offset for message in pulled)
+        result = await instance.subscriptions.ack(
+            subscription.info, [message.ack_id for message in pulled]
+        )
+        confirmed = [m.offset for m in pulled if m.ack_id not in result.stale]
+        now_s = asyncio.get_running_loop().time()
+        subscription.acknowledged(confirmed, instance.epoch, now_s)
+
+    async def _refused(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
+        subscription = self._subscription
+        subscription.returned(message.offset for message in pulled)
+        instance.subscriptions.nack(subscription.info, [message.ack_id for message in pulled])
+
+    async def _extended(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
+        subscription, now_s = self._subscription, asyncio.get_running_loop().time()
+        lease_ms = subscription.info.config.lease_ms
+        stale = instance.subscriptions.extend(
+            subscription.info, [message.ack_id for message in pulled], lease_ms
+        )
+        kept = [message.offset for message in pulled if message.ack_id not in stale]
+        subscription.extended(kept, instance, now_s + lease_ms / 1000)
+
+    async def _sought(self, offset: int, instance: PartitionLog) -> None:
+        subscription = self._subscription
+        before = subscription.seeking(offset)
+        try:
+            await instance.subscriptions.seek(subscription.info, offset)
+        except BaseException as error:
+            if isinstance(error, FencelogError) and error.code.effects is Effects.NONE:
+                subscription.seeks -= 1
+            else:
+                subscription.seek_lost(offset)
+            raise
+        subscription.sought(offset, before)
