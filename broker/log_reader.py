@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from operator import attrgetter
 from typing import Any
 
 from fencelog.broker.chain import Chain
@@ -14,6 +15,8 @@ from fencelog.broker.tail_cache import TailBell, TailCache, TailCaches
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
 
+_LAST_PUBLISH = attrgetter("last_publish_us")
+
 
 class LogReader:
     """Reads never go past ``tail_offset``, the end of what is acknowledged."""
@@ -21,8 +24,8 @@ class LogReader:
     def __init__(
         self, ledgers: Ledgers, chain: Chain, caches: TailCaches, aheads: ReadAheads | None = None
     ) -> None:
-        """``chain`` as committed at takeover: all its segments are sealed, except the ledger that is
-        about to be written, unless the log is terminated."""
+        """``chain`` as committed at takeover: all its segments are sealed, except the ledger that
+        is about to be written (a terminated log has none)."""
         self._ledgers = ledgers
         self._cache = TailCache(caches)
         self._catch_up = ReadAhead(
@@ -31,14 +34,17 @@ class LogReader:
         self._bell = TailBell()
         self._segments: list[SegmentReader] = []
         self._bases: list[int] = []
+        self.last_publish_us = 0
         for segment in chain.segments:
             if segment.sealed is not None and segment.base_offset is not None:
+                self.last_publish_us = max(self.last_publish_us, segment.sealed.last_publish_us)
                 self._add(
                     SegmentReader(
                         ledgers,
                         ledger_id=segment.ledger_id,
                         base_offset=segment.base_offset,
                         messages=segment.sealed.messages,
+                        last_publish_us=self.last_publish_us,
                     )
                 )
         last = chain.segments[-1].base_offset if chain.segments else None
@@ -56,7 +62,11 @@ class LogReader:
         ledger_id = writer.ledger_id
         self._add(
             SegmentReader(
-                self._ledgers, ledger_id=ledger_id, base_offset=self.tail_offset, writer=writer
+                self._ledgers,
+                ledger_id=ledger_id,
+                base_offset=self.tail_offset,
+                last_publish_us=self.last_publish_us,
+                writer=writer,
             )
         )
 
@@ -65,6 +75,8 @@ class LogReader:
         self._cache.extend(batches)
         self.bytes_in += sum([len(stored.batch) for stored in batches])
         self.tail_offset = batches[-1].end_offset
+        self.last_publish_us = batches[-1].publish_time_us
+        self._segments[-1].last_publish_us = self.last_publish_us
         self._bell.ring()
 
     def confirm(self, last_entry_id: int) -> None:
@@ -128,6 +140,26 @@ class LogReader:
         self.bytes_out += sum([len(stored.batch) for stored in batches])
         return ReadResult(batches, batches[-1].end_offset, self.tail_offset)
 
+    async def offset_for_time(self, time_us: int) -> int:
+        """The first offset whose publish time is at or after ``time_us``; the tail if there is
+        none. Raises READ_UNKNOWN, CORRUPT, or why the log is closed."""
+        while True:
+            self._check_open()
+            if time_us > self.last_publish_us:
+                return self.tail_offset
+            recent = self._cache.offset_for_time(time_us)
+            if recent is not None:
+                return max(recent, self.earliest_offset)
+            position = bisect_left(self._segments, time_us, key=_LAST_PUBLISH)
+            if position == len(self._segments):
+                return self.tail_offset
+            segment = self._segments[position]
+            try:
+                return max(await segment.offset_for_time(time_us), self.earliest_offset)
+            except FencelogError:
+                if segment in self._segments:
+                    raise  # else it was trimmed meanwhile
+
     async def _load(self, offset: int, max_bytes: int) -> Found:
         segment = self._segments[bisect_right(self._bases, offset) - 1]
         batches = await segment.read(offset, max_bytes=max_bytes)
@@ -140,9 +172,12 @@ class LogReader:
             and not self._cache.holds(offset)
         )
 
-    def _check(self, offset: int) -> None:
+    def _check_open(self) -> None:
         if self.closed is not None:
             raise FencelogError(self.closed.code, self.closed.detail)
+
+    def _check(self, offset: int) -> None:
+        self._check_open()
         if offset > self.tail_offset:
             raise FencelogError(
                 ErrorCode.OFFSET_BEYOND_TAIL,

@@ -180,6 +180,11 @@ class PartitionLog:
             offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
         )
 
+    async def offset_for_time(self, time_us: int) -> int:
+        """The first offset whose publish time is at or after ``time_us`` (µs since 1970 UTC), the
+        tail if there is none, in O(log n) reads. Raises FencelogError as ``read``."""
+        return await self._reader.offset_for_time(time_us)
+
     async def segments(self) -> dict[str, Any]:
         """For readers that go straight to the bookies, JSON-compatible: ``partition``,
         ``earliest_offset``, ``end_offset`` (everything below is confirmed), ``segments`` (ranges of

@@ -1,10 +1,10 @@
 """Catch-up reads: what is older than the tail cache comes from bookies in chunks, each read once.
 
-A chunk is what one read of a ledger brought: consecutive batches from its ``start`` on. Readers that
-want the same place wait for the same chunk and share it, so ten of them that follow each other cost
-one read from bookies. A read that goes on from where a chunk ends, or is served from one, belongs to
-somebody who reads on: the chunk after it is fetched before it is asked for. A read at a place of its
-own fetches what it asked for and no more.
+A chunk is what one read of a ledger brought: consecutive batches from its ``start`` on. Readers
+that want the same place wait for the same chunk and share it, so ten of them that follow each other
+cost one read from bookies. A read that goes on from where a chunk ends, or within one, is of
+somebody who reads on: the chunk after it is fetched before it is asked for. A read at a place of
+its own fetches what it asked for and no more.
 
 Memory is bounded in the whole broker: chunks that nobody used for longest go first, at most half of
 it is for chunks that nobody has asked for yet, and reads on their way take turns (``ByteTurns``).

@@ -1,10 +1,10 @@
 """Turns between readers: of bytes on their way, and of the event loop.
 
-A greedy reader asks for more than its share of two things. Bytes: every read from bookies, and every
-answer that its client has not taken yet, holds memory; ``ByteTurns`` bounds them and serves those
-who wait in turn, log by log. Time: to decode and render a large answer takes long, and nothing else
-happens meanwhile; ``LoopTurns`` lets one step of such work happen in each round of the event loop,
-whoever wants how much, so that an append waits for one step at most wherever it waits for the loop.
+A greedy reader asks for more than its share of two things. Bytes: every read from bookies, and
+every answer that its client has not taken yet, holds memory; ``ByteTurns`` bounds them and serves
+those who wait in turn, log by log. Time: to decode and render a large answer takes long, and
+nothing else happens meanwhile; ``LoopTurns`` lets one step of such work happen in each round of the
+event loop, however many want one, so that an append is delayed by one step a round at most.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from fencelog.broker.ledger_port import EntryReader, EntryWriter, Ledgers
 from fencelog.broker.stored import StoredBatch
+from fencelog.broker.time_index import Place, TimeIndex
 from fencelog.ledgers.entry_header import KIND_MESSAGES, read_entry_header
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 from fencelog.ledgers.limits import MAX_READ_BYTES
@@ -50,7 +51,8 @@ class SegmentReader:
     """One ledger of the log; ``base_offset`` is the offset of its first message.
 
     While the log writes the ledger itself (``writer``) reads go up to what it has acknowledged,
-    told through ``confirm``; afterwards ``seal`` bounds them for good.
+    told through ``confirm``; afterwards ``seal`` bounds them for good. ``last_publish_us``: of its
+    last message, or of what was before it where it is empty.
     """
 
     def __init__(
@@ -60,16 +62,20 @@ class SegmentReader:
         ledger_id: int,
         base_offset: int,
         messages: int | None = None,
+        last_publish_us: int = 0,
         writer: EntryWriter | None = None,
     ) -> None:
         self._ledgers = ledgers
         self.ledger_id = ledger_id
         self.base_offset = base_offset
         self.messages = messages
+        self.last_publish_us = last_publish_us
         self._writer = writer
         self._reader: EntryReader | None = None
         self._index = SparseIndex()
+        self._times = TimeIndex()
         self._confirmed = -1
+        self._confirmed_number = 0
 
     @property
     def is_open(self) -> bool:
@@ -79,6 +85,7 @@ class SegmentReader:
     def confirm(self, last_entry_id: int, next_number: int) -> None:
         """The log's own writer got its acks up to this entry; ``next_number`` follows it."""
         self._confirmed = last_entry_id
+        self._confirmed_number = next_number
         self._index.add(next_number, last_entry_id + 1)
 
     def seal(self, metadata: LedgerMetadata, *, messages: int) -> None:
@@ -138,13 +145,32 @@ class SegmentReader:
         for entry in entries:
             header = read_entry_header(entry.payload)
             end = (header.next_number, entry.entry_id + 1)
+            place = Place(entry.entry_id, header.publish_time_us, header.first_number)
             if header.kind == KIND_MESSAGES:
                 offset = self.base_offset + header.first_number
                 batch = entry.payload[header.header_bytes :]
                 time = header.publish_time_us
                 batches.append(StoredBatch(offset, header.count, time, batch))
         self._index.add(*end)
+        self._times.add(place)
         return batches
+
+    async def offset_for_time(self, time_us: int) -> int:
+        """The first message published at or after ``time_us``; the ledger's end, as far as it is
+        confirmed, if there is none."""
+        reader = await self.reader()
+        if self._writer is not None:
+            last, number = self._confirmed, self._confirmed_number
+        else:
+            last, number = reader.last_confirmed, cast(int, self.messages)
+
+        async def read(entry_id: int) -> Place:
+            (entry,) = await reader.read(entry_id, entry_id)
+            header = read_entry_header(entry.payload)
+            return Place(entry_id, header.publish_time_us, header.first_number)
+
+        place = await self._times.first_at(time_us, Place(last + 1, 0, number), read)
+        return self.base_offset + place.number
 
     async def _locate(self, reader: EntryReader, number: int, last: int) -> int:
         """The id of the entry that holds message ``number``."""

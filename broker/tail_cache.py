@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
+from operator import attrgetter
 
 from fencelog.broker.stored import StoredBatch
 from fencelog.ledgers.limits import BROKER_CACHE_BYTES, TAIL_CACHE_BYTES
@@ -17,6 +18,8 @@ too (measured: 500)."""
 _TRIM_AT = 1024
 """Evicted places are cut off the list's front in strides, not one by one; what they held goes at
 once."""
+
+_PUBLISH_TIME = attrgetter("publish_time_us")
 
 _EVICTED = StoredBatch(0, 0, 0, memoryview(b""))
 
@@ -81,6 +84,14 @@ class TailCache:
     def holds(self, offset: int) -> bool:
         """Whether ``offset``, which is below the tail, is here."""
         return self._head < len(self._offsets) and self._offsets[self._head] <= offset
+
+    def offset_for_time(self, time_us: int) -> int | None:
+        """The first batch published at or after ``time_us``, if what is before it is here too."""
+        head = self._head
+        if head == len(self._offsets) or self._batches[head].publish_time_us >= time_us:
+            return None
+        position = bisect_left(self._batches, time_us, lo=self._head, key=_PUBLISH_TIME)
+        return self._offsets[position] if position < len(self._offsets) else None
 
     def read(self, offset: int, *, max_messages: int, max_bytes: int) -> list[StoredBatch]:
         """Batches from the one that holds ``offset``, at least one; [] if it is not here."""

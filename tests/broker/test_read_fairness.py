@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
+import random  # noqa: TID251 - seeded, so that a failure can be repeated
 
 from fencelog.broker.read_fairness import ByteTurns, LoopTurns
 
