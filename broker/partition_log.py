@@ -15,7 +15,6 @@ from fencelog.broker.log_writer import LogWriter
 from fencelog.broker.open_ledger import LedgerFactory
 from fencelog.broker.pending import AppendFuture, PendingBytes
 from fencelog.broker.pipeline import AppendPipeline
-from fencelog.broker.read_ahead import ReadAheads
 from fencelog.broker.policy import Policy
 from fencelog.broker.read_ahead import ReadAheads
 from fencelog.broker.state_core import PartitionState
