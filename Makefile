@@ -63,11 +63,8 @@ mutants: $(VENV)/.installed-all  ## Break each safety rule; the simulator has to
 	@$(BIN)/python tests/sim/run_mutants.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 .PHONY: drills
-drills: java $(VENV)/.installed  ## Kill, pause, fill real processes; account for every entry
-	@$(BIN)/fencelog drill kill-broker
-	@$(BIN)/fencelog drill kill-bookie
-	@$(BIN)/fencelog drill pause-bookie
-	@$(BIN)/fencelog drill full-disk
+drills: java $(VENV)/.installed  ## Break real clusters in every way; account for every message
+	@$(BIN)/fencelog drill all $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.installed-all  ## Check format and style

@@ -21,10 +21,11 @@ def add_to(app: typer.Typer) -> None:
     drill.callback()(lambda: None)
     commands: tuple[Callable[..., None], ...] = (
         *(kill_broker, pause_broker, partition, drain, rolling_restart, zookeeper_restart),
-        *(kill_bookie, pause_bookie, lose_bookie_disk, full_disk),
+        *(kill_bookie, pause_bookie, lose_bookie_disk, full_disk, load, unload),
     )
     for command in commands:
         drill.command()(command)
+    drill.command("all")(run_all)
     app.add_typer(drill, name="drill")
     app.command()(demo)
     app.command(
@@ -38,6 +39,12 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 InsideOption = Annotated[bool, typer.Option("--inside", hidden=True)]
 SessionOption = Annotated[
     int, typer.Option(min=1000, max=60_000, help="How long a silent process counts as there.")
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL,...", help="Brokers of a cluster that is there; a topic is made and deleted."
+    ),
 ]
 TimesOption = Annotated[int, typer.Option(min=1, help="How often.")]
 
@@ -89,8 +96,8 @@ def partition(
     _run(partition_drill(PartitionConfig(session_ms, keep)), as_json=as_json)
 
 
-def drain(times: TimesOption = 1, keep: KeepOption = False, as_json: JsonOption = False) -> None:
-    """End the owner of a partition with SIGTERM under load; another one goes on."""
+def drain(times: TimesOption = 2, keep: KeepOption = False, as_json: JsonOption = False) -> None:
+    """Have the owner hand its partition over under load, by SIGTERM and over HTTP in turn."""
     from fencelog.api.drill_drain import DrainConfig, drain_drill
 
     _run(drain_drill(DrainConfig(times, keep)), as_json=as_json)
@@ -169,6 +176,59 @@ def full_disk(
         options = ["--size-mib", str(size_mib), *_flags(keep, as_json)]
         enter_namespace(["drill", "full-disk", "--inside", *options])
     _run(full_disk_drill(FullDiskConfig(size_mib, keep)), as_json=as_json)
+
+
+def load(
+    seconds: Annotated[float, typer.Option(min=1, help="How long to append.")] = 10.0,
+    cluster: ClusterOption = None,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Append at full speed and break nothing: an account of every message."""
+    from fencelog.api.drill_service import ServiceDrillConfig, load_drill
+
+    config = ServiceDrillConfig(_urls(cluster), seconds=seconds, keep=keep)
+    _run(load_drill(config), as_json=as_json)
+
+
+def unload(
+    times: TimesOption = 5,
+    cluster: ClusterOption = None,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Have the owner hand its partition over to another broker under load."""
+    from fencelog.api.drill_service import ServiceDrillConfig, unload_drill
+
+    config = ServiceDrillConfig(_urls(cluster), times=times, keep=keep)
+    _run(unload_drill(config), as_json=as_json)
+
+
+def run_all(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[DRILL]...", help="These alone.")
+    ] = None,
+    cluster: ClusterOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Run all drills one after the other, and print a table.
+
+    With --cluster those that need nothing but the service: load and unload."""
+    from fencelog.api.drill_all import Printer, chosen, run_drills, run_in_process
+    from fencelog.api.lifecycle import run_on_uvloop
+
+    printer = Printer(as_json=as_json)
+    drills = run_drills(
+        chosen(names or [], cluster), cluster, runner=run_in_process, on_outcome=printer.show
+    )
+    is_clean = run_on_uvloop(drills)
+    printer.end()
+    if not is_clean:
+        raise typer.Exit(1)
+
+
+def _urls(cluster: str | None) -> list[str]:
+    return [url.strip().rstrip("/") for url in cluster.split(",")] if cluster else []
 
 
 def _flags(keep: bool, as_json: bool) -> list[str]:

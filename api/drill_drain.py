@@ -1,4 +1,5 @@
-"""``fencelog drill drain``: the owner is told to hand its partitions over, under load.
+"""``fencelog drill drain``: the owner is told to hand its partitions over, under load: with SIGTERM,
+after which it ends, and over HTTP, after which it goes on as one that owns nothing.
 
 What counts is the time until another broker acknowledges as the owner: clients that may be served
 by the others alone ask them all the while.
@@ -14,6 +15,7 @@ from typing import Any
 from fencelog.api.cluster import Cluster, ClusterConfig
 from fencelog.api.drill_load import end_of
 from fencelog.api.drill_report import DrillReport, milliseconds
+from fencelog.api.drill_senders import ask
 from fencelog.api.drill_topic import NOWHERE, TopicDrill, on_own_cluster
 
 SETTLE_S = 2.0
@@ -27,27 +29,32 @@ PROBE_DELAY_S = 0.005
 class DrainConfig:
     """``times``: how many drains; ``keep`` the data and the logs of the processes."""
 
-    times: int = 1
+    times: int = 2
     keep: bool = False
 
 
 async def drain_drill(config: DrainConfig) -> DrillReport:
-    """Run the drill on a cluster of its own, with SIGTERM. Raises FencelogError when it cannot be
-    run, or the broker does not start again."""
+    """Run the drill on a cluster of its own. Raises FencelogError when it cannot be run, or a
+    broker does not start again."""
 
     async def script(cluster: Cluster, drill: TopicDrill) -> None:
-        for _ in range(config.times):
+        for number in range(config.times):
             await asyncio.sleep(SETTLE_S)
             owner = await drill.owner_url()
             broker = cluster.broker_at(owner)
-            await hand_over(drill, owner, broker.stop(), f"SIGTERM for {broker.name}")
+            if number % 2 == 0:
+                await _hand_over(drill, owner, broker.stop(), f"SIGTERM for {broker.name}")
+            else:
+                path = f"/v1/brokers/{broker.name}:drain"
+                await _hand_over(drill, owner, ask(owner, "POST", path), f"POST {path}")
+                await broker.stop()
             await cluster.restart(broker)
         await asyncio.sleep(SETTLE_S)
 
     return await on_own_cluster("drain", script, ClusterConfig(NOWHERE), keep=config.keep)
 
 
-async def hand_over(
+async def _hand_over(
     drill: TopicDrill, owner: str, drain: Coroutine[Any, Any, object], what: str
 ) -> None:
     """Have the owner give the partition up with ``drain``, and measure until another broker
