@@ -18,6 +18,7 @@ from typer.exceptions import TyperException
 from fencelog.api import (
     cli_append,
     cli_bookies,
+    cli_brokers,
     cli_cookie,
     cli_drill,
     cli_ledger,
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 cli_run.add_to(app)
 cli_bookies.add_to(app)
+cli_brokers.add_to(app)
 cli_ledger.add_to(app)
 cli_metadata.add_to(app)
 cli_cookie.add_to(app)

@@ -24,6 +24,10 @@ from fencelog.ledgers.errors import Effects, FencelogError
 _ATTEMPTS = 4
 """Heads of a connection that are looked at: a client that has not repeated one by then will not."""
 
+LAST_REQUEST_S = 0.5
+"""At the server's end a connection stays open so long for a request that its client has sent
+before it could know; the answer to it ends the connection."""
+
 
 class HttpProtocol(HttpToolsProtocol):
     """One connection."""
@@ -61,15 +65,32 @@ class HttpProtocol(HttpToolsProtocol):
         self._begun += 1
         super().on_message_begin()
 
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        if self._closing and self.cycle is not None:
+            self.cycle.keep_alive = False
+
     def on_message_complete(self) -> None:
         self._in_message = False
         super().on_message_complete()
 
     def shutdown(self) -> None:
-        """Called by the server at its end: a request under way is still answered."""
+        """Called by the server at its end: a request under way is still answered, and so is one
+        that is on its way to us, or it would look as if its outcome were unknown."""
         self._closing = True
-        if not self._appending:
-            super().shutdown()
+        if self._is_answering:
+            if not self._appending:
+                super().shutdown()
+        else:
+            self.loop.call_later(LAST_REQUEST_S, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if not self._is_answering and not self.transport.is_closing():
+            self.transport.close()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self._appending or not (self.cycle is None or self.cycle.response_complete)
 
     @property
     def _is_idle(self) -> bool:

@@ -44,11 +44,12 @@ class Unloading:
         """Hand one partition over: to the broker ``to``, else to the least loaded. Who has it now;
         None: nobody would, it is free for the next request.
 
-        Raises FencelogError: NotOwner, NOT_FOUND (no such broker), BAD_REQUEST (``to`` is this
-        broker), METADATA_UNAVAILABLE.
+        Raises FencelogError: NotOwner, NOT_FOUND (no such broker), METADATA_UNAVAILABLE, and, if
+        ``to`` is this broker, why it cannot be opened here.
         """
         if to == self._directory.own_id:
-            raise FencelogError(ErrorCode.BAD_REQUEST, f"{slot} cannot leave {to} for {to}")
+            await slot.log(take=True)
+            return to
         if to is not None and self._directory.url_of(to) is None:
             raise FencelogError(ErrorCode.NOT_FOUND, f"no broker {to} is registered")
         if not slot.is_here:

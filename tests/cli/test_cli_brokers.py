@@ -1,0 +1,46 @@
+"""``fencelog brokers`` against a service of one broker: what it shows, and what cannot be moved."""
+
+from __future__ import annotations
+
+import json
+
+from fencelog_cli import complaint, fencelog
+
+
+def the_broker(service: str) -> dict[str, object]:
+    (broker,) = json.loads(fencelog("brokers", "list", "--json", "--server", service).stdout)
+    return dict(broker)
+
+
+def test_brokers_are_listed_and_shown(service: str, topic: str) -> None:
+    assert fencelog("append", topic, "--server", service, stdin=b"x\n").returncode == 0
+    broker = the_broker(service)
+    name = str(broker["broker_id"])
+    assert broker["url"] == service
+    assert broker["draining"] is False
+    shown = json.loads(fencelog("brokers", "show", name, "--server", service).stdout)
+    (owned,) = (found for found in shown["owned"] if found["topic"] == topic)
+    assert (owned["partition"], owned["tail_offset"]) == (0, 1)
+    assert shown["partitions"] >= 1
+    table = fencelog("brokers", "list", "--server", service).stdout.decode()
+    assert name in table
+    assert "partitions" in table
+
+
+def test_a_partition_that_nobody_else_can_have_is_free_afterwards(service: str, topic: str) -> None:
+    assert fencelog("append", topic, "--server", service, stdin=b"x\n").returncode == 0
+    done = fencelog("brokers", "unload", topic, "0", "--server", service)
+    assert done.returncode == 0, done.stderr
+    assert b"waits for its next request" in done.stdout
+    assert fencelog("read", topic, "--server", service).stdout == b"x\n"
+
+
+def test_what_is_not_there_is_named(service: str, topic: str) -> None:
+    for command in (
+        ("show", "nobody"),
+        ("drain", "nobody"),
+        ("unload", topic, "0", "--to", "nobody"),
+    ):
+        done = fencelog("brokers", *command, "--server", service)
+        assert done.returncode == 1
+        assert "no broker nobody is registered" in complaint(done)
