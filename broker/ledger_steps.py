@@ -34,13 +34,13 @@ class LedgerSteps:
         self,
         node: ChainNode,
         factory: LedgerFactory,
-        ledger: OpenLedger,
+        ledger: OpenLedger | None,
         is_leader: Callable[[], Awaitable[bool]],
     ) -> None:
         self._node = node
         self._factory = factory
         self._is_leader = is_leader
-        self._open = [ledger]
+        self._open = [] if ledger is None else [ledger]
 
     async def create(self) -> OpenLedger:
         """A new ledger, on no list yet."""

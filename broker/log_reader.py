@@ -52,6 +52,7 @@ class LogReader:
         first = self._bases[0] if self._bases else self.tail_offset
         self.earliest_offset = max(chain.start_offset, first)
         self.closed: FencelogError | None = None
+        self.has_ended = False
         self.bytes_in = 0
         self.bytes_out = 0
 
@@ -102,6 +103,11 @@ class LogReader:
         del self._segments[:gone], self._bases[:gone]
         self._catch_up.trim(self.earliest_offset)
 
+    def end(self) -> None:
+        """The log is terminated: nobody waits at its tail any more."""
+        self.has_ended = True
+        self._bell.ring()
+
     def close(self, error: FencelogError) -> None:
         """Every read fails from now on, those that wait too."""
         self.closed = error
@@ -123,7 +129,7 @@ class LogReader:
         Raises OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, READ_UNKNOWN, CORRUPT, or why the log is closed.
         """
         self._check(offset)
-        if offset == self.tail_offset and wait_ms > 0:
+        if offset == self.tail_offset and wait_ms > 0 and not self.has_ended:
             await self._bell.wait(wait_ms)
             self._check(offset)
         if offset == self.tail_offset:

@@ -7,7 +7,8 @@ acknowledgements pass it by. Whatever it meets, these hold:
   one is drained, switches, and closes it; the next roll begins only after that;
 * a ledger that failed is recovered first; what recovery found in it is acknowledged, the rest is
   sent to the next ledger;
-* a chain that somebody else has changed is never fought over: the instance is finished.
+* a chain that somebody else has changed is never fought over: the instance is finished;
+* a log that is terminated has no present ledger any more, and the keeper only waits for the end.
 """
 
 from __future__ import annotations
@@ -15,24 +16,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
-from fencelog.broker.chain import MAX_SEGMENTS, Sealed
+from fencelog.broker.chain import MAX_SEGMENTS
 from fencelog.broker.chain_node import ChainLost, ChainNode
 from fencelog.broker.config import BrokerConfig
+from fencelog.broker.ledger_endings import LedgerEndings
 from fencelog.broker.ledger_steps import LedgerSteps
 from fencelog.broker.log_reader import LogReader
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
+from fencelog.broker.pending import copy_of
 from fencelog.broker.pipeline import AppendPipeline
 from fencelog.broker.policy import Policy
+from fencelog.broker.roll_clock import RollClock
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata import LedgerMetadata
-
-FENCE_GRACE_S = 0.25
-"""Who fenced our ledger is most likely taking over: give it time to write the chain."""
-
-ROLL_RETRY_S = 5.0
-"""Pause after a roll that could not begin; the old ledger goes on meanwhile."""
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +40,7 @@ class LogWriter:
         self,
         node: ChainNode,
         factory: LedgerFactory,
-        ledger: OpenLedger,
+        ledger: OpenLedger | None,
         pipeline: AppendPipeline,
         reader: LogReader,
         *,
@@ -53,26 +49,28 @@ class LogWriter:
         is_leader: Callable[[], Awaitable[bool]],
         on_lost: Callable[[FencelogError], None],
     ) -> None:
-        """Serve at once, in the ledger that the takeover has listed."""
+        """Serve at once, in the ledger that the takeover has listed (None: terminated)."""
         self._node = node
         self._factory = factory
-        self._host = factory.host
         self._ledger = ledger
         self._pipeline = pipeline
         self._reader = reader
-        self._policy = policy
         self._config = config
         self._steps = LedgerSteps(node, factory, ledger, is_leader)
+        self._endings = LedgerEndings(node, self._steps, pipeline, reader, host=factory.host)
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._stopping = False
-        self._roll_not_before = 0.0
-        self._age_timer: asyncio.TimerHandle | None = None
+        self._clock = RollClock(policy, self._news.set)
+        self._terminating: asyncio.Future[None] | None = None
         self._patience: asyncio.TimerHandle | None = None
         self.lost: FencelogError | None = None
         node.on_lost = self._finish  # whichever part of the log has met another owner's change
-        self._switch(ledger)
+        if ledger is None:
+            self._end()
+        else:
+            self._switch(ledger)
         self._keeper = self._loop.create_task(self._keep(), name=f"keeper of {node.path}")
 
     @property
@@ -81,10 +79,33 @@ class LogWriter:
 
     def apply_policy(self, policy: Policy) -> None:
         """From now on; the present ledger rolls by it too."""
-        self._policy = policy
         self._factory.replication = policy.replication
-        self._watch_age()
-        self._news.set()
+        self._clock.apply_policy(policy)
+
+    def want_roll(self) -> None:
+        """Go on in a new ledger soon, so that the present one can be let go."""
+        self._clock.want()
+
+    @property
+    def ledger(self) -> OpenLedger | None:
+        """The one that is written; None: the log is terminated."""
+        return self._ledger
+
+    async def terminate(self) -> None:
+        """Take no append any more, for good; on return the log's end is durable. What had reached
+        a ledger is still acknowledged. It goes on if the caller is cancelled.
+
+        Raises FencelogError: why the log has ended; METADATA_UNKNOWN if that was meanwhile.
+        """
+        if self._ledger is None:
+            return
+        if self.lost is not None or self._stopping:
+            raise copy_of(self.lost or self._closing())
+        if self._terminating is None:
+            self._terminating = self._loop.create_future()
+            self._news.set()
+        await asyncio.wait((self._terminating,))
+        self._terminating.result()
 
     async def close(self) -> None:
         """Let appends under way finish, seal the log's last ledger, and end. Never raises.
@@ -92,8 +113,9 @@ class LogWriter:
         What is not finished within ``close_timeout_s`` ends as after a crash: the next owner
         recovers it.
         """
-        refusal = FencelogError(ErrorCode.DRAINING, f"{self._node.path} is being closed")
-        self._pipeline.refusal = refusal
+        refusal = self._closing()
+        if self._ledger is not None:
+            self._pipeline.refusal = refusal
         self._stopping = True
         self._news.set()
         await asyncio.wait((self._keeper,), timeout=self._config.close_timeout_s)
@@ -129,10 +151,13 @@ class LogWriter:
     async def _keep(self) -> None:
         try:
             while not (self._stopping and self._pipeline.is_idle):
-                if self._ledger.failure is not None:
-                    await self._replace_failed()
-                elif self._is_roll_due() and not self._stopping:
-                    await self._roll()
+                ledger = self._ledger
+                if ledger is not None and self._terminating is not None:
+                    await self._terminate(ledger)
+                elif ledger is not None and ledger.failure is not None:
+                    await self._replace_failed(ledger)
+                elif ledger is not None and self._is_roll_due() and not self._stopping:
+                    await self._roll(ledger)
                 else:
                     self._news.clear()
                     await self._news.wait()
@@ -149,18 +174,9 @@ class LogWriter:
             self._finish(FencelogError(ErrorCode.INTERNAL, f"{self._node.path} has stopped"))
 
     def _is_roll_due(self) -> bool:
-        now = self._loop.time()
-        return (
-            now >= self._roll_not_before
-            and self._policy.is_roll_due(
-                entries=self._ledger.entries,
-                size=self._ledger.writer.length,
-                age_s=now - self._ledger.opened_at_s,
-            )
-            and len(self._node.chain.segments) < MAX_SEGMENTS
-        )
+        return self._clock.is_due() and len(self._node.chain.segments) < MAX_SEGMENTS
 
-    async def _roll(self) -> None:
+    async def _roll(self, old: OpenLedger) -> None:
         """Create, list, hold until the old ledger is drained, switch, close the old one."""
         try:
             following = await self._steps.create()
@@ -169,40 +185,64 @@ class LogWriter:
             raise
         except FencelogError as error:
             log.warning("%s: cannot roll now: %s", self._node.path, error)
-            self._roll_not_before = self._loop.time() + ROLL_RETRY_S
-            self._loop.call_later(ROLL_RETRY_S, self._news.set)
+            self._clock.postpone()
             return
-        old, pipeline = self._ledger, self._pipeline
-        pipeline.held = True
-        while old.failure is None and not pipeline.is_drained:
-            self._news.clear()
-            await self._news.wait()
+        await self._endings.drain(old, self._news)
         if old.failure is None:
-            facts = self._facts_of_present(old.writer.metadata)
+            facts = self._endings.facts_of(old)
             self._switch(following)
-            metadata = await self._steps.close(old)
-            sealed = replace(facts, size=metadata.length)
-            self._reader.seal(metadata, messages=sealed.messages)
+            sealed = await self._endings.close(old, facts)
         else:
-            metadata = await self._resolve(old)
-            sealed = self._facts_of_present(metadata)
+            sealed = await self._endings.resolve(old)
             self._switch(following)
-        await self._steps.mark_sealed(metadata.ledger_id, sealed)
+        await self._steps.mark_sealed(old.ledger_id, sealed)
 
-    async def _replace_failed(self) -> None:
+    async def _terminate(self, ledger: OpenLedger) -> None:
+        """Hold appends, settle what is on its way, close the last ledger and, in one change of the
+        chain, mark it sealed and the log terminated."""
+        await self._endings.drain(ledger, self._news)
+        if ledger.failure is None:
+            sealed = await self._endings.close(ledger, self._endings.facts_of(ledger))
+        else:
+            sealed = await self._endings.resolve(ledger)
+        await self._node.change(
+            lambda chain: chain.with_sealed(ledger.ledger_id, sealed).as_terminated()
+        )
+        self._end()
+
+    def _end(self) -> None:
+        """The chain says that the log is terminated."""
+        self._clock.stop()
+        if self._patience is not None:
+            self._patience.cancel()
+        self._ledger = None
+        error = FencelogError(
+            ErrorCode.TOPIC_TERMINATED,
+            f"{self._node.path} ends at offset {self._pipeline.tail_offset}",
+            tail_offset=self._pipeline.tail_offset,
+        )
+        self._pipeline.held = True
+        self._pipeline.refusal = error
+        self._pipeline.give_up(error, error)
+        self._reader.end()
+        if self._terminating is not None:
+            self._terminating.set_result(None)
+
+    async def _replace_failed(self, failed: OpenLedger) -> None:
         """Recover the ledger that failed, tell its appends apart, and go on in a new one."""
-        metadata = await self._resolve(self._ledger)
-        sealed = self._facts_of_present(metadata)
+        sealed = await self._endings.resolve(failed)
         following = await self._steps.insist(self._steps.create)
         await self._steps.list(
-            following, after=lambda chain: chain.with_sealed(metadata.ledger_id, sealed)
+            following, after=lambda chain: chain.with_sealed(failed.ledger_id, sealed)
         )
         self._switch(following)
 
     async def _seal_last(self) -> None:
         """The graceful end: close the ledger and say so in the chain, to spare the next owner."""
-        metadata = await self._steps.close(self._ledger)
-        await self._steps.mark_sealed(metadata.ledger_id, self._facts_of_present(metadata))
+        ledger = self._ledger
+        if ledger is not None:
+            sealed = await self._endings.close(ledger, self._endings.facts_of(ledger))
+            await self._steps.mark_sealed(ledger.ledger_id, sealed)
 
     def _switch(self, ledger: OpenLedger) -> None:
         """Everything in the old ledger is settled: go on in this one."""
@@ -211,45 +251,12 @@ class LogWriter:
         if not self._stopping:
             self._pipeline.refusal = None
         self._ledger = ledger
-        self._watch_age()
+        self._clock.begin(ledger)
         self._reader.begin(ledger.writer)
         ledger.listener = self
         self._pipeline.start_ledger(ledger.writer)
         if ledger.failure is not None:
             self.on_failure(ledger)
-
-    def _watch_age(self) -> None:
-        if self._age_timer is not None:
-            self._age_timer.cancel()
-        due_s = self._ledger.opened_at_s + self._policy.roll_age_ms / 1000
-        if self.lost is None:
-            self._age_timer = self._loop.call_at(due_s, self._news.set)
-
-    async def _resolve(self, failed: OpenLedger) -> LedgerMetadata:
-        """Recover a failed ledger; acknowledge what is in it, take back what is not.
-
-        If somebody else has fenced it, the chain says in a moment whether the log is still ours.
-        """
-        log.warning("%s: ledger %d: %s", self._node.path, failed.ledger_id, failed.failure)
-        if failed.failure is not None and failed.failure.code is ErrorCode.LEDGER_FENCED:
-            await asyncio.sleep(FENCE_GRACE_S)
-        await self._steps.check_still_ours()
-        metadata = await self._steps.recover(failed)
-        failed.last_confirmed = metadata.last_entry_id
-        self._pipeline.resolve(metadata.last_entry_id)
-        self._reader.confirm(metadata.last_entry_id)
-        self._reader.seal(metadata, messages=self._pipeline.messages_in_ledger)
-        return metadata
-
-    def _facts_of_present(self, metadata: LedgerMetadata) -> Sealed:
-        """What the chain records of the present ledger, in which everything is settled."""
-        return Sealed(
-            entries=self._ledger.entries,
-            messages=self._pipeline.messages_in_ledger,
-            size=metadata.length,
-            last_publish_us=self._pipeline.settled_publish_us,
-            sealed_us=self._host.now_us(),
-        )
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -268,15 +275,19 @@ class LogWriter:
         if self.lost is not None:
             return
         self.lost = error
-        for timer in (self._age_timer, self._patience):
-            if timer is not None:
-                timer.cancel()
+        self._clock.stop()
+        if self._patience is not None:
+            self._patience.cancel()
         pipeline = self._pipeline
         pipeline.held = True
         pipeline.refusal = error
         pipeline.give_up(error, self._unknown(error.detail))
         pipeline.discard()
         self._reader.close(error)
+        if self._terminating is not None and not self._terminating.done():
+            why = f"the log may be terminated, or not: {error.detail}"
+            self._terminating.set_exception(FencelogError(ErrorCode.METADATA_UNKNOWN, why))
+            self._terminating.exception()  # whoever asked may have gone away
         self._on_lost(error)
 
     def _unknown(self, why: str) -> FencelogError:
@@ -284,3 +295,6 @@ class LogWriter:
             ErrorCode.APPEND_UNKNOWN,
             f"the append reached bookies, but its outcome is not known: {why}",
         )
+
+    def _closing(self) -> FencelogError:
+        return FencelogError(ErrorCode.DRAINING, f"{self._node.path} is being closed")

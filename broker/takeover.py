@@ -26,12 +26,15 @@ from fencelog.ledgers.entry_header import read_entry_header
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
 
+_DELETED_MEANWHILE = (ErrorCode.LEDGER_NOT_FOUND, ErrorCode.READ_UNKNOWN, ErrorCode.CORRUPT)
+"""What reading a ledger may end with that is deleted at the same moment."""
+
 
 async def take_over(
     node: ChainNode, factory: LedgerFactory, state: PartitionState, *, owner: str
-) -> OpenLedger:
+) -> OpenLedger | None:
     """Steps 2 to 4 on a chain that was just loaded; ``node.chain`` is the new one afterwards, and
-    ``state``, which was empty, what the state log says.
+    ``state``, which was empty, what the state log says. A terminated log gets no ledger: None.
 
     Raises ChainLost, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN, CORRUPT, METADATA_….
     """
@@ -44,22 +47,27 @@ async def take_over(
             metadata = await factory.ledgers.recover(former.state_ledger)
             await read_state(factory.ledgers, metadata, state)
     except FencelogError as error:
-        if error.code is ErrorCode.LEDGER_NOT_FOUND:
-            await node.check_unchanged()  # whoever was faster has deleted it after unlisting it
+        if error.code in _DELETED_MEANWHILE:
+            await node.check_unchanged()  # its owner has trimmed it, or another one is faster
         raise
-    ledger = await factory.create(former.epoch + 1)
+    ledger = None if former.terminated else await factory.create(former.epoch + 1)
     created_us = factory.host.now_us()
     try:
         await node.change(
             lambda chain: chain.taken_over(
-                sealed, ledger_id=ledger.ledger_id, created_us=created_us, owner=owner
+                sealed,
+                ledger_id=None if ledger is None else ledger.ledger_id,
+                created_us=created_us,
+                owner=owner,
             )
         )
     except ChainLost as lost:
-        await factory.discard(ledger, lost)
+        if ledger is not None:
+            await factory.discard(ledger, lost)
         raise
     except BaseException:
-        await ledger.writer.abandon()  # listed or not: the next owner will find out
+        if ledger is not None:
+            await ledger.writer.abandon()  # listed or not: the next owner will find out
         raise
     for ledger_id in former.ledgers - node.chain.ledgers:
         with suppress(FencelogError):  # proved empty, and on no list any more

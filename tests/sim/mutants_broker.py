@@ -11,6 +11,7 @@ PIPELINE = "fencelog.broker.pipeline"
 STEPS = "fencelog.broker.ledger_steps"
 TAKEOVER = "fencelog.broker.takeover"
 WRITER = "fencelog.broker.log_writer"
+ENDINGS = "fencelog.broker.ledger_endings"
 
 _UNFENCED = (
     "            reader = await factory.ledgers.open(segment.ledger_id)\n"
@@ -161,14 +162,10 @@ ROLLING = (
             Edit(
                 WRITER,
                 "LogWriter._roll",
-                "            metadata = await self._steps.close(old)\n"
-                "            sealed = replace(facts, size=metadata.length)\n"
-                "            self._reader.seal(metadata, messages=sealed.messages)\n",
+                "            sealed = await self._endings.close(old, facts)\n",
                 "            async def close():\n"
-                "                metadata = await self._steps.close(old)\n"
-                "                sealed = replace(facts, size=metadata.length)\n"
-                "                self._reader.seal(metadata, messages=sealed.messages)\n"
-                "                await self._steps.mark_sealed(metadata.ledger_id, sealed)\n"
+                "                sealed = await self._endings.close(old, facts)\n"
+                "                await self._steps.mark_sealed(old.ledger_id, sealed)\n"
                 "            self._loop.create_task(close())\n"
                 "            return\n",
             ),
@@ -196,10 +193,7 @@ ROLLING = (
             Edit(
                 WRITER,
                 "LogWriter._roll",
-                "        pipeline.held = True\n"
-                "        while old.failure is None and not pipeline.is_drained:\n"
-                "            self._news.clear()\n"
-                "            await self._news.wait()\n",
+                "        await self._endings.drain(old, self._news)\n",
                 "",
             ),
             Edit(
@@ -249,8 +243,8 @@ REPAIRING = (
         "What a failed ledger had not acknowledged is sent to the next one, found there or not.",
         (
             Edit(
-                WRITER,
-                "LogWriter._resolve",
+                ENDINGS,
+                "LedgerEndings.resolve",
                 "        failed.last_confirmed = metadata.last_entry_id\n"
                 "        self._pipeline.resolve(metadata.last_entry_id)\n",
                 "        self._pipeline.resolve(failed.last_confirmed)\n",
@@ -263,8 +257,8 @@ REPAIRING = (
         "All that was in flight in a failed ledger is acknowledged, whatever recovery found.",
         (
             Edit(
-                WRITER,
-                "LogWriter._resolve",
+                ENDINGS,
+                "LedgerEndings.resolve",
                 "        self._pipeline.resolve(metadata.last_entry_id)\n",
                 "        self._pipeline.resolve(1 << 40)\n",
             ),

@@ -1,0 +1,122 @@
+"""What of a log may go: decisions, on values alone.
+
+Space comes back a ledger at a time, from the beginning, sealed ones only. A ledger may go when all
+its messages are unreadable already, or have expired, or are followed by as many bytes as are kept;
+and, unless the policy says otherwise, no durable subscription still has to see one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fencelog.broker.chain import Chain
+from fencelog.broker.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A stretch of a log: a sealed ledger, or the present one as far as it is acknowledged. ``size``
+    in payload bytes; ``last_publish_us`` of its newest message."""
+
+    base_offset: int
+    end_offset: int
+    size: int
+    last_publish_us: int
+    is_sealed: bool = True
+
+
+def extents(chain: Chain, present: Extent | None) -> list[Extent]:
+    """The chain's sealed ledgers, and the one that is written (None: the log is terminated).
+
+    One that is being closed while messages go on in the next is left out for that moment.
+    """
+    found = []
+    for segment in chain.segments:
+        if segment.sealed is None or segment.base_offset is None:
+            break
+        found.append(
+            Extent(
+                segment.base_offset,
+                segment.base_offset + segment.sealed.messages,
+                segment.sealed.size,
+                segment.sealed.last_publish_us,
+            )
+        )
+    return found if present is None else [*found, present]
+
+
+def trimmable(
+    chain: Chain,
+    present: Extent | None,
+    policy: Policy,
+    *,
+    now_us: int,
+    unacknowledged: int | None,
+) -> Sequence[int]:
+    """The ledgers that may go now, oldest first. ``unacknowledged``: the lowest offset that a
+    durable subscription still has to see, None if there is no subscription.
+
+    The last ledger stays, whatever is in it, unless the log is terminated.
+    """
+    parts = extents(chain, present)
+    sealed = [part for part in parts if part.is_sealed]
+    if not chain.terminated and len(sealed) == len(chain.segments):
+        sealed = sealed[:-1]
+    after = sum(part.size for part in parts)
+    count = 0
+    for part in sealed:
+        after -= part.size
+        if part.end_offset > chain.start_offset:
+            if not _is_over(part, after, policy, now_us):
+                break
+            if _is_held(part.end_offset, unacknowledged, policy):
+                break
+        count += 1
+    return [segment.ledger_id for segment in chain.segments[:count]]
+
+
+def is_roll_wanted(
+    chain: Chain,
+    present: Extent | None,
+    policy: Policy,
+    *,
+    now_us: int,
+    unacknowledged: int | None,
+) -> bool:
+    """Whether the present ledger is to be followed by another, so that it can be let go: all that
+    is in it may go, or it alone holds as much as is kept."""
+    if present is None or present.end_offset == present.base_offset:
+        return False
+    if present.end_offset <= chain.start_offset:
+        return True
+    if _is_held(present.end_offset, unacknowledged, policy):
+        return False
+    too_large = policy.retention_bytes is not None and present.size >= policy.retention_bytes
+    return too_large or _is_expired(present, policy, now_us)
+
+
+def start_after_trim(wanted: int, tail: int, *, unacknowledged: int | None, policy: Policy) -> int:
+    """Where a log begins that is asked to forget everything below ``wanted``."""
+    if unacknowledged is None or policy.trim_unacknowledged:
+        return min(wanted, tail)
+    return min(wanted, tail, unacknowledged)
+
+
+def _is_over(part: Extent, bytes_after: int, policy: Policy, now_us: int) -> bool:
+    is_beyond = policy.retention_bytes is not None and bytes_after >= policy.retention_bytes
+    return is_beyond or _is_expired(part, policy, now_us)
+
+
+def _is_expired(part: Extent, policy: Policy, now_us: int) -> bool:
+    if policy.retention_ms is None:
+        return False
+    return part.last_publish_us < now_us - policy.retention_ms * 1000
+
+
+def _is_held(end_offset: int, unacknowledged: int | None, policy: Policy) -> bool:
+    return (
+        unacknowledged is not None
+        and not policy.trim_unacknowledged
+        and end_offset > unacknowledged
+    )
