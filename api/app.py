@@ -37,6 +37,7 @@ from fencelog.api.produce_batch import ProduceBatch
 from fencelog.api.read import Read
 from fencelog.api.routing import Turns
 from fencelog.api.sse import problem_event
+from fencelog.api.subscription_app import build_subscriptions
 from fencelog.api.targets import Endpoint, Target, Targets
 from fencelog.api.waits import Waits
 from fencelog.ledgers.bookie_directory import RegisteredBookies
@@ -186,5 +187,6 @@ def build_app(
     }
     router = admin_router(broker, bookies)
     add_broker_routes(router, broker, peers or HttpPeers())
+    endpoints |= build_subscriptions(router, broker, ownership, forwarder, waits, bodies, metrics)
     framework = build_framework(router, broker.check_ready, [metrics, *collectors], metrics.problem)
     return Application(endpoints, framework, forwarder, waits, metrics, produce)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fencelog.api.models import Problem
+from fencelog.api.subscription_openapi import subscription_paths, subscription_schemas
 from fencelog.ledgers.limits import (
     MAX_BATCH_MESSAGES,
     MAX_BODY_BYTES,
@@ -31,7 +32,7 @@ _CODED: Json = {"type": "string", "contentEncoding": "base64"}
 def add_hot_paths(document: Json) -> Json:
     """The document with the appends and reads in it."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    schemas.update(_schemas())
+    schemas.update(_schemas() | subscription_schemas())
     partition = "/v1/topics/{namespace}/{topic}/partitions/{partition}"
     document["paths"].update(
         {
@@ -40,6 +41,7 @@ def add_hot_paths(document: Json) -> Json:
             f"{partition}/messages": {"get": _read()},
             f"{partition}/messages/{{offset}}": {"get": _read_one()},
             f"{partition}/segments": {"get": _segments()},
+            **subscription_paths(),
         }
     )
     return document

@@ -65,7 +65,7 @@ def read_request(exchange: Exchange) -> ReadRequest:
         limit=limit,
         max_bytes=max_bytes,
         wait_ms=_wait_ms(query.get("wait", "0")),
-        value_form=_value_form(query.get("as", ValueForm.TEXT.value)),
+        value_form=value_form(query.get("as", ValueForm.TEXT.value)),
         media_type=media_type,
     )
 
@@ -135,7 +135,7 @@ def _wait_ms(text: str) -> int:
     return int(seconds * 1000)
 
 
-def _value_form(text: str) -> ValueForm:
+def value_form(text: str) -> ValueForm:
     try:
         return ValueForm(text)
     except ValueError:

@@ -22,6 +22,8 @@ from fencelog.broker.ownership import Ownership
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.partition_slot import PartitionSlot
 from fencelog.broker.peers import NoPeers, Peers
+from fencelog.broker.subscription_registry import SubscriptionRegistry
+from fencelog.broker.subscription_upkeep import SubscriptionUpkeep
 from fencelog.broker.topics import TopicInfo, TopicRegistry
 from fencelog.broker.unloading import Unloading, few_at_a_time
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -50,6 +52,7 @@ class Broker:
         """``peers``: how to ask other brokers (None: there are none)."""
         self.config = config
         self.topics = TopicRegistry(store, host=host, ledgers=ledgers, policy=config.policy)
+        self.subscriptions = SubscriptionRegistry(store, host=host)
         self.directory = BrokerDirectory(store, host=host, config=config)
         self._store = store
         self._ownership = Ownership(store, broker_id=config.broker_id, url=config.url)
@@ -82,6 +85,7 @@ class Broker:
         self._unloading = Unloading(
             self._slots, self.directory, self._balancer, timeout_s=config.drain_timeout_s
         )
+        self._upkeep = SubscriptionUpkeep(self.subscriptions, self.open_slots)
         self._closed = False
 
     async def start(self) -> None:
@@ -89,12 +93,15 @@ class Broker:
         await self._bookies.start()
         await self.directory.start()
         self._balancer.start()
+        self._upkeep.start()
 
     async def close(self) -> None:
         """Refuse new requests, finish appends, seal logs, give up every partition."""
         self._closed = True
         self.directory.set_draining()
         await self._unloading.stop()
+        await self._upkeep.close()
+        self.subscriptions.close()
         for _, watch in self._known.values():
             watch.close()
         await few_at_a_time(lambda slot: slot.close(), list(self._slots.values()))

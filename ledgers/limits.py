@@ -179,6 +179,10 @@ MAX_PULL_MESSAGES = 10_000
 """Messages leased by one pull: some 20 ms of the event loop, and a client that dies holds no more
 back."""
 
+SUBSCRIPTION_LOOK_MS = 60_000
+"""How often a broker compares the cursors of its partitions with the subscriptions that there are.
+Far longer than a server of the metadata store may lag: what is missing twice is gone."""
+
 MAX_ACK_IDS = 10_000
 """Ack ids in one request: those of the largest pull."""
 
@@ -207,6 +211,38 @@ MAX_ACK_RANGES = 50_000
 """Ranges of acknowledged messages above the first one that is not. Over it no new messages are
 handed out until ranges grow together; acknowledgements are never dropped. Some 20 bytes each in a
 snapshot of the state, which a takeover has to read."""
+
+KEPT_RUNS = 5
+"""Appends of each producer whose offsets are remembered for whoever repeats them: as many as Kafka
+lets a producer have on their way. An older duplicate is known as one, but not where it is."""
+
+MAX_IDEMPOTENCY_KEYS = 50_000
+"""Idempotency keys that a partition remembers, 300 bytes each; above, the oldest go before their
+window has passed. At more than 80 keys a second over ten minutes a producer id serves better."""
+
+MAX_IDEMPOTENCY_KEY_BYTES = 256
+"""An idempotency key, in a header of HTTP."""
+
+MAX_FENCING_TOKEN_BYTES = 256
+"""A fencing token, in a header of HTTP."""
+
+MAX_CLAIMED_PRODUCERS = 1_000
+"""Producers that have held a partition exclusively, whose former epochs stay fenced; the one that
+claimed longest ago goes."""
+
+MAX_REPLAY_ENTRIES = 1_000
+"""Entries with producers that a takeover may have to read again: after so many, or after one of the
+next two, the state log is told what they changed."""
+
+MAX_REPLAY_BYTES = 16 * MIB
+"""… or after so many bytes: some 50 ms from the bookies."""
+
+MAX_REPLAY_RUNS = 16_384
+"""… or after so many runs of producers in them."""
+
+MAX_WAITING_APPENDS = 1_000
+"""Appends of one partition that wait for others, or for a change of who may append. Over it:
+``OVERLOADED``."""
 
 TAIL_CACHE_BYTES = 16 * MIB
 """Newest entries that a partition keeps in memory for readers at the tail."""

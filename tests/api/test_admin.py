@@ -142,6 +142,15 @@ async def test_the_description_lists_every_route(http: httpx.AsyncClient) -> Non
         f"{topic}/messages",
         f"{topic}/messages:batch",
         f"{topic}/owners",
+        f"{topic}/subscriptions",
+        f"{topic}/subscriptions/{{subscription}}",
+        *(
+            f"{topic}/subscriptions/{{subscription}}{what}"
+            for what in (
+                *(":pull", ":ack", ":nack", ":extend", ":seek", ":replay-dead-letters"),
+                *("/stats", "/events"),
+            )
+        ),
         f"{partition}/messages",
         f"{partition}/messages/{{offset}}",
         f"{partition}/segments",

@@ -1,0 +1,65 @@
+"""Everything of the application that serves subscriptions, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+
+from fencelog.api.asgi import Exchange
+from fencelog.api.bodies import BodyReader
+from fencelog.api.dead_letters import Appending, DeadLetterTopics
+from fencelog.api.forward import Forwarder
+from fencelog.api.metrics import ApiMetrics
+from fencelog.api.ownership import Ownership
+from fencelog.api.subscription import SubscriptionVerbs
+from fencelog.api.subscription_admin import add_subscription_routes
+from fencelog.api.subscription_lifecycle import SubscriptionLifecycle
+from fencelog.api.subscription_owners import SubscriptionOwners
+from fencelog.api.subscription_peer import CursorRequests
+from fencelog.api.subscription_pull import Pull
+from fencelog.api.subscription_replay import Replay
+from fencelog.api.subscription_views import SubscriptionViews
+from fencelog.api.targets import Endpoint, Target
+from fencelog.api.waits import Waits
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+
+Handler = Callable[[Exchange, Target], Awaitable[None]]
+
+
+def build_subscriptions(
+    router: APIRouter,
+    broker: Broker,
+    ownership: Ownership,
+    forwarder: Forwarder,
+    waits: Waits,
+    bodies: BodyReader,
+    metrics: ApiMetrics,
+) -> dict[Endpoint, dict[str, Handler]]:
+    """The endpoints on plain ASGI; the framework's routes are added to ``router``."""
+    appending = Appending(ownership, forwarder)
+    letters = DeadLetterTopics(broker, appending)
+    owners = SubscriptionOwners(ownership, forwarder, letters.of)
+    pull = Pull(broker, owners)
+    lifecycle = SubscriptionLifecycle(broker, owners)
+    verbs = SubscriptionVerbs(broker, owners, pull, waits, bodies, metrics)
+    views = SubscriptionViews(broker, owners, pull, waits, metrics)
+    replay = Replay(broker, lifecycle, pull, verbs, appending, bodies)
+    cursors = CursorRequests(broker, owners, bodies)
+    add_subscription_routes(router, broker, lifecycle)
+    return {
+        Endpoint.PULL: {"POST": verbs.pull},
+        Endpoint.WAIT: {"POST": verbs.wait},
+        Endpoint.ACK: {"POST": verbs.ack},
+        Endpoint.NACK: {"POST": verbs.nack},
+        Endpoint.EXTEND: {"POST": verbs.extend},
+        Endpoint.SEEK: {"POST": verbs.seek},
+        Endpoint.REPLAY: {"POST": replay.post},
+        Endpoint.OPEN_CURSOR: {"POST": cursors.open},
+        Endpoint.DROP_CURSOR: {"POST": cursors.drop},
+        Endpoint.SUBSCRIPTION_EVENTS: {"GET": views.events},
+        Endpoint.SUBSCRIPTION_STATS: {"GET": views.stats},
+    }

@@ -1,0 +1,173 @@
+"""Leasing messages of a subscription, over all partitions of its topic.
+
+A lease is taken by an answer that may be lost on its way, so nothing is leased before it can be
+sent: first what is there is taken; if there is nothing, every owner is asked to say when there is
+something (which changes nothing), and only then is it taken. What a lost answer had leased comes
+again when its lease has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from fencelog.api.json_render import ValueForm, encode_objects, message_object
+from fencelog.api.routing import Turns
+from fencelog.api.subscription_owners import Asked, SubscriptionOwners
+from fencelog.api.subscription_requests import Pulled, PullRequest, Ready, WaitRequest
+from fencelog.api.targets import Endpoint
+from fencelog.broker.subscription_config import SubscriptionInfo
+from fencelog.ledgers.errors import FencelogError
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+    from fencelog.broker.partition_log import PartitionLog
+    from fencelog.broker.subscriptions import PulledMessage
+
+Raws = list[Raw]
+
+
+class Pull:
+    """Takes messages for consumers."""
+
+    def __init__(self, broker: Broker, owners: SubscriptionOwners) -> None:
+        self._broker = broker
+        self._owners = owners
+        self._turns = Turns()
+
+    async def pull(self, asked: Asked, partitions: Sequence[int], request: PullRequest) -> Raws:
+        """Messages as JSON, perhaps none: then there was none for ``request.wait`` seconds.
+
+        Raises FencelogError when nothing was found and a partition could not be asked.
+        """
+        if len(partitions) == 1:
+            return await self._from_one(asked, partitions[0], request)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.wait
+        at_once = replace(request, wait=0)
+        first = self._turns.next(asked.subscription.info.subscription_id, len(partitions))
+        turned = [*partitions[first:], *partitions[:first]]
+        found, errors = await self._from_many(asked, turned, at_once)
+        while not found:
+            left_s = deadline - loop.time()
+            if left_s <= 0:
+                if errors:
+                    raise errors[0]
+                break
+            ready, errors = await self._wait(asked, turned, request, left_s)
+            if ready:
+                found, _ = await self._from_many(asked, ready, at_once)
+        return found
+
+    async def _from_many(
+        self, asked: Asked, partitions: Sequence[int], request: PullRequest
+    ) -> tuple[Raws, list[FencelogError]]:
+        """What is there, from one partition after the other; with something in hand, nothing that
+        another broker has to be asked for is waited for: the leases run already."""
+        found: Raws = []
+        size = 0
+        errors: list[FencelogError] = []
+        for partition in partitions:
+            if found and self._broker.open_log(asked.topic.name, partition) is None:
+                continue
+            rest = replace(
+                request, max=request.max - len(found), max_bytes=request.max_bytes - size
+            )
+            try:
+                more = await self._from_one(asked, partition, rest)
+            except FencelogError as error:
+                errors.append(error)
+                continue
+            found += more
+            size += sum(memoryview(message).nbytes for message in more)
+            if len(found) >= request.max or size >= request.max_bytes:
+                break
+        return found, errors
+
+    async def _from_one(self, asked: Asked, partition: int, request: PullRequest) -> Raws:
+        info = asked.subscription.info
+
+        async def local(log: PartitionLog) -> Pulled:
+            messages = await take(log, info, request)
+            return Pulled(render(messages, partition, request.value_form))
+
+        answer = await self._owners.ask(asked, partition, Endpoint.PULL, request, local, Pulled)
+        return answer.messages
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    async def _wait(
+        self, asked: Asked, partitions: Sequence[int], request: PullRequest, wait_s: float
+    ) -> tuple[list[int], list[FencelogError]]:
+        """The partitions that have something, as soon as there is one; and why others could not
+        be asked."""
+        question = WaitRequest(wait=wait_s, consumer=request.consumer)
+        tasks = {
+            asyncio.create_task(self.wait(asked, partition, question)): partition
+            for partition in partitions
+        }
+        errors: list[FencelogError] = []
+        pending = set(tasks)
+        try:
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                ready = []
+                for task in done:
+                    try:
+                        if task.result().ready:
+                            ready.append(tasks[task])
+                    except FencelogError as error:
+                        errors.append(error)
+                if ready:
+                    return ready, errors
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+        return [], errors
+
+    async def wait(self, asked: Asked, partition: int, request: WaitRequest) -> Ready:
+        """Whether a pull of this partition would give something, within ``request.wait``."""
+        info = asked.subscription.info
+
+        async def local(log: PartitionLog) -> Ready:
+            wait_ms = round(request.wait * 1000)
+            return Ready(await log.subscriptions.wait(info, request.consumer, wait_ms))
+
+        return await self._owners.ask(asked, partition, Endpoint.WAIT, request, local, Ready)
+
+
+async def take(
+    log: PartitionLog, info: SubscriptionInfo, request: PullRequest
+) -> list[PulledMessage]:
+    """Lease messages of one log; if there are none, wait for some first."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.wait
+    while True:
+        messages = await log.subscriptions.pull(
+            info,
+            request.consumer,
+            max_messages=request.max,
+            max_bytes=request.max_bytes,
+            lease_ms=request.lease_ms,
+        )
+        left_ms = round((deadline - loop.time()) * 1000)
+        if messages or left_ms <= 0:
+            return messages
+        if not await log.subscriptions.wait(info, request.consumer, left_ms):
+            return []
+
+
+def render(messages: Sequence[PulledMessage], partition: int, form: ValueForm) -> Raws:
+    """As reads show messages, with ``ack_id`` and ``attempt``."""
+    objects = []
+    for offset, publish_time_us, message, ack_id, attempt in messages:
+        shown = message_object(partition, offset, publish_time_us, message, form)
+        shown["ack_id"] = ack_id
+        shown["attempt"] = attempt
+        objects.append(shown)
+    return list(map(Raw, encode_objects(objects)))

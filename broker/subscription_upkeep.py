@@ -1,0 +1,102 @@
+"""Cursors follow the registry, whatever was lost on the way.
+
+Whoever creates or deletes a subscription tells every partition's owner. Should an owner not have
+been reached, it finds out here: it drops cursors whose subscription is gone, which would hold
+messages back for ever, and opens those that are missing, as in partitions that a topic got later.
+
+A cursor is dropped only when its subscription was missing at two looks in a row: what a lagging
+server of the metadata store does not show yet is not gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from weakref import WeakSet
+
+from fencelog.broker.partition_log import PartitionLog
+from fencelog.broker.partition_slot import PartitionSlot
+from fencelog.broker.subscription_registry import Registered, SubscriptionRegistry
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import SUBSCRIPTION_LOOK_MS
+
+log = logging.getLogger(__name__)
+
+Cursor = tuple[str, int, str]
+"""Topic id, partition, subscription id."""
+
+
+class SubscriptionUpkeep:
+    """Looks through the open partitions of a broker: at new ones, and at those with cursors."""
+
+    def __init__(
+        self, registry: SubscriptionRegistry, open_slots: Callable[[], Iterable[PartitionSlot]]
+    ) -> None:
+        self._registry = registry
+        self._open_slots = open_slots
+        self._seen: WeakSet[PartitionLog] = WeakSet()
+        self._missing: set[Cursor] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(SUBSCRIPTION_LOOK_MS / 1000)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look once. What cannot be done now is done at the next look. Never raises."""
+        missing: set[Cursor] = set()
+        found: dict[str, list[Registered]] = {}
+        for slot in self._open_slots():
+            opened = slot.open_log
+            if opened is None or (opened in self._seen and not opened.subscriptions.all()):
+                continue
+            topic_id = slot.info.topic_id
+            try:
+                if topic_id not in found:
+                    found[topic_id] = await self._subscriptions(topic_id)
+                missing |= await self._compare(topic_id, opened, found[topic_id])
+                self._seen.add(opened)
+            except FencelogError as error:
+                log.info("%s: cursors not compared: %s", slot, error)
+        self._missing = missing
+
+    async def _subscriptions(self, topic_id: str) -> list[Registered]:
+        found = []
+        for name in await self._registry.list_names(topic_id):
+            try:
+                found.append(await self._registry.find(topic_id, name))
+            except FencelogError as error:
+                if error.code is not ErrorCode.SUBSCRIPTION_NOT_FOUND:
+                    raise
+        return found
+
+    async def _compare(
+        self, topic_id: str, opened: PartitionLog, found: list[Registered]
+    ) -> set[Cursor]:
+        """Bring one partition up to date; its cursors that are missing for the first time."""
+        cursors = set(opened.subscriptions.all())
+        for registered in found:
+            info = registered.info
+            if info.subscription_id not in cursors and info.config.durable:
+                start = registered.start_in(opened.partition, opened.earliest_offset)
+                await opened.subscriptions.open(info, start_offset=start)
+        missing = set()
+        for subscription_id in cursors - {registered.info.subscription_id for registered in found}:
+            cursor = (topic_id, opened.partition, subscription_id)
+            if cursor in self._missing:
+                await opened.subscriptions.drop(subscription_id)
+            else:
+                missing.add(cursor)
+        return missing
