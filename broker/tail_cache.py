@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from operator import attrgetter
 
@@ -18,6 +18,9 @@ too (measured: 500)."""
 _TRIM_AT = 1024
 """Evicted places are cut off the list's front in strides, not one by one; what they held goes at
 once."""
+
+WAKE_AT_ONCE = 32
+"""Readers that are woken in one round of the event loop: a few ms of answering."""
 
 _PUBLISH_TIME = attrgetter("publish_time_us")
 
@@ -113,19 +116,33 @@ def _cost(batch: StoredBatch) -> int:
 
 
 class TailBell:
-    """Wakes everybody who waits for the tail to move, once per move."""
+    """Wakes everybody who waits for the tail to move, once per move, and not all in one round of
+    the event loop: a thousand readers that answer at once would hold up the next append."""
 
     def __init__(self) -> None:
-        self._next: asyncio.Future[None] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self._in_last = 0
+        self._ringing: deque[asyncio.Future[None]] = deque()
 
     def ring(self) -> None:
-        waiting, self._next = self._next, None
-        if waiting is not None:
-            waiting.set_result(None)
+        waiting, self._waiting, self._in_last = self._waiting, [], 0
+        if not waiting:
+            return
+        is_ringing = bool(self._ringing)
+        self._ringing += waiting
+        if not is_ringing:
+            self._wake_some()
 
     async def wait(self, timeout_ms: int) -> None:
         """Until the next ``ring``, or the time is over."""
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
+        if not self._waiting or self._in_last == WAKE_AT_ONCE:
+            self._waiting.append(asyncio.get_running_loop().create_future())
+            self._in_last = 0
+        self._in_last += 1
         # ``asyncio.wait`` leaves the future alone when one of its many waiters goes away.
-        await asyncio.wait((self._next,), timeout=timeout_ms / 1000)
+        await asyncio.wait((self._waiting[-1],), timeout=timeout_ms / 1000)
+
+    def _wake_some(self) -> None:
+        self._ringing.popleft().set_result(None)
+        if self._ringing:
+            asyncio.get_running_loop().call_soon(self._wake_some)

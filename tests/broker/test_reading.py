@@ -10,7 +10,13 @@ from scripted_ledgers import ScriptedReader
 
 from fencelog.broker.segment_reader import MAX_POINTS, SegmentReader, SparseIndex
 from fencelog.broker.stored import StoredBatch
-from fencelog.broker.tail_cache import BATCH_OVERHEAD_BYTES, TailBell, TailCache, TailCaches
+from fencelog.broker.tail_cache import (
+    BATCH_OVERHEAD_BYTES,
+    WAKE_AT_ONCE,
+    TailBell,
+    TailCache,
+    TailCaches,
+)
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 
@@ -110,6 +116,42 @@ async def test_a_bell_wakes_everybody_once_and_survives_those_who_leave() -> Non
     later.cancel()
     async with asyncio.timeout(1):
         await bell.wait(1)  # nobody rings: the time is over
+
+
+async def test_a_bell_wakes_many_in_their_order_and_some_at_a_time() -> None:
+    bell = TailBell()
+    woken: list[int] = []
+
+    async def wait(number: int) -> None:
+        await bell.wait(60_000)
+        woken.append(number)
+
+    waiting = [asyncio.create_task(wait(number)) for number in range(1000)]
+    await asyncio.sleep(0)
+    bell.ring()
+    bell.ring()  # nobody new
+    at_once, before = 0, 0
+    async with asyncio.timeout(5):
+        while len(woken) < 1000:
+            await asyncio.sleep(0)
+            at_once, before = max(at_once, len(woken) - before), len(woken)
+    assert woken == list(range(1000))
+    assert at_once <= WAKE_AT_ONCE
+    await asyncio.gather(*waiting)
+
+
+async def test_who_waits_while_a_bell_rings_hears_the_next_ring() -> None:
+    bell = TailBell()
+    first = [asyncio.create_task(bell.wait(60_000)) for _ in range(3 * WAKE_AT_ONCE)]
+    await asyncio.sleep(0)
+    bell.ring()
+    late = asyncio.create_task(bell.wait(60_000))
+    async with asyncio.timeout(5):
+        await asyncio.gather(*first)
+    assert not late.done()
+    bell.ring()
+    async with asyncio.timeout(5):
+        await late
 
 
 @pytest.mark.parametrize("reopened", [False, True])
