@@ -57,6 +57,7 @@ class LedgerEndings:
             size=0,
             last_publish_us=self._pipeline.settled_publish_us,
             sealed_us=self._host.now_us(),
+            has_producers=self._pipeline.has_producers,
         )
 
     async def close(self, ledger: OpenLedger, facts: Sealed) -> Sealed:

@@ -7,16 +7,21 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from fencelog.broker.access_changes import AccessChanges
 from fencelog.broker.chain_node import ChainNode
+from fencelog.broker.compacted_view import CompactedView
+from fencelog.broker.compaction import Compaction
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.log_reader import LogReader
 from fencelog.broker.log_writer import LogWriter
 from fencelog.broker.open_ledger import LedgerFactory
-from fencelog.broker.pending import AppendFuture, PendingBytes
+from fencelog.broker.pending import PendingBytes
 from fencelog.broker.pipeline import AppendPipeline
 from fencelog.broker.policy import Policy
-from fencelog.broker.read_ahead import ReadAheads
+from fencelog.broker.producer_access import Access
+from fencelog.broker.producer_table import ProducerTable
+from fencelog.broker.read_ahead import BrokerReads
 from fencelog.broker.state_core import PartitionState
 from fencelog.broker.state_log import StateLog
 from fencelog.broker.stored import ReadResult
@@ -24,7 +29,6 @@ from fencelog.broker.tail_cache import TailCaches
 from fencelog.broker.takeover import take_over
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.record_batch import BatchInfo, Message
 
 
 async def _always() -> bool:
@@ -41,6 +45,7 @@ class PartitionLog:
         reader: LogReader,
         writer: LogWriter,
         state_log: StateLog,
+        compaction: Compaction,
         policy: Policy,
         bookie_addresses: Callable[[], dict[str, str]],
         close_timeout_s: float,
@@ -53,12 +58,16 @@ class PartitionLog:
         self._reader = reader
         self._writer = writer
         self._state_log = state_log
+        self.compaction = compaction
+        self.access = AccessChanges(pipeline.gate, state_log)
+        """Who may append."""
         # The hot path, bound once.
-        self.append_message: Callable[[Message], AppendFuture] = pipeline.append_message
-        """Append one message. The future gives ``Appended`` once the message is durable, in log
-        order. It fails with FencelogError: APPEND_UNKNOWN (it may be in the log); OVERLOADED,
-        NO_OWNER, DRAINING, BOOKIE_UNAVAILABLE, TOPIC_NOT_FOUND, PAYLOAD_TOO_LARGE (it is not)."""
-        self.append_batch: Callable[[bytes, BatchInfo], AppendFuture] = pipeline.append_batch
+        self.append_message = pipeline.append_message
+        """Append one message, if its terms hold. The future gives ``Appended`` once the message is
+        durable, in log order. It fails with FencelogError: APPEND_UNKNOWN (it may be in the log);
+        OVERLOADED, NO_OWNER, DRAINING, BOOKIE_UNAVAILABLE, TOPIC_NOT_FOUND, PAYLOAD_TOO_LARGE,
+        SEQUENCE_MISMATCH, PRODUCER_FENCED, PRODUCER_BUSY, PRECONDITION_FAILED (it is not)."""
+        self.append_batch = pipeline.append_batch
         """Append a record batch that passed ``check_batch``: all of it at consecutive offsets, or
         nothing. Futures as for ``append_message``; ``Appended.count`` is the batch's."""
 
@@ -74,7 +83,7 @@ class PartitionLog:
         config: BrokerConfig,
         broker_pending: PendingBytes | None = None,
         broker_caches: TailCaches | None = None,
-        broker_reads: ReadAheads | None = None,
+        broker_reads: BrokerReads | None = None,
         bookie_addresses: Callable[[], dict[str, str]] = dict,
         is_leader: Callable[[], Awaitable[bool]] = _always,
         on_lost: Callable[[], None] = lambda: None,
@@ -86,14 +95,18 @@ class PartitionLog:
         was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
         """
         factory = LedgerFactory(ledgers, policy.replication, host, node.path.removeprefix("/logs/"))
-        state = PartitionState(())
+        producers, access = ProducerTable(policy), Access()
+        state = PartitionState((producers, access))
         try:
-            ledger = await take_over(node, factory, state, owner=config.broker_id)
+            ledger = await take_over(node, factory, state, producers, owner=config.broker_id)
         except BaseException:
             await node.close()
             raise
         state_log = StateLog(node, factory, state, patience_s=config.repair_patience_s)
-        reader = LogReader(ledgers, node.chain, broker_caches or TailCaches(), broker_reads)
+        reads = broker_reads or BrokerReads()
+        reader = LogReader(ledgers, node.chain, broker_caches or TailCaches(), reads)
+        view = CompactedView(node, ledgers, reader, reads)
+        compaction = Compaction(node, factory, reader, view, reads.steps)
         pipeline = AppendPipeline(
             partition,
             tail_offset=reader.tail_offset,
@@ -101,6 +114,9 @@ class PartitionLog:
             now_us=host.now_us,
             on_stored=reader.stored,
             broker_pending=broker_pending or PendingBytes(),
+            producers=producers,
+            access=access,
+            record=state_log.recorded,
         )
         writer = LogWriter(
             node,
@@ -119,6 +135,7 @@ class PartitionLog:
             reader,
             writer,
             state_log,
+            compaction,
             policy,
             bookie_addresses,
             config.close_timeout_s,
@@ -129,10 +146,16 @@ class PartitionLog:
         if policy != self.policy:
             self.policy = policy
             self._writer.apply_policy(policy)
+            self._pipeline.gate.producers.policy = policy
 
     @property
     def partition(self) -> int:
         return self._pipeline.partition
+
+    @property
+    def name(self) -> str:
+        """``TOPIC_ID/PARTITION``."""
+        return self._node.path.removeprefix("/logs/")
 
     @property
     def epoch(self) -> int:
@@ -193,6 +216,7 @@ class PartitionLog:
 
     async def close(self) -> None:
         """Let appends under way finish, seal the last ledger, end. Never raises."""
+        await self.compaction.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._close_timeout_s):
                 await self._state_log.close()
@@ -201,5 +225,6 @@ class PartitionLog:
 
     async def abandon(self, error: FencelogError) -> None:
         """End at once, as after a crash; callers get ``error`` or APPEND_UNKNOWN. Never raises."""
+        await self.compaction.close()
         await self._state_log.abandon(error)
         await self._writer.abandon(error)

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from asyncio import Future
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from fencelog.broker.append_terms import (
+    Appended,
+    AppendFuture,
+    Runs,
+    Tracked,
+    copy_of,
+    fail_all,
+)
+from fencelog.ledgers.entry_header import HEADER, MAX_RUNS, ProducerRun
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import (
     KIB,
     MAX_BROKER_PENDING_BYTES,
+    MAX_ENTRY_BYTES,
     MAX_HEADER_BYTES,
     MAX_HEADERS,
     MAX_KEY_BYTES,
     MAX_MESSAGE_BYTES,
 )
 from fencelog.ledgers.record_batch import Message, encode_batch, encode_values
+
+__all__ = [
+    "AppendFuture",
+    "Appended",
+    "PendingBytes",
+    "PendingEntry",
+    "WaitingGroup",
+    "copy_of",
+    "message_size",
+]
 
 GROUP_BYTES = 512 * KIB
 """A group of single messages is closed at this size: large enough for full speed, small enough
@@ -31,25 +51,13 @@ _VALUE = itemgetter(0)
 _MAX_TIME_US = 2**63
 
 
-@dataclass(slots=True)
-class Appended:
-    """An acknowledged append: ``count`` messages from ``offset`` on, durable and in order."""
-
-    partition: int
-    offset: int
-    count: int
-    publish_time_us: int
-
-
-AppendFuture = Future[Appended]
-
-
 @dataclass(slots=True, eq=False)
 class PendingEntry:
     """One entry: a whole batch of one caller, or a group of single messages of many.
 
     ``futures`` has one item for a whole batch, else one a message. It is emptied when the callers
-    have been told that the outcome is unknown: such an entry is never sent again.
+    have been told that the outcome is unknown: such an entry is never sent again. ``runs`` say
+    whose its messages are, ``tracked`` are the appends of producers among them.
     """
 
     batch: bytes
@@ -59,6 +67,8 @@ class PendingEntry:
     is_group: bool
     entry_id: int = -1
     publish_time_us: int = 0
+    runs: Sequence[ProducerRun] = ()
+    tracked: Sequence[Tracked] = ()
 
     @property
     def is_given_up(self) -> bool:
@@ -67,6 +77,8 @@ class PendingEntry:
     def succeed(self, partition: int, offset: int) -> None:
         """Tell every caller where its messages are."""
         time = self.publish_time_us
+        for tracked in self.tracked:
+            tracked.succeed(partition, offset + tracked.row, time)
         if not self.is_group:
             for future in self.futures:
                 if not future.done():
@@ -80,6 +92,8 @@ class PendingEntry:
         """Tell every caller the same, and forget them."""
         fail_all(self.futures, error)
         self.futures = []
+        for tracked in self.tracked:
+            tracked.fail(error)
 
 
 @dataclass(slots=True, eq=False)
@@ -91,10 +105,21 @@ class WaitingGroup:
     size: int = 0
     is_plain: bool = True
     """Whether all of them are values only, with no key, event time or headers."""
+    tracked: list[Tracked] = field(default_factory=list)
+    runs: Runs | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.messages)
 
     @property
     def is_full(self) -> bool:
         return self.size >= GROUP_BYTES or len(self.messages) >= GROUP_MESSAGES
+
+    @property
+    def is_full_of_runs(self) -> bool:
+        """Whether one more, with others before and behind it, might be too many for the header."""
+        return self.runs is not None and len(self.runs.found) + 3 > MAX_RUNS
 
     def add(self, message: Message, size: int, future: AppendFuture) -> None:
         self.messages.append(message)
@@ -103,16 +128,30 @@ class WaitingGroup:
         if message[1] is not None or message[2] is not None or message[3]:
             self.is_plain = False
 
+    def track(self, tracked: Tracked) -> None:
+        """The message that was added last is a producer's."""
+        tracked.row = len(self.messages) - 1
+        self.tracked.append(tracked)
+        if self.runs is None:
+            self.runs = Runs()
+        self.runs.add(tracked.row, tracked.run)
+
     def build(self) -> PendingEntry:
         messages = self.messages
         if self.is_plain:
             batch = encode_values(list(map(_VALUE, messages)))
         else:
             batch = encode_batch(messages)
-        return PendingEntry(batch, len(messages), self.size, self.futures, is_group=True)
+        entry = PendingEntry(batch, len(messages), self.size, self.futures, is_group=True)
+        if self.runs is not None:
+            self.runs.cover(len(messages))
+            entry.runs, entry.tracked = self.runs.found, self.tracked
+        return entry
 
     def fail(self, error: FencelogError) -> None:
         fail_all(self.futures, error)
+        for tracked in self.tracked:
+            tracked.fail(error)
 
 
 class PendingBytes:
@@ -123,15 +162,13 @@ class PendingBytes:
         self.total = 0
 
 
-def fail_all(futures: list[AppendFuture], error: FencelogError) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_exception(copy_of(error))
-
-
-def copy_of(error: FencelogError) -> FencelogError:
-    """An exception object of one's own: raising a shared one would pile up tracebacks in it."""
-    return FencelogError(error.code, error.detail, **error.extra)
+def check_batch_size(size: int) -> None:
+    """``size``: of a batch and its producer run. Raises PAYLOAD_TOO_LARGE."""
+    if size + HEADER.size > MAX_ENTRY_BYTES:
+        raise FencelogError(
+            ErrorCode.PAYLOAD_TOO_LARGE,
+            f"a batch of {size} bytes, at most {MAX_ENTRY_BYTES - HEADER.size}",
+        )
 
 
 def message_size(message: Message) -> int:

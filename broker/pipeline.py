@@ -10,7 +10,8 @@ acknowledgements and failures, and decides when to hold it. What it guarantees:
 * after a ledger failed nothing is told or sent until recovery has said which entries are in it;
   those are acknowledged, the others are sent again to the next ledger: nothing twice;
 * an append that never reached a ledger fails with a definite error, one that did with
-  APPEND_UNKNOWN.
+  APPEND_UNKNOWN;
+* nothing vanishes without all that follows it: an append's offset is known when it is admitted.
 """
 
 from __future__ import annotations
@@ -19,19 +20,25 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from fencelog.broker.append_gate import AppendGate, Record
+from fencelog.broker.append_queue import AppendQueue
+from fencelog.broker.append_terms import Terms
 from fencelog.broker.ledger_port import EntryWriter
 from fencelog.broker.pending import (
     AppendFuture,
     PendingBytes,
     PendingEntry,
     WaitingGroup,
+    check_batch_size,
     copy_of,
     message_size,
 )
+from fencelog.broker.producer_access import Access
+from fencelog.broker.producer_table import ProducerTable
 from fencelog.broker.stored import StoredBatch
-from fencelog.ledgers.entry_header import HEADER, pack_entry
+from fencelog.ledgers.entry_header import pack_entry
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
-from fencelog.ledgers.limits import MAX_ENTRY_BYTES, MAX_PARTITION_PENDING_BYTES
+from fencelog.ledgers.limits import MAX_PARTITION_PENDING_BYTES
 from fencelog.ledgers.record_batch import BatchInfo, Message
 
 FULL_GROUPS_IN_FLIGHT = 4
@@ -42,11 +49,14 @@ carried a tenth more messages a second than four small ones under way at a time.
 ENTRIES_IN_FLIGHT = 64
 """Entries under way above which everything waits, whole batches too."""
 
+_VANISHED = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "the failed ledger does not hold it")
+
 OnStored = Callable[[list[StoredBatch]], None]
 
 
 class AppendPipeline:
-    """Appends of one partition. ``tail_offset`` is the end of what is acknowledged."""
+    """Appends of one partition. ``tail_offset``: the end of what is acknowledged. ``gate``: the way
+    in for those that are bound to terms, and for all while ``is_gated``; ``record`` is for it."""
 
     def __init__(
         self,
@@ -57,6 +67,9 @@ class AppendPipeline:
         now_us: Callable[[], int],
         on_stored: OnStored,
         broker_pending: PendingBytes,
+        producers: ProducerTable | None = None,
+        access: Access | None = None,
+        record: Record | None = None,
     ) -> None:
         self.partition = partition
         self.tail_offset = tail_offset
@@ -65,55 +78,61 @@ class AppendPipeline:
         self.pending_bytes = 0
         self.held = True
         self.refusal: FencelogError | None = None
-        self._now_us = now_us
+        self.now_us = now_us
         self._on_stored = on_stored
         self._broker_pending = broker_pending
-        self._queue: deque[PendingEntry | WaitingGroup] = deque()
-        self._gathering: WaitingGroup | None = None
+        self.queue = AppendQueue(tail_offset)
         self._in_flight: deque[PendingEntry] = deque()
         self._writer: EntryWriter | None = None
         self._first_offset = tail_offset
         self._next_number = 0
+        self._last_run_entry = -1
+        self.has_producers = False
         self._pump_scheduled = False
         self._loop = asyncio.get_running_loop()
+        self.gate = AppendGate(self, producers or ProducerTable(), access or Access(), record)
+        self.is_gated = not self.gate.access.is_open
 
     # -- for callers -----------------------------------------------------------------------------
 
-    def append_message(self, message: Message) -> AppendFuture:
+    def append_message(self, message: Message, terms: Terms | None = None) -> AppendFuture:
+        if terms is not None or self.is_gated:
+            return self.gate.append_message(message, terms)
         future: AppendFuture = self._loop.create_future()
         try:
             size = message_size(message)
-            self._admit(size)
+            self.admit(size)
         except FencelogError as error:
             future.set_exception(error)
             return future
-        group = self._gathering
+        group = self.queue.gathering
         if group is None or group.is_full:
-            group = self._gathering = WaitingGroup()
-            self._queue.append(group)
+            group = self.queue.new_group()
         group.add(message, size, future)
-        self._schedule_pump()
+        self.schedule_pump()
         return future
 
-    def append_batch(self, batch: bytes, info: BatchInfo) -> AppendFuture:
+    def append_batch(
+        self, batch: bytes, info: BatchInfo, terms: Terms | None = None
+    ) -> AppendFuture:
+        if terms is not None or self.is_gated:
+            return self.gate.append_batch(batch, info, terms)
         future: AppendFuture = self._loop.create_future()
         size = len(batch)
         try:
-            if size + HEADER.size > MAX_ENTRY_BYTES:
-                raise FencelogError(
-                    ErrorCode.PAYLOAD_TOO_LARGE,
-                    f"a batch of {size} bytes, at most {MAX_ENTRY_BYTES - HEADER.size}",
-                )
-            self._admit(size)
+            check_batch_size(size)
+            self.admit(size)
         except FencelogError as error:
             future.set_exception(error)
             return future
-        self._gathering = None
-        self._queue.append(PendingEntry(batch, info.count, size, [future], is_group=False))
-        self._schedule_pump()
+        self.queue.add_entry(PendingEntry(batch, info.count, size, [future], is_group=False))
+        self.schedule_pump()
         return future
 
-    def _admit(self, size: int) -> None:
+    # -- for the gate ----------------------------------------------------------------------------
+
+    def admit(self, size: int) -> None:
+        """Count an append as waiting. Raises FencelogError: OVERLOADED, or the refusal."""
         if self.refusal is not None:
             raise copy_of(self.refusal)
         if self.pending_bytes + size > MAX_PARTITION_PENDING_BYTES and self.pending_bytes:
@@ -126,7 +145,18 @@ class AppendPipeline:
                 ErrorCode.OVERLOADED,
                 f"{self._broker_pending.total} bytes of appends wait in this broker",
             )
-        self._count(size)
+        self.count(size)
+
+    def count(self, size: int) -> None:
+        """So many bytes more, or fewer, wait."""
+        self.pending_bytes += size
+        self._broker_pending.total += size
+
+    def schedule_pump(self) -> None:
+        """Something was added to the queue."""
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump_now)
 
     # -- for the shell ---------------------------------------------------------------------------
 
@@ -137,7 +167,7 @@ class AppendPipeline:
 
     @property
     def is_idle(self) -> bool:
-        return not self._in_flight and not self._queue
+        return not self._in_flight and not self.queue.items
 
     @property
     def messages_in_ledger(self) -> int:
@@ -150,6 +180,8 @@ class AppendPipeline:
         self._writer = writer
         self._first_offset = self.tail_offset
         self._next_number = 0
+        self._last_run_entry = -1
+        self.has_producers = False
         self.held = False
         self._pump()
 
@@ -157,20 +189,24 @@ class AppendPipeline:
         """All entries of the present ledger up to this one are durable."""
         self._settle(last_entry_id)
         self._pump()
+        self.gate.progressed()
 
     def resolve(self, last_entry_id: int) -> None:
         """The failed ledger was recovered and ends at this entry: what is in it is acknowledged,
         the rest waits for the next ledger, in its old order."""
         check(self.held, "a ledger is resolved while it is in use")
         self._settle(last_entry_id)
-        unwritten = [entry for entry in self._in_flight if not entry.is_given_up]
-        for given_up in self._in_flight:
-            if given_up.is_given_up:
-                self._count(-given_up.size)
+        unwritten = list(self._in_flight)
         self._in_flight.clear()
         for entry in reversed(unwritten):
-            entry.entry_id = -1
-            self._queue.appendleft(entry)
+            if entry.is_given_up:
+                self.count(-entry.size)
+                entry.fail(_VANISHED)  # tells those who have asked since
+            else:
+                entry.entry_id = -1
+                self.queue.put_back(entry)
+        self._recount()
+        self.gate.progressed()
 
     def give_up(self, waiting: FencelogError, handed: FencelogError) -> None:
         """Fail every append: ``handed`` for those that reached a ledger whose end is not known.
@@ -178,30 +214,25 @@ class AppendPipeline:
         Entries in flight stay, without their callers, until ``resolve`` says whether they are in
         the log: offsets must count them.
         """
-        for queued in self._queue:
-            queued.fail(waiting)
-            self._count(-queued.size)
-        self._queue.clear()
-        self._gathering = None
+        self.count(-self.queue.give_up(waiting))
         for entry in self._in_flight:
             entry.fail(handed)
+        self._recount()
+        self.gate.give_up(waiting)
 
     def discard(self) -> None:
         """Forget what is in flight: this instance is finished. After ``give_up`` only."""
-        for entry in self._in_flight:
-            self._count(-entry.size)
+        self.count(-sum(entry.size for entry in self._in_flight))
         self._in_flight.clear()
+        self._recount()
 
     # -- internals -------------------------------------------------------------------------------
 
-    def _count(self, size: int) -> None:
-        self.pending_bytes += size
-        self._broker_pending.total += size
-
-    def _schedule_pump(self) -> None:
-        if not self._pump_scheduled:
-            self._pump_scheduled = True
-            self._loop.call_soon(self._pump_now)
+    def _recount(self) -> None:
+        """Appends were given up: only those that are left are on their way."""
+        self.queue.recount(self.tail_offset + sum(entry.count for entry in self._in_flight))
+        sent = (tracked for entry in self._in_flight for tracked in entry.tracked)
+        self.gate.producers.push_again((*sent, *self.queue.tracked))
 
     def _pump_now(self) -> None:
         self._pump_scheduled = False
@@ -209,14 +240,9 @@ class AppendPipeline:
 
     def _pump(self) -> None:
         """Hand waiting appends to the ledger as far as the limits in flight allow."""
-        queue = self._queue
-        while queue and not self.held and self._writer is not None and self._has_room(queue[0]):
-            head = queue.popleft()
-            if isinstance(head, WaitingGroup):
-                if head is self._gathering:
-                    self._gathering = None
-                head = head.build()
-            if not self._push(self._writer, head):
+        items = self.queue.items
+        while items and not self.held and self._writer is not None and self._has_room(items[0]):
+            if not self._push(self._writer, self.queue.pop()):
                 return
 
     def _has_room(self, head: PendingEntry | WaitingGroup) -> bool:
@@ -231,21 +257,25 @@ class AppendPipeline:
     def _push(self, writer: EntryWriter, entry: PendingEntry) -> bool:
         """Whether the ledger took it."""
         if not entry.publish_time_us:
-            self.last_publish_us = max(self._now_us(), self.last_publish_us)
+            self.last_publish_us = max(self.now_us(), self.last_publish_us)
             entry.publish_time_us = self.last_publish_us
         payload = pack_entry(
             entry.batch,
             count=entry.count,
             first_number=self._next_number,
             publish_time_us=entry.publish_time_us,
+            runs=entry.runs,
+            previous_run_entry=self._last_run_entry,
         )
         try:
             entry.entry_id = writer.append(payload)
         except FencelogError:
             # Nothing was sent. Its failure, or the acks that make room again, come separately.
-            self._queue.appendleft(entry)
+            self.queue.put_back(entry)
             return False
         self._next_number += entry.count
+        if entry.runs:
+            self._last_run_entry = entry.entry_id
         self._in_flight.append(entry)
         return True
 
@@ -256,8 +286,11 @@ class AppendPipeline:
             entry = in_flight.popleft()
             offset = self.tail_offset
             self.tail_offset += entry.count
-            self._count(-entry.size)
+            self.count(-entry.size)
             self.settled_publish_us = entry.publish_time_us
+            if entry.runs:
+                self.has_producers = True
+                self.gate.settled(entry, offset)
             entry.succeed(self.partition, offset)
             stored.append(
                 StoredBatch(offset, entry.count, entry.publish_time_us, memoryview(entry.batch))

@@ -3,7 +3,7 @@
 1. Read the list of ledgers and its version.
 2. Recover, that is fence and close, every ledger that is not marked sealed and at least the last
    two: the former owner may be writing to either. So too the state ledger, whose events rebuild
-   what the partition remembers.
+   what the partition remembers; of producers, the entries after its last snapshot tell the rest.
 3. Create a ledger.
 4. Put it on the list, with the sizes learnt in step 2, by compare-and-set on the version of
    step 1. If another instance was faster, this one has lost; its ledger is removed only when the
@@ -20,6 +20,8 @@ from fencelog.broker.chain import Sealed
 from fencelog.broker.chain_node import ChainLost, ChainNode
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
+from fencelog.broker.producer_replay import replay_producers
+from fencelog.broker.producer_table import ProducerTable
 from fencelog.broker.state_core import PartitionState
 from fencelog.broker.state_log import read_state
 from fencelog.ledgers.entry_header import read_entry_header
@@ -31,10 +33,16 @@ _DELETED_MEANWHILE = (ErrorCode.LEDGER_NOT_FOUND, ErrorCode.READ_UNKNOWN, ErrorC
 
 
 async def take_over(
-    node: ChainNode, factory: LedgerFactory, state: PartitionState, *, owner: str
+    node: ChainNode,
+    factory: LedgerFactory,
+    state: PartitionState,
+    producers: ProducerTable,
+    *,
+    owner: str,
 ) -> OpenLedger | None:
     """Steps 2 to 4 on a chain that was just loaded; ``node.chain`` is the new one afterwards, and
-    ``state``, which was empty, what the state log says. A terminated log gets no ledger: None.
+    ``state``, which was empty, what the state log says; ``producers``, a section of it, is brought
+    up to the end of the log. A terminated log gets no ledger: None.
 
     Raises ChainLost, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN, CORRUPT, METADATA_….
     """
@@ -46,6 +54,7 @@ async def take_over(
         if former.state_ledger is not None:
             metadata = await factory.ledgers.recover(former.state_ledger)
             await read_state(factory.ledgers, metadata, state)
+        await replay_producers(factory.ledgers, former, sealed, producers)
     except FencelogError as error:
         if error.code in _DELETED_MEANWHILE:
             await node.check_unchanged()  # its owner has trimmed it, or another one is faster

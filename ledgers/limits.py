@@ -261,6 +261,20 @@ CATCH_UP_BYTES = 32 * MIB
 """Asked for from bookies by catch-up reads at the same time, in one broker: eight chunks keep any
 network busy, and appends find their way between them."""
 
+COMPACTED_ENTRY_BYTES = 512 * KIB
+COMPACTED_ENTRY_MESSAGES = 5_000
+"""An entry of a compacted view is closed at either: packing it holds the loop for a few ms."""
+
+MAX_COMPACTION_KEYS = 500_000
+"""Different keys that one pass of compaction looks at: 60 MiB while it runs, and one runs at a time.
+What has more of them is compacted in several passes."""
+
+COMPACTION_LOOK_MS = 5_000
+"""How often a broker looks which logs are to be compacted: some ms for 10,000 of them."""
+
+COMPACTION_RETRY_MS = 60_000
+"""After a compaction that failed: what it lacked, bookies or metadata, may take a while."""
+
 MAX_OPENING_PARTITIONS = 64
 """Partitions that a broker opens at the same time: enough to keep ZooKeeper and bookies busy; with
 more, each would only take longer, to its time-out in the end."""

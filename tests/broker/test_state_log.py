@@ -9,6 +9,7 @@ import pytest
 
 from fencelog.broker.chain_node import ChainNode
 from fencelog.broker.open_ledger import LedgerFactory
+from fencelog.broker.producer_table import ProducerTable
 from fencelog.broker.state_core import Event, PartitionState, decode_events, encode_events
 from fencelog.broker.state_log import StateLog
 from fencelog.broker.takeover import take_over
@@ -54,7 +55,7 @@ def own(stage, ledgers):
         factory = LedgerFactory(ledgers, Replication(), stage.host, "t1/0")
         sums = Sums()
         state = PartitionState([sums])
-        await take_over(node, factory, state, owner="a")
+        await take_over(node, factory, state, ProducerTable(), owner="a")
         return Instance(node, StateLog(node, factory, state, patience_s=patience_s), sums)
 
     return own
