@@ -1,4 +1,4 @@
-"""What clients of topics do: producers and readers, each in a process of its own.
+"""What all clients of topics do, and readers; each in a process of its own.
 
 A client asks any broker, and goes where it is sent. The broker's answers are noted where they are
 given, in the broker's process, whether or not they reach the client.
@@ -12,18 +12,18 @@ from random import Random  # noqa: TID251 - for its type: the streams are the en
 from typing import Any
 
 from broker_history import LogHistory, Sent
-from broker_plan import ProducerPlan, ReaderPlan, Sending
+from broker_plan import ReaderPlan
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 from cluster import Cluster
 from faults import Moments
 
+from fencelog.broker.append_terms import NO_TERMS, AppendFuture
 from fencelog.broker.broker import Broker
 from fencelog.broker.ownership import NotOwner
 from fencelog.broker.partition_log import PartitionLog
-from fencelog.broker.pending import AppendFuture
 from fencelog.broker.stored import ReadResult
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.record_batch import Message, check_batch, decode_batch, encode_values
+from fencelog.ledgers.record_batch import Message, check_batch, decode_batch, encode_batch
 
 PATIENCE_S = 0.15
 READ_BYTES = 1 << 16
@@ -42,9 +42,13 @@ class Clients:
     ) -> None:
         self._cluster = cluster
         self._brokers = brokers
-        self._logs = logs
+        self.logs = logs
         self._moments = moments
         self.is_over = asyncio.Event()
+
+    def chance(self, machine: str) -> Random:
+        """What a client's machine decides by."""
+        return self._cluster.engine.random(f"client {machine}")
 
     def some_broker(self, chance: Random) -> BrokerMachine:
         return self._brokers[chance.choice(sorted(self._brokers))]
@@ -55,36 +59,12 @@ class Clients:
             return self._brokers[error.url.removeprefix("http://")]
         return self.some_broker(chance)
 
-    # -- producers -------------------------------------------------------------------------------
-
-    async def produce(self, plan: ProducerPlan) -> None:
-        chance = self._cluster.engine.random(f"client {plan.machine}")
-        log = self._logs[plan.partition]
-        await asyncio.sleep(plan.starts_ms / 1000)
-        machine, number = self.some_broker(chance), 0
-        for sending in plan.sendings:
-            await asyncio.sleep(sending.pause_ms / 1000)
-            if self.is_over.is_set():
-                break
-            waiting = [
-                _new(log, f"{plan.machine}/{number + n}", size, sending)
-                for n, size in enumerate(sending.sizes)
-            ]
-            number += len(waiting)
-            if chance.random() < plan.wanders:
-                machine = self.some_broker(chance)
-            try:
-                await machine.ask(partial(append_all, log, waiting))
-            except (FencelogError, Unreached, Unanswered) as error:
-                machine = self.directed(chance, error)
-                await asyncio.sleep(PATIENCE_S)
-
     # -- readers ---------------------------------------------------------------------------------
 
     async def read(self, plan: ReaderPlan) -> None:
         """Follow the log from its beginning, and now and then once more."""
-        chance = self._cluster.engine.random(f"client {plan.machine}")
-        log, offset = self._logs[plan.partition], 0
+        chance = self.chance(plan.machine)
+        log, offset = self.logs[plan.partition], 0
         await self._moments.wait(plan.moment)
         machine = self.some_broker(chance)
         while not self.is_over.is_set():
@@ -114,17 +94,13 @@ class Clients:
         return offset
 
 
-def _new(log: LogHistory, name: str, size: int, sending: Sending) -> Sent:
-    payloads = [f"{name}.{place}".encode() for place in range(max(1, size))]
-    expected = log.known_end if sending.is_conditional else None
-    return log.new(*payloads, is_batch=size > 0, expected_offset=expected)
-
-
 # -- within the broker's process -------------------------------------------------------------------
 
 
-async def append_all(log: LogHistory, waiting: list[Sent], broker: Broker) -> None:
-    """Append them together. Raises the first error."""
+async def append_all(
+    log: LogHistory, waiting: list[Sent], broker: Broker
+) -> list[FencelogError | None]:
+    """Append them together; what became of each."""
     instance = await broker.partition(TOPIC, log.partition)
     futures = []
     for sent in waiting:
@@ -133,15 +109,20 @@ async def append_all(log: LogHistory, waiting: list[Sent], broker: Broker) -> No
         future.add_done_callback(partial(_answered, log, sent, instance))
         futures.append(future)
     await asyncio.wait(futures)
-    for future in futures:
-        future.result()
+    return [_error_of(future) for future in futures]
+
+
+def _error_of(future: AppendFuture) -> FencelogError | None:
+    error: Any = future.exception()
+    return error
 
 
 def _append(instance: PartitionLog, sent: Sent) -> AppendFuture:
+    terms = None if sent.terms == NO_TERMS else sent.terms
     if not sent.is_batch:
-        return instance.append_message(Message(sent.payloads[0]))
-    batch = encode_values(sent.payloads)
-    return instance.append_batch(batch, check_batch(batch))
+        return instance.append_message(Message(sent.payloads[0], sent.key), terms)
+    batch = encode_batch([Message(payload, sent.key) for payload in sent.payloads])
+    return instance.append_batch(batch, check_batch(batch), terms)
 
 
 def _answered(log: LogHistory, sent: Sent, instance: PartitionLog, future: AppendFuture) -> None:

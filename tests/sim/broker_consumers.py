@@ -47,6 +47,12 @@ class Consumer:
             elif pulled:
                 await self._treat(plan, pulled)
 
+    async def finish(self) -> None:
+        """Pull and acknowledge until nothing is left."""
+        subscription = self._subscription
+        while subscription.needed < subscription.log.known_end:
+            await self.acknowledge(await self.pull(100))
+
     async def _treat(self, plan: ConsumerPlan, pulled: list[PulledMessage]) -> None:
         """What it does with what it got."""
         what = self._chance.random()
@@ -72,7 +78,8 @@ class Consumer:
         return list(await self._ask(partial(self._pulled, count)) or ())
 
     async def acknowledge(self, pulled: list[PulledMessage]) -> None:
-        await self._ask(partial(self._acknowledged, pulled))
+        if pulled:
+            await self._ask(partial(self._acknowledged, pulled))
 
     async def refuse(self, pulled: list[PulledMessage]) -> None:
         await self._ask(partial(self._refused, pulled))

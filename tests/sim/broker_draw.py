@@ -8,15 +8,23 @@ from random import Random  # noqa: TID251 - seeded by the plan's own seed
 from broker_plan import (
     TOPIC_EVENTS,
     TOPIC_TARGETS,
+    ConsumerPlan,
     ProducerPlan,
     ReaderPlan,
     Sending,
+    SubscriptionPlan,
     TopicPlan,
 )
 from plan import Fault, Moment
 
+from fencelog.broker.subscription_config import TYPES, SubscriptionConfig
+
 SHAPES = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (2, 2, 2))
 """(E, Qw, Qa), on three bookies: the smaller ones can replace a bookie."""
+
+
+DAY_MS = 24 * 3600 * 1000
+"""Clocks jump by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,7 @@ class TopicTheme:
     faults: tuple[int, ...] = (2, 4, 6)
     usurpers: tuple[int, ...] = (0, 0, 1, 2)
     """Brokers that believe, besides."""
+    subscriptions: tuple[int, ...] = (0,)
 
 
 ANYTHING = TopicTheme(tuple(TOPIC_TARGETS), TOPIC_EVENTS)
@@ -120,6 +129,9 @@ class _Draw:
 
     def plan(self, seed: int) -> TopicPlan:
         random = self._random
+        subscriptions = tuple(
+            self._subscription(n + 1) for n in range(random.choice(self._theme.subscriptions))
+        )
         return TopicPlan(
             bookies=len(self._bookies),
             write_cache_bytes=16 * 1024,
@@ -137,8 +149,11 @@ class _Draw:
             session_ms=random.choice((1_200, 2_500)),
             producers=tuple(self._producer(n + 1) for n in range(random.choice((1, 2, 2, 3)))),
             readers=tuple(self._reader(n + 1) for n in range(random.choice((0, 1, 1, 2)))),
-            subscriptions=(),
-            consumers=(),
+            subscriptions=subscriptions,
+            consumers=tuple(
+                self._consumer(number + 1, random.randrange(len(subscriptions)))
+                for number in range(random.choice((1, 2, 3)) * len(subscriptions))
+            ),
             faults=tuple(self._faults()),
             length_ms=self._length_ms,
         )
@@ -149,7 +164,11 @@ class _Draw:
             self._random.choice(SHAPES),
             strict=True,
         )
-        return {**dict(shape), "roll_entries": self._random.choice(self._theme.rolls)}
+        return {
+            **dict(shape),
+            "roll_entries": self._random.choice(self._theme.rolls),
+            "idempotency_window_ms": DAY_MS,
+        }
 
     def _producer(self, number: int) -> ProducerPlan:
         random = self._random
@@ -158,8 +177,9 @@ class _Draw:
             random.randrange(self._partitions),
             random.choice((0, 0, random.randint(0, self._length_ms // 2))),
             tuple(self._sending() for _ in range(random.choice((5, 15, 40)))),
-            retries=random.random() < 0.5,
+            terms=random.choice(("none", "none", "sequence", "sequence", "key", "offset")),
             wanders=random.choice((0.0, 0.1, 0.4)),
+            restarts=random.choice((0.0, 0.0, 0.1)),
         )
 
     def _sending(self) -> Sending:
@@ -176,6 +196,31 @@ class _Draw:
             random.randrange(self._partitions),
             self._moment(),
             random.choice((1, 7, 100)),
+        )
+
+    def _subscription(self, number: int) -> SubscriptionPlan:
+        random = self._random
+        config = SubscriptionConfig(
+            type=random.choice(TYPES),
+            lease_ms=random.choice((100, 300, 800)),
+            backoff_min_ms=random.choice((0, 20)),
+            backoff_max_ms=100,
+            max_outstanding=random.choice((2, 10, 1000)),
+        )
+        return SubscriptionPlan(f"s{number}", random.randrange(self._partitions), config)
+
+    def _consumer(self, number: int, subscription: int) -> ConsumerPlan:
+        random = self._random
+        return ConsumerPlan(
+            f"c{number}",
+            subscription,
+            starts_ms=random.choice((0, 0, random.randint(0, self._length_ms // 2))),
+            pulls=random.choice((1, 3, 20)),
+            thinks_ms=random.choice((1, 20, 100)),
+            vanishes=random.choice((0.0, 0.1, 0.3)),
+            refuses=random.choice((0.0, 0.1, 0.3)),
+            extends=random.choice((0.0, 0.1)),
+            seeks=random.choice((0.0, 0.0, 0.0, 0.05)),
         )
 
     def _moment(self) -> Moment:

@@ -4,16 +4,18 @@ is there; then the brokers go in order, and leave every log sealed."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker_clients import Clients, append_all, note_read, read_some
+from broker_consumers import Consumer
 from broker_history import LogHistory
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 from chain_watch import ChainWatch
 from cluster import Cluster
 from history import History
 from process import Process
+from subscription_history import SubscriptionHistory
 
 from fencelog.ledgers.errors import FencelogError
 
@@ -43,7 +45,9 @@ class TopicEnding:
         self._processes = processes
         self._chance = cluster.engine.random("ending")
 
-    async def run(self, logs: list[LogHistory]) -> None:
+    async def run(
+        self, logs: list[LogHistory], subscriptions: Sequence[SubscriptionHistory]
+    ) -> None:
         await self._within(SERVE_S, "bookies and brokers serve again", self._all_serve)
         await self._within(
             CLIENTS_S,
@@ -54,6 +58,10 @@ class TopicEnding:
         for log in logs:
             checked = z1.spawn(self._check_log(log))
             await self._within(SERVE_S, f"partition {log.partition} is served", checked.done)
+        for number, subscription in enumerate(subscriptions):
+            consumer = Consumer(f"z{number}", subscription, self._clients, self._chance)
+            name = f"subscription {subscription.info.name} of {subscription.log.partition}"
+            await self._within(SERVE_S, f"{name} ends", z1.spawn(consumer.finish()).done)
         await self._end_brokers(logs)
         for bookie in self._cluster.bookies.values():
             await bookie.shut_down()
@@ -103,7 +111,9 @@ class TopicEnding:
         while True:
             try:
                 if last.offset is None:
-                    await machine.ask(partial(append_all, log, [last]))
+                    (refused,) = await machine.ask(partial(append_all, log, [last]))
+                    if refused is not None:
+                        raise refused
                 if offset < 0:
                     start = offset = log.start_offset
                 result = await machine.ask(partial(read_some, log.partition, offset, READ_MESSAGES))

@@ -9,11 +9,13 @@ there; for every append, how far the log was known to reach when it began.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from history import History
 
-from fencelog.broker.pending import Appended
+from fencelog.broker.append_terms import FORGOTTEN, NO_TERMS, Appended, Terms
+from fencelog.ledgers.entry_header import RUN_SEQUENCE
 from fencelog.ledgers.errors import Effects, FencelogError
 
 
@@ -25,12 +27,16 @@ class Sent:
     payloads: tuple[bytes, ...]
     is_batch: bool
     floor: int
-    expected_offset: int | None = None
+    key: bytes | None = None
+    """Of its messages."""
+    terms: Terms = NO_TERMS
     attempts: int = 0
     refused: int = 0
     """Attempts that were told to have done nothing."""
     offset: int | None = None
     """Where it was acknowledged."""
+    is_certain: bool = False
+    """Somebody was told that it is in the log."""
 
     @property
     def may_be_there(self) -> bool:
@@ -45,6 +51,8 @@ class LogHistory:
     partition: int
     sent: dict[bytes, Sent] = field(default_factory=dict)
     """By the bytes of each message."""
+    sequences: dict[tuple[bytes, int], list[Sent]] = field(default_factory=dict)
+    """By producer and epoch."""
     messages: dict[int, bytes] = field(default_factory=dict)
     """By offset: whatever anybody was told."""
     places: dict[bytes, int] = field(default_factory=dict)
@@ -58,6 +66,7 @@ class LogHistory:
     """Everything below was acknowledged, or read."""
     acked_end: int = 0
     start_offset: int = 0
+    on_trim: Callable[[int], None] = lambda offset: None
 
     def violate(self, invariant: int, text: str) -> None:
         self.history.violate(invariant, f"partition {self.partition}: {text}")
@@ -68,11 +77,21 @@ class LogHistory:
 
     # -- appends ---------------------------------------------------------------------------------
 
-    def new(self, *payloads: bytes, is_batch: bool, expected_offset: int | None = None) -> Sent:
-        """An append that will begin now."""
-        sent = Sent(payloads, is_batch, self.known_end, expected_offset)
+    def new(
+        self,
+        *payloads: bytes,
+        is_batch: bool,
+        key: bytes | None = None,
+        terms: Terms = NO_TERMS,
+    ) -> Sent:
+        """An append that will begin now. Those of one producer and epoch come in the order of their
+        sequences."""
+        sent = Sent(payloads, is_batch, self.known_end, key, terms)
         for payload in payloads:
             self.sent[payload] = sent
+        run = terms.run
+        if run is not None and run.kind == RUN_SEQUENCE:
+            self.sequences.setdefault((run.id, run.epoch), []).append(sent)
         return sent
 
     def attempted(self, sent: Sent) -> None:
@@ -89,18 +108,23 @@ class LogHistory:
     def acknowledged(self, sent: Sent, told: Appended, instance: object, epoch: int) -> None:
         """The broker's own edge: this instance gave this answer just now."""
         self.counts["append acks"] += 1
+        sent.is_certain = True
+        if told.duplicate:
+            self.counts["duplicates"] += 1
+            if told.offset == FORGOTTEN:
+                return
         end = told.offset + len(sent.payloads)
         if told.count != len(sent.payloads):
             self.violate(21, f"{len(sent.payloads)} messages were acknowledged as {told.count}")
         if sent.offset is not None and sent.offset != told.offset:
             self.violate(17, f"{sent.payloads[0]!r} is at {sent.offset} and at {told.offset}")
-        if sent.offset is None:
+        if sent.offset is None and not told.duplicate:
             self._check_epoch(told.offset, end, instance, epoch)
         sent.offset = told.offset
         if told.offset < sent.floor:
             self.violate(21, f"append at {told.offset}, began when the log had {sent.floor}")
-        if sent.expected_offset not in (None, told.offset):
-            self.violate(21, f"append at {told.offset}, {sent.expected_offset} was expected")
+        if sent.terms.if_offset not in (None, told.offset):
+            self.violate(21, f"append at {told.offset}, {sent.terms.if_offset} was expected")
         self.seen(told.offset, sent.payloads, "acknowledged")
         self.acked_end = max(self.acked_end, end)
         self.history.on_event("append ack")
@@ -145,6 +169,14 @@ class LogHistory:
                 21, f"epoch {epoch} begins at {offset}, {self.known_end - 1} had been read"
             )
 
+    def trimmed(self, offset: int) -> None:
+        """Everything below was let go."""
+        self.counts["trims"] += 1
+        if offset > self.known_end:
+            self.violate(20, f"trimmed to {offset}, the log is known to {self.known_end}")
+        self.on_trim(offset)
+        self.start_offset = offset
+
     def check_whole(self, start: int, end: int, publish_times: list[int]) -> None:
         """The log was read from its start to its end, and nothing is going on any more."""
         if end < self.known_end:
@@ -160,15 +192,28 @@ class LogHistory:
             if sent is None:
                 self.violate(21, f"offset {offset} has {payload!r}, which nobody sent")
             elif payload == sent.payloads[0]:
-                self._check_place(offset, sent, end)
+                self._check_place(offset, sent)
+        for sent in self.sent.values():
+            if sent.is_certain and sent.payloads[0] not in self.places:
+                self.violate(21, f"{sent.payloads[0]!r} was acknowledged, and is not there")
+        for (_, epoch), all_sent in self.sequences.items():
+            self._check_sequence(epoch, all_sent)
 
-    def _check_place(self, offset: int, sent: Sent, end: int) -> None:
+    def _check_sequence(self, epoch: int, all_sent: list[Sent]) -> None:
+        """What is there of a producer is there in order, without a gap."""
+        places = [self.places.get(sent.payloads[0]) for sent in all_sent]
+        there = [place for place in places if place is not None]
+        if there != sorted(there) or None in places[: len(there)]:
+            first = all_sent[0].payloads[0]
+            self.violate(17, f"epoch {epoch} of the producer of {first!r} stands at {places}")
+
+    def _check_place(self, offset: int, sent: Sent) -> None:
         if not sent.may_be_there:
             self.violate(21, f"{sent.payloads[0]!r} at {offset} was refused")
         if offset < sent.floor:
             self.violate(21, f"{sent.payloads[0]!r} at {offset} began after {sent.floor}")
-        if sent.expected_offset not in (None, offset):
-            self.violate(21, f"{sent.payloads[0]!r} at {offset} expected {sent.expected_offset}")
+        if sent.terms.if_offset not in (None, offset):
+            self.violate(21, f"{sent.payloads[0]!r} at {offset} expected {sent.terms.if_offset}")
         places = [self.places.get(payload) for payload in sent.payloads]
         if places != list(range(offset, offset + len(places))):
             self.violate(21, f"the batch at {offset} is torn: {places}")

@@ -30,24 +30,26 @@ TOPIC_EVENTS = (
 @dataclass(frozen=True, slots=True)
 class Sending:
     """Some requests sent together after a pause. ``sizes``: messages in each; 0 is one message
-    outside of a batch. ``is_conditional``: the first one expects the offset it will get."""
+    outside of a batch."""
 
     pause_ms: int
     sizes: tuple[int, ...]
-    is_conditional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerPlan:
-    """``retries``: an append of unknown outcome is sent again. ``wanders``: how often it goes to
-    another broker though the last one answered."""
+    """``terms``: what its appends are bound to. ``wanders``: how often it goes to another broker
+    though the last one answered; ``restarts``: … it begins anew with a higher epoch."""
 
     machine: str
     partition: int
     starts_ms: int
     sendings: tuple[Sending, ...]
-    retries: bool
+    terms: str
+    """``none``; ``sequence`` and ``key``: what was not acknowledged is sent again; ``offset``: each
+    append expects the offset that it will get."""
     wanders: float
+    restarts: float
 
 
 @dataclass(frozen=True, slots=True)

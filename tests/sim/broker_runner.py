@@ -18,11 +18,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from broker_clients import Clients
+from broker_consumers import Consumer
 from broker_draw import draw_topic_plan
 from broker_ending import TopicEnding
 from broker_faults import TopicInjector
 from broker_history import LogHistory
-from broker_plan import TopicPlan
+from broker_plan import SubscriptionPlan, TopicPlan
+from broker_producers import Producer
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 from chain_watch import ChainWatch
 from cluster import Cluster
@@ -32,8 +34,10 @@ from history import History
 from outcome import Result, outcome_of
 from plan import Fault
 from process import Process
+from subscription_history import SubscriptionHistory
 
 from fencelog.broker.broker import Broker
+from fencelog.broker.subscription_config import SubscriptionInfo
 from fencelog.broker.topics import TopicConfig
 from fencelog.ledgers.errors import FencelogError
 
@@ -82,12 +86,17 @@ class _Play:
         injector = TopicInjector(cluster, moments, brokers)
         self.fired = injector.fired
         injector.start(faults)
-        processes = self._start_clients(clients)
+        subscriptions = [
+            _subscription(number, each, logs) for number, each in enumerate(plan.subscriptions)
+        ]
+        processes = self._start_clients(clients, subscriptions)
         await asyncio.sleep(plan.length_ms / 1000)
         injector.heal()
         clients.is_over.set()
         moments.end()
-        await TopicEnding(cluster, history, brokers, chains, clients, processes).run(logs)
+        await TopicEnding(cluster, history, brokers, chains, clients, processes).run(
+            logs, subscriptions
+        )
 
     async def _create_topic(self, machine: BrokerMachine) -> None:
         config = TopicConfig(self._plan.partitions, self._plan.overrides)
@@ -101,11 +110,38 @@ class _Play:
             except (FencelogError, Unreached, Unanswered):
                 await asyncio.sleep(0.1)
 
-    def _start_clients(self, clients: Clients) -> list[Process]:
-        works = [(plan.machine, partial(clients.produce, plan)) for plan in self._plan.producers]
+    def _start_clients(
+        self, clients: Clients, subscriptions: list[SubscriptionHistory]
+    ) -> list[Process]:
+        works = [
+            (plan.machine, partial(Producer(plan, clients).produce))
+            for plan in self._plan.producers
+        ]
         works += [(plan.machine, partial(clients.read, plan)) for plan in self._plan.readers]
+        for consumer in self._plan.consumers:
+            subscription = subscriptions[consumer.subscription]
+            chance = clients.chance(consumer.machine)
+            work = Consumer(consumer.machine, subscription, clients, chance).consume
+            works.append((consumer.machine, partial(work, consumer)))
         processes = []
         for machine, work in works:
             processes.append(self._engine.start_process(machine))
             processes[-1].spawn(work())
         return processes
+
+
+def _subscription(
+    number: int, plan: SubscriptionPlan, logs: list[LogHistory]
+) -> SubscriptionHistory:
+    """With a cursor at the beginning of the log. It keeps everything behind that from going."""
+    log = logs[plan.partition]
+    info = SubscriptionInfo(plan.name, f"{number:024x}", plan.config, "earliest")
+    subscription = SubscriptionHistory(log, info)
+    before = log.on_trim
+
+    def trimmed(offset: int) -> None:
+        before(offset)
+        subscription.check_trimmed(offset)
+
+    log.on_trim = trimmed
+    return subscription

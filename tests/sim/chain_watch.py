@@ -67,7 +67,8 @@ class ChainWatch:
             log.violate(16, "the list's last publish time goes back")
         if now.start_offset < before.start_offset:
             log.violate(20, f"the log begins at {now.start_offset}, was {before.start_offset}")
-        log.start_offset = now.start_offset
+        if now.start_offset > log.start_offset:
+            log.trimmed(now.start_offset)
         unsealed = [s.ledger_id for s in now.segments[:-2] if s.sealed is None]
         if unsealed:
             log.violate(16, f"ledgers {unsealed} are not sealed, and not among the last two (I2b)")

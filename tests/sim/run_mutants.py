@@ -11,6 +11,7 @@ row is printed as each mutant ends; the last line says how many passed (were cau
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import sys
 import time
@@ -18,10 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Protocol
 
 from mutants import MUTANTS
 from mutation import Mutant, applied
+
+KNOWN_SEEDS = Path(__file__).with_name("known_seeds.json")
+"""The seed that showed each mutant of the topics' kind when they were last looked for."""
 
 CLEAN_SEEDS = 5
 _SHOWN_CHARACTERS = 110
@@ -179,14 +184,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for row in examine(chosen, kind.run_seed, jobs=options.jobs, **limits):
             _say(str(row))
             rows.append(row)
+    if options.remember:
+        _remember({row.mutant.name: row.seeds for row in rows if row.caught})
     caught = sum(row.caught for row in rows)
     _say(f"{caught} passed, {expected - caught} failed")
     return int(caught < expected)
 
 
+def _remember(seeds: dict[str, int]) -> None:
+    from kinds import TOPICS
+
+    known = json.loads(KNOWN_SEEDS.read_text(encoding="utf-8")) if KNOWN_SEEDS.exists() else {}
+    known |= seeds
+    kept = {one.name: known[one.name] for one in TOPICS.mutants if one.name in known}
+    KNOWN_SEEDS.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Run the simulator over mutants of the code.")
     parser.add_argument("--seeds", type=int, default=3000, help="at most so many for each mutant")
+    parser.add_argument(
+        "--remember", action="store_true", help="write down the seeds for the suite"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--seconds", type=float, default=600.0, help="time limit of each mutant")
     parser.add_argument(

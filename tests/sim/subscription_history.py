@@ -185,17 +185,12 @@ class SubscriptionHistory:
     @property
     def needed(self) -> int:
         """The first offset that nobody has tried to acknowledge."""
-        offset = self.passed
+        offset = max(self.passed, self.log.start_offset)
         while offset in self.tried:
             offset += 1
         return offset
 
-    def check_all_done(self, tail: int) -> None:
-        """Everything was pulled and acknowledged to the end, and nothing was left out (18)."""
-        left = [
-            offset
-            for offset in range(max(self.passed, self.log.start_offset), tail)
-            if offset not in self.tried
-        ]
-        if left:
-            self.violate(18, f"{left[:5]} of {tail} were not handed out again")
+    def check_trimmed(self, start_offset: int) -> None:
+        """Retention has let go of everything below (20)."""
+        if start_offset > self.needed:
+            self.violate(20, f"trimmed to {start_offset}, nobody acknowledged {self.needed}")

@@ -1,0 +1,135 @@
+"""Producers: plain ones, and those whose appends are bound to terms, which they send again until
+they know what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from broker_clients import PATIENCE_S, Clients, append_all
+from broker_history import Sent
+from broker_plan import ProducerPlan, Sending
+from brokers import Unanswered, Unreached
+
+from fencelog.broker.append_terms import NO_TERMS, Terms
+from fencelog.ledgers.entry_header import (
+    RUN_KEY,
+    RUN_SEQUENCE,
+    ProducerRun,
+    producer_digest,
+)
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+REPEATS = 0.1
+"""How often it sends again what it need not."""
+
+KEYS = (None, b"one", b"two", b"three")
+
+
+class Producer:
+    """One producer of one partition, in a process of its own."""
+
+    def __init__(self, plan: ProducerPlan, clients: Clients) -> None:
+        self._plan = plan
+        self._clients = clients
+        self._chance = clients.chance(plan.machine)
+        self._log = clients.logs[plan.partition]
+        self._machine = clients.some_broker(self._chance)
+        self._number = 0
+        self._epoch = 0
+        self._sequence = 0
+        self._waiting: list[Sent] = []
+        """Of those that are sent again: what is not acknowledged yet."""
+
+    async def produce(self) -> None:
+        plan, chance = self._plan, self._chance
+        await asyncio.sleep(plan.starts_ms / 1000)
+        for sending in plan.sendings:
+            await asyncio.sleep(sending.pause_ms / 1000)
+            if self._clients.is_over.is_set():
+                break
+            if chance.random() < plan.wanders:
+                self._machine = self._clients.some_broker(chance)
+            if chance.random() < plan.restarts:
+                self._restart()
+            if plan.terms in ("sequence", "key"):
+                self._waiting += self._new(sending)
+                await self._try()
+            else:
+                await self._send(self._new(sending))
+        while self._waiting and not self._clients.is_over.is_set():
+            await self._try()
+
+    def _restart(self) -> None:
+        """As a new process of the same name: what was on its way is given up."""
+        self._epoch, self._sequence = self._epoch + 1, 0
+        self._waiting.clear()
+
+    async def _try(self) -> None:
+        """Send all that waits; what is told to be there waits no more."""
+        waiting = list(self._waiting)
+        if self._chance.random() < REPEATS:  # impatient: before an answer has come
+            errors, _ = await asyncio.gather(self._send(waiting), self._send(waiting))
+        else:
+            errors = await self._send(waiting)
+        if self._chance.random() < REPEATS:  # the answer did not get to the application
+            return
+        known = 0
+        for sent, error in zip(waiting, errors, strict=False):
+            if error is None:
+                self._waiting.remove(sent)
+            elif error.code is ErrorCode.SEQUENCE_MISMATCH:
+                known = max(known, int(error.extra["expected_sequence"]))
+        for sent in list(self._waiting):
+            if _end(sent) <= known:
+                sent.is_certain = True
+                self._waiting.remove(sent)
+
+    async def _send(self, waiting: list[Sent]) -> list[FencelogError | None]:
+        """What became of each; nothing is known if no answer came."""
+        errors: list[FencelogError | None] = []
+        try:
+            errors = await self._machine.ask(partial(append_all, self._log, waiting))
+        except (FencelogError, Unreached, Unanswered) as error:
+            self._machine = self._clients.directed(self._chance, error)
+        if not errors or any(errors):
+            await asyncio.sleep(self._chance.uniform(0, PATIENCE_S))
+        return errors
+
+    def _new(self, sending: Sending) -> list[Sent]:
+        made: list[Sent] = []
+        for size in sending.sizes:
+            name = f"{self._plan.machine}/{self._number}"
+            payloads = [f"{name}.{place}".encode() for place in range(max(1, size))]
+            made.append(
+                self._log.new(
+                    *payloads,
+                    is_batch=size > 0,
+                    key=self._chance.choice(KEYS),
+                    terms=self._terms(
+                        name, len(payloads), sum(len(sent.payloads) for sent in made)
+                    ),
+                )
+            )
+            self._number += 1
+            self._sequence += len(payloads)
+        return made
+
+    def _terms(self, name: str, count: int, before: int) -> Terms:
+        """``before``: messages that are sent before it at the same time."""
+        match self._plan.terms:
+            case "sequence":
+                producer = producer_digest(self._plan.machine.encode())
+                return Terms(
+                    ProducerRun(count, RUN_SEQUENCE, producer, self._epoch, self._sequence)
+                )
+            case "key":
+                return Terms(ProducerRun(count, RUN_KEY, producer_digest(name.encode())))
+            case "offset":
+                return Terms(if_offset=self._log.known_end + before)
+        return NO_TERMS
+
+
+def _end(sent: Sent) -> int:
+    run = sent.terms.run
+    return 0 if run is None else run.sequence + len(sent.payloads)

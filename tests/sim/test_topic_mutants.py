@@ -1,0 +1,34 @@
+"""Every wrong broker, by the seed that is known to show it. ``make mutants`` finds the seeds."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+from kinds import TOPICS
+from outcome import Result
+from run_mutants import KNOWN_SEEDS, Row, examine
+
+SECONDS = 60.0
+MISSED = 0.25
+"""A change of the code may give every seed another history, and the mutants other seeds: so many of
+them may need new ones (``make mutants ARGS=--remember``)."""
+
+
+@pytest.mark.timeout(300)
+def test_wrong_brokers_are_caught_by_seeds_that_are_known() -> None:
+    known: dict[str, int] = json.loads(Path(KNOWN_SEEDS).read_text(encoding="utf-8"))
+    rows: list[Row] = []
+    for mutant in TOPICS.mutants:
+        play = partial(_play, [known.get(mutant.name, 1), 1, 2])
+        rows += examine([mutant], play, seeds=3, jobs=1, seconds=SECONDS)
+    missed = [str(row) for row in rows if not row.caught]
+    assert len(missed) <= MISSED * len(rows), "\n".join(missed)
+    # The others have to be out of seeds, not out of order.
+    assert [str(row) for row in rows if not row.caught and row.says] == []
+
+
+def _play(seeds: list[int], number: int) -> Result:
+    return TOPICS.run_seed(seeds[number - 1])
