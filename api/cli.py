@@ -25,6 +25,7 @@ from fencelog.api import (
     cli_metadata,
     cli_read,
     cli_run,
+    cli_subscription,
     cli_topic,
 )
 from fencelog.api.cli_common import EXIT_ERROR, EXIT_UNKNOWN, complain
@@ -46,6 +47,7 @@ cli_cookie.add_to(app)
 cli_topic.add_to(app)
 cli_append.add_to(app)
 cli_read.add_to(app)
+cli_subscription.add_to(app)
 cli_drill.add_to(app)
 
 

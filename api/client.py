@@ -17,16 +17,27 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
-from urllib.parse import quote
 
-from fencelog.api.client_http import REQUEST_TIMEOUT_S, ServiceHttp, json_object
+from fencelog.api.client_consumer import Consumer
+from fencelog.api.client_http import REQUEST_TIMEOUT_S, ServiceHttp, json_object, topic_path
+from fencelog.api.client_subscription import MAX_MESSAGES, SubscriptionCalls
 from fencelog.api.client_terms import DUPLICATE, AppendTerms, term_headers
 from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.limits import MAX_READ_MESSAGES, MIB
 from fencelog.ledgers.record_batch import FramedBatch, Message, encode_batch, read_frames
 
+__all__ = [
+    "BATCH_TYPE",
+    "DEFAULT_SERVER",
+    "Appended",
+    "FencelogClient",
+    "Page",
+    "RawPage",
+    "ReadPage",
+    "topic_path",
+]
+
 DEFAULT_SERVER = "http://127.0.0.1:8080"
-DEFAULT_NAMESPACE = "default"
 
 BATCH_TYPE = "application/vnd.fencelog.batch"
 """Media type of record batches, one in an append and framed many in a read."""
@@ -69,7 +80,7 @@ class RawPage(Page):
     body: bytes
 
 
-class FencelogClient:
+class FencelogClient(SubscriptionCalls):
     """Use it as an async context manager, or ``close`` it. Safe for many tasks at once."""
 
     def __init__(
@@ -130,6 +141,28 @@ class FencelogClient:
         """The ledgers of a partition up to its confirmed end, and the bookies that hold them."""
         path = f"{topic_path(topic)}/partitions/{partition}/segments"
         return json_object(await self._service.request("GET", path))
+
+    # -- messages of a subscription --------------------------------------------------------------
+
+    def consume(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        consumer: str = "",
+        max_messages: int = MAX_MESSAGES,
+        lease_ms: int | None = None,
+    ) -> Consumer:
+        """A loop over messages that keeps their leases and gathers acknowledgements:
+        ``async with client.consume(…) as messages``. At most ``max_messages`` wait in it."""
+        return Consumer(
+            self,
+            topic,
+            subscription,
+            consumer=consumer,
+            max_messages=max_messages,
+            lease_ms=lease_ms,
+        )
 
     # -- anything else ---------------------------------------------------------------------------
 
@@ -259,11 +292,3 @@ class FencelogClient:
             if page.at_tail:
                 return
             start = page.next_offset
-
-
-def topic_path(topic: str) -> str:
-    """``/v1/topics/NAMESPACE/TOPIC`` of ``namespace/topic``, or of ``topic`` in ``default``."""
-    namespace, slash, name = topic.partition("/")
-    if not slash:
-        namespace, name = DEFAULT_NAMESPACE, topic
-    return f"/v1/topics/{quote(namespace, safe='')}/{quote(name, safe='')}"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+DEFAULT_NAMESPACE = "default"
 
 REQUEST_TIMEOUT_S = 60.0
 """Longer than any of the service's own timeouts: it knows more about an outcome than we do."""
@@ -105,3 +108,11 @@ def json_object(answer: httpx.Response) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise FencelogError(ErrorCode.INTERNAL, f"{answer.url} sent no JSON object")
     return value
+
+
+def topic_path(topic: str) -> str:
+    """``/v1/topics/NAMESPACE/TOPIC`` of ``namespace/topic``, or of ``topic`` in ``default``."""
+    namespace, slash, name = topic.partition("/")
+    if not slash:
+        namespace, name = DEFAULT_NAMESPACE, topic
+    return f"/v1/topics/{quote(namespace, safe='')}/{quote(name, safe='')}"
