@@ -130,6 +130,20 @@ def bench_read(
     _bench("read", measure_read, seconds, data, keep=keep, as_json=as_json)
 
 
+@app.command("topics")
+def bench_topics(
+    as_json: Json = False,
+    topics: Annotated[int, typer.Option(min=1, help="Of one partition, one message each.")] = 1000,
+    data: Data = Path(),
+    keep: Keep = False,
+) -> None:
+    """Many topics at one broker: memory of each, and how fast another broker takes all over."""
+    from fencelog.api.bench_topics import measure_topics
+
+    measure = partial(measure_topics, topics=topics)
+    _bench("topics", measure, MAX_LIMIT_S, data, keep=keep, as_json=as_json)
+
+
 def _bench(
     name: str,
     measure: Callable[[Path, float], Coroutine[Any, Any, Any]],

@@ -164,7 +164,7 @@ async def _memory(place: Path, entries: int) -> tuple[float, float]:
     """Resident memory of a bookie, in MB, once it has stored so many entries: now, and at most."""
     async with _bookie(place) as bookie:
         await _store(bookie, _tiny_runs(entries))
-        return _resident(bookie.pid)
+        return resident_mb(bookie.pid)
 
 
 def _tiny_runs(entries: int) -> Iterator[bytes]:
@@ -199,7 +199,8 @@ async def _store(bookie: ChildProcess, runs: Iterable[bytes]) -> None:
         raise errors[0]
 
 
-def _resident(pid: int) -> tuple[float, float]:
+def resident_mb(pid: int) -> tuple[float, float]:
+    """Resident memory of a process: now, and the most it ever was."""
     status = Path(f"/proc/{pid}/status").read_text("ascii")
     return _kib(status, "VmRSS") * KIB / 1e6, _kib(status, "VmHWM") * KIB / 1e6
 
