@@ -10,7 +10,8 @@ from dataclasses import dataclass
 class Attempt:
     """Consecutive messages of one client that were sent together and not refused.
 
-    ``offset``: where they were acknowledged; None: the outcome is unknown.
+    ``offset``: where they were acknowledged; below 0: it was not said where; None: the outcome is
+    unknown.
     """
 
     client: int
@@ -77,7 +78,8 @@ def account(attempts: Iterable[Attempt], log: Sequence[bytes]) -> Account:
                 result.lost += 1
                 continue
             before = newest.get(attempt.client, -1)
-            result.out_of_order += place != attempt.offset + index or place < before
+            elsewhere = attempt.offset >= 0 and place != attempt.offset + index
+            result.out_of_order += elsewhere or place < before
             newest[attempt.client] = max(place, before)
     result.foreign = len(places) - expected
     return result

@@ -134,8 +134,8 @@ class Printer:
             sys.stdout.flush()
             return
         self._table.add_row(outcome.drill, *_figures(outcome.report), _verdict(outcome))
-        self._console.print(f"{outcome.drill}: {_verdict(outcome)}", style="dim", soft_wrap=True)
-        for note in (outcome.report or {}).get("notes", ()):
+        self._console.print(f"{outcome.drill}: {_verdict(outcome)}", style="dim")
+        for note in (outcome.report or {}).get("notes", [outcome.reason]):
             self._console.print(f"  {note}", style="dim", soft_wrap=True)
 
     def end(self) -> None:
@@ -151,5 +151,5 @@ def _figures(report: Mapping[str, Any] | None) -> list[str]:
 
 def _verdict(outcome: Outcome) -> str:
     if outcome.report is None:
-        return f"not run: {outcome.reason}"
+        return "not run"
     return "yes" if outcome.is_clean else "NO"

@@ -1,5 +1,5 @@
-"""``fencelog drill drain``: the owner is told to hand its partitions over, under load: with SIGTERM,
-after which it ends, and over HTTP, after which it goes on as one that owns nothing.
+"""``fencelog drill drain``: the owner is told to hand its partitions over, under load: with
+SIGTERM, after which it ends, and over HTTP, after which it goes on as one that owns nothing.
 
 What counts is the time until another broker acknowledges as the owner: clients that may be served
 by the others alone ask them all the while.
@@ -18,7 +18,7 @@ from fencelog.api.drill_report import DrillReport, milliseconds
 from fencelog.api.drill_senders import ask
 from fencelog.api.drill_topic import NOWHERE, TopicDrill, on_own_cluster
 
-SETTLE_S = 2.0
+SETTLE_S = 1.0
 """Of load before each drain and after the last one."""
 
 PROBE_DELAY_S = 0.005
@@ -38,20 +38,25 @@ async def drain_drill(config: DrainConfig) -> DrillReport:
     broker does not start again."""
 
     async def script(cluster: Cluster, drill: TopicDrill) -> None:
-        for number in range(config.times):
-            await asyncio.sleep(SETTLE_S)
-            owner = await drill.owner_url()
-            broker = cluster.broker_at(owner)
-            if number % 2 == 0:
-                await _hand_over(drill, owner, broker.stop(), f"SIGTERM for {broker.name}")
-            else:
-                path = f"/v1/brokers/{broker.name}:drain"
-                await _hand_over(drill, owner, ask(owner, "POST", path), f"POST {path}")
-                await broker.stop()
-            await cluster.restart(broker)
-        await asyncio.sleep(SETTLE_S)
+        await drain_owners(cluster, drill, config.times)
 
     return await on_own_cluster("drain", script, ClusterConfig(NOWHERE), keep=config.keep)
+
+
+async def drain_owners(cluster: Cluster, drill: TopicDrill, times: int) -> None:
+    """Drain one owner after the other, by signal and by request in turn, and start it again."""
+    for number in range(times):
+        await asyncio.sleep(SETTLE_S)
+        owner = await drill.owner_url()
+        broker = cluster.broker_at(owner)
+        if number % 2 == 0:
+            await _hand_over(drill, owner, broker.stop(), f"SIGTERM for {broker.name}")
+        else:
+            path = f"/v1/brokers/{broker.name}:drain"
+            await _hand_over(drill, owner, ask(owner, "POST", path), f"POST {path}")
+            await broker.stop()
+        await cluster.restart(broker)
+    await asyncio.sleep(SETTLE_S)
 
 
 async def _hand_over(

@@ -29,12 +29,14 @@ async def kill_broker_drill(config: KillBrokerConfig) -> DrillReport:
     """Run the drill on a cluster of its own. Raises FencelogError when it cannot be run at all."""
 
     async def script(cluster: Cluster, drill: TopicDrill) -> None:
-        await _kill_owners(cluster, drill, config)
+        await kill_owners(cluster, drill, config)
 
     return await on_own_cluster("kill-broker", script, ClusterConfig(NOWHERE), keep=config.keep)
 
 
-async def _kill_owners(cluster: Cluster, drill: TopicDrill, config: KillBrokerConfig) -> None:
+async def kill_owners(cluster: Cluster, drill: TopicDrill, config: KillBrokerConfig) -> None:
+    """Let clients append for as long as ``config`` says, and kill the owner now and then."""
+
     async def until(part: float) -> None:
         messages = None if config.messages is None else int(config.messages * part)
         await drill.load.until(config.seconds * part, messages)
@@ -51,6 +53,5 @@ async def _kill_owners(cluster: Cluster, drill: TopicDrill, config: KillBrokerCo
             f"killed {victim.name} (pid {victim.pid}, {owner}) with SIGKILL; "
             f"first acknowledged append: {milliseconds(failover_ms)}"
         )
-        if kill < config.times:
-            await cluster.restart(victim)
+        await cluster.restart(victim)
     await until(1)

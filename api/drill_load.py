@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fencelog.api.client import FencelogClient
+from fencelog.api.client_terms import Producer
 from fencelog.api.drill_account import Attempt, message_value
 from fencelog.api.drill_senders import Sender
 from fencelog.api.retry import retry_refusals
@@ -27,50 +28,77 @@ GIVE_UP_S = 90.0
 """A service that acknowledges nothing for so long is down: fifteen sessions of a killed broker."""
 
 
+NEVER = frozenset({ErrorCode.SEQUENCE_MISMATCH, ErrorCode.PRODUCER_FENCED})
+"""A producer that counts right, and that nobody fences, is never told so."""
+
+
 class LoadClient:
     """One producer: one append under way at a time, so its messages have an order.
 
-    What was refused with the promise that nothing was written is sent again; what was lost is
-    not: its outcome is unknown, and the client goes on with new messages.
+    What was refused with the promise that nothing was written is sent again. What was lost has an
+    unknown outcome: one that numbers its messages (``producer_id``) sends them again, until it is
+    told where they are; another one does not, and goes on with new messages.
     """
 
     def __init__(
-        self, number: int, sender: Sender, *, retry_delay_s: float = RETRY_DELAY_S
+        self,
+        number: int,
+        sender: Sender,
+        *,
+        producer_id: str | None = None,
+        retry_delay_s: float = RETRY_DELAY_S,
     ) -> None:
         self._number = number
         self._sender = sender
+        self._producer_id = producer_id
         self._retry_delay_s = retry_delay_s
+        self._loop = asyncio.get_running_loop()
+        self._served_at = self._loop.time()
         self._next_sequence = 0
         self.attempts: list[Attempt] = []
         self.acknowledged = 0
         self.refused = 0
+        self.resolved = 0
+        """Appends of unknown outcome that were acknowledged when they were sent again."""
         self.longest_wait_s = 0.0
         """Between two acknowledgements."""
 
     async def run(
         self, *, is_over: Callable[[], bool], on_acknowledged: Callable[[float], None]
     ) -> None:
-        """Append until ``is_over``; ``on_acknowledged`` gets the loop time of each sending."""
-        loop = asyncio.get_running_loop()
-        served_at = loop.time()
-        batch = self._next_batch()
+        """Append until ``is_over``; ``on_acknowledged`` gets the loop time of each sending.
+
+        Raises FencelogError with a code of NEVER.
+        """
+        self._served_at = self._loop.time()
         while not is_over():
-            sent_at = loop.time()
+            await self._append_next(is_over, on_acknowledged)
+
+    async def _append_next(
+        self, is_over: Callable[[], bool], on_acknowledged: Callable[[float], None]
+    ) -> None:
+        batch, producer = self._next_batch(), self._producer()
+        is_unknown = False
+        while not is_over():
+            sent_at = self._loop.time()
             try:
-                offset = await self._sender.append(batch)
+                offset = await self._sender.append(batch, producer)
             except FencelogError as error:
-                if error.code.effects is Effects.NONE:
-                    self.refused += 1
-                    await asyncio.sleep(self._retry_delay_s)
-                    continue
-                self._settle(None)
+                if error.code in NEVER:
+                    raise
+                is_lost = error.code.effects is Effects.MAYBE
+                self.refused += not is_lost
+                is_unknown = is_unknown or is_lost
+                if is_unknown and producer is None:
+                    break
+                await asyncio.sleep(self._retry_delay_s)
             else:
-                now = loop.time()
-                self.longest_wait_s = max(self.longest_wait_s, now - served_at)
-                served_at = now
-                self._settle(offset)
+                self.resolved += is_unknown
+                self._acknowledge(offset)
                 on_acknowledged(sent_at)
-            batch = self._next_batch()
+                return
+        if is_unknown:
+            self._settle(None)
 
     def _next_batch(self) -> bytes:
         first = self._next_sequence
@@ -81,12 +109,22 @@ class LoadClient:
             ]
         )
 
+    def _producer(self) -> Producer | None:
+        if self._producer_id is None:
+            return None
+        return Producer(self._producer_id, sequence=self._next_sequence)
+
+    def _acknowledge(self, offset: int) -> None:
+        now = self._loop.time()
+        self.longest_wait_s = max(self.longest_wait_s, now - self._served_at)
+        self._served_at = now
+        self.acknowledged += BATCH_MESSAGES
+        self._settle(offset)
+
     def _settle(self, offset: int | None) -> None:
         first = self._next_sequence
         self.attempts.append(Attempt(self._number, first, BATCH_MESSAGES, offset))
         self._next_sequence = first + BATCH_MESSAGES
-        if offset is not None:
-            self.acknowledged += BATCH_MESSAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +174,11 @@ class Load:
     @property
     def acknowledged(self) -> int:
         return sum(client.acknowledged for client in self.clients)
+
+    @property
+    def resolved(self) -> int:
+        """Appends of unknown outcome that were sent again and acknowledged."""
+        return sum(client.resolved for client in self.clients)
 
     @property
     def longest_wait_ms(self) -> float:

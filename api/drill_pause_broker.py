@@ -18,7 +18,7 @@ from fencelog.api.drill_topic import NOWHERE, TopicDrill, on_own_cluster
 from fencelog.ledgers.zookeeper_session import SESSION_TIMEOUT_MS
 
 BEFORE_S = 2.0
-AFTER_S = 3.0
+AFTER_S = 2.0
 """Of load before the stop, and after the owner goes on."""
 
 PATIENCE_S = 0.5
@@ -60,8 +60,7 @@ async def pause_broker_drill(config: PauseBrokerConfig) -> DrillReport:
 
     async def script(cluster: Cluster, drill: TopicDrill) -> None:
         for _ in range(config.times):
-            await asyncio.sleep(BEFORE_S)
-            await _pause_owner(cluster, drill, config.session_ms / 1000)
+            await pause_owner(cluster, drill, config.session_ms / 1000)
 
     return await on_own_cluster(
         "pause-broker",
@@ -72,7 +71,8 @@ async def pause_broker_drill(config: PauseBrokerConfig) -> DrillReport:
     )
 
 
-async def _pause_owner(cluster: Cluster, drill: TopicDrill, session_s: float) -> None:
+async def pause_owner(cluster: Cluster, drill: TopicDrill, session_s: float) -> None:
+    """Stop the owner until another broker has taken over, and half a session more."""
     loop = asyncio.get_running_loop()
     owner = await drill.owner_url()
     victim, zombie = cluster.broker_at(owner), _Zombie()

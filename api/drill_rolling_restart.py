@@ -34,24 +34,27 @@ async def rolling_restart_drill(config: RollingRestartConfig) -> DrillReport:
     process does not start again."""
 
     async def script(cluster: Cluster, drill: TopicDrill) -> None:
-        loop = asyncio.get_running_loop()
-        names = [process.name for process in (*cluster.bookies, *cluster.brokers)]
-        took_s = {}
-        for name in names:
-            await asyncio.sleep(config.settle_s)
-            began = loop.time()
-            process = next(one for one in cluster.processes if one.name == name)
-            await process.stop()
-            await cluster.restart(process)
-            await retry_refusals(lambda: _all_serve(cluster.urls))
-            took_s[name] = loop.time() - began
-        await asyncio.sleep(config.settle_s)
-        drill.note_longest_wait()
-        told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took_s.items())
-        drill.report.notes.append(f"from SIGTERM until it served again: {told}")
+        await restart_all(cluster, drill, config.settle_s)
 
     cluster = ClusterConfig(NOWHERE, bookies=BOOKIES)
     return await on_own_cluster("rolling-restart", script, cluster, keep=config.keep)
+
+
+async def restart_all(cluster: Cluster, drill: TopicDrill, settle_s: float) -> None:
+    """Restart bookies and brokers, one at a time. The cluster has BOOKIES bookies."""
+    loop = asyncio.get_running_loop()
+    took_s = {}
+    for process in (*cluster.bookies, *cluster.brokers):
+        await asyncio.sleep(settle_s)
+        began = loop.time()
+        await process.stop()
+        await cluster.restart(process)
+        await retry_refusals(lambda: _all_serve(cluster.urls))
+        took_s[process.name] = loop.time() - began
+    await asyncio.sleep(settle_s)
+    drill.note_longest_wait()
+    told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took_s.items())
+    drill.report.notes.append(f"from SIGTERM until it served again: {told}")
 
 
 async def _all_serve(urls: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from fencelog.api.client_http import (
     error_from_answer,
     json_object,
 )
+from fencelog.api.client_terms import Producer, term_headers
 from fencelog.api.forward import FORWARDED
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -22,9 +23,10 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 class Sender(Protocol):
     """Appends to one partition."""
 
-    async def append(self, batch: bytes) -> int:
-        """The offset of the first message, which is durable on return. Raises FencelogError;
-        ``error.code.effects`` says whether it may have been written all the same."""
+    async def append(self, batch: bytes, producer: Producer | None = None) -> int:
+        """The offset of the first message, which is durable on return; below 0: it was before, and
+        the offset is not remembered. Raises FencelogError; ``error.code.effects`` says whether it
+        may have been written all the same."""
 
 
 class AnyBroker:
@@ -48,11 +50,13 @@ class AnyBroker:
         self._partition = partition
         self._current = first
 
-    async def append(self, batch: bytes) -> int:
+    async def append(self, batch: bytes, producer: Producer | None = None) -> int:
         client = self._clients[self._current % len(self._clients)]
         try:
             async with asyncio.timeout(self._patience_s):
-                appended = await client.append_batch(self._topic, batch, partition=self._partition)
+                appended = await client.append_batch(
+                    self._topic, batch, partition=self._partition, producer=producer
+                )
         except TimeoutError:
             self._current += 1
             raise FencelogError(ErrorCode.APPEND_UNKNOWN, "no answer in time") from None
@@ -75,8 +79,10 @@ class OneBroker:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def append(self, batch: bytes) -> int:
-        headers = {"content-type": BATCH_TYPE, FORWARDED.decode(): "1"}
+    async def append(self, batch: bytes, producer: Producer | None = None) -> int:
+        headers = [(b"content-type", BATCH_TYPE.encode()), (FORWARDED, b"1")]
+        terms = term_headers({"producer": producer})
+        headers += [(name.encode(), value) for name, value in terms.items()]
         try:
             answer = await self._http.post(
                 self._url, params=self._query, content=batch, headers=headers
@@ -88,7 +94,7 @@ class OneBroker:
         if not answer.is_success:
             raise error_from_answer(answer)
         (appended,) = json_object(answer)["appended"]
-        return int(appended["offset"])
+        return -1 if appended["offset"] is None else int(appended["offset"])
 
 
 async def ask(url: str, method: str, path: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from fencelog.api.client import FencelogClient
+from fencelog.api.client_producer import PartitionAccess
 from fencelog.api.cluster import Cluster, ClusterConfig, running_cluster
 from fencelog.api.drill_account import account
 from fencelog.api.drill_directory import drill_directory
@@ -51,6 +52,21 @@ class TopicDrill:
         ask = partial(owner_url, self._client, self.target.topic, PARTITION)
         return await retry_refusals(ask)
 
+    async def start_clients(self, *, counted: bool) -> None:
+        """CLIENTS_PER_BROKER that ask each broker first; half of them number their messages, if
+        the service counts those."""
+        target = self.target
+        services = [
+            await self._stack.enter_async_context(FencelogClient(url)) for url in target.urls
+        ]
+        for first in range(CLIENTS_PER_BROKER * len(services)):
+            sender = AnyBroker(
+                services, target.topic, PARTITION, first=first, patience_s=target.patience_s
+            )
+            is_numbered = counted and first // len(services) % 2 == 0
+            producer_id = f"drill-{first}" if is_numbered else None
+            self.load.start(LoadClient(self.load.next_number(), sender, producer_id=producer_id))
+
     def client_of(
         self, url: str, *, patience_s: float = PATIENCE_S, retry_delay_s: float = RETRY_DELAY_S
     ) -> LoadClient:
@@ -80,33 +96,39 @@ async def under_load(name: str, target: Target, script: Script) -> DrillReport:
     """Run a drill on a service that is there. Raises FencelogError when it cannot be run."""
     report = DrillReport(name)
     async with contextlib.AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(FencelogClient(url)) for url in target.urls]
         asking = await stack.enter_async_context(FencelogClient(target.urls))
         await retry_refusals(lambda: asking.create_topic(target.topic, partitions=1))
         load = Load()
         drill = TopicDrill(target, load, report, asking, stack)
         async with load.running():
-            for first in range(CLIENTS_PER_BROKER * len(clients)):
-                sender = AnyBroker(
-                    clients,
-                    target.topic,
-                    PARTITION,
-                    first=first,
-                    patience_s=target.patience_s,
-                )
-                load.start(LoadClient(load.next_number(), sender))
+            await drill.start_clients(counted=await _counts_producers(asking, target.topic))
             await script(drill)
-        report.account = account(
-            load.attempts, await read_log(target.urls, target.topic, PARTITION)
-        )
+        log = await read_log(target.urls, target.topic, PARTITION)
+    report.account = account(load.attempts, log)
     result = report.account
     report.notes.append(
         f"{result.unknown} messages of unknown outcome, {result.unknown_present} of them present"
     )
+    if load.resolved:
+        report.notes.append(
+            f"{load.resolved} appends of unknown outcome were sent again by producers that number "
+            "their messages"
+        )
     report.notes.append(f"longest wait of a client: {load.longest_wait_ms:,.0f} ms")
     if result.foreign:
         report.notes.append(f"{result.foreign} messages in the log were never sent, or refused")
     return report
+
+
+async def _counts_producers(client: FencelogClient, topic: str) -> bool:
+    """Whether the service writes what a producer numbers once, however often it is sent."""
+    try:
+        await retry_refusals(PartitionAccess(client, topic, PARTITION).producers)
+    except FencelogError as error:
+        if error.code in (ErrorCode.NOT_FOUND, ErrorCode.METHOD_NOT_ALLOWED):
+            return False
+        raise
+    return True
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fencelog.api.client import FencelogClient
 from fencelog.api.cluster import Cluster, ClusterConfig
 from fencelog.api.drill_report import DrillReport
-from fencelog.api.drill_topic import NOWHERE, TopicDrill, on_own_cluster
+from fencelog.api.drill_topic import NOWHERE, TopicDrill, on_own_cluster, topic_of_its_own
 from fencelog.api.retry import retry_refusals
 from fencelog.ledgers.zookeeper_session import SESSION_TIMEOUT_MS
 
@@ -36,9 +36,8 @@ async def zookeeper_restart_drill(config: ZooKeeperRestartConfig) -> DrillReport
     metadata does not come back."""
 
     async def script(cluster: Cluster, drill: TopicDrill) -> None:
-        for restart in range(config.times):
-            await asyncio.sleep(BEFORE_S)
-            await _restart(cluster, drill, config.down_s, f"default/after-{restart}")
+        for _ in range(config.times):
+            await restart_zookeeper(cluster, drill, config.down_s)
             await asyncio.sleep(config.session_ms / 1000)  # who lost a session has noticed by then
         drill.note_longest_wait()
 
@@ -46,17 +45,19 @@ async def zookeeper_restart_drill(config: ZooKeeperRestartConfig) -> DrillReport
     return await on_own_cluster("zookeeper-restart", script, cluster, keep=config.keep)
 
 
-async def _restart(cluster: Cluster, drill: TopicDrill, down_s: float, topic: str) -> None:
+async def restart_zookeeper(cluster: Cluster, drill: TopicDrill, down_s: float) -> None:
+    """Kill ZooKeeper, start it again ``down_s`` later, and wait until metadata can be written."""
     loop = asyncio.get_running_loop()
+    await asyncio.sleep(BEFORE_S)
     await cluster.kill_zookeeper()
     before = drill.load.acknowledged
     await asyncio.sleep(down_s)
     meanwhile = drill.load.acknowledged - before
     started_at = loop.time()
     await cluster.restart_zookeeper()
-    async with FencelogClient(drill.target.urls) as client:
-        await retry_refusals(lambda: client.create_topic(topic, partitions=1))
-    back_s = loop.time() - started_at
+    async with topic_of_its_own(drill.target.urls) as other, FencelogClient(other.urls) as client:
+        await retry_refusals(lambda: client.create_topic(other.topic, partitions=1))
+        back_s = loop.time() - started_at
     drill.report.expect(meanwhile > 0, "nothing was acknowledged while ZooKeeper was away")
     drill.report.notes.append(
         f"{meanwhile:,} messages acknowledged in {down_s:g} s without ZooKeeper; a topic was "
