@@ -196,16 +196,21 @@ class LogHistory:
         for sent in self.sent.values():
             if sent.is_certain and sent.payloads[0] not in self.places:
                 self.violate(21, f"{sent.payloads[0]!r} was acknowledged, and is not there")
-        for (_, epoch), all_sent in self.sequences.items():
-            self._check_sequence(epoch, all_sent)
+        latest: dict[bytes, int] = {}
+        for (producer, epoch), all_sent in sorted(self.sequences.items()):
+            there = self._check_sequence(epoch, all_sent)
+            if there and there[0] < latest.get(producer, -1):
+                self.violate(17, f"epoch {epoch} begins at {there[0]}, a former one goes on there")
+            latest[producer] = max([latest.get(producer, -1), *there])
 
-    def _check_sequence(self, epoch: int, all_sent: list[Sent]) -> None:
-        """What is there of a producer is there in order, without a gap."""
+    def _check_sequence(self, epoch: int, all_sent: list[Sent]) -> list[int]:
+        """What is there of a producer is there in order, without a gap. Its offsets."""
         places = [self.places.get(sent.payloads[0]) for sent in all_sent]
         there = [place for place in places if place is not None]
         if there != sorted(there) or None in places[: len(there)]:
             first = all_sent[0].payloads[0]
             self.violate(17, f"epoch {epoch} of the producer of {first!r} stands at {places}")
+        return there
 
     def _check_place(self, offset: int, sent: Sent) -> None:
         if not sent.may_be_there:

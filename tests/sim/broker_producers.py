@@ -38,6 +38,8 @@ class Producer:
         self._number = 0
         self._epoch = 0
         self._sequence = 0
+        self._old: list[asyncio.Task[list[FencelogError | None]]] = []
+        """What former epochs still send."""
         self._waiting: list[Sent] = []
         """Of those that are sent again: what is not acknowledged yet."""
 
@@ -57,11 +59,15 @@ class Producer:
                 await self._try()
             else:
                 await self._send(self._new(sending))
-        while self._waiting and not self._clients.is_over.is_set():
+        while self._waiting:  # healed, it comes to an end
             await self._try()
+        if self._old:
+            await asyncio.wait(self._old)
 
     def _restart(self) -> None:
-        """As a new process of the same name: what was on its way is given up."""
+        """As a new process of the same name: what was on its way is given up, and arrives late."""
+        if self._waiting:
+            self._old.append(asyncio.create_task(self._send(list(self._waiting))))
         self._epoch, self._sequence = self._epoch + 1, 0
         self._waiting.clear()
 

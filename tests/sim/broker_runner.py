@@ -34,6 +34,7 @@ from history import History
 from outcome import Result, outcome_of
 from plan import Fault
 from process import Process
+from small_limits import small_limits
 from subscription_history import SubscriptionHistory
 
 from fencelog.broker.broker import Broker
@@ -53,7 +54,8 @@ def run_topic_seed(
     chosen = plan.faults if faults is None else tuple(faults)
     engine = Engine(seed)
     engine.trace.verbose = verbose
-    return outcome_of(engine, _Play(engine, plan), chosen, budget_s=BUDGET_S)
+    with small_limits():
+        return outcome_of(engine, _Play(engine, plan), chosen, budget_s=BUDGET_S)
 
 
 class _Play:

@@ -1,0 +1,28 @@
+"""Limits of brokers that short histories would never reach, made small while one is played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from fencelog.broker import producer_table, state_core, state_log
+
+LIMITS: tuple[tuple[ModuleType, str, int], ...] = (
+    (state_core, "STATE_ENTRY_BYTES", 300),  # snapshots of many entries
+    (state_log, "STATE_LEDGER_BYTES", 1_500),  # state logs that roll
+    (producer_table, "MAX_REPLAY_ENTRIES", 12),  # producers in snapshots, and some behind them
+    (producer_table, "ROWS_PER_EVENT", 1),
+)
+
+
+@contextmanager
+def small_limits() -> Iterator[None]:
+    before = [getattr(module, name) for module, name, _ in LIMITS]
+    for module, name, value in LIMITS:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(LIMITS, before, strict=True):
+            setattr(module, name, value)
