@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from fencelog.api.asgi import BATCH
+from fencelog.api.client_terms import IDEMPOTENCY_KEY
 from fencelog.api.forward import Forwarder
 from fencelog.api.ownership import Ownership
+from fencelog.broker.append_terms import Terms
 from fencelog.broker.names import TopicName
 from fencelog.broker.subscription_answers import PulledMessage
 from fencelog.broker.subscription_config import SubscriptionInfo
 from fencelog.broker.topics import TopicConfig, TopicInfo
+from fencelog.ledgers.entry_header import RUN_KEY, ProducerRun, producer_digest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_HEADER_BYTES, MAX_HEADERS
 from fencelog.ledgers.record_batch import Message, encode_batch
@@ -52,12 +56,22 @@ class Appending:
         """Append the message, once for all calls with the same ``key`` that fall in the topic's
         idempotency window. Raises FencelogError as an append does."""
 
+        terms = Terms(ProducerRun(1, RUN_KEY, producer_digest(key.encode())))
+
         async def local(log: PartitionLog) -> None:
-            await log.append_message(message)
+            await log.append_message(message, terms)
 
         async def remote(url: str) -> None:
             path = f"/v1/topics/{topic.namespace}/{topic.topic}/messages:batch"
-            await self._forwarder.append_batch(url, path, partition, encode_batch([message]))
+            await self._forwarder.ask(
+                "POST",
+                url,
+                path,
+                b"partition=%d" % partition,
+                encode_batch([message]),
+                lost=ErrorCode.APPEND_UNKNOWN,
+                headers=[(b"content-type", BATCH), (IDEMPOTENCY_KEY.encode(), key.encode())],
+            )
 
         await self._ownership.at_owner(None, topic, partition, local, remote)
 

@@ -11,6 +11,8 @@ are three ways for a forward to fail, and they must not be mixed up:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import httpx
 import msgspec
 
@@ -124,13 +126,20 @@ class Forwarder:
         return appended
 
     async def ask(
-        self, method: str, url: str, path: str, query: bytes, body: bytes, *, lost: ErrorCode
+        self,
+        method: str,
+        url: str,
+        path: str,
+        query: bytes,
+        body: bytes,
+        *,
+        lost: ErrorCode,
+        headers: Sequence[tuple[bytes, bytes]] = ((b"content-type", JSON),),
     ) -> bytes:
-        """What the broker at ``url`` answers to a request of JSON. Raises as ``relay`` does, with
-        ``lost`` as the code of a request whose answer did not come, and what it reports."""
+        """What the broker at ``url`` answers. Raises as ``relay`` does, with ``lost`` as the code
+        of a request whose answer did not come, and what it reports."""
         try:
-            headers = [(b"content-type", JSON)]
-            answer = await self._send(method, url, path.encode(), query, headers, body)
+            answer = await self._send(method, url, path.encode(), query, list(headers), body)
             try:
                 content = await answer.aread()
             except httpx.TransportError as error:
