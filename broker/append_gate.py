@@ -115,7 +115,7 @@ class AppendGate:
                     f"{len(self._waiting)} appends wait for others in partition "
                     f"{self._pipeline.partition}",
                 )
-            self._pipeline.admit(bound.size)
+            self._pipeline.admit(bound.size, bound.count)
         except FencelogError as error:
             bound.future.set_exception(error)
             return bound.future

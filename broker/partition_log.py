@@ -8,11 +8,14 @@ from contextlib import suppress
 from typing import Any
 
 from fencelog.broker.access_changes import AccessChanges
+from fencelog.broker.admission import Admission
 from fencelog.broker.chain_node import ChainNode
 from fencelog.broker.compacted_view import CompactedView
 from fencelog.broker.compaction import Compaction
 from fencelog.broker.config import BrokerConfig
+from fencelog.broker.cursor_core import Cursors
 from fencelog.broker.ledger_port import Ledgers
+from fencelog.broker.log_internals import describe_log
 from fencelog.broker.log_reader import LogReader
 from fencelog.broker.log_writer import LogWriter
 from fencelog.broker.open_ledger import LedgerFactory
@@ -21,10 +24,14 @@ from fencelog.broker.pipeline import AppendPipeline
 from fencelog.broker.policy import Policy
 from fencelog.broker.producer_access import Access
 from fencelog.broker.producer_table import ProducerTable
+from fencelog.broker.producers_told import ProducersTold
+from fencelog.broker.rates import dispatch_limit
 from fencelog.broker.read_ahead import BrokerReads
+from fencelog.broker.retention import Retention
 from fencelog.broker.state_core import PartitionState
 from fencelog.broker.state_log import StateLog
 from fencelog.broker.stored import ReadResult
+from fencelog.broker.subscriptions import Subscriptions
 from fencelog.broker.tail_cache import TailCaches
 from fencelog.broker.takeover import take_over
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -45,19 +52,26 @@ class PartitionLog:
         reader: LogReader,
         writer: LogWriter,
         state_log: StateLog,
+        subscriptions: Subscriptions,
         compaction: Compaction,
-        policy: Policy,
+        retention: Retention,
+        admission: Admission,
         bookie_addresses: Callable[[], dict[str, str]],
         close_timeout_s: float,
     ) -> None:
         self._close_timeout_s = close_timeout_s
-        self.policy = policy
+        self.policy = retention.policy
+        self.retention = retention
+        """Called upon by the broker's keeper; trims on request."""
+        self._admission = admission
+        self._dispatch = dispatch_limit(self.policy, asyncio.get_running_loop().time)
         self._bookie_addresses = bookie_addresses
         self._node = node
         self._pipeline = pipeline
         self._reader = reader
         self._writer = writer
         self._state_log = state_log
+        self.subscriptions = subscriptions
         self.compaction = compaction
         self.access = AccessChanges(pipeline.gate, state_log)
         """Who may append."""
@@ -96,7 +110,8 @@ class PartitionLog:
         """
         factory = LedgerFactory(ledgers, policy.replication, host, node.path.removeprefix("/logs/"))
         producers, access = ProducerTable(policy), Access()
-        state = PartitionState((producers, access))
+        cursors = Cursors()
+        state = PartitionState((producers, access, cursors))
         try:
             ledger = await take_over(node, factory, state, producers, owner=config.broker_id)
         except BaseException:
@@ -105,6 +120,15 @@ class PartitionLog:
         state_log = StateLog(node, factory, state, patience_s=config.repair_patience_s)
         reads = broker_reads or BrokerReads()
         reader = LogReader(ledgers, node.chain, broker_caches or TailCaches(), reads)
+        subscriptions = Subscriptions(
+            reader,
+            state_log,
+            cursors,
+            partition=partition,
+            epoch=node.chain.epoch,
+            host=host,
+            policy=policy,
+        )
         view = CompactedView(node, ledgers, reader, reads)
         compaction = Compaction(node, factory, reader, view, reads.steps)
         pipeline = AppendPipeline(
@@ -129,14 +153,29 @@ class PartitionLog:
             is_leader=is_leader,
             on_lost=lambda error: on_lost(),
         )
+        admission = Admission(pipeline, policy)
+        retention = Retention(
+            node,
+            writer,
+            pipeline,
+            reader,
+            ledgers,
+            policy=policy,
+            host=host,
+            cursors=subscriptions,
+            settle_below=ProducersTold(producers, state_log).below,
+            over_quota=admission.over_quota,
+        )
         return cls(
             node,
             pipeline,
             reader,
             writer,
             state_log,
+            subscriptions,
             compaction,
-            policy,
+            retention,
+            admission,
             bookie_addresses,
             config.close_timeout_s,
         )
@@ -145,6 +184,10 @@ class PartitionLog:
         """These settings hold from now on; replication that of ledgers created from now on."""
         if policy != self.policy:
             self.policy = policy
+            self.subscriptions.policy = policy
+            self.retention.policy = policy
+            self._admission.apply_policy(policy)
+            self._dispatch = dispatch_limit(policy, asyncio.get_running_loop().time)
             self._writer.apply_policy(policy)
             self._pipeline.gate.producers.policy = policy
 
@@ -196,10 +239,32 @@ class PartitionLog:
         """Batches from the one that holds ``offset``; see ``LogReader.read``.
 
         At the tail it waits up to ``wait_ms`` for the next append. Raises FencelogError:
-        OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, READ_UNKNOWN, CORRUPT, NO_OWNER, DRAINING.
+        OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, RATE_LIMITED, READ_UNKNOWN, CORRUPT, NO_OWNER, DRAINING.
         """
-        return await self._reader.read(
+        dispatch = self._dispatch
+        if dispatch is not None:
+            bounds = await dispatch.admit(max_messages, max_bytes, wait_ms)
+            max_messages, max_bytes, wait_ms = bounds
+        result = await self._reader.read(
             offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
+        )
+        if dispatch is not None:
+            dispatch.charge(result)
+        return result
+
+    async def terminate(self) -> None:
+        """End the log for good; see ``LogWriter.terminate``."""
+        await self._writer.terminate()
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether nothing is ever appended again: ``tail_offset`` is the end."""
+        return self._reader.has_ended
+
+    def internals(self) -> dict[str, Any]:
+        """What the log looks like inside, JSON-compatible, see ``log_internals``."""
+        return describe_log(
+            self._node.chain, self.retention.extents(), self._pipeline, self._admission
         )
 
     async def offset_for_time(self, time_us: int) -> int:
@@ -216,15 +281,19 @@ class PartitionLog:
 
     async def close(self) -> None:
         """Let appends under way finish, seal the last ledger, end. Never raises."""
+        self._admission.close()
         await self.compaction.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._close_timeout_s):
                 await self._state_log.close()
         await self._state_log.abandon(FencelogError(ErrorCode.DRAINING, "the log was closed"))
         await self._writer.close()
+        await self.subscriptions.close()
 
     async def abandon(self, error: FencelogError) -> None:
         """End at once, as after a crash; callers get ``error`` or APPEND_UNKNOWN. Never raises."""
+        self._admission.close()
         await self.compaction.close()
         await self._state_log.abandon(error)
         await self._writer.abandon(error)
+        await self.subscriptions.close()

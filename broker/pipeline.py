@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 from fencelog.broker.append_gate import AppendGate, Record
 from fencelog.broker.append_queue import AppendQueue
+from fencelog.broker.append_room import AppendRoom
 from fencelog.broker.append_terms import Terms
 from fencelog.broker.ledger_port import EntryWriter
 from fencelog.broker.pending import (
@@ -38,7 +39,6 @@ from fencelog.broker.producer_table import ProducerTable
 from fencelog.broker.stored import StoredBatch
 from fencelog.ledgers.entry_header import pack_entry
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
-from fencelog.ledgers.limits import MAX_PARTITION_PENDING_BYTES
 from fencelog.ledgers.record_batch import BatchInfo, Message
 
 FULL_GROUPS_IN_FLIGHT = 4
@@ -75,12 +75,14 @@ class AppendPipeline:
         self.tail_offset = tail_offset
         self.last_publish_us = last_publish_us
         self.settled_publish_us = last_publish_us
-        self.pending_bytes = 0
+        self.room = AppendRoom(partition, broker_pending)
+        self.count = self.room.count
         self.held = True
         self.refusal: FencelogError | None = None
+        self.is_paused = False
+        """Appends wait although there is a ledger."""
         self.now_us = now_us
         self._on_stored = on_stored
-        self._broker_pending = broker_pending
         self.queue = AppendQueue(tail_offset)
         self._in_flight: deque[PendingEntry] = deque()
         self._writer: EntryWriter | None = None
@@ -121,7 +123,7 @@ class AppendPipeline:
         size = len(batch)
         try:
             check_batch_size(size)
-            self.admit(size)
+            self.admit(size, info.count)
         except FencelogError as error:
             future.set_exception(error)
             return future
@@ -131,26 +133,11 @@ class AppendPipeline:
 
     # -- for the gate ----------------------------------------------------------------------------
 
-    def admit(self, size: int) -> None:
-        """Count an append as waiting. Raises FencelogError: OVERLOADED, or the refusal."""
+    def admit(self, size: int, count: int = 1) -> None:
+        """Count an append as waiting. Raises as ``AppendRoom.admit``, or the refusal."""
         if self.refusal is not None:
             raise copy_of(self.refusal)
-        if self.pending_bytes + size > MAX_PARTITION_PENDING_BYTES and self.pending_bytes:
-            raise FencelogError(
-                ErrorCode.OVERLOADED,
-                f"{self.pending_bytes} bytes of appends wait in partition {self.partition}",
-            )
-        if self._broker_pending.total + size > self._broker_pending.limit:
-            raise FencelogError(
-                ErrorCode.OVERLOADED,
-                f"{self._broker_pending.total} bytes of appends wait in this broker",
-            )
-        self.count(size)
-
-    def count(self, size: int) -> None:
-        """So many bytes more, or fewer, wait."""
-        self.pending_bytes += size
-        self._broker_pending.total += size
+        self.room.admit(size, count)
 
     def schedule_pump(self) -> None:
         """Something was added to the queue."""
@@ -159,6 +146,10 @@ class AppendPipeline:
             self._loop.call_soon(self._pump_now)
 
     # -- for the shell ---------------------------------------------------------------------------
+
+    @property
+    def pending_bytes(self) -> int:
+        return self.room.pending_bytes
 
     @property
     def is_drained(self) -> bool:
@@ -208,6 +199,12 @@ class AppendPipeline:
         self._recount()
         self.gate.progressed()
 
+    def refuse_waiting(self, error: FencelogError) -> None:
+        """Fail what has not reached a ledger."""
+        self.count(-self.queue.give_up(error))
+        self._recount()
+        self.gate.progressed()
+
     def give_up(self, waiting: FencelogError, handed: FencelogError) -> None:
         """Fail every append: ``handed`` for those that reached a ledger whose end is not known.
 
@@ -241,7 +238,9 @@ class AppendPipeline:
     def _pump(self) -> None:
         """Hand waiting appends to the ledger as far as the limits in flight allow."""
         items = self.queue.items
-        while items and not self.held and self._writer is not None and self._has_room(items[0]):
+        if self.held or self.is_paused or self._writer is None:
+            return
+        while items and not self.held and self._has_room(items[0]):
             if not self._push(self._writer, self.queue.pop()):
                 return
 

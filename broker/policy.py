@@ -95,6 +95,10 @@ class Policy:
         )
 
     @property
+    def has_backlog_quota(self) -> bool:
+        return self.backlog_quota_bytes is not None or self.backlog_quota_ms is not None
+
+    @property
     def roll_age_ms(self) -> int:
         """A ledger is deleted once its newest message has expired, so it must not take messages
         for longer than they are kept."""

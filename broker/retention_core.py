@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencelog.broker.chain import Chain
+from fencelog.broker.chain import Chain, Segment
 from fencelog.broker.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A stretch of a log: a sealed ledger, or the present one as far as it is acknowledged. ``size``
-    in payload bytes; ``last_publish_us`` of its newest message."""
+    """A stretch of a log: a sealed ledger, or the present one as far as it is acknowledged.
+    ``size`` in payload bytes; ``last_publish_us`` of its newest message."""
 
     base_offset: int
     end_offset: int
     size: int
     last_publish_us: int
-    is_sealed: bool = True
 
 
 def extents(chain: Chain, present: Extent | None) -> list[Extent]:
@@ -31,19 +30,8 @@ def extents(chain: Chain, present: Extent | None) -> list[Extent]:
 
     One that is being closed while messages go on in the next is left out for that moment.
     """
-    found = []
-    for segment in chain.segments:
-        if segment.sealed is None or segment.base_offset is None:
-            break
-        found.append(
-            Extent(
-                segment.base_offset,
-                segment.base_offset + segment.sealed.messages,
-                segment.sealed.size,
-                segment.sealed.last_publish_us,
-            )
-        )
-    return found if present is None else [*found, present]
+    sealed = [part for part in map(_extent, chain.segments) if part is not None]
+    return sealed if present is None else [*sealed, present]
 
 
 def trimmable(
@@ -59,21 +47,23 @@ def trimmable(
 
     The last ledger stays, whatever is in it, unless the log is terminated.
     """
-    parts = extents(chain, present)
-    sealed = [part for part in parts if part.is_sealed]
-    if not chain.terminated and len(sealed) == len(chain.segments):
-        sealed = sealed[:-1]
-    after = sum(part.size for part in parts)
-    count = 0
-    for part in sealed:
+    after = 0
+    if policy.retention_bytes is not None:
+        after = sum(part.size for part in extents(chain, present))
+    gone = []
+    candidates = chain.segments if chain.terminated else chain.segments[:-1]
+    for segment in candidates:
+        part = _extent(segment)
+        if part is None:
+            break
         after -= part.size
         if part.end_offset > chain.start_offset:
             if not _is_over(part, after, policy, now_us):
                 break
             if _is_held(part.end_offset, unacknowledged, policy):
                 break
-        count += 1
-    return [segment.ledger_id for segment in chain.segments[:count]]
+        gone.append(segment.ledger_id)
+    return gone
 
 
 def is_roll_wanted(
@@ -119,4 +109,15 @@ def _is_held(end_offset: int, unacknowledged: int | None, policy: Policy) -> boo
         unacknowledged is not None
         and not policy.trim_unacknowledged
         and end_offset > unacknowledged
+    )
+
+
+def _extent(segment: Segment) -> Extent | None:
+    if segment.sealed is None or segment.end_offset is None:
+        return None
+    return Extent(
+        segment.end_offset - segment.sealed.messages,
+        segment.end_offset,
+        segment.sealed.size,
+        segment.sealed.last_publish_us,
     )

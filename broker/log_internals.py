@@ -1,0 +1,63 @@
+"""What an open log looks like inside, for people who look for a reason: its ledgers, what is on its
+way, what each subscription still has before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fencelog.broker.admission import Admission
+from fencelog.broker.backlog_core import bytes_from
+from fencelog.broker.chain import Chain, Segment
+from fencelog.broker.pipeline import AppendPipeline
+from fencelog.broker.retention_core import Extent
+
+
+def describe_log(
+    chain: Chain, parts: Sequence[Extent], pipeline: AppendPipeline, admission: Admission
+) -> dict[str, Any]:
+    """JSON-compatible. ``size``: payload bytes of the messages' ledgers."""
+    return {
+        "epoch": chain.epoch,
+        "owner": chain.owner,
+        "earliest_offset": chain.start_offset,
+        "tail_offset": pipeline.tail_offset,
+        "last_publish_us": pipeline.settled_publish_us,
+        "terminated": chain.terminated,
+        "size": sum(part.size for part in parts),
+        "segments": [_segment(segment) for segment in chain.segments],
+        "state_ledger": chain.state_ledger,
+        "compacted_ledgers": [] if chain.compacted is None else list(chain.compacted.ledgers),
+        "pending_bytes": pipeline.pending_bytes,
+        "held": pipeline.held,
+        "over_backlog_quota": admission.is_over_quota,
+    }
+
+
+def with_backlog(
+    cursors: Mapping[str, dict[str, Any]], parts: Sequence[Extent]
+) -> dict[str, dict[str, Any]]:
+    """What subscriptions say of themselves, each with the bytes it still has before it.
+    ``offset``: everything below is acknowledged."""
+    return {
+        name: {**stats, "backlog_bytes": bytes_from(parts, stats["offset"])}
+        for name, stats in cursors.items()
+    }
+
+
+def _segment(segment: Segment) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "ledger_id": segment.ledger_id,
+        "epoch": segment.epoch,
+        "created_us": segment.created_us,
+        "base_offset": segment.base_offset,
+        "sealed": segment.sealed is not None,
+    }
+    if segment.sealed is not None:
+        fields |= {
+            "messages": segment.sealed.messages,
+            "entries": segment.sealed.entries,
+            "size": segment.sealed.size,
+            "last_publish_us": segment.sealed.last_publish_us,
+        }
+    return fields
