@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -52,6 +53,8 @@ class LogReader:
         first = self._bases[0] if self._bases else self.tail_offset
         self.earliest_offset = max(chain.start_offset, first)
         self.closed: FencelogError | None = None
+        self.on_moved: Callable[[], None] = lambda: None
+        """Called when the tail has moved, and when the log is closed."""
         self.has_ended = False
         self.bytes_in = 0
         self.bytes_out = 0
@@ -79,6 +82,7 @@ class LogReader:
         self.last_publish_us = batches[-1].publish_time_us
         self._segments[-1].last_publish_us = self.last_publish_us
         self._bell.ring()
+        self.on_moved()
 
     def confirm(self, last_entry_id: int) -> None:
         """The present ledger is acknowledged up to this entry, which ends at the tail."""
@@ -114,6 +118,7 @@ class LogReader:
         self._cache.clear()
         self._catch_up.clear()
         self._bell.ring()
+        self.on_moved()
 
     def _add(self, segment: SegmentReader) -> None:
         self._segments.append(segment)

@@ -8,7 +8,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from fencelog.ledgers.digest import crc32c
@@ -39,26 +39,30 @@ def ack_id_maker(
     return make
 
 
-def parse_ack_id(text: str, subscription_id: str) -> AckId:
-    """Raises FencelogError(BAD_REQUEST): it is none, or another subscription's."""
-    body, _, check = text.rpartition("-")
-    fields = _fields(text)
-    if f"{crc32c(body.encode(), crc32c(subscription_id.encode())):08x}" != check:
-        raise _bad(text, "is damaged, or was not given by this subscription")
-    return AckId(*fields)
+def parse_ack_ids(texts: Iterable[str], subscription_id: str) -> list[AckId]:
+    """Raises FencelogError(BAD_REQUEST): one of them is none, or another subscription's."""
+    seed = crc32c(subscription_id.encode())
+    parsed: list[AckId] = []
+    for text in texts:
+        numbers = _numbers(text)
+        body, _, check = text.rpartition("-")
+        if f"{crc32c(body.encode(), seed):08x}" != check:
+            raise _bad(text, "is damaged, or was not given by this subscription")
+        parsed.append(AckId._make(numbers))
+    return parsed
 
 
 def partition_of_ack_id(text: str) -> int:
     """The partition whose owner gave it out. Raises FencelogError(BAD_REQUEST)."""
-    return _fields(text)[0]
+    return _numbers(text)[0]
 
 
-def _fields(text: str) -> list[int]:
+def _numbers(text: str) -> list[int]:
     parts = text.split("-")
     if len(parts) == 6 and len(text) <= _MAX_LENGTH and text.isascii():
-        numbers = parts[:5]
-        if all(map(str.isdigit, numbers)):
-            return [int(number) for number in numbers]
+        del parts[5]
+        if all(map(str.isdigit, parts)):
+            return list(map(int, parts))
     raise _bad(text, "is none")
 
 

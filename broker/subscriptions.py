@@ -1,28 +1,70 @@
-"""All subscriptions inside one partition: the shell around cursors and dispatch."""
+"""All subscriptions inside one partition: the shell around cursors and dispatch.
+
+A subscription's definition belongs to its topic (``subscription_registry``); here are its cursor,
+in the partition's state log, and who has which messages, in memory. A takeover forgets the latter:
+messages that were handed out and not acknowledged are handed out again. It never forgets what was
+acknowledged and confirmed: that was in the state log first.
+
+There is no timer: whatever time changes is seen when somebody asks, and whoever waits knows for how
+long at most. A partition without subscriptions costs nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from math import ceil
 
-from fencelog.broker.subscription_ack_id import partition_of_ack_id
+from fencelog.broker.ack_ranges import ranges_of
+from fencelog.broker.cursor_core import Cursors
+from fencelog.broker.dispatch_ordered import OrderedDispatch
+from fencelog.broker.log_reader import LogReader
+from fencelog.broker.policy import Policy
+from fencelog.broker.state_log import StateLog
+from fencelog.broker.subscription_ack_id import AckId, parse_ack_ids, partition_of_ack_id
 from fencelog.broker.subscription_answers import AckResult, DeadLetters, PulledMessage
-from fencelog.broker.subscription_config import SubscriptionInfo
+from fencelog.broker.subscription_config import (
+    SubscriptionInfo,
+    check_consumer,
+    check_delay,
+    check_lease,
+)
+from fencelog.broker.subscription_pull import Pull
+from fencelog.broker.subscription_state import Subscription
+from fencelog.broker.subscription_table import SubscriptionTable
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
 
 __all__ = ["AckResult", "DeadLetters", "PulledMessage", "Subscriptions", "partition_of_ack_id"]
 
 
-class Subscriptions:
-    """One partition's subscriptions. ``dead_letters`` is set by the application."""
+class Subscriptions(SubscriptionTable):
+    """One partition's subscriptions.
 
-    def __init__(self) -> None:
-        self.dead_letters: DeadLetters | None = None
+    Every method that is given an ``info`` raises FencelogError(SUBSCRIPTION_NOT_FOUND) where there
+    is no cursor for it: it was not opened, it was dropped, or it was not durable and the owner has
+    changed.
+    """
 
-    async def open(self, info: SubscriptionInfo, *, start_offset: int | None = None) -> None:
-        raise NotImplementedError
+    def __init__(
+        self,
+        reader: LogReader,
+        state_log: StateLog,
+        cursors: Cursors,
+        *,
+        partition: int,
+        epoch: int,
+        host: Host,
+        policy: Policy,
+    ) -> None:
+        super().__init__(
+            reader, state_log, cursors, partition=partition, epoch=epoch, policy=policy
+        )
+        self._host = host
+        self._deliveries = 0
+        self._waiting: set[Subscription] = set()
+        reader.on_moved = self._moved
 
-    async def drop(self, subscription_id: str) -> None:
-        raise NotImplementedError
+    # -- handing out -----------------------------------------------------------------------------
 
     async def pull(
         self,
@@ -33,38 +75,167 @@ class Subscriptions:
         max_bytes: int,
         lease_ms: int | None = None,
     ) -> list[PulledMessage]:
-        raise NotImplementedError
+        """What can be handed out now, in offset order as far as it is new; leased to the consumer.
+
+        Values and keys take ``max_bytes`` at most, unless it is one message. Raises
+        SUBSCRIPTION_BUSY, LIMIT_REACHED, BAD_REQUEST, what reading raises.
+        """
+        check_consumer(consumer)
+        lease_s = check_lease(info.config.lease_ms if lease_ms is None else lease_ms) / 1000
+        subscription = self._use(info)
+        async with subscription.turn:
+            self._deliveries += 1
+            pull = Pull(
+                subscription,
+                consumer,
+                partition=self._partition,
+                epoch=self._epoch,
+                delivery=self._deliveries,
+                host=self._host,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                lease_s=lease_s,
+            )
+            return await pull.run()
 
     async def wait(self, info: SubscriptionInfo, consumer: str, wait_ms: int) -> bool:
-        raise NotImplementedError
+        """True once a pull may give something, False after ``wait_ms``. A consumer that waits is
+        there; else it has no effects. Raises SUBSCRIPTION_BUSY, why the log is closed."""
+        subscription = self._use(info)
+        subscription.begin_wait(consumer)
+        self._waiting.add(subscription)
+        deadline = self._loop.time() + wait_ms / 1000
+        try:
+            while True:
+                subscription.refresh()
+                dispatch, now = subscription.dispatch, self._loop.time()
+                if dispatch.is_ready(consumer, now, self._reader.tail_offset):
+                    return True
+                if now >= deadline:
+                    return False
+                change = dispatch.next_change(consumer, now)
+                until = deadline if change is None else min(deadline, change)
+                await subscription.bell.wait(ceil((until - now) * 1000))
+                self._use(info)
+        finally:
+            subscription.end_wait(consumer)
+            if not subscription.waits:
+                self._waiting.discard(subscription)
+
+    # -- what consumers say ----------------------------------------------------------------------
 
     async def ack(self, info: SubscriptionInfo, ack_ids: Sequence[str]) -> AckResult:
-        raise NotImplementedError
+        """Acknowledge; durable when this returns. Doing it again changes nothing, and so does a
+        lease that has run out meanwhile. Raises BAD_REQUEST, OVERLOADED, STATE_UNKNOWN."""
+        subscription = self._use(info)
+        offsets: list[int] = []
+        stale: list[str] = []
+        for text, parsed in zip(ack_ids, parse_ack_ids(ack_ids, subscription.id), strict=True):
+            if self._is_known(subscription, parsed):
+                offsets.append(parsed.offset)
+            else:
+                stale.append(text)
+        acked = len(offsets)
+        offsets.sort()
+        await self._acknowledge(subscription.id, ranges_of(offsets))
+        return AckResult(acked, stale)
 
     async def ack_through(
         self, info: SubscriptionInfo, offset: int, consumer: str | None = None
     ) -> None:
-        raise NotImplementedError
+        """Acknowledge everything up to ``offset``, included; exclusive and failover only.
+
+        ``consumer``, if given, must be who holds the subscription, if anybody does. Raises as
+        ``ack``; SUBSCRIPTION_BUSY, OFFSET_BEYOND_TAIL.
+        """
+        subscription = self._use(info)
+        dispatch = subscription.dispatch
+        if not isinstance(dispatch, OrderedDispatch):
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"messages of a {info.config.type} subscription are acknowledged one by one",
+                field="through",
+            )
+        self._check_below_tail(offset + 1)
+        if consumer is not None:
+            dispatch.check_holder(consumer, self._loop.time())
+        await self._acknowledge(subscription.id, [(subscription.cursor.acks.acked_to, offset + 1)])
 
     def nack(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], delay_ms: int | None = None
     ) -> list[str]:
-        raise NotImplementedError
+        """Give messages back, to be handed out again after the delay, by default the
+        subscription's backoff. What is returned was with nobody, or with somebody else."""
+        subscription = self._use(info)
+        delay_s = None if delay_ms is None else check_delay(delay_ms) / 1000
+        offsets, stale = self._leased(subscription, ack_ids)
+        if offsets:
+            now = self._loop.time()
+            subscription.touch(offsets[0], now + info.config.lease_ms / 1000)
+            subscription.failed(subscription.dispatch.refuse(offsets, now, delay_s))
+        return stale
 
     def extend(self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int) -> list[str]:
-        raise NotImplementedError
+        """Keep messages for ``lease_ms`` from now. What is returned was with nobody any more, or
+        with somebody else."""
+        subscription = self._use(info)
+        until = self._loop.time() + check_lease(lease_ms) / 1000
+        offsets, stale = self._leased(subscription, ack_ids)
+        if offsets:
+            subscription.touch(offsets[0], until)
+            subscription.dispatch.leases.extend(offsets, until)
+        return stale
 
     async def seek(self, info: SubscriptionInfo, offset: int) -> None:
-        raise NotImplementedError
+        """Go on from ``offset``, backward or forward, whatever was acknowledged. Ack ids that were
+        given before are stale from now on. Durable when this returns; raises as ``ack``."""
+        subscription = self._use(info)
+        self._check_below_tail(offset)
+        offset = max(offset, self._reader.earliest_offset)
+        generation = subscription.cursor.generation + 1
+        self._cursors.change(["seek", subscription.id, offset, generation])
+        subscription.restart()
+        await self._cursors.settled()
 
-    def stats(self, subscription_id: str) -> dict[str, Any]:
-        raise NotImplementedError
+    # -- internals -------------------------------------------------------------------------------
 
-    def all(self) -> list[str]:
-        raise NotImplementedError
+    def _check_below_tail(self, offset: int) -> None:
+        if not 0 <= offset <= self._reader.tail_offset:
+            raise FencelogError(
+                ErrorCode.OFFSET_BEYOND_TAIL,
+                f"offset {offset} is beyond the tail {self._reader.tail_offset}",
+                tail_offset=self._reader.tail_offset,
+            )
 
-    def slowest_offset(self) -> int | None:
-        raise NotImplementedError
+    def _is_known(self, subscription: Subscription, ack_id: AckId) -> bool:
+        return (
+            ack_id.generation == subscription.cursor.generation
+            and ack_id.partition == self._partition
+            and ack_id.offset < self._reader.tail_offset
+        )
 
-    async def acknowledge_below(self, subscription_id: str, offset: int) -> None:
-        raise NotImplementedError
+    def _leased(
+        self, subscription: Subscription, ack_ids: Sequence[str]
+    ) -> tuple[list[int], list[str]]:
+        """Messages that are still with whom they were handed to, in order, and the stale ids."""
+        parsed = parse_ack_ids(ack_ids, subscription.id)
+        subscription.refresh()
+        leases = subscription.dispatch.leases.by_offset
+        offsets: set[int] = set()
+        stale: list[str] = []
+        for text, ack_id in zip(ack_ids, parsed, strict=True):
+            lease = leases.get(ack_id.offset)
+            if (
+                lease is not None
+                and lease.delivery == ack_id.delivery
+                and ack_id.epoch == self._epoch
+                and self._is_known(subscription, ack_id)
+            ):
+                offsets.add(ack_id.offset)
+            else:
+                stale.append(text)
+        return sorted(offsets), stale
+
+    def _moved(self) -> None:
+        for subscription in self._waiting:
+            subscription.bell.ring()
