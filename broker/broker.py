@@ -14,6 +14,7 @@ from fencelog.broker.broker_directory import BrokerDirectory
 from fencelog.broker.broker_services import BrokerServices
 from fencelog.broker.chain_codec import decode_chain
 from fencelog.broker.chain_node import chain_path
+from fencelog.broker.compaction_keeper import CompactionKeeper
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.hand_over import HandOver
 from fencelog.broker.ledger_port import Ledgers
@@ -86,6 +87,9 @@ class Broker:
             self._slots, self.directory, self._balancer, timeout_s=config.drain_timeout_s
         )
         self._upkeep = SubscriptionUpkeep(self.subscriptions, self.open_slots)
+        self.compaction = CompactionKeeper(
+            lambda: (slot.open_log for slot in self._slots.values()), host
+        )
         self._closed = False
 
     async def start(self) -> None:
@@ -94,6 +98,7 @@ class Broker:
         await self.directory.start()
         self._balancer.start()
         self._upkeep.start()
+        self.compaction.start()
 
     async def close(self) -> None:
         """Refuse new requests, finish appends, seal logs, give up every partition."""
@@ -101,6 +106,7 @@ class Broker:
         self.directory.set_draining()
         await self._unloading.stop()
         await self._upkeep.close()
+        await self.compaction.close()
         self.subscriptions.close()
         for _, watch in self._known.values():
             watch.close()

@@ -11,7 +11,7 @@ from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.opening_gate import OpeningGate
 from fencelog.broker.ownership import Ownership
 from fencelog.broker.pending import PendingBytes
-from fencelog.broker.read_ahead import ReadAheads
+from fencelog.broker.read_ahead import BrokerReads
 from fencelog.broker.tail_cache import TailCaches
 from fencelog.broker.topics import TopicRegistry
 from fencelog.ledgers.host import Host
@@ -30,5 +30,5 @@ class BrokerServices:
     bookie_addresses: Callable[[], dict[str, str]]
     pending: PendingBytes = field(default_factory=PendingBytes)
     caches: TailCaches = field(default_factory=TailCaches)
-    reads: ReadAheads = field(default_factory=ReadAheads)
+    reads: BrokerReads = field(default_factory=BrokerReads)
     gate: OpeningGate = field(default_factory=OpeningGate)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fencelog.broker.chain import Chain
 from fencelog.broker.ledger_port import EntryWriter, Ledgers
-from fencelog.broker.read_ahead import Found, ReadAhead, ReadAheads
+from fencelog.broker.read_ahead import BrokerReads, Found, ReadAhead
 from fencelog.broker.segment_reader import SegmentReader
 from fencelog.broker.stored import ReadResult, StoredBatch
 from fencelog.broker.tail_cache import TailBell, TailCache, TailCaches
@@ -23,15 +23,13 @@ class LogReader:
     """Reads never go past ``tail_offset``, the end of what is acknowledged."""
 
     def __init__(
-        self, ledgers: Ledgers, chain: Chain, caches: TailCaches, aheads: ReadAheads | None = None
+        self, ledgers: Ledgers, chain: Chain, caches: TailCaches, reads: BrokerReads
     ) -> None:
         """``chain`` as committed at takeover: all its segments are sealed, except the ledger that
         is about to be written (a terminated log has none)."""
         self._ledgers = ledgers
         self._cache = TailCache(caches)
-        self._catch_up = ReadAhead(
-            aheads or ReadAheads(), self._load, is_worth=self._is_in_ledgers_alone
-        )
+        self._catch_up = ReadAhead(reads, self._load, is_worth=self._is_in_ledgers_alone)
         self._bell = TailBell()
         self._segments: list[SegmentReader] = []
         self._bases: list[int] = []
@@ -155,7 +153,7 @@ class LogReader:
         """The first offset whose publish time is at or after ``time_us``; the tail if there is
         none. Raises READ_UNKNOWN, CORRUPT, or why the log is closed."""
         while True:
-            self._check_open()
+            self.check_open()
             if time_us > self.last_publish_us:
                 return self.tail_offset
             recent = self._cache.offset_for_time(time_us)
@@ -183,12 +181,13 @@ class LogReader:
             and not self._cache.holds(offset)
         )
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raises why the log is closed, if it is."""
         if self.closed is not None:
             raise FencelogError(self.closed.code, self.closed.detail)
 
     def _check(self, offset: int) -> None:
-        self._check_open()
+        self.check_open()
         if offset > self.tail_offset:
             raise FencelogError(
                 ErrorCode.OFFSET_BEYOND_TAIL,

@@ -14,7 +14,6 @@ from fencelog.broker.compacted_view import CompactedView
 from fencelog.broker.compaction import Compaction
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.cursor_core import Cursors
-from fencelog.broker.cursor_core import Cursors
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.log_internals import describe_log
 from fencelog.broker.log_reader import LogReader
@@ -32,7 +31,6 @@ from fencelog.broker.retention import Retention
 from fencelog.broker.state_core import PartitionState
 from fencelog.broker.state_log import StateLog
 from fencelog.broker.stored import ReadResult
-from fencelog.broker.subscriptions import Subscriptions
 from fencelog.broker.subscriptions import Subscriptions
 from fencelog.broker.tail_cache import TailCaches
 from fencelog.broker.takeover import take_over
@@ -55,7 +53,6 @@ class PartitionLog:
         writer: LogWriter,
         state_log: StateLog,
         subscriptions: Subscriptions,
-        subscriptions: Subscriptions,
         compaction: Compaction,
         retention: Retention,
         admission: Admission,
@@ -74,7 +71,6 @@ class PartitionLog:
         self._reader = reader
         self._writer = writer
         self._state_log = state_log
-        self.subscriptions = subscriptions
         self.subscriptions = subscriptions
         self.compaction = compaction
         self.access = AccessChanges(pipeline.gate, state_log)
@@ -115,8 +111,7 @@ class PartitionLog:
         factory = LedgerFactory(ledgers, policy.replication, host, node.path.removeprefix("/logs/"))
         producers, access = ProducerTable(policy), Access()
         cursors = Cursors()
-        cursors = Cursors()
-        state = PartitionState((producers, access, cursors, cursors))
+        state = PartitionState((producers, access, cursors))
         try:
             ledger = await take_over(node, factory, state, producers, owner=config.broker_id)
         except BaseException:
@@ -125,15 +120,6 @@ class PartitionLog:
         state_log = StateLog(node, factory, state, patience_s=config.repair_patience_s)
         reads = broker_reads or BrokerReads()
         reader = LogReader(ledgers, node.chain, broker_caches or TailCaches(), reads)
-        subscriptions = Subscriptions(
-            reader,
-            state_log,
-            cursors,
-            partition=partition,
-            epoch=node.chain.epoch,
-            host=host,
-            policy=policy,
-        )
         subscriptions = Subscriptions(
             reader,
             state_log,
@@ -187,7 +173,6 @@ class PartitionLog:
             writer,
             state_log,
             subscriptions,
-            subscriptions,
             compaction,
             retention,
             admission,
@@ -199,7 +184,6 @@ class PartitionLog:
         """These settings hold from now on; replication that of ledgers created from now on."""
         if policy != self.policy:
             self.policy = policy
-            self.subscriptions.policy = policy
             self.subscriptions.policy = policy
             self.retention.policy = policy
             self._admission.apply_policy(policy)
@@ -305,7 +289,6 @@ class PartitionLog:
         await self._state_log.abandon(FencelogError(ErrorCode.DRAINING, "the log was closed"))
         await self._writer.close()
         await self.subscriptions.close()
-        await self.subscriptions.close()
 
     async def abandon(self, error: FencelogError) -> None:
         """End at once, as after a crash; callers get ``error`` or APPEND_UNKNOWN. Never raises."""
@@ -313,5 +296,4 @@ class PartitionLog:
         await self.compaction.close()
         await self._state_log.abandon(error)
         await self._writer.abandon(error)
-        await self.subscriptions.close()
         await self.subscriptions.close()

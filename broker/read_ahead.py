@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fencelog.broker.pending import copy_of
-from fencelog.broker.read_fairness import ByteTurns
+from fencelog.broker.read_fairness import ByteTurns, LoopTurns
 from fencelog.broker.stored import StoredBatch, take
 from fencelog.broker.tail_cache import BATCH_OVERHEAD_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -55,14 +55,16 @@ class Chunk:
     """Nobody has asked for it yet."""
 
 
-class ReadAheads:
-    """Bounds the chunks of one broker together."""
+class BrokerReads:
+    """What the readers of one broker share: a bound for their chunks, ``turns`` of bytes on their
+    way from bookies, and ``steps`` of long work on the event loop."""
 
     def __init__(
         self, limit: int = READ_AHEAD_BYTES, *, chunk_bytes: int = READ_AHEAD_CHUNK_BYTES
     ) -> None:
         self.chunk_bytes = chunk_bytes
         self.turns = ByteTurns(CATCH_UP_BYTES)
+        self.steps = LoopTurns()
         self.size = 0
         self.ahead = 0
         self._limit = limit
@@ -114,7 +116,7 @@ class ReadAheads:
 class ReadAhead:
     """The chunks of one log, or of another view of it."""
 
-    def __init__(self, shared: ReadAheads, load: Load, *, is_worth: Callable[[int], bool]) -> None:
+    def __init__(self, shared: BrokerReads, load: Load, *, is_worth: Callable[[int], bool]) -> None:
         """``is_worth(offset)``: whether there is anything from there on that has to be fetched."""
         self._shared = shared
         self._load = load

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -31,11 +31,29 @@ class StoredBatch:
         return self.count - max(0, min(self.count, offset - self.base_offset))
 
 
+@dataclass(slots=True)
+class CompactedBatch(StoredBatch):
+    """One entry of a compacted view: messages with gaps between them, each with its own time.
+
+    ``publish_time_us`` is that of the last one.
+    """
+
+    offsets: list[int]
+    publish_times: list[int]
+
+    @property
+    def end_offset(self) -> int:
+        return self.offsets[-1] + 1
+
+    def messages_from(self, offset: int) -> int:
+        return self.count - bisect_left(self.offsets, offset)
+
+
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Batches without a gap. The first may begin before the offset that was asked for, the last
-    may reach past the message limit: the caller cuts them. ``next_offset`` follows the last one;
-    ``tail_offset`` is where the log ended at that moment."""
+    """Batches without a gap (a compacted view has some). The first may begin before the offset that
+    was asked for, the last may reach past the message limit: the caller cuts them. ``next_offset``
+    is where to read on; ``tail_offset`` is where the log ended at that moment."""
 
     entries: list[StoredBatch]
     next_offset: int

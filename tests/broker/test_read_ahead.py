@@ -7,7 +7,7 @@ import random  # noqa: TID251 - seeded, so that a failure can be repeated
 
 import pytest
 
-from fencelog.broker.read_ahead import Found, ReadAhead, ReadAheads
+from fencelog.broker.read_ahead import BrokerReads, Found, ReadAhead
 from fencelog.broker.stored import StoredBatch
 from fencelog.broker.tail_cache import BATCH_OVERHEAD_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -37,13 +37,13 @@ class Source:
         batches = [StoredBatch(offset + n, 1, 0, memoryview(bytes(BATCH))) for n in range(count)]
         return batches, offset + count
 
-    def ahead(self, shared: ReadAheads) -> ReadAhead:
+    def ahead(self, shared: BrokerReads) -> ReadAhead:
         return ReadAhead(shared, self.load, is_worth=lambda offset: offset < self.end)
 
 
-def shared(chunks: int = 16) -> ReadAheads:
+def shared(chunks: int = 16) -> BrokerReads:
     """Room for so many chunks of ten batches."""
-    return ReadAheads(chunks * 10 * COST, chunk_bytes=10 * BATCH)
+    return BrokerReads(chunks * 10 * COST, chunk_bytes=10 * BATCH)
 
 
 async def read(reads: ReadAhead, offset: int, count: int = 1) -> int:
@@ -188,7 +188,7 @@ async def test_any_readers_see_the_log_as_it_is_while_it_rolls_and_is_trimmed(
 ) -> None:
     """Appends, rolls, trims, and readers at random places with random bounds, all at once."""
     draw = random.Random(seed)
-    bounds = ReadAheads(20_000, chunk_bytes=2_000)
+    bounds = BrokerReads(20_000, chunk_bytes=2_000)
     log = await stage.open(max_entries=draw.randint(2, 6), broker_reads=bounds)
     log._reader._cache._limit = 3_000  # most of it has to come from ledgers
 

@@ -46,8 +46,11 @@ CORES = {
     "broker/balance_core.py": ["tests/broker/test_balance_core.py"],
     "broker/chain.py": ["tests/broker/test_chain.py"],
     "broker/chain_codec.py": ["tests/broker/test_chain.py"],
+    "broker/compacted_entry.py": ["tests/broker/test_compaction_core.py"],
+    "broker/compaction_core.py": ["tests/broker/test_compaction_core.py"],
     "broker/load.py": ["tests/broker/test_load.py"],
     "broker/pending.py": ["tests/broker/test_pending.py"],
+    "broker/time_index.py": ["tests/broker/test_time_index.py"],
 }
 """Every core, and the tests that have to try all of it."""
 
