@@ -40,7 +40,9 @@ async def drain_drill(config: DrainConfig) -> DrillReport:
     async def script(cluster: Cluster, drill: TopicDrill) -> None:
         await drain_owners(cluster, drill, config.times)
 
-    return await on_own_cluster("drain", script, ClusterConfig(NOWHERE), keep=config.keep)
+    return await on_own_cluster(
+        "drain", script, ClusterConfig(NOWHERE), keep=config.keep, consumers=True
+    )
 
 
 async def drain_owners(cluster: Cluster, drill: TopicDrill, times: int) -> None:

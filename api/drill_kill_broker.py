@@ -31,7 +31,9 @@ async def kill_broker_drill(config: KillBrokerConfig) -> DrillReport:
     async def script(cluster: Cluster, drill: TopicDrill) -> None:
         await kill_owners(cluster, drill, config)
 
-    return await on_own_cluster("kill-broker", script, ClusterConfig(NOWHERE), keep=config.keep)
+    return await on_own_cluster(
+        "kill-broker", script, ClusterConfig(NOWHERE), keep=config.keep, consumers=True
+    )
 
 
 async def kill_owners(cluster: Cluster, drill: TopicDrill, config: KillBrokerConfig) -> None:

@@ -68,6 +68,7 @@ async def pause_broker_drill(config: PauseBrokerConfig) -> DrillReport:
         ClusterConfig(NOWHERE, session_ms=config.session_ms),
         keep=config.keep,
         patience_s=PATIENCE_S,
+        consumers=True,
     )
 
 

@@ -13,6 +13,7 @@ from fencelog.api.client import FencelogClient
 from fencelog.api.client_producer import PartitionAccess
 from fencelog.api.cluster import Cluster, ClusterConfig, running_cluster
 from fencelog.api.drill_account import account
+from fencelog.api.drill_consumers import Consumers
 from fencelog.api.drill_directory import drill_directory
 from fencelog.api.drill_load import RETRY_DELAY_S, Load, LoadClient, read_log
 from fencelog.api.drill_report import DrillReport
@@ -67,6 +68,14 @@ class TopicDrill:
             producer_id = f"drill-{first}" if is_numbered else None
             self.load.start(LoadClient(self.load.next_number(), sender, producer_id=producer_id))
 
+    async def start_consumers(self, stack: contextlib.AsyncExitStack) -> Consumers:
+        """One for each broker, until ``stack`` is left."""
+        target = self.target
+        services = [await stack.enter_async_context(FencelogClient(url)) for url in target.urls]
+        consumers = Consumers(services, target.topic, patience_s=target.patience_s)
+        await stack.enter_async_context(consumers.running())
+        return consumers
+
     def client_of(
         self, url: str, *, patience_s: float = PATIENCE_S, retry_delay_s: float = RETRY_DELAY_S
     ) -> LoadClient:
@@ -92,18 +101,25 @@ Script = Callable[[TopicDrill], Awaitable[None]]
 """What is done to the service while the clients append."""
 
 
-async def under_load(name: str, target: Target, script: Script) -> DrillReport:
-    """Run a drill on a service that is there. Raises FencelogError when it cannot be run."""
+async def under_load(
+    name: str, target: Target, script: Script, *, consumers: bool = False
+) -> DrillReport:
+    """Run a drill on a service that is there, with ``consumers`` of a subscription besides. Raises
+    FencelogError when it cannot be run."""
     report = DrillReport(name)
     async with contextlib.AsyncExitStack() as stack:
         asking = await stack.enter_async_context(FencelogClient(target.urls))
         await retry_refusals(lambda: asking.create_topic(target.topic, partitions=1))
         load = Load()
         drill = TopicDrill(target, load, report, asking, stack)
+        consuming = await drill.start_consumers(stack) if consumers else None
         async with load.running():
             await drill.start_clients(counted=await _counts_producers(asking, target.topic))
             await script(drill)
         log = await read_log(target.urls, target.topic, PARTITION)
+        if consuming is not None:
+            await consuming.finish(log)
+            consuming.report(log, report)
     report.account = account(load.attempts, log)
     result = report.account
     report.notes.append(
@@ -153,14 +169,17 @@ async def on_own_cluster(
     *,
     keep: bool = False,
     patience_s: float = PATIENCE_S,
+    consumers: bool = False,
 ) -> DrillReport:
     """Run a drill on a cluster of processes of its own; ``config.data_dir`` is replaced. ``keep``
-    the data and the logs. Raises FencelogError when it cannot be run."""
+    the data and the logs. Otherwise as ``under_load``."""
     with drill_directory(keep=keep) as directory:
         config = replace(config, data_dir=directory, http_port=0)
         async with running_cluster(config) as cluster:
             target = Target(cluster.urls, patience_s=patience_s)
-            report = await under_load(name, target, lambda drill: script(cluster, drill))
+            report = await under_load(
+                name, target, lambda drill: script(cluster, drill), consumers=consumers
+            )
     if keep:
         report.notes.append(f"data and logs are in {directory}")
     return report
