@@ -23,6 +23,9 @@ from fencelog.ledgers.host import Host, SystemHost
 from fencelog.ledgers.metadata_open import open_metadata_store
 from fencelog.ledgers.metadata_store import MetadataStore
 
+DRAIN_TIMEOUT_S = 45.0
+"""Of a broker that ends; whoever supervises it has to wait a little longer before it kills."""
+
 _ID_BYTES = 4
 """Of a random broker id: as many brokers as one cluster ever has will not collide."""
 
@@ -32,7 +35,8 @@ class BrokerProcessConfig:
     """``metadata``: URL of the store. ``http``: where to listen. ``advertise``: the URL that
     other brokers forward to (None: the address listened on). ``broker_id``: None draws one.
     ``copies``: of each message in topics created without a replication of their own.
-    ``secret_file``: holds what bookies ask of their clients (None: they ask nothing)."""
+    ``secret_file``: holds what bookies ask of their clients (None: they ask nothing).
+    ``drain_timeout_s``: for handing partitions over at the end."""
 
     metadata: str
     http: str = "127.0.0.1:8080"
@@ -40,6 +44,7 @@ class BrokerProcessConfig:
     broker_id: str | None = None
     copies: int = DEFAULT_COPIES
     secret_file: Path | None = None
+    drain_timeout_s: float = DRAIN_TIMEOUT_S
 
 
 @contextlib.asynccontextmanager
@@ -66,6 +71,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
                 broker_id=config.broker_id,
                 replication=Replication.of_copies(config.copies),
                 credentials=secret,
+                drain_timeout_s=config.drain_timeout_s,
             )
         )
         yield Running({"role": "broker", "http": url})
@@ -82,6 +88,7 @@ async def serving_broker(
     broker_id: str | None = None,
     replication: Replication | None = None,
     credentials: Credentials | None = None,
+    drain_timeout_s: float = DRAIN_TIMEOUT_S,
 ) -> AsyncIterator[str]:
     """A broker that serves HTTP, and its URL. ``local``: bookies in this process;
     ``replication``: of topics created without one; ``credentials``: for bookies elsewhere.
@@ -105,6 +112,7 @@ async def serving_broker(
             broker_id=broker_id or f"broker-{host.random_bytes(_ID_BYTES).hex()}",
             url=(advertise or url_of(sock)).rstrip("/"),
             policy=Policy().with_replication(replication or Replication()),
+            drain_timeout_s=drain_timeout_s,
         )
         peers = HttpPeers()
         stack.push_async_callback(peers.close)

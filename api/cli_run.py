@@ -139,12 +139,17 @@ def broker(
         int, typer.Option(min=1, max=32, help="Of each message, where a topic does not say.")
     ] = 3,
     secret_file: SecretOption = None,
+    drain_seconds: Annotated[
+        float, typer.Option(min=0, help="At the end, for handing partitions to other brokers.")
+    ] = 45.0,
     child: ChildOption = False,
 ) -> None:
     """Run a broker: topics over HTTP."""
     from fencelog.api.broker_main import BrokerProcessConfig, broker_process
 
-    config = BrokerProcessConfig(metadata, http, advertise, id, copies, secret_file)
+    config = BrokerProcessConfig(
+        metadata, http, advertise, id, copies, secret_file, drain_timeout_s=drain_seconds
+    )
     _run(broker_process(config), _greet, child=child)
 
 

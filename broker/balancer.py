@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Mapping
 
 from fencelog.broker.balance_core import BalancePolicy, PartitionKey, PartitionView, decide
 from fencelog.broker.broker_directory import BrokerDirectory
@@ -18,19 +18,15 @@ from fencelog.broker.pending import PendingBytes
 
 log = logging.getLogger(__name__)
 
-Unload = Callable[[PartitionKey, str], Awaitable[object]]
-
 
 class Balancer:
-    """``start`` it, ``stop`` it. ``slots``: all of the broker's; ``unload`` hands one of them over
-    to the broker that is named."""
+    """``start`` it, ``stop`` it. ``slots``: all of the broker's."""
 
     def __init__(
         self,
         own_id: str,
         directory: BrokerDirectory,
-        slots: Callable[[], Iterable[PartitionSlot]],
-        unload: Unload,
+        slots: Mapping[PartitionKey, PartitionSlot],
         *,
         pending: PendingBytes,
         policy: BalancePolicy,
@@ -38,7 +34,6 @@ class Balancer:
         self._own_id = own_id
         self._directory = directory
         self._slots = slots
-        self._unload = unload
         self._pending = pending
         self._policy = policy
         self._rounds_above = 0
@@ -60,10 +55,11 @@ class Balancer:
             self._rounds_above, self._own_id, self._directory.views(), views, self._policy
         )
         for move in moves:
-            topic, partition = move.key
-            log.info("partition %d of %s goes to %s: less loaded", partition, topic, move.to)
-            self._directory.took(move.to, move.score)
-            await self._unload(move.key, move.to)
+            slot = self._slots.get(move.key)
+            if slot is not None:  # its topic may have been deleted since
+                log.info("%s goes to %s, which is less loaded", slot, move.to)
+                self._directory.took(move.to, move.score)
+                await slot.hand_over(move.to)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -78,7 +74,7 @@ class Balancer:
         now = asyncio.get_running_loop().time()
         views = []
         in_bytes_per_s = out_bytes_per_s = 0.0
-        for slot in self._slots():
+        for slot in self._slots.values():
             open_log = slot.open_log
             if open_log is None:
                 continue

@@ -12,8 +12,6 @@ from fencelog.broker.balance_core import PartitionKey
 from fencelog.broker.balancer import Balancer
 from fencelog.broker.broker_directory import BrokerDirectory
 from fencelog.broker.broker_services import BrokerServices
-from fencelog.broker.chain_codec import decode_chain
-from fencelog.broker.chain_node import chain_path
 from fencelog.broker.compaction_keeper import CompactionKeeper
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.hand_over import HandOver
@@ -78,8 +76,7 @@ class Broker:
         self._balancer = Balancer(
             config.broker_id,
             self.directory,
-            self._slots.values,
-            lambda key, to: self._slots[key].hand_over(to),
+            self._slots,
             pending=self._services.pending,
             policy=config.balance,
         )
@@ -230,31 +227,9 @@ class Broker:
     # -- the others ------------------------------------------------------------------------------
 
     async def owners(self, topic: TopicName) -> list[dict[str, Any]]:
-        """``partition, broker_id, url, epoch`` of every partition that has an owner now."""
+        """See ``Ownership.owners``. Raises TOPIC_NOT_FOUND, METADATA_UNAVAILABLE."""
         info = await self.topics.get(topic)
-        found = []
-        for partition in range(info.config.partitions):
-            owner = await self._ownership.get(info.topic_id, partition)
-            if owner is not None:
-                epoch = await self._epoch(info.topic_id, partition)
-                found.append(
-                    {
-                        "partition": partition,
-                        "broker_id": owner.broker_id,
-                        "url": owner.url,
-                        "epoch": epoch,
-                    }
-                )
-        return found
-
-    async def _epoch(self, topic_id: str, partition: int) -> int:
-        try:
-            node = await self._store.get(chain_path(topic_id, partition))
-        except FencelogError as error:
-            if error.code is ErrorCode.METADATA_NOT_FOUND:
-                return 0
-            raise
-        return decode_chain(node.value).epoch
+        return await self._ownership.owners(info.topic_id, info.config.partitions)
 
     async def report_dead_owner(self, topic: TopicName, partition: int, url: str) -> None:
         """Nobody listens at the owner's ``url``: free the partition for the next request.

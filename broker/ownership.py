@@ -11,7 +11,10 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+from fencelog.broker.chain_codec import decode_chain
+from fencelog.broker.chain_node import chain_path
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata_store import MetadataStore, Versioned, Watch
 
@@ -82,6 +85,27 @@ class Ownership:
                 return None
             raise
         return _decode(node)
+
+    async def owners(self, topic_id: str, partitions: int) -> list[dict[str, Any]]:
+        """``partition, broker_id, url, epoch`` of every partition that has an owner now. Raises
+        METADATA_UNAVAILABLE, CORRUPT."""
+        found = []
+        for partition in range(partitions):
+            owner = await self.get(topic_id, partition)
+            if owner is not None:
+                epoch = await self._epoch(topic_id, partition)
+                place = {"broker_id": owner.broker_id, "url": owner.url, "epoch": epoch}
+                found.append({"partition": partition, **place})
+        return found
+
+    async def _epoch(self, topic_id: str, partition: int) -> int:
+        try:
+            node = await self._store.get(chain_path(topic_id, partition))
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_NOT_FOUND:
+                return 0
+            raise
+        return decode_chain(node.value).epoch
 
     def is_ours(self, owner: Owner) -> bool:
         """Whether the node belongs to this broker's present session."""
