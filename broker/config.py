@@ -22,8 +22,9 @@ class BrokerConfig:
     """How long appends wait for a failed ledger to be replaced before their callers are told."""
     close_timeout_s: float = 10.0
     """How long closing waits for appends under way."""
-    drain_timeout_s: float = 30.0
-    """How long a broker hands partitions over before it lets go of the rest as they are."""
+    drain_timeout_s: float = 45.0
+    """How long a broker hands partitions over before it closes the rest, free for whoever is asked
+    next: some thousands of partitions."""
     balance: BalancePolicy = field(default_factory=BalancePolicy)
     retention_check_s: float = 5.0
     """Within this time every open partition is looked at once: retention, time to live, quotas."""
