@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, TypeVar
 
 from fencelog.broker.balance_core import PartitionKey
@@ -15,19 +14,23 @@ from fencelog.broker.broker_services import BrokerServices
 from fencelog.broker.compaction_keeper import CompactionKeeper
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.hand_over import HandOver
+from fencelog.broker.known_topics import KnownTopics
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.names import TopicName
 from fencelog.broker.ownership import Ownership
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.partition_slot import PartitionSlot
 from fencelog.broker.peers import NoPeers, Peers
+from fencelog.broker.retention_keeper import RetentionKeeper
 from fencelog.broker.subscription_registry import SubscriptionRegistry
 from fencelog.broker.subscription_upkeep import SubscriptionUpkeep
+from fencelog.broker.sweep import Sweep, Sweeper
 from fencelog.broker.topics import TopicInfo, TopicRegistry
 from fencelog.broker.unloading import Unloading, few_at_a_time
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metadata_store import MetadataStore, Watch
+from fencelog.ledgers.ledger_store import LedgerStore
+from fencelog.ledgers.metadata_store import MetadataStore
 from fencelog.ledgers.registration import BOOKIES_PATH, BROKERS_PATH, ChildrenValues
 
 __all__ = ["Broker", "BrokerConfig"]
@@ -70,7 +73,9 @@ class Broker:
             bookie_addresses=self.bookie_addresses,
         )
         self._slots: dict[PartitionKey, PartitionSlot] = {}
-        self._known: dict[TopicName, tuple[TopicInfo, Watch]] = {}
+        self._known = KnownTopics(
+            self.topics, on_change=self._topic_changed, on_gone=self._topic_gone
+        )
         self._bookies = ChildrenValues(store, BOOKIES_PATH)
         self._letting_go: set[asyncio.Task[None]] = set()
         self._balancer = Balancer(
@@ -87,6 +92,14 @@ class Broker:
         self.compaction = CompactionKeeper(
             lambda: (slot.open_log for slot in self._slots.values()), host
         )
+        self._retention = RetentionKeeper(
+            lambda: (slot.open_log for slot in self._slots.values()),
+            period_s=config.retention_check_s,
+        )
+        self.sweep = Sweep(
+            store, self.topics, ledgers, LedgerStore(store), host=host, grace_s=config.sweep_grace_s
+        )
+        self._sweeper = Sweeper(self.sweep, interval_s=config.sweep_interval_s, host=host)
         self._closed = False
 
     async def start(self) -> None:
@@ -96,17 +109,20 @@ class Broker:
         self._balancer.start()
         self._upkeep.start()
         self.compaction.start()
+        self._retention.start()
+        self._sweeper.start()
 
     async def close(self) -> None:
         """Refuse new requests, finish appends, seal logs, give up every partition."""
         self._closed = True
         self.directory.set_draining()
         await self._unloading.stop()
+        await self._sweeper.close()
+        await self._retention.close()
         await self._upkeep.close()
         await self.compaction.close()
         self.subscriptions.close()
-        for _, watch in self._known.values():
-            watch.close()
+        self._known.close()
         await few_at_a_time(lambda slot: slot.close(), list(self._slots.values()))
         self._slots.clear()
         if self._letting_go:
@@ -156,8 +172,7 @@ class Broker:
 
     def known(self, topic: TopicName) -> TopicInfo | None:
         """The topic, if it is remembered already."""
-        known = self._known.get(topic)
-        return None if known is None else known[0]
+        return self._known.get(topic)
 
     def open_log(self, topic: TopicName, partition: int) -> PartitionLog | None:
         """The log of a partition, if it is open here now and serves."""
@@ -165,12 +180,9 @@ class Broker:
         return None if slot is None else slot.open_log
 
     async def _slot(self, topic: TopicName, partition: int) -> PartitionSlot:
-        info = await self.topic(topic)
+        info = await self._known.find(topic, partition)
         if self._closed:
             raise FencelogError(ErrorCode.DRAINING, f"{self.config.broker_id} is being closed")
-        if partition >= info.config.partitions:
-            info = await self.topics.get(topic)  # another broker may have heard of it earlier
-            self.topic_changed(info)
         if not 0 <= partition < info.config.partitions:
             raise FencelogError(
                 ErrorCode.NOT_FOUND,
@@ -186,43 +198,26 @@ class Broker:
 
         Raises FencelogError: TOPIC_NOT_FOUND, METADATA_….
         """
-        known = self._known.get(topic)
-        if known is not None:
-            return known[0]
-        info = await self.topics.get(topic)
-        if topic not in self._known:
-            watch = self.topics.watch(topic, partial(self._on_topic, topic, info.topic_id))
-            self._known[topic] = (info, watch)
-        return self._known[topic][0]
-
-    def _on_topic(self, topic: TopicName, topic_id: str, info: TopicInfo | None) -> None:
-        """The topic was deleted, or another has its name now: let go of what was the old one's."""
-        known = self._known.get(topic)
-        if self._closed or known is None or known[0].topic_id != topic_id:
-            return
-        if info is not None and info.topic_id == topic_id:
-            self.topic_changed(info)
-            return
-        del self._known[topic]
-        known[1].close()
-        error = FencelogError(ErrorCode.TOPIC_NOT_FOUND, f"topic {topic} was deleted")
-        for partition in range(known[0].config.partitions):
-            slot = self._slots.pop((topic, partition), None)
-            if slot is not None:
-                task = asyncio.get_running_loop().create_task(slot.close(error))
-                self._letting_go.add(task)
-                task.add_done_callback(self._letting_go.discard)
+        return await self._known.find(topic)
 
     def topic_changed(self, info: TopicInfo) -> None:
-        """A topic's settings, or the number of its partitions, are others now."""
-        known = self._known.get(info.name)
-        if known is None or known[0].topic_id != info.topic_id:
-            return
-        self._known[info.name] = (info, known[1])
+        """A topic was changed here: open partitions follow at once."""
+        self._known.changed(info)
+
+    def _topic_changed(self, info: TopicInfo) -> None:
         for partition in range(info.config.partitions):
             slot = self._slots.get((info.name, partition))
             if slot is not None:
                 slot.topic_changed(info)
+
+    def _topic_gone(self, info: TopicInfo) -> None:
+        error = FencelogError(ErrorCode.TOPIC_NOT_FOUND, f"topic {info.name} was deleted")
+        for partition in range(info.config.partitions):
+            slot = self._slots.pop((info.name, partition), None)
+            if slot is not None:
+                task = asyncio.get_running_loop().create_task(slot.close(error))
+                self._letting_go.add(task)
+                task.add_done_callback(self._letting_go.discard)
 
     # -- the others ------------------------------------------------------------------------------
 

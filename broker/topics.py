@@ -56,7 +56,7 @@ class TopicRegistry:
 
         Raises FencelogError: ALREADY_EXISTS with other settings, BAD_REQUEST, METADATA_….
         """
-        inherited = await self._inherited(name)
+        inherited = await self._inherited(name.namespace)
         config.validate(inherited)
         topic_id = self._host.random_bytes(_ID_BYTES).hex()
         policy = inherited.inherited_by(config.overrides)
@@ -101,7 +101,7 @@ class TopicRegistry:
                     field="partitions",
                 )
             config = TopicConfig(wanted, changed_overrides(info.config.overrides, changes))
-            inherited = await self._inherited(name)
+            inherited = await self._inherited(name.namespace)
             config.validate(inherited)
             policy = inherited.inherited_by(config.overrides)
             changed = replace(info, config=config, policy=policy)
@@ -124,14 +124,19 @@ class TopicRegistry:
         namespaces = [namespace] if namespace is not None else await self._children(TOPICS_PATH)
         found = []
         for space in namespaces:
+            inherited = await self._inherited(space)
             for topic in await self._children(f"{TOPICS_PATH}/{space}"):
                 if topic.startswith(prefix):
                     try:
-                        found.append(await self.get(TopicName(space, topic)))
+                        found.append((await self._get(TopicName(space, topic), inherited))[0])
                     except FencelogError as error:  # it may have been deleted since it was listed
                         if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                             raise
         return found
+
+    async def ids(self) -> set[str]:
+        """Of all topics; of one that is created or deleted meanwhile perhaps."""
+        return {info.topic_id for info in await self.list()}
 
     async def delete(self, name: TopicName) -> None:
         """Delete a topic with all its messages. Owners of its partitions are fenced.
@@ -187,18 +192,19 @@ class TopicRegistry:
                 return False
             raise
 
-    async def _inherited(self, name: TopicName) -> Policy:
-        overrides = await self.namespaces.overrides(name.namespace)
+    async def _inherited(self, namespace: str) -> Policy:
+        overrides = await self.namespaces.overrides(namespace)
         return self.namespaces.default.inherited_by(overrides)
 
-    async def _get(self, name: TopicName) -> tuple[TopicInfo, int]:
+    async def _get(self, name: TopicName, inherited: Policy | None = None) -> tuple[TopicInfo, int]:
         try:
             node = await self._store.get(topic_path(name))
         except FencelogError as error:
             if error.code is ErrorCode.METADATA_NOT_FOUND:
                 raise _not_found(name) from None
             raise
-        return decode_topic(name, node.value, await self._inherited(name)), node.version
+        inherited = inherited or await self._inherited(name.namespace)
+        return decode_topic(name, node.value, inherited), node.version
 
     async def _children(self, path: str) -> builtins.list[str]:
         try:

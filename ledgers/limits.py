@@ -286,6 +286,10 @@ as its turn takes at both brokers, so few at a time keep the gap short."""
 MAX_LISTED_PARTITIONS = 10_000
 """Partitions in one answer about a broker: some 2 MB of JSON."""
 
+SWEEP_LEDGERS_PER_S = 200
+"""What the sweep looks at: two or three reads of metadata each, a tenth of what ZooKeeper gives a
+single client. A million ledgers take an hour and a half."""
+
 MAX_DISK_RESERVE_BYTES = 1024 * MIB
 """Of a bookie's disk, at most a fiftieth, kept for recovery and compaction when it takes nothing
 else any more: an entry log's worth."""
