@@ -34,6 +34,7 @@ from fencelog.api.problems import (
 )
 from fencelog.api.produce import Post, Produce, read_post
 from fencelog.api.produce_batch import ProduceBatch
+from fencelog.api.producers import Producers
 from fencelog.api.read import Read
 from fencelog.api.routing import Turns
 from fencelog.api.sse import problem_event
@@ -187,6 +188,13 @@ def build_app(
     }
     router = admin_router(broker, bookies)
     add_broker_routes(router, broker, peers or HttpPeers())
+    producers = Producers(ownership, forwarder, bodies)
+    endpoints |= {
+        Endpoint.FENCE: {"POST": producers.fence},
+        Endpoint.CLAIM: {"POST": producers.claim},
+        Endpoint.PRODUCERS: {"GET": producers.get},
+        Endpoint.PRODUCER: {"GET": producers.get_one, "DELETE": producers.release},
+    }
     endpoints |= build_subscriptions(router, broker, ownership, forwarder, waits, bodies, metrics)
     framework = build_framework(router, broker.check_ready, [metrics, *collectors], metrics.problem)
     return Application(endpoints, framework, forwarder, waits, metrics, produce)

@@ -12,6 +12,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fencelog.api.append_headers import (
+    appended_status,
+    check_partition_is_certain,
+    number_or_null,
+    read_terms,
+)
 from fencelog.api.asgi import JSON, Exchange, RawHeaders, parse_query
 from fencelog.api.bodies import BodyReader
 from fencelog.api.message_headers import read_metadata
@@ -19,8 +25,8 @@ from fencelog.api.metrics import ApiMetrics
 from fencelog.api.ownership import Ownership
 from fencelog.api.routing import Turns, named_partition, partition_of_key
 from fencelog.api.targets import Target
+from fencelog.broker.append_terms import Appended, AppendFuture, Terms
 from fencelog.broker.names import TopicName
-from fencelog.broker.pending import Appended, AppendFuture
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 from fencelog.ledgers.record_batch import Message
@@ -52,7 +58,8 @@ class Produce:
         self._loop = asyncio.get_running_loop()
 
     async def post(self, exchange: Exchange, target: Target) -> None:
-        """201 with partition, offset and publish time once the message is durable.
+        """201 with partition, offset and publish time once the message is durable; 200 if it was,
+        by an earlier request that this one repeats.
 
         Raises FencelogError; of APPEND_UNKNOWN alone the message may be in the log all the same.
         """
@@ -63,8 +70,9 @@ class Produce:
         partition = self._partition(post, partitions)
 
         async def append(log: PartitionLog) -> None:
-            appended = await log.append_message(post.message(body))
-            await exchange.respond(201, JSON, receipt(appended))
+            appended = await log.append_message(post.message(body), post.terms)
+            status, headers = appended_status(appended.duplicate)
+            await exchange.respond(status, JSON, receipt(appended), headers)
             self._metrics.appended(1, len(body), self._loop.time() - started)
 
         raw_query: bytes = exchange.scope["query_string"]
@@ -84,13 +92,20 @@ class Produce:
         except FencelogError:
             return None
         log = self._broker.open_log(post.topic, partition)
-        return None if log is None else log.append_message(post.message(body))
+        return None if log is None else log.append_message(post.message(body), post.terms)
 
     def appended_now(self, body: bytes, seconds: float) -> None:
         """Count what ``append_now`` has appended."""
         self._metrics.appended(1, len(body), seconds)
 
     def _partition(self, post: Post, partitions: int) -> int:
+        if post.terms is not None:
+            check_partition_is_certain(
+                post.terms,
+                partition=post.partition is not None,
+                key=post.key is not None,
+                partitions=partitions,
+            )
         if post.partition is not None:
             return named_partition(post.partition, partitions, post.topic)
         if post.key is not None:
@@ -107,6 +122,7 @@ class Post:
     key: bytes | None
     event_time: int | None
     headers: tuple[tuple[str, bytes], ...]
+    terms: Terms | None
 
     def message(self, body: bytes) -> Message:
         return Message(body, self.key, self.event_time, self.headers)
@@ -122,13 +138,14 @@ def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
                 ErrorCode.BAD_REQUEST, "both Fencelog-Key and ?key= are given", parameter="key"
             )
         key = query["key"].encode("utf-8", "surrogateescape")
-    return Post(topic, query.get("partition"), key, event_time, message_headers)
+    terms = read_terms(headers)
+    return Post(topic, query.get("partition"), key, event_time, message_headers, terms)
 
 
 def receipt(appended: Appended) -> bytes:
-    """The body of the answer 201."""
-    return b'{"partition":%d,"offset":%d,"publish_time":%d}' % (
+    """The body of the answer."""
+    return b'{"partition":%d,"offset":%b,"publish_time":%b}' % (
         appended.partition,
-        appended.offset,
-        appended.publish_time_us,
+        number_or_null(appended.offset),
+        number_or_null(appended.publish_time_us),
     )

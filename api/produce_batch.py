@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fencelog.api.append_headers import appended_status, check_partition_is_certain, read_terms
 from fencelog.api.asgi import BATCH, JSON, NDJSON, TEXT, Exchange
 from fencelog.api.batch_bodies import parse_json, parse_ndjson, parse_text
 from fencelog.api.bodies import BodyReader
@@ -30,6 +31,7 @@ from fencelog.api.routing import (
     partition_of_key,
 )
 from fencelog.api.targets import Target
+from fencelog.broker.append_terms import FORGOTTEN, Appended
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.batch_check import check_batch
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
@@ -52,10 +54,11 @@ _TAKEN = ", ".join(media.decode() for media in (*_PARSERS, BATCH))
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one partition took: ``count`` messages from ``offset`` on."""
+    """What one partition took: ``count`` messages from ``offset`` on (None: of a duplicate whose
+    place is not remembered)."""
 
     partition: int
-    offset: int
+    offset: int | None
     count: int
 
 
@@ -79,7 +82,8 @@ class ProduceBatch:
         self._metrics = metrics
 
     async def post(self, exchange: Exchange, target: Target) -> None:
-        """201 with one element of ``appended`` for each partition that took messages.
+        """201 with one element of ``appended`` for each partition that took messages; 200 if that
+        was so by an earlier request, which this one repeats.
 
         Raises FencelogError: with ``side_effects`` "none" nothing of the batch was written.
         """
@@ -90,6 +94,10 @@ class ProduceBatch:
         topic = target.topic
         count = (await self._broker.topic(topic)).config.partitions
         partition = _chosen_partition(query, count, topic)
+        terms = read_terms(exchange.headers)
+        if terms is not None:
+            named = "partition" in query
+            check_partition_is_certain(terms, partition=named, key="key" in query, partitions=count)
         if partition is None and media_type != BATCH and count > 1:
             columns = _PARSERS[media_type](body)
             if columns.keys is not None:
@@ -98,31 +106,17 @@ class ProduceBatch:
                 return
         if partition is None:
             partition = self._turns.next(topic, count)
-        await self._whole(exchange, target, partition, media_type, body, started)
-
-    async def _whole(
-        self,
-        exchange: Exchange,
-        target: Target,
-        partition: int,
-        media_type: bytes,
-        body: bytes,
-        started: float,
-    ) -> None:
-        """All of the batch to one partition; another owner gets the body as it came."""
 
         async def append(log: PartitionLog) -> None:
             batch = body
             if media_type != BATCH:
                 batch = encode_columns(*_PARSERS[media_type](body))
-            appended = await log.append_batch(batch, check_batch(batch))
-            part = Part(partition, appended.offset, appended.count)
-            await self._answer(exchange, [part], len(body), started)
+            appended = await log.append_batch(batch, check_batch(batch), terms)
+            await self._answer(exchange, [_part(appended)], len(body), started, appended.duplicate)
 
-        query = b"partition=%d" % partition
-        await self._ownership.serve(
-            exchange, target.topic, partition, append, query=query, body=body
-        )
+        # All of it to one partition; another owner gets the body as it came.
+        passed = b"partition=%d" % partition
+        await self._ownership.serve(exchange, topic, partition, append, query=passed, body=body)
 
     async def _scatter(
         self, exchange: Exchange, topic: TopicName, partitions: int, columns: Columns
@@ -140,8 +134,7 @@ class ProduceBatch:
 
         async def append(partition: int, batch: bytes) -> Part:
             async def local(log: PartitionLog) -> Part:
-                appended = await log.append_batch(batch, infos[partition])
-                return Part(partition, appended.offset, appended.count)
+                return _part(await log.append_batch(batch, infos[partition]))
 
             async def remote(url: str) -> Part:
                 path = str(exchange.path)
@@ -157,12 +150,23 @@ class ProduceBatch:
         return _all_or_problem(sorted(batches), results, exchange.path)
 
     async def _answer(
-        self, exchange: Exchange, parts: list[Part], body_bytes: int, started: float
+        self,
+        exchange: Exchange,
+        parts: list[Part],
+        body_bytes: int,
+        started: float,
+        duplicate: bool = False,
     ) -> None:
         count = sum(part.count for part in parts)
         answer = msgspec.json.encode({"count": count, "appended": parts})
-        await exchange.respond(201, JSON, answer)
+        status, headers = appended_status(duplicate)
+        await exchange.respond(status, JSON, answer, headers)
         self._metrics.appended(count, body_bytes, asyncio.get_running_loop().time() - started)
+
+
+def _part(appended: Appended) -> Part:
+    offset = None if appended.offset == FORGOTTEN else appended.offset
+    return Part(appended.partition, offset, appended.count)
 
 
 def _media_type(exchange: Exchange) -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from fencelog.api.append_headers import TERM_HEADERS
 from fencelog.api.asgi import RawHeaders
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 
@@ -18,10 +19,15 @@ _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})\r\n", re.I
 _END_OF_HEAD = b"\r\n\r\n"
 _MAX_HEAD_BYTES = 4096
 
-NOT_REPEATED = frozenset(
-    (b"expect", b"transfer-encoding", b"upgrade", b"content-encoding", b"fencelog-forwarded")
-)
-"""Headers whose requests are more than a head and a body, or not for this broker to move."""
+NOT_REPEATED = TERM_HEADERS | {
+    b"expect",
+    b"transfer-encoding",
+    b"upgrade",
+    b"content-encoding",
+    b"fencelog-forwarded",
+}
+"""Headers whose requests are more than a head and a body, or not for this broker to move, or bound
+to terms: one that repeats such a head repeats an append, and is answered in another way."""
 
 
 @dataclass(frozen=True, slots=True)

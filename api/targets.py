@@ -28,6 +28,10 @@ class Endpoint(Enum):
     READ = "read"
     READ_ONE = "read_one"
     SEGMENTS = "segments"
+    FENCE = "fence"
+    PRODUCERS = "producers"
+    PRODUCER = "producer"
+    CLAIM = "claim"
     PULL = "pull"
     WAIT = "wait"
     ACK = "ack"
@@ -66,13 +70,14 @@ _SUBSCRIPTION_VIEWS = {
 @dataclass(frozen=True, slots=True)
 class Target:
     """What a path names. ``partition`` is -1 where the path names none; ``offset`` likewise, and
-    ``subscription`` is empty."""
+    ``subscription`` and ``producer`` are empty."""
 
     endpoint: Endpoint
     topic: TopicName
     partition: int = -1
     offset: int = -1
     subscription: str = ""
+    producer: str = ""
 
 
 class Targets:
@@ -112,8 +117,26 @@ def parse_path(path: str) -> Target | None:
         case [namespace, topic, "partitions", partition, "messages", offset]:
             name = TopicName.of(namespace, topic)
             return Target(Endpoint.READ_ONE, name, _partition(partition), _offset(offset))
+        case [namespace, topic, "partitions", fenced] if fenced.endswith(":fence"):
+            partition = fenced.removesuffix(":fence")
+            return Target(Endpoint.FENCE, TopicName.of(namespace, topic), _partition(partition))
+        case [namespace, topic, "partitions", partition, "producers", *producer]:
+            return _producer(TopicName.of(namespace, topic), _partition(partition), producer)
         case [namespace, topic, "subscriptions", subscription, *view]:
             return _subscription(namespace, topic, subscription, view)
+        case _:
+            return None
+
+
+def _producer(topic: TopicName, partition: int, names: list[str]) -> Target | None:
+    match names:
+        case []:
+            return Target(Endpoint.PRODUCERS, topic, partition)
+        case [name]:
+            producer = name.removesuffix(":claim")
+            endpoint = Endpoint.PRODUCER if producer == name else Endpoint.CLAIM
+            check_name("producer", producer)
+            return Target(endpoint, topic, partition, producer=producer)
         case _:
             return None
 

@@ -14,6 +14,7 @@ import pytest
 
 from fencelog.api.app import build_app
 from fencelog.api.serve import HttpServer, bind
+from fencelog.broker.append_terms import Terms
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.forwards import Forwards
 from fencelog.broker.names import TopicName
@@ -42,11 +43,15 @@ class FakeLog:
         self.waiting_readers = 0
         self.readers_changed = asyncio.Event()
 
-    def append_message(self, message: Message) -> asyncio.Future[Appended]:
+    def append_message(
+        self, message: Message, terms: Terms | None = None
+    ) -> asyncio.Future[Appended]:
         message_size(message)
         return self._append(encode_batch([message]), 1)
 
-    def append_batch(self, batch: bytes, info: BatchInfo) -> asyncio.Future[Appended]:
+    def append_batch(
+        self, batch: bytes, info: BatchInfo, terms: Terms | None = None
+    ) -> asyncio.Future[Appended]:
         return self._append(batch, info.count)
 
     def _append(self, batch: bytes, count: int) -> asyncio.Future[Appended]:

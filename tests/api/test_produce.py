@@ -211,7 +211,7 @@ async def test_an_append_that_a_closing_service_cuts_off_is_of_unknown_outcome(
     log = await fake_broker.partition(T, 0)
     handed = asyncio.Event()
 
-    def hang(_message: Any) -> asyncio.Future[Any]:
+    def hang(*_append: Any) -> asyncio.Future[Any]:
         handed.set()
         return asyncio.get_running_loop().create_future()
 

@@ -182,7 +182,7 @@ async def test_an_unknown_outcome_is_told_and_never_tried_again(
     attempts: list[Message] = []
     append = log.append_message
 
-    def counted(message: Message) -> Any:
+    def counted(message: Message, terms: None) -> Any:
         attempts.append(message)
         return append(message)
 
