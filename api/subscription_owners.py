@@ -22,6 +22,7 @@ from fencelog.api.problems import problem
 from fencelog.api.subscription_requests import Done
 from fencelog.api.targets import Endpoint
 from fencelog.broker.subscription_registry import Registered, encode_registered
+from fencelog.broker.subscription_upkeep import open_cursor
 from fencelog.broker.topics import TopicInfo
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 
@@ -115,15 +116,13 @@ class SubscriptionOwners:
     async def open_cursor(
         self, log: PartitionLog, topic: TopicInfo, subscription: Registered
     ) -> None:
-        """Open the cursor in this log if it is not there yet; one of a partition that came after
-        the subscription begins at the partition's beginning."""
+        """Open the cursor in this log if it is not there yet."""
         subscriptions = log.subscriptions
         if subscriptions.dead_letters is None:
             subscriptions.dead_letters = self._dead_letters(topic)
         if subscription.info.subscription_id in subscriptions.all():
             return
-        start = subscription.start_in(log.partition, log.earliest_offset)
-        await subscriptions.open(subscription.info, start_offset=start)
+        await open_cursor(log, subscription)
 
     async def _at_owner(
         self,

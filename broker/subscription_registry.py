@@ -39,10 +39,6 @@ class Registered:
     partitions: int
     created_us: int
 
-    def start_in(self, partition: int, earliest_offset: int) -> int | None:
-        """Where its cursor begins in a partition; None: as its ``start`` says."""
-        return earliest_offset if partition >= self.partitions else None
-
 
 class SubscriptionRegistry:
     """Creates, finds, lists and deletes subscriptions. ``close`` ends its watches."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from weakref import WeakSet
 
@@ -90,8 +90,7 @@ class SubscriptionUpkeep:
         for registered in found:
             info = registered.info
             if info.subscription_id not in cursors and info.config.durable:
-                start = registered.start_in(opened.partition, opened.earliest_offset)
-                await opened.subscriptions.open(info, start_offset=start)
+                await open_cursor(opened, registered)
         missing = set()
         for subscription_id in cursors - {registered.info.subscription_id for registered in found}:
             cursor = (topic_id, opened.partition, subscription_id)
@@ -100,3 +99,14 @@ class SubscriptionUpkeep:
             else:
                 missing.add(cursor)
         return missing
+
+
+async def open_cursor(opened: PartitionLog, registered: Registered) -> None:
+    """Begin a subscription in this partition where it is to begin, unless it has begun. Raises
+    FencelogError as ``Subscriptions.open``."""
+    start: int | None = None
+    if opened.partition >= registered.partitions:
+        start = opened.earliest_offset  # the partition came later
+    elif isinstance(registered.info.start, Mapping) and "time_us" in registered.info.start:
+        start = await opened.offset_for_time(registered.info.start["time_us"])
+    await opened.subscriptions.open(registered.info, start_offset=start)
