@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from fencelog.broker.balance_core import BalancePolicy, PartitionKey, PartitionView, decide
 from fencelog.broker.broker_directory import BrokerDirectory
 from fencelog.broker.load import BrokerLoad
 from fencelog.broker.partition_slot import PartitionSlot
 from fencelog.broker.pending import PendingBytes
+
+SLOTS_AT_A_TIME = 500
+"""Looked at in one turn of the event loop: a millisecond, in which no request is served."""
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +53,13 @@ class Balancer:
 
     async def round(self, elapsed_s: float) -> None:
         """Measure, so long after the last round; publish; hand over what has to go."""
-        views = self._measure(elapsed_s)
+        await self._measure(elapsed_s)
         self._rounds_above, moves = decide(
-            self._rounds_above, self._own_id, self._directory.views(), views, self._policy
+            self._rounds_above,
+            self._own_id,
+            self._directory.views(),
+            self._partitions(),
+            self._policy,
         )
         for move in moves:
             slot = self._slots.get(move.key)
@@ -70,25 +77,29 @@ class Balancer:
             await self.round(now - last)
             last = now
 
-    def _measure(self, elapsed_s: float) -> list[PartitionView]:
-        now = asyncio.get_running_loop().time()
-        views = []
+    async def _measure(self, elapsed_s: float) -> None:
+        partitions = 0
         in_bytes_per_s = out_bytes_per_s = 0.0
-        for slot in self._slots.values():
+        for number, slot in enumerate(list(self._slots.values()), 1):
+            if number % SLOTS_AT_A_TIME == 0:
+                await asyncio.sleep(0)
             open_log = slot.open_log
-            if open_log is None:
-                continue
-            slot.meter.sample(open_log.bytes_in, open_log.bytes_out, elapsed_s)
-            in_bytes_per_s += slot.meter.in_bytes_per_s
-            out_bytes_per_s += slot.meter.out_bytes_per_s
-            key = (slot.info.name, slot.partition)
-            views.append(PartitionView(key, slot.meter.score, now - slot.opened_at_s))
+            if open_log is not None:
+                slot.meter.sample(open_log.bytes_in, open_log.bytes_out, elapsed_s)
+                partitions += 1
+                in_bytes_per_s += slot.meter.in_bytes_per_s
+                out_bytes_per_s += slot.meter.out_bytes_per_s
         self._directory.measured(
             BrokerLoad(
-                partitions=len(views),
+                partitions=partitions,
                 in_bytes_per_s=round(in_bytes_per_s),
                 out_bytes_per_s=round(out_bytes_per_s),
                 pending_bytes=self._pending.total,
             )
         )
-        return views
+
+    def _partitions(self) -> Iterator[PartitionView]:
+        now = asyncio.get_running_loop().time()
+        for key, slot in self._slots.items():
+            if slot.open_log is not None:
+                yield PartitionView(key, slot.meter.score, now - slot.opened_at_s)
