@@ -41,7 +41,7 @@ class Consumers:
     async def running(self) -> AsyncIterator[None]:
         """Make the subscription and let the consumers work until this is left."""
         await self._clients[0].create_subscription(
-            self._topic, SUBSCRIPTION, start="earliest", lease_ms=LEASE_MS, max_deliveries=None
+            self._topic, SUBSCRIPTION, start="earliest", lease_ms=LEASE_MS
         )
         async with asyncio.TaskGroup() as group:
             for number in range(len(self._clients)):
@@ -74,6 +74,8 @@ class Consumers:
             f"{found.forgotten:,} deliveries of what had been acknowledged, confirmed, before",
         )
         report.expect(found.different == 0, f"{found.different:,} deliveries of other bytes")
+        left = len(log) - found.acknowledged
+        report.expect(left == 0, f"{left:,} messages could not be acknowledged to the end")
 
     async def _consume(self, number: int) -> None:
         current = number

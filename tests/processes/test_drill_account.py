@@ -72,6 +72,12 @@ def test_a_message_of_unknown_outcome_may_come_late() -> None:
     assert result == Account(acknowledged=4, unknown=1, unknown_present=1)
 
 
+def test_an_acknowledgement_need_not_say_where() -> None:
+    attempts = [Attempt(0, 0, 1, offset=1), Attempt(0, 1, 1, offset=-1)]
+    assert account(attempts, values((5, 0), (0, 0), (0, 1))).out_of_order == 0
+    assert account(attempts, values((0, 1), (0, 0))).out_of_order == 1
+
+
 def test_a_message_that_was_refused_is_foreign() -> None:
     result = account(ATTEMPTS, [*LOG, *values((1, 7))])
     assert (result.foreign, result.is_clean) == (1, False)

@@ -41,10 +41,14 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
         yield running
 
 
-async def drill(cluster: Cluster, name: str, script: ClusterScript) -> DrillReport:
+async def drill(
+    cluster: Cluster, name: str, script: ClusterScript, *, consumers: bool = False
+) -> DrillReport:
     """The report of a drill on a topic of its own; it has to be clean."""
     target = Target(cluster.urls, f"default/{name}", patience_s=PATIENCE_S)
-    report = await under_load(name, target, lambda drill: script(cluster, drill))
+    report = await under_load(
+        name, target, lambda drill: script(cluster, drill), consumers=consumers
+    )
     assert report.is_clean, report
     assert report.failover_ms is not None
     return report
@@ -54,7 +58,7 @@ async def test_an_owner_that_is_killed(cluster: Cluster) -> None:
     async def script(cluster: Cluster, drill: Any) -> None:
         await kill_owners(cluster, drill, KillBrokerConfig(seconds=1, times=2))
 
-    report = await drill(cluster, "kill-broker", script)
+    report = await drill(cluster, "kill-broker", script, consumers=True)
     assert 0 < (report.failover_ms or 0) < GENEROUS_MS
     assert sum("with SIGKILL" in note for note in report.notes) == 2
     assert len(cluster.urls) == 2
@@ -64,7 +68,7 @@ async def test_an_owner_that_stands_still_and_wakes(cluster: Cluster) -> None:
     async def script(cluster: Cluster, drill: Any) -> None:
         await pause_owner(cluster, drill, SESSION_MS / 1000)
 
-    report = await drill(cluster, "pause-broker", script)
+    report = await drill(cluster, "pause-broker", script, consumers=True)
     assert (report.failover_ms or 0) < SESSION_MS + GENEROUS_MS
 
 
