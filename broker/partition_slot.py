@@ -134,10 +134,13 @@ class PartitionSlot:
                 except asyncio.CancelledError:
                     await open_log.abandon(self._let_go())
                     raise
-            if self._owner.other is not None:
-                return None
-            await self._owner.release()
-            return await self._services.others.offer(self.info.name, self.partition, to=to)
+            taker = None
+            if self._owner.other is None:
+                await self._owner.release()
+                taker = await self._services.others.offer(self.info.name, self.partition, to=to)
+            if taker is None and self._owner.other is not None:
+                taker = self._owner.other.broker_id  # it was asked by somebody else
+            return taker
         finally:
             self._move = None
             self.owner_seen()

@@ -165,7 +165,7 @@ async def test_who_waits_is_sent_to_any_owner_that_is_seen(make: Make, network: 
         await waiting
     assert raised.value.url == "http://c"
     network.gate.set()
-    assert await move is None
+    assert await move == "c"
 
 
 async def test_a_drained_broker_has_nothing_and_takes_nothing(make: Make, stage: Any) -> None:
