@@ -23,6 +23,7 @@ from fencelog.api.forward import Forwarder
 from fencelog.api.framework import build_framework
 from fencelog.api.metrics import ApiMetrics
 from fencelog.api.ownership import Ownership
+from fencelog.api.partition_admin import PartitionAdmin
 from fencelog.api.peers import HttpPeers
 from fencelog.api.problems import (
     MEDIA_TYPE,
@@ -194,6 +195,13 @@ def build_app(
         Endpoint.CLAIM: {"POST": producers.claim},
         Endpoint.PRODUCERS: {"GET": producers.get},
         Endpoint.PRODUCER: {"GET": producers.get_one, "DELETE": producers.release},
+    }
+    partitions = PartitionAdmin(broker, ownership, forwarder, bodies)
+    endpoints |= {
+        Endpoint.INTERNALS: {"GET": partitions.internals},
+        Endpoint.TRIM: {"POST": partitions.trim},
+        Endpoint.TERMINATE: {"POST": partitions.terminate},
+        Endpoint.TERMINATE_ALL: {"POST": partitions.terminate_all},
     }
     endpoints |= build_subscriptions(router, broker, ownership, forwarder, waits, bodies, metrics)
     framework = build_framework(router, broker.check_ready, [metrics, *collectors], metrics.problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fencelog.api.models import Problem
+from fencelog.api.partition_openapi import partition_paths
 from fencelog.api.subscription_openapi import subscription_paths, subscription_schemas
 from fencelog.ledgers.limits import (
     MAX_BATCH_MESSAGES,
@@ -42,6 +43,7 @@ def add_hot_paths(document: Json) -> Json:
             f"{partition}/messages/{{offset}}": {"get": _read_one()},
             f"{partition}/segments": {"get": _segments()},
             **subscription_paths(),
+            **partition_paths(),
         }
     )
     return document
@@ -113,7 +115,12 @@ def _read() -> Json:
                     "application/vnd.fencelog.batch": _BYTES,
                     "text/event-stream": _TEXT,
                 },
-                {"Next-Offset": _INT64, "Tail-Offset": _INT64, "At-Tail": {"type": "boolean"}},
+                {
+                    "Next-Offset": _INT64,
+                    "Tail-Offset": _INT64,
+                    "At-Tail": {"type": "boolean"},
+                    "End-Of-Topic": {"type": "boolean"},
+                },
             )
         },
     )

@@ -55,10 +55,16 @@ def problem_headers(error: FencelogError) -> list[tuple[bytes, bytes]]:
     """Retry-After where waiting helps; Allow, Next-Offset and the like if the error brings them."""
     headers: list[tuple[bytes, bytes]] = []
     if error.code.status in (429, 503):
-        headers.append((b"retry-after", b"%d" % RETRY_AFTER_S))
+        headers.append((b"retry-after", b"%d" % retry_after_s(error)))
     if "allow" in error.extra:
         headers.append((b"allow", ", ".join(error.extra["allow"]).encode()))
     return headers
+
+
+def retry_after_s(error: FencelogError) -> int:
+    """``retry_after_ms``, where the error knows, rounded up."""
+    wait_ms = int(error.extra.get("retry_after_ms", RETRY_AFTER_S * 1000))
+    return max(1, -(-wait_ms // 1000))
 
 
 def unexpected() -> FencelogError:

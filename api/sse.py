@@ -28,13 +28,16 @@ def message_events(offsets: Sequence[int], objects: Sequence[bytes]) -> bytes:
     )
 
 
-def control_event(*, next_offset: int, tail_offset: int) -> bytes:
-    """Where the stream stands: the next offset it sends and the partition's end."""
+def control_event(*, next_offset: int, tail_offset: int, is_end: bool = False) -> bytes:
+    """Where the stream stands: the next offset it sends and the partition's end. ``is_end``: for
+    good."""
     state = {
         "next_offset": next_offset,
         "tail_offset": tail_offset,
         "at_tail": next_offset >= tail_offset,
     }
+    if is_end:
+        state["end_of_topic"] = True
     return b"event: control\ndata: %b\n\n" % msgspec.json.encode(state)
 
 

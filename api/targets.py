@@ -28,6 +28,14 @@ class Endpoint(Enum):
     READ = "read"
     READ_ONE = "read_one"
     SEGMENTS = "segments"
+    OFFSETS = "offsets"
+    TOPIC_OFFSETS = "topic_offsets"
+    COMPACT = "compact"
+    COMPACTION = "compaction"
+    INTERNALS = "internal"
+    TRIM = "trim"
+    TERMINATE = "terminate"
+    TERMINATE_ALL = "terminate-all"
     FENCE = "fence"
     PRODUCERS = "producers"
     PRODUCER = "producer"
@@ -60,6 +68,21 @@ SUBSCRIPTION_VERBS = {
     )
 }
 """``POST …/subscriptions/NAME:VERB``."""
+
+_PARTITION_VERBS = {
+    endpoint.value: endpoint
+    for endpoint in (Endpoint.FENCE, Endpoint.TRIM, Endpoint.TERMINATE, Endpoint.COMPACT)
+}
+"""``POST …/partitions/P:VERB``."""
+
+_PARTITION_VIEWS = {
+    "messages": Endpoint.READ,
+    "segments": Endpoint.SEGMENTS,
+    "offsets": Endpoint.OFFSETS,
+    "compaction": Endpoint.COMPACTION,
+    "internal": Endpoint.INTERNALS,
+}
+"""``GET …/partitions/P/VIEW``."""
 
 _SUBSCRIPTION_VIEWS = {
     endpoint.value: endpoint
@@ -110,20 +133,35 @@ def parse_path(path: str) -> Target | None:
             return Target(Endpoint.PRODUCE, TopicName.of(namespace, topic))
         case [namespace, topic, "messages:batch"]:
             return Target(Endpoint.PRODUCE_BATCH, TopicName.of(namespace, topic))
-        case [namespace, topic, "partitions", partition, "messages"]:
-            return Target(Endpoint.READ, TopicName.of(namespace, topic), _partition(partition))
-        case [namespace, topic, "partitions", partition, "segments"]:
-            return Target(Endpoint.SEGMENTS, TopicName.of(namespace, topic), _partition(partition))
-        case [namespace, topic, "partitions", partition, "messages", offset]:
-            name = TopicName.of(namespace, topic)
-            return Target(Endpoint.READ_ONE, name, _partition(partition), _offset(offset))
-        case [namespace, topic, "partitions", fenced] if fenced.endswith(":fence"):
-            partition = fenced.removesuffix(":fence")
-            return Target(Endpoint.FENCE, TopicName.of(namespace, topic), _partition(partition))
-        case [namespace, topic, "partitions", partition, "producers", *producer]:
-            return _producer(TopicName.of(namespace, topic), _partition(partition), producer)
+        case [namespace, topic, "offsets"]:
+            return Target(Endpoint.TOPIC_OFFSETS, TopicName.of(namespace, topic))
+        case [namespace, topic, "partitions", named, *view]:
+            return _of_partition(namespace, topic, named, view)
         case [namespace, topic, "subscriptions", subscription, *view]:
             return _subscription(namespace, topic, subscription, view)
+        case [namespace, ended] if ended.endswith(":terminate"):
+            name = TopicName.of(namespace, ended.removesuffix(":terminate"))
+            return Target(Endpoint.TERMINATE_ALL, name)
+        case _:
+            return None
+
+
+def _of_partition(namespace: str, topic: str, named: str, view: list[str]) -> Target | None:
+    if not view:
+        partition, _, verb = named.partition(":")
+        endpoint = _PARTITION_VERBS.get(verb)
+        if endpoint is None:
+            return None
+        return Target(endpoint, TopicName.of(namespace, topic), _partition(partition))
+    match view:
+        case [shown] if shown in _PARTITION_VIEWS:
+            place = _partition(named)
+            return Target(_PARTITION_VIEWS[shown], TopicName.of(namespace, topic), place)
+        case ["messages", offset]:
+            name = TopicName.of(namespace, topic)
+            return Target(Endpoint.READ_ONE, name, _partition(named), _offset(offset))
+        case ["producers", *producer]:
+            return _producer(TopicName.of(namespace, topic), _partition(named), producer)
         case _:
             return None
 

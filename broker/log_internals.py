@@ -3,7 +3,7 @@ way, what each subscription still has before it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fencelog.broker.admission import Admission
@@ -11,12 +11,21 @@ from fencelog.broker.backlog_core import bytes_from
 from fencelog.broker.chain import Chain, Segment
 from fencelog.broker.pipeline import AppendPipeline
 from fencelog.broker.retention_core import Extent
+from fencelog.broker.subscriptions import Subscriptions
 
 
 def describe_log(
-    chain: Chain, parts: Sequence[Extent], pipeline: AppendPipeline, admission: Admission
+    chain: Chain,
+    parts: Sequence[Extent],
+    pipeline: AppendPipeline,
+    admission: Admission,
+    subscriptions: Subscriptions,
 ) -> dict[str, Any]:
-    """JSON-compatible. ``size``: payload bytes of the messages' ledgers."""
+    """JSON-compatible. ``size``: payload bytes of the messages' ledgers; ``subscriptions``: by id,
+    see ``Subscriptions.stats``."""
+    cursors = {id_: subscriptions.stats(id_) for id_ in subscriptions.all()}
+    for stats in cursors.values():
+        stats["backlog_bytes"] = bytes_from(parts, stats["acked_to"])
     return {
         "epoch": chain.epoch,
         "owner": chain.owner,
@@ -31,17 +40,7 @@ def describe_log(
         "pending_bytes": pipeline.pending_bytes,
         "held": pipeline.held,
         "over_backlog_quota": admission.is_over_quota,
-    }
-
-
-def with_backlog(
-    cursors: Mapping[str, dict[str, Any]], parts: Sequence[Extent]
-) -> dict[str, dict[str, Any]]:
-    """What subscriptions say of themselves, each with the bytes it still has before it.
-    ``offset``: everything below is acknowledged."""
-    return {
-        name: {**stats, "backlog_bytes": bytes_from(parts, stats["offset"])}
-        for name, stats in cursors.items()
+        "subscriptions": cursors,
     }
 
 

@@ -72,6 +72,7 @@ class PartitionLog:
         self._writer = writer
         self._state_log = state_log
         self.subscriptions = subscriptions
+        subscriptions.limit = lambda: self._dispatch
         self.compaction = compaction
         self.access = AccessChanges(pipeline.gate, state_log)
         """Who may append."""
@@ -264,7 +265,11 @@ class PartitionLog:
     def internals(self) -> dict[str, Any]:
         """What the log looks like inside, JSON-compatible, see ``log_internals``."""
         return describe_log(
-            self._node.chain, self.retention.extents(), self._pipeline, self._admission
+            self._node.chain,
+            self.retention.extents(),
+            self._pipeline,
+            self._admission,
+            self.subscriptions,
         )
 
     async def offset_for_time(self, time_us: int) -> int:

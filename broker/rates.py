@@ -108,7 +108,11 @@ class DispatchLimit:
         """Count what a read has brought."""
         if result.entries:
             messages = sum(stored.count for stored in result.entries)
-            self._rate.take(messages, sum(len(stored.batch) for stored in result.entries))
+            self.take(messages, sum(len(stored.batch) for stored in result.entries))
+
+    def take(self, messages: int, size: int) -> None:
+        """Count what was handed out."""
+        self._rate.take(messages, size)
 
 
 def publish_rate(policy: Policy, clock: Callable[[], float]) -> Rate | None:

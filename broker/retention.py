@@ -53,19 +53,6 @@ class Cursors(Protocol):
         """Take everything below as acknowledged; nothing changes for one that is there already."""
 
 
-class NoCursors:
-    """A partition without subscriptions."""
-
-    def all(self) -> list[str]:
-        return []
-
-    def slowest_offset(self) -> int | None:
-        return None
-
-    async def acknowledge_below(self, subscription_id: str, offset: int) -> None:
-        raise AssertionError("unreachable")
-
-
 @dataclass(frozen=True, slots=True)
 class Trimmed:
     """Where the log begins now. ``held_back``: not as far as was asked for, since a durable
@@ -264,7 +251,11 @@ class Retention:
         slowest = self._cursors.slowest_offset()
         if slowest is not None and slowest < offset:
             for subscription_id in self._cursors.all():
-                await self._cursors.acknowledge_below(subscription_id, offset)
+                try:
+                    await self._cursors.acknowledge_below(subscription_id, offset)
+                except FencelogError as error:
+                    if error.code is not ErrorCode.SUBSCRIPTION_NOT_FOUND:
+                        raise  # else it was dropped meanwhile
 
     async def _older_than(self, age_ms: int) -> int:
         """The offset below which all messages are older; looked up only now and then."""

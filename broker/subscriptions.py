@@ -11,7 +11,7 @@ long at most. A partition without subscriptions costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 
 from fencelog.broker.ack_ranges import ranges_of
@@ -19,6 +19,7 @@ from fencelog.broker.cursor_core import Cursors
 from fencelog.broker.dispatch_ordered import OrderedDispatch
 from fencelog.broker.log_reader import LogReader
 from fencelog.broker.policy import Policy
+from fencelog.broker.rates import DispatchLimit
 from fencelog.broker.state_log import StateLog
 from fencelog.broker.subscription_ack_id import AckId, parse_ack_ids, partition_of_ack_id
 from fencelog.broker.subscription_answers import AckResult, DeadLetters, PulledMessage
@@ -60,6 +61,8 @@ class Subscriptions(SubscriptionTable):
             reader, state_log, cursors, partition=partition, epoch=epoch, policy=policy
         )
         self._host = host
+        self.limit: Callable[[], DispatchLimit | None] = lambda: None
+        """Of what is handed out."""
         self._deliveries = 0
         self._waiting: set[Subscription] = set()
         reader.on_moved = self._moved
@@ -78,11 +81,14 @@ class Subscriptions(SubscriptionTable):
         """What can be handed out now, in offset order as far as it is new; leased to the consumer.
 
         Values and keys take ``max_bytes`` at most, unless it is one message. Raises
-        SUBSCRIPTION_BUSY, LIMIT_REACHED, BAD_REQUEST, what reading raises.
+        SUBSCRIPTION_BUSY, LIMIT_REACHED, RATE_LIMITED, BAD_REQUEST, what reading raises.
         """
         check_consumer(consumer)
         lease_s = check_lease(info.config.lease_ms if lease_ms is None else lease_ms) / 1000
         subscription = self._use(info)
+        limit = self.limit()
+        if limit is not None:
+            max_messages, max_bytes, _ = await limit.admit(max_messages, max_bytes, 0)
         async with subscription.turn:
             self._deliveries += 1
             pull = Pull(
@@ -96,7 +102,10 @@ class Subscriptions(SubscriptionTable):
                 max_bytes=max_bytes,
                 lease_s=lease_s,
             )
-            return await pull.run()
+            pulled = await pull.run()
+            if limit is not None:
+                limit.take(len(pulled), sum(len(each.message.value) for each in pulled))
+            return pulled
 
     async def wait(self, info: SubscriptionInfo, consumer: str, wait_ms: int) -> bool:
         """True once a pull may give something, False after ``wait_ms``. A consumer that waits is

@@ -35,6 +35,7 @@ class FakeLog:
         self.partition = partition
         self.is_serving = True
         self.entries: list[StoredBatch] = []
+        self.is_terminated = False
         self.earliest_offset = 0
         self.tail_offset = 0
         self.failure: BaseException | None = None
