@@ -74,6 +74,10 @@ class AccessChanges:
         """What the log holds of a producer, all that it has on its way settled. READ_UNKNOWN."""
         return await self._gate.producer(producer_digest(producer_id.encode()))
 
+    def close(self) -> None:
+        """The log has ended: who waits for a release is told so."""
+        self._changed.set()
+
     def shown(self) -> dict[str, Any]:
         """``fencing_token``, ``exclusive`` (``producer_id``, ``epoch``) and ``count``, of producers
         that are remembered."""

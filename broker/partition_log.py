@@ -62,7 +62,6 @@ class PartitionLog:
         self._close_timeout_s = close_timeout_s
         self.policy = retention.policy
         self.retention = retention
-        """Called upon by the broker's keeper; trims on request."""
         self._admission = admission
         self._dispatch = dispatch_limit(self.policy, asyncio.get_running_loop().time)
         self._bookie_addresses = bookie_addresses
@@ -72,10 +71,11 @@ class PartitionLog:
         self._writer = writer
         self._state_log = state_log
         self.subscriptions = subscriptions
-        subscriptions.limit = lambda: self._dispatch
         self.compaction = compaction
+        compaction.view.limit = subscriptions.limit = lambda: self._dispatch
         self.access = AccessChanges(pipeline.gate, state_log)
         """Who may append."""
+        self.terminate = writer.terminate
         # The hot path, bound once.
         self.append_message = pipeline.append_message
         """Append one message, if its terms hold. The future gives ``Appended`` once the message is
@@ -253,18 +253,14 @@ class PartitionLog:
             dispatch.charge(result)
         return result
 
-    async def terminate(self) -> None:
-        """End the log for good; see ``LogWriter.terminate``."""
-        await self._writer.terminate()
-
     @property
     def is_terminated(self) -> bool:
         """Whether nothing is ever appended again: ``tail_offset`` is the end."""
         return self._reader.has_ended
 
     def internals(self) -> dict[str, Any]:
-        """What the log looks like inside, JSON-compatible, see ``log_internals``."""
-        return describe_log(
+        """JSON-compatible, see ``log_internals``."""
+        return {"compaction": self.compaction.status()} | describe_log(
             self._node.chain,
             self.retention.extents(),
             self._pipeline,
@@ -292,6 +288,7 @@ class PartitionLog:
             async with asyncio.timeout(self._close_timeout_s):
                 await self._state_log.close()
         await self._state_log.abandon(FencelogError(ErrorCode.DRAINING, "the log was closed"))
+        self.access.close()
         await self._writer.close()
         await self.subscriptions.close()
 
@@ -300,5 +297,6 @@ class PartitionLog:
         self._admission.close()
         await self.compaction.close()
         await self._state_log.abandon(error)
+        self.access.close()
         await self._writer.abandon(error)
         await self.subscriptions.close()

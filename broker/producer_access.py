@@ -84,8 +84,9 @@ class Access:
         return ["claimed", producer_id, max(self._given_epoch, seen_epoch) + 1]
 
     def release(self, producer_id: str, epoch: int) -> Event:
-        """Raises PRODUCER_FENCED if this is not the holder."""
-        if self.holder != (producer_id, epoch):
+        """Raises PRODUCER_FENCED if this is not the holder, and was not when it was released."""
+        released = self.holder is None and self._lowest.get(producer_id) == epoch
+        if self.holder != (producer_id, epoch) and not released:
             raise FencelogError(
                 ErrorCode.PRODUCER_FENCED,
                 f"producer {producer_id} does not hold the partition with epoch {epoch}",

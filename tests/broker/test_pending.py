@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from fencelog.broker.append_terms import Tracked
 from fencelog.broker.pending import (
     GROUP_BYTES,
     GROUP_MESSAGES,
@@ -15,11 +16,22 @@ from fencelog.broker.pending import (
     PendingBytes,
     PendingEntry,
     WaitingGroup,
+    check_batch_size,
     message_size,
+)
+from fencelog.ledgers.entry_header import (
+    MAX_RUNS,
+    RUN,
+    RUN_KEY,
+    RUN_NOBODY,
+    RUN_SEQUENCE,
+    ProducerRun,
+    header_size,
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import (
     MAX_BROKER_PENDING_BYTES,
+    MAX_ENTRY_BYTES,
     MAX_HEADER_BYTES,
     MAX_HEADERS,
     MAX_KEY_BYTES,
@@ -164,3 +176,57 @@ def test_a_message_over_a_limit_is_refused(message: Message, code: ErrorCode, wh
     with pytest.raises(FencelogError, match=what) as caught:
         message_size(message)
     assert caught.value.code is code
+
+
+async def test_a_group_keeps_whose_its_messages_are() -> None:
+    group = WaitingGroup()
+    callers = futures(4)
+    appends = [Tracked(ProducerRun(1, RUN_SEQUENCE, bytes(16), 0, n)) for n in range(2)]
+    for place, caller in enumerate(callers):
+        group.add(Message(b"x"), 1, caller)
+        if place in (1, 2):
+            group.track(appends[place - 1])
+    entry = group.build()
+    assert (group.count, list(entry.tracked)) == (4, appends)
+    assert entry.runs == [
+        ProducerRun(1, RUN_NOBODY),
+        ProducerRun(2, RUN_SEQUENCE),
+        ProducerRun(1, RUN_NOBODY),
+    ]
+    (repeated,) = futures(1)
+    appends[1].share(repeated, appends[1].run)
+    entry.succeed(4, 100)
+    assert repeated.result() == Appended(4, 102, 1, 0, duplicate=True)
+
+
+@pytest.mark.parametrize("is_built", [True, False])
+async def test_who_repeats_an_append_is_told_of_its_failure(is_built: bool) -> None:
+    group = WaitingGroup()
+    caller, repeated = futures(2)
+    tracked = Tracked(ProducerRun(1, RUN_SEQUENCE))
+    group.add(Message(b"x"), 1, caller)
+    group.track(tracked)
+    tracked.share(repeated, tracked.run)
+    failure = FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows")
+    (group.build() if is_built else group).fail(failure)
+    for future in (caller, repeated):
+        error = future.exception()
+        assert isinstance(error, FencelogError)
+        assert error.code is failure.code
+
+
+async def test_a_group_is_full_of_runs_before_its_header_is() -> None:
+    group = WaitingGroup()
+    while not group.is_full_of_runs:
+        group.add(Message(b"x"), 1, futures(1)[0])
+        group.add(Message(b"x"), 1, futures(1)[0])
+        group.track(Tracked(ProducerRun(1, RUN_KEY)))
+    group.add(Message(b"x"), 1, futures(1)[0])
+    assert MAX_RUNS - 2 <= len(group.build().runs) <= MAX_RUNS
+
+
+def test_a_batch_over_the_largest_entry_is_refused() -> None:
+    check_batch_size(MAX_ENTRY_BYTES - header_size(0))
+    with pytest.raises(FencelogError) as caught:
+        check_batch_size(MAX_ENTRY_BYTES - header_size(1) + RUN.size + 1)
+    assert caught.value.code is ErrorCode.PAYLOAD_TOO_LARGE

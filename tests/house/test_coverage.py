@@ -50,6 +50,9 @@ CORES = {
     "broker/compaction_core.py": ["tests/broker/test_compaction_core.py"],
     "broker/load.py": ["tests/broker/test_load.py"],
     "broker/pending.py": ["tests/broker/test_pending.py"],
+    "broker/append_terms.py": ["tests/broker/test_producer_table.py"],
+    "broker/producer_access.py": ["tests/broker/test_producer_access.py"],
+    "broker/producer_table.py": ["tests/broker/test_producer_table.py"],
     "broker/time_index.py": ["tests/broker/test_time_index.py"],
 }
 """Every core, and the tests that have to try all of it."""

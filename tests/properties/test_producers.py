@@ -1,0 +1,230 @@
+"""Producers against a naive model: whatever fails and whoever takes over, the log holds each
+numbered message once and in order, every answer is true, and a rebuilt table is the same one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_ledgers import ScriptedLedgers, ScriptedWriter
+
+from fencelog.broker.append_terms import FORGOTTEN, AppendFuture, Terms
+from fencelog.broker.chain import Chain, Sealed, Segment
+from fencelog.broker.pending import PendingBytes
+from fencelog.broker.pipeline import AppendPipeline
+from fencelog.broker.producer_replay import replay_producers
+from fencelog.broker.producer_table import ProducerTable
+from fencelog.broker.state_core import Event, PartitionState
+from fencelog.ledgers.client import Replication
+from fencelog.ledgers.entry_header import RUN_SEQUENCE, ProducerRun, producer_digest
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import check_batch, decode_batch, encode_values
+
+NAMES = ("a", "b")
+GONE = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone")
+UNKNOWN = FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows")
+
+
+@dataclass
+class Sent:
+    name: str
+    epoch: int
+    sequence: int
+    count: int
+    future: AppendFuture
+
+
+@dataclass
+class World:
+    """One partition and its owners, one after another. ``log``: what is certainly in it."""
+
+    ledgers: ScriptedLedgers = field(default_factory=ScriptedLedgers)
+    log: list[bytes] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    chain: Chain = field(default_factory=Chain)
+    pipeline: AppendPipeline = field(init=False)
+    writer: ScriptedWriter = field(init=False)
+    table: ProducerTable = field(default_factory=ProducerTable)
+
+    async def begin(self) -> None:
+        self.ledgers.auto_ack = False
+        self.pipeline = AppendPipeline(
+            0,
+            tail_offset=len(self.log),
+            last_publish_us=0,
+            now_us=lambda: 1,
+            on_stored=lambda stored: self.log.extend(
+                message.value for batch in stored for message in decode_batch(bytes(batch.batch))
+            ),
+            broker_pending=PendingBytes(),
+            producers=self.table,
+        )
+        await self.next_ledger()
+
+    async def next_ledger(self) -> None:
+        self.writer = await self.ledgers.create(
+            Replication(),
+            on_ack=lambda lac: self.pipeline.acknowledged(lac),
+            on_failure=lambda error: setattr(self.pipeline, "held", True),
+        )
+        base = len(self.log)
+        segment = Segment(self.writer.ledger_id, 0, base)
+        self.chain = Chain(segments=(*self.chain.segments, segment))
+        self.pipeline.start_ledger(self.writer)
+
+    def send(self, name: str, epoch: int, sequence: int, count: int) -> None:
+        numbers = range(sequence, sequence + count)
+        batch = encode_values([f"{name}.{epoch}.{n}".encode() for n in numbers])
+        run = ProducerRun(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch, sequence)
+        future = self.pipeline.append_batch(batch, check_batch(batch), Terms(run))
+        self.sent.append(Sent(name, epoch, sequence, count, future))
+
+    def next_of(self, name: str, epoch: int) -> int:
+        """By the log alone."""
+        prefix = f"{name}.{epoch}.".encode()
+        return sum(value.startswith(prefix) for value in self.log)
+
+    async def settle(self, share: float) -> int:
+        """So much of what the ledger was given is in it; its last entry."""
+        await turns()
+        lac = self.writer.lac
+        return lac + round(share * (len(self.writer.payloads) - 1 - lac))
+
+    async def acknowledge(self, share: float) -> None:
+        self.writer.ack(await self.settle(share))
+        await turns()
+
+    async def fail_ledger(self, share: float, *, give_up: bool) -> None:
+        last = await self.settle(share)
+        self.pipeline.held = True
+        if give_up:
+            self.pipeline.give_up(GONE, UNKNOWN)
+        self.ledgers.close_at(self.writer, last)
+        self.pipeline.resolve(last)
+        self.seal(last)
+        await self.next_ledger()
+        await turns()
+
+    def seal(self, last: int) -> None:
+        *sealed, present = self.chain.segments
+        messages = len(self.log) - (present.base_offset or 0)
+        facts = Sealed(last + 1, messages, 0, 0, 0, has_producers=self.pipeline.has_producers)
+        assert self.pipeline.has_producers == (last >= 0)
+        present = Segment(present.ledger_id, 0, present.base_offset, facts)
+        self.chain = Chain(segments=(*sealed, present))
+
+    async def take_over(self, share: float) -> None:
+        """Another owner: what recovery finds is acknowledged by nobody, but in the log."""
+        last = await self.settle(share)
+        self.pipeline.held = True
+        self.pipeline.give_up(GONE, UNKNOWN)
+        self.ledgers.close_at(self.writer, last)
+        self.pipeline.resolve(last)  # for the model's log; the next owner learns it by reading
+        self.seal(last)
+        former, self.table = self.table, ProducerTable()
+        state = PartitionState([self.table])
+        for event in json.loads(json.dumps(self.events)):
+            state.apply(event)
+        await replay_producers(self.ledgers, self.chain, {}, self.table)
+        assert list(self.table.snapshot()) == list(former.snapshot())
+        self.events = list(self.table.snapshot())  # the state log goes on in a new ledger
+        list(self.table.changes())
+        await self.begin()
+
+    def note(self, parts: int) -> None:
+        """The state log is told; perhaps not of all when the owner dies."""
+        self.events += list(self.table.changes())[: parts or None]
+        if parts:
+            self.events += list(self.table.snapshot())  # … and rolls
+
+    def check(self) -> None:
+        for name in NAMES:
+            mine = [value for value in self.log if value.startswith(f"{name}.".encode())]
+            epochs = [int(value.split(b".")[1]) for value in mine]
+            assert epochs == sorted(epochs)
+            assert len(mine) == len(set(mine))
+            for epoch in set(epochs):
+                prefix = f"{name}.{epoch}.".encode()
+                numbers = [int(v[len(prefix) :]) for v in mine if v.startswith(prefix)]
+                assert numbers == list(range(len(numbers)))
+        left = []
+        for sent in self.sent:
+            if sent.future.done():
+                self.check_answer(sent)
+            else:
+                left.append(sent)
+        self.sent = left
+
+    def check_answer(self, sent: Sent) -> None:
+        """An acknowledged append is in the log, where it was said to be; a refused one says where
+        the log really ends, or did when it was refused."""
+        error = sent.future.exception()
+        end = sent.sequence + sent.count
+        if error is None:
+            assert self.next_of(sent.name, sent.epoch) >= end
+            offset = sent.future.result().offset
+            if offset != FORGOTTEN:
+                first = f"{sent.name}.{sent.epoch}.{sent.sequence}".encode()
+                assert self.log[offset] == first
+            return
+        assert isinstance(error, FencelogError)
+        if error.code is ErrorCode.SEQUENCE_MISMATCH:
+            expected = error.extra["expected_sequence"]
+            assert expected <= self.next_of(sent.name, sent.epoch)
+        else:
+            assert error.code in (ErrorCode.PRODUCER_FENCED, UNKNOWN.code, GONE.code)
+
+
+async def turns() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+SHARES = st.sampled_from([0.0, 0.5, 1.0])
+STEPS = st.one_of(
+    st.tuples(
+        st.just("send"),
+        st.sampled_from(NAMES),
+        st.integers(0, 2),
+        st.integers(-3, 2),
+        st.integers(1, 3),
+    ),
+    st.tuples(st.just("acknowledge"), SHARES),
+    st.tuples(st.just("fail"), SHARES, st.booleans()),
+    st.tuples(st.just("take over"), SHARES),
+    st.tuples(st.just("note"), st.integers(0, 2)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_the_log_holds_every_numbered_message_once(steps: list[tuple[object, ...]]) -> None:
+    asyncio.run(history(steps))
+
+
+async def history(steps: list[tuple[object, ...]]) -> None:
+    world = World()
+    await world.begin()
+    for step in steps:
+        match step:
+            case ["send", str(name), int(epoch), int(distance), int(count)]:
+                pushed = [s for s in world.sent if (s.name, s.epoch) == (name, epoch)]
+                following = sum(s.count for s in pushed) + world.next_of(name, epoch)
+                world.send(name, epoch, max(0, following + distance), count)
+            case ["acknowledge", float(share)]:
+                await world.acknowledge(share)
+            case ["fail", float(share), bool(give_up)]:
+                await world.fail_ledger(share, give_up=give_up)
+            case ["take over", float(share)]:
+                await world.take_over(share)
+            case ["note", int(parts)]:
+                world.note(parts)
+        world.check()
+    await world.acknowledge(1.0)
+    world.check()
+    assert world.sent == []
+    assert world.pipeline.pending_bytes == 0
