@@ -21,6 +21,10 @@ from fencelog.api.drill_topic import NOWHERE, TopicDrill, on_own_cluster
 SETTLE_S = 1.0
 """Of load before each drain and after the last one."""
 
+PAUSE_S = 0.02
+"""Of a client between two appends: where all CPUs are busy with appends, what is measured is how
+long a process waits for one."""
+
 PROBE_DELAY_S = 0.005
 """Between two attempts of such a client: the precision of what this drill measures."""
 
@@ -41,7 +45,12 @@ async def drain_drill(config: DrainConfig) -> DrillReport:
         await drain_owners(cluster, drill, config.times)
 
     return await on_own_cluster(
-        "drain", script, ClusterConfig(NOWHERE), keep=config.keep, consumers=True
+        "drain",
+        script,
+        ClusterConfig(NOWHERE),
+        keep=config.keep,
+        pause_s=PAUSE_S,
+        consumers=True,
     )
 
 

@@ -47,11 +47,14 @@ class LoadClient:
         *,
         producer_id: str | None = None,
         retry_delay_s: float = RETRY_DELAY_S,
+        pause_s: float = 0,
     ) -> None:
+        """``pause_s``: between an acknowledgement and the next append."""
         self._number = number
         self._sender = sender
         self._producer_id = producer_id
         self._retry_delay_s = retry_delay_s
+        self._pause_s = pause_s
         self._loop = asyncio.get_running_loop()
         self._served_at = self._loop.time()
         self._next_sequence = 0
@@ -73,6 +76,8 @@ class LoadClient:
         self._served_at = self._loop.time()
         while not is_over():
             await self._append_next(is_over, on_acknowledged)
+            if self._pause_s:
+                await asyncio.sleep(self._pause_s)
 
     async def _append_next(
         self, is_over: Callable[[], bool], on_acknowledged: Callable[[float], None]

@@ -31,11 +31,13 @@ PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a drill appends: brokers, and a topic with one partition."""
+    """Where a drill appends: brokers, and a topic with one partition. ``patience_s``: of a client,
+    for an answer; ``pause_s``: between two appends of a client."""
 
     urls: Sequence[str]
     topic: str = "default/drill"
     patience_s: float = PATIENCE_S
+    pause_s: float = 0
 
 
 @dataclass(slots=True)
@@ -66,7 +68,14 @@ class TopicDrill:
             )
             is_numbered = counted and first // len(services) % 2 == 0
             producer_id = f"drill-{first}" if is_numbered else None
-            self.load.start(LoadClient(self.load.next_number(), sender, producer_id=producer_id))
+            self.load.start(
+                LoadClient(
+                    self.load.next_number(),
+                    sender,
+                    producer_id=producer_id,
+                    pause_s=target.pause_s,
+                )
+            )
 
     async def start_consumers(self, stack: contextlib.AsyncExitStack) -> Consumers:
         """One for each broker, until ``stack`` is left."""
@@ -169,6 +178,7 @@ async def on_own_cluster(
     *,
     keep: bool = False,
     patience_s: float = PATIENCE_S,
+    pause_s: float = 0,
     consumers: bool = False,
 ) -> DrillReport:
     """Run a drill on a cluster of processes of its own; ``config.data_dir`` is replaced. ``keep``
@@ -176,7 +186,7 @@ async def on_own_cluster(
     with drill_directory(keep=keep) as directory:
         config = replace(config, data_dir=directory, http_port=0)
         async with running_cluster(config) as cluster:
-            target = Target(cluster.urls, patience_s=patience_s)
+            target = Target(cluster.urls, patience_s=patience_s, pause_s=pause_s)
             report = await under_load(
                 name, target, lambda drill: script(cluster, drill), consumers=consumers
             )
