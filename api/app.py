@@ -19,6 +19,7 @@ from fencelog.api.admin import admin_router
 from fencelog.api.asgi import ClientGone, Exchange, Receive, Scope, Send
 from fencelog.api.bodies import BodyReader
 from fencelog.api.broker_admin import add_broker_routes
+from fencelog.api.compaction_routes import Compactions
 from fencelog.api.forward import Forwarder
 from fencelog.api.framework import build_framework
 from fencelog.api.metrics import ApiMetrics
@@ -37,6 +38,7 @@ from fencelog.api.produce import Post, Produce, read_post
 from fencelog.api.produce_batch import ProduceBatch
 from fencelog.api.producers import Producers
 from fencelog.api.read import Read
+from fencelog.api.read_offsets import Offsets
 from fencelog.api.routing import Turns
 from fencelog.api.sse import problem_event
 from fencelog.api.subscription_app import build_subscriptions
@@ -180,12 +182,18 @@ def build_app(
     produce = Produce(broker, ownership, turns, bodies, metrics)
     batch = ProduceBatch(broker, ownership, forwarder, turns, bodies, metrics)
     read = Read(ownership, waits, metrics)
+    offsets = Offsets(broker, ownership, forwarder)
+    compactions = Compactions(broker, ownership, bodies)
     endpoints: dict[Endpoint, dict[str, Handler]] = {
         Endpoint.PRODUCE: {"POST": produce.post},
         Endpoint.PRODUCE_BATCH: {"POST": batch.post},
         Endpoint.READ: {"GET": read.get, "HEAD": read.get},
         Endpoint.READ_ONE: {"GET": read.get_one, "HEAD": read.get_one},
         Endpoint.SEGMENTS: {"GET": read.get_segments, "HEAD": read.get_segments},
+        Endpoint.OFFSETS: {"GET": offsets.get, "HEAD": offsets.get},
+        Endpoint.TOPIC_OFFSETS: {"GET": offsets.get_all, "HEAD": offsets.get_all},
+        Endpoint.COMPACT: {"POST": compactions.compact},
+        Endpoint.COMPACTION: {"GET": compactions.get, "HEAD": compactions.get},
     }
     router = admin_router(broker, bookies)
     add_broker_routes(router, broker, peers or HttpPeers())

@@ -22,7 +22,7 @@ TopicArgument = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     topic = typer.Typer(rich_markup_mode=None, help="Create, list, show and delete topics.")
-    for command in (create, show, delete):
+    for command in (create, show, delete, compact):
         topic.command()(command)
     topic.command("list")(list_topics)
     app.add_typer(topic, name="topic")
@@ -76,6 +76,26 @@ def delete(topic: TopicArgument, server: ServerOption = SERVER) -> None:
     name = topic_name(topic)
     _ask(server, lambda client: client.delete_topic(name))
     typer.echo(f"topic {name} is deleted")
+
+
+def compact(
+    topic: TopicArgument,
+    partition: Annotated[int | None, typer.Option(min=0, help="By default all.")] = None,
+    server: ServerOption = SERVER,
+) -> None:
+    """Bring the compacted view up to date now, and wait for it."""
+    name = topic_name(topic)
+
+    async def ask(client: FencelogClient) -> list[dict[str, object]]:
+        from fencelog.api.compact import compact_now
+
+        return await compact_now(client, name, partition)
+
+    for state in _ask(server, ask):
+        typer.echo(
+            f"partition {state['partition']}: {state['messages']} messages stand for all "
+            f"below offset {state['end_offset']}"
+        )
 
 
 def _ask(server: str, request: Callable[[FencelogClient], Awaitable[T]]) -> T:

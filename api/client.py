@@ -14,17 +14,17 @@ reached the code is NO_OWNER, and nothing was done.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
 from fencelog.api.client_consumer import Consumer
 from fencelog.api.client_http import REQUEST_TIMEOUT_S, ServiceHttp, json_object, topic_path
+from fencelog.api.client_reads import BATCH_TYPE, Page, RawPage, ReadCalls, ReadPage
 from fencelog.api.client_subscription import MAX_MESSAGES, SubscriptionCalls
 from fencelog.api.client_terms import DUPLICATE, AppendTerms, term_headers
 from fencelog.ledgers.errors import ErrorCode
-from fencelog.ledgers.limits import MAX_READ_MESSAGES, MIB
-from fencelog.ledgers.record_batch import FramedBatch, Message, encode_batch, read_frames
+from fencelog.ledgers.record_batch import Message, encode_batch
 
 __all__ = [
     "BATCH_TYPE",
@@ -39,12 +39,6 @@ __all__ = [
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 
-BATCH_TYPE = "application/vnd.fencelog.batch"
-"""Media type of record batches, one in an append and framed many in a read."""
-
-READ_BYTES = 4 * MIB
-"""Record batches asked for in one read."""
-
 
 @dataclass(frozen=True, slots=True)
 class Appended:
@@ -57,30 +51,7 @@ class Appended:
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Where a read stopped. ``at_tail``: it saw all that is readable now."""
-
-    next_offset: int
-    tail_offset: int
-    at_tail: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPage(Page):
-    """A read answer. The first batch may begin before the offset that was asked for."""
-
-    batches: list[FramedBatch]
-
-
-@dataclass(frozen=True, slots=True)
-class RawPage(Page):
-    """A read answer as it came."""
-
-    body: bytes
-
-
-class FencelogClient(SubscriptionCalls):
+class FencelogClient(ReadCalls, SubscriptionCalls):
     """Use it as an async context manager, or ``close`` it. Safe for many tasks at once."""
 
     def __init__(
@@ -227,68 +198,3 @@ class FencelogClient(SubscriptionCalls):
         offset = -1 if appended["offset"] is None else appended["offset"]
         duplicate = DUPLICATE in answer.headers
         return Appended(appended["partition"], offset, appended["count"], duplicate)
-
-    async def read(
-        self,
-        topic: str,
-        partition: int,
-        start: int | str,
-        *,
-        max_messages: int = MAX_READ_MESSAGES,
-        max_bytes: int = READ_BYTES,
-        wait_s: float = 0,
-    ) -> ReadPage:
-        """Record batches from an offset (or "earliest", "latest") on.
-
-        At the tail, waits up to ``wait_s`` for a message and may come back empty. Raises
-        FencelogError: OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, TOPIC_NOT_FOUND, ….
-        """
-        page = await self.read_as(
-            BATCH_TYPE,
-            topic,
-            partition,
-            start,
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            wait_s=wait_s,
-        )
-        return ReadPage(page.next_offset, page.tail_offset, page.at_tail, read_frames(page.body))
-
-    async def read_as(
-        self,
-        media_type: str,
-        topic: str,
-        partition: int,
-        start: int | str,
-        *,
-        max_messages: int = MAX_READ_MESSAGES,
-        max_bytes: int = READ_BYTES,
-        wait_s: float = 0,
-    ) -> RawPage:
-        """As ``read``, in any form that the service has: ``application/x-ndjson``, …."""
-        query = {"from": start, "limit": max_messages, "max_bytes": max_bytes}
-        answer = await self._service.request(
-            "GET",
-            f"{topic_path(topic)}/partitions/{partition}/messages",
-            params=query | ({"wait": wait_s} if wait_s else {}),
-            headers={"accept": media_type},
-            extra_wait_s=wait_s,
-        )
-        return RawPage(
-            next_offset=int(answer.headers["next-offset"]),
-            tail_offset=int(answer.headers["tail-offset"]),
-            at_tail=answer.headers["at-tail"] == "true",
-            body=answer.content,
-        )
-
-    async def batches(
-        self, topic: str, partition: int, start: int | str = "earliest"
-    ) -> AsyncIterator[FramedBatch]:
-        """All batches from ``start`` to what was the tail when it was reached."""
-        while True:
-            page = await self.read(topic, partition, start)
-            for batch in page.batches:
-                yield batch
-            if page.at_tail:
-                return
-            start = page.next_offset

@@ -55,21 +55,9 @@ def encode_objects(objects: Iterable[dict[str, Any]]) -> list[bytes]:
     return [_encoder.encode(shown) for shown in objects]
 
 
-def json_answer(objects: Sequence[dict[str, Any]], *, next_offset: int, tail_offset: int) -> bytes:
-    """The document that a read answers."""
-    return _encoder.encode(
-        {
-            "messages": objects,
-            "next_offset": next_offset,
-            "tail_offset": tail_offset,
-            "at_tail": next_offset >= tail_offset,
-        }
-    )
-
-
-def ndjson_answer(objects: Sequence[dict[str, Any]]) -> bytes:
-    """A message object a line."""
-    return bytes(_encoder.encode_lines(objects))
+def encode_joined(objects: Sequence[dict[str, Any]], separator: bytes) -> bytes:
+    """All of them as JSON, one line each, with a separator between."""
+    return separator.join(map(_encoder.encode, objects))
 
 
 def _put_text(shown: dict[str, Any], text: str, coded: str, value: bytes) -> None:

@@ -7,27 +7,29 @@ as they were stored; every other form decodes them. All forms carry ``Next-Offse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 from fencelog.api.asgi import BATCH, EVENT_STREAM, JSON, NDJSON, OCTETS, Buffer, Exchange
-from fencelog.api.json_render import (
-    ValueForm,
-    encode_objects,
-    json_answer,
-    message_object,
-    ndjson_answer,
-)
+from fencelog.api.json_render import encode_objects
 from fencelog.api.message_headers import message_headers
 from fencelog.api.metrics import ApiMetrics
 from fencelog.api.ownership import Ownership
-from fencelog.api.read_request import Place, ReadRequest, read_request
+from fencelog.api.read_answers import (
+    Answers,
+    Source,
+    has_gaps,
+    objects,
+    respond,
+    send_piece,
+)
+from fencelog.api.read_request import Place, ReadRequest, Time, read_request
 from fencelog.api.sse import PING, PING_INTERVAL_MS, control_event, message_events
 from fencelog.api.targets import Target
 from fencelog.api.waits import Waits
+from fencelog.broker.rows import end_of_rows, rows_in_steps
 from fencelog.broker.stored import ReadResult
-from fencelog.ledgers.batch_frames import frame_parts
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.record_batch import Message, decode_batch
 
 if TYPE_CHECKING:
     from fencelog.broker.partition_log import PartitionLog
@@ -45,6 +47,7 @@ class Read:
         self._ownership = ownership
         self._waits = waits
         self._metrics = metrics
+        self._answers = Answers()
 
     # -- many messages ---------------------------------------------------------------------------
 
@@ -56,102 +59,109 @@ class Read:
         request = read_request(exchange)
 
         async def local(log: PartitionLog) -> None:
+            source: Source = log.compaction.view if request.compacted else log
             if exchange.method == "HEAD":
-                await self._head(exchange, log, request)
+                await self._head(exchange, source, request)
             elif request.media_type == EVENT_STREAM:
-                follow = self._follow(exchange, log, request, target)
+                follow = self._follow(exchange, source, request, target)
                 await self._waits.run(exchange, follow)
             elif request.wait_ms:
-                answer = self._answer(exchange, log, request, target)
+                answer = self._answer(exchange, source, request, target)
                 await self._waits.run(exchange, answer)
             else:
-                await self._answer(exchange, log, request, target)
+                await self._answer(exchange, source, request, target)
 
         await self._ownership.serve(exchange, target.topic, target.partition, local)
 
-    async def _head(self, exchange: Exchange, log: PartitionLog, request: ReadRequest) -> None:
-        earliest = b"%d" % log.earliest_offset
-        headers = position_headers(start_offset(log, request), log.tail_offset)
-        headers.append((b"earliest-offset", earliest))
+    async def _head(self, exchange: Exchange, source: Source, request: ReadRequest) -> None:
+        start = await start_offset(source, request)
+        headers = position_headers(start, source.tail_offset, source)
+        headers.append((b"earliest-offset", b"%d" % source.earliest_offset))
         await exchange.respond(200, request.media_type, b"", headers)
 
     async def _answer(
-        self, exchange: Exchange, log: PartitionLog, request: ReadRequest, target: Target
+        self, exchange: Exchange, source: Source, request: ReadRequest, target: Target
     ) -> None:
-        start = start_offset(log, request)
-        limit = request.limit or 1
-        result = await log.read(
-            start, max_messages=limit, max_bytes=request.max_bytes, wait_ms=request.wait_ms
-        )
-        if request.media_type == BATCH:
-            await self._answer_batches(exchange, result)
-            return
-        objects, next_offset = message_objects(
-            result, target.partition, start=start, limit=limit, form=request.value_form
-        )
-        if request.media_type == NDJSON:
-            body = ndjson_answer(objects)
-        else:
-            body = json_answer(objects, next_offset=next_offset, tail_offset=result.tail_offset)
-        headers = position_headers(next_offset, result.tail_offset)
-        await exchange.respond(200, request.media_type, body, headers)
-        self._metrics.read(len(objects), len(body))
+        start = await start_offset(source, request)
+        async with self._answers.read(
+            source,
+            start,
+            who=target,
+            max_messages=request.limit or 1,
+            max_bytes=request.max_bytes,
+            wait_ms=request.wait_ms,
+        ) as result:
+            end = end_offset(result, start=start, request=request)
+            count = sum(stored.messages_from(start) for stored in result.entries)
+            pieces = self._pieces(result, request, target.partition, start=start, end=end)
+            headers = position_headers(end, result.tail_offset, source)
+            size = await respond(exchange, request.media_type, pieces, headers)
+            self._metrics.read(min(count, request.limit or count), size)
 
-    async def _answer_batches(self, exchange: Exchange, result: ReadResult) -> None:
-        parts: list[Buffer] = []
-        messages = 0
-        for entry in result.entries:
-            parts += frame_parts(entry.base_offset, entry.publish_time_us, entry.count, entry.batch)
-            messages += entry.count
-        headers = position_headers(result.next_offset, result.tail_offset)
-        await exchange.respond_parts(200, BATCH, parts, headers)
-        self._metrics.read(messages, sum(map(len, parts)))
+    def _pieces(
+        self, result: ReadResult, request: ReadRequest, partition: int, *, start: int, end: int
+    ) -> AsyncIterator[Buffer]:
+        if request.media_type == BATCH:
+            return self._answers.frames(result, start=start, end=end)
+        render = self._answers.ndjson if request.media_type == NDJSON else self._answers.json
+        return render(result, partition, start=start, end=end, form=request.value_form)
 
     # -- event streams ---------------------------------------------------------------------------
 
     async def _follow(
-        self, exchange: Exchange, log: PartitionLog, request: ReadRequest, target: Target
+        self, exchange: Exchange, source: Source, request: ReadRequest, target: Target
     ) -> None:
         """Events until ``limit`` messages were sent, the client goes, or a problem ends it."""
-        offset = start_offset(log, request)
-        await log.read(offset, max_messages=1, max_bytes=1)  # 410 and 416 before the status goes
-        headers = position_headers(offset, log.tail_offset)
+        offset = await start_offset(source, request)
+        await source.read(offset, max_messages=1, max_bytes=1)  # 410 and 416 before the status goes
+        headers = position_headers(offset, source.tail_offset, source)
         await exchange.start(200, [(b"content-type", EVENT_STREAM), *_STREAM_HEADERS, *headers])
         self._metrics.streams += 1
         try:
-            await self._send_events(exchange, log, request, target, offset)
+            await self._send_events(exchange, source, request, target, offset)
         finally:
             self._metrics.streams -= 1
 
     async def _send_events(
         self,
         exchange: Exchange,
-        log: PartitionLog,
+        source: Source,
         request: ReadRequest,
         target: Target,
         offset: int,
     ) -> None:
         remaining = request.limit
-        tail = log.tail_offset
-        await exchange.send_body(control_event(next_offset=offset, tail_offset=tail), more=True)
+        control = control_event(next_offset=offset, tail_offset=source.tail_offset)
+        await send_piece(exchange, control, more=True)
         while remaining is None or remaining > 0:
             count = STREAM_MESSAGES if remaining is None else min(remaining, STREAM_MESSAGES)
-            result = await log.read(
-                offset, max_messages=count, max_bytes=request.max_bytes, wait_ms=PING_INTERVAL_MS
-            )
-            objects, offset = message_objects(
-                result, target.partition, start=offset, limit=count, form=request.value_form
-            )
-            if not objects:
-                await exchange.send_body(PING, more=True)
-                continue
-            offsets = [shown["offset"] for shown in objects]
-            events = message_events(offsets, encode_objects(objects))
-            if offset >= result.tail_offset:
-                events += control_event(next_offset=offset, tail_offset=result.tail_offset)
-            await exchange.send_body(events, more=True)
-            self._metrics.read(len(objects), len(events))
-            remaining = None if remaining is None else remaining - len(objects)
+            async with self._answers.read(
+                source,
+                offset,
+                who=target,
+                max_messages=count,
+                max_bytes=request.max_bytes,
+                wait_ms=PING_INTERVAL_MS,
+            ) as result:
+                end = end_of_rows(result, start=offset, limit=count)
+                sent = 0
+                async for rows in self._answers.rows(result, start=offset, end=end):
+                    shown = encode_objects(objects(rows, target.partition, request.value_form))
+                    events = message_events([offset for offset, _, _ in rows], shown)
+                    await send_piece(exchange, events, more=True)
+                    self._metrics.read(len(rows), len(events))
+                    sent += len(rows)
+            offset, tail = end, result.tail_offset
+            if not sent:
+                await send_piece(exchange, PING, more=True)
+            elif offset >= tail:
+                control = control_event(next_offset=offset, tail_offset=tail)
+                await send_piece(exchange, control, more=True)
+            remaining = None if remaining is None else remaining - sent
+            if is_at_end(source, offset):
+                control = control_event(next_offset=offset, tail_offset=offset, is_end=True)
+                await send_piece(exchange, control, more=True)
+                break
         await exchange.send_body(b"")
 
     # -- one message -----------------------------------------------------------------------------
@@ -164,13 +174,14 @@ class Read:
         exchange.query(frozenset())
 
         async def local(log: PartitionLog) -> None:
-            result = await log.read(target.offset, max_messages=1, max_bytes=1)
+            offset = target.offset
+            result = await log.read(offset, max_messages=1, max_bytes=1)
             if not result.entries:
                 raise beyond_tail(target, result.tail_offset)
-            entry = result.entries[0]
-            message = decode_stored(entry.batch)[target.offset - entry.base_offset]
+            rows = rows_in_steps(result.entries, start=offset, end=offset + 1, step=1)
+            ((_, publish_time_us, message),) = next(rows)
             headers = [
-                (b"fencelog-publish-time", b"%d" % entry.publish_time_us),
+                (b"fencelog-publish-time", b"%d" % publish_time_us),
                 *message_headers(message),
             ]
             await exchange.respond(200, OCTETS, message.value, headers)
@@ -188,52 +199,41 @@ class Read:
         await self._ownership.serve(exchange, target.topic, target.partition, local)
 
 
-def start_offset(log: PartitionLog, request: ReadRequest) -> int:
+async def start_offset(source: Source, request: ReadRequest) -> int:
     """The offset at which a read begins."""
     if request.start is Place.EARLIEST:
-        return log.earliest_offset
+        return source.earliest_offset
     if request.start is Place.LATEST:
-        return log.tail_offset
+        return source.tail_offset
+    if isinstance(request.start, Time):
+        return await source.offset_for_time(request.start.us)
     return request.start
 
 
-def position_headers(next_offset: int, tail_offset: int) -> list[tuple[bytes, bytes]]:
+def end_offset(result: ReadResult, *, start: int, request: ReadRequest) -> int:
+    """The offset after what is answered: batches of the log are answered whole."""
+    if request.media_type == BATCH and not has_gaps(result):
+        return result.next_offset
+    return end_of_rows(result, start=start, limit=request.limit or 1)
+
+
+def position_headers(
+    next_offset: int, tail_offset: int, source: Source
+) -> list[tuple[bytes, bytes]]:
     """Where the reader stands: on every form of answer."""
-    return [
+    headers = [
         (b"next-offset", b"%d" % next_offset),
         (b"tail-offset", b"%d" % tail_offset),
         (b"at-tail", b"true" if next_offset >= tail_offset else b"false"),
     ]
+    if is_at_end(source, next_offset):
+        headers.append((b"end-of-topic", b"true"))
+    return headers
 
 
-def message_objects(
-    result: ReadResult, partition: int, *, start: int, limit: int, form: ValueForm
-) -> tuple[list[dict[str, Any]], int]:
-    """At most ``limit`` messages from ``start`` on, and the offset after the last one.
-
-    The first stored batch may begin before ``start``, and the last one end after the limit.
-    """
-    objects: list[dict[str, Any]] = []
-    next_offset = start
-    for entry in result.entries:
-        messages = decode_stored(entry.batch)
-        skipped = max(0, start - entry.base_offset)
-        wanted = messages[skipped : skipped + limit - len(objects)]
-        first = entry.base_offset + skipped
-        for offset, message in enumerate(wanted, start=first):
-            objects.append(message_object(partition, offset, entry.publish_time_us, message, form))
-        next_offset = max(next_offset, first + len(wanted))
-        if len(objects) >= limit:
-            break
-    return objects, next_offset
-
-
-def decode_stored(batch: Buffer) -> list[Message]:
-    """A batch from storage was checked when it was written: a bad one now is damage."""
-    try:
-        return decode_batch(batch)
-    except FencelogError as error:
-        raise FencelogError(ErrorCode.CORRUPT, f"a stored batch: {error.detail}") from error
+def is_at_end(source: Source, offset: int) -> bool:
+    """Whether nothing will ever come from this offset on."""
+    return source.is_terminated and offset >= source.tail_offset
 
 
 def beyond_tail(target: Target, tail_offset: int) -> FencelogError:

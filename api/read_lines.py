@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from fencelog.api.client import FencelogClient, Page
+from fencelog.api.client_reads import LOG
 from fencelog.api.retry import retry_refusals
 from fencelog.ledgers.limits import MAX_READ_MESSAGES
 from fencelog.ledgers.record_batch import open_batch
@@ -19,7 +20,8 @@ JSON_LINES = "application/x-ndjson"
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """See ``fencelog read --help``. ``start``: earliest, latest or an offset."""
+    """See ``fencelog read --help``. ``start``: earliest, latest or an offset; ``from_time_us``,
+    if there is one, takes its place."""
 
     topic: str
     server: str
@@ -28,6 +30,8 @@ class ReadOptions:
     follow: bool = False
     limit: int | None = None
     as_json: bool = False
+    from_time_us: int | None = None
+    view: str = LOG
 
 
 async def read_lines(options: ReadOptions, out: BinaryIO) -> None:
@@ -91,7 +95,9 @@ async def _copy(
     read = _read_json if options.as_json else _read_values
     wait_s = FOLLOW_WAIT_S if options.follow else 0
 
-    def fetch(start: int | str) -> asyncio.Task[tuple[list[bytes], Page]]:
+    def fetch(
+        start: int | str, time_us: int | None = None
+    ) -> asyncio.Task[tuple[list[bytes], Page]]:
         return asyncio.create_task(
             retry_refusals(
                 lambda: read(
@@ -101,11 +107,14 @@ async def _copy(
                     start,
                     max_messages=output.page_limit,
                     wait_s=wait_s,
+                    view=options.view,
+                    from_time_us=time_us,
                 )
             )
         )
 
-    fetching = fetch(int(options.start) if options.start.isdigit() else options.start)
+    start = int(options.start) if options.start.isdigit() else options.start
+    fetching = fetch(start, options.from_time_us)
     try:
         while not output.is_full:
             lines, page = await fetching

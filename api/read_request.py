@@ -12,9 +12,10 @@ from fencelog.api.sse import resume_offset
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_READ_MESSAGES, MAX_WAIT_MS, MIB
 
-PARAMETERS = frozenset(("from", "limit", "max_bytes", "wait", "as"))
+PARAMETERS = frozenset(("from", "from_time", "limit", "max_bytes", "wait", "as", "view"))
 
 MAX_OFFSET = 2**63 - 1
+MAX_TIME_US = 2**63 - 1
 
 DEFAULT_JSON_LIMIT = 10_000
 """Messages in an answer of JSON, unless asked otherwise: about 20 ms of the event loop."""
@@ -32,15 +33,24 @@ class Place(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRequest:
-    """``limit`` is None for an event stream without end. Sizes in bytes."""
+class Time:
+    """From the first message published at or after this time on, in µs since 1970 UTC."""
 
-    start: int | Place
+    us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """``limit`` is None for an event stream without end. Sizes in bytes. ``compacted``: of the view
+    that holds the newest message of every key."""
+
+    start: int | Place | Time
     limit: int | None
     max_bytes: int
     wait_ms: int
     value_form: ValueForm
     media_type: bytes
+    compacted: bool
 
 
 def read_request(exchange: Exchange) -> ReadRequest:
@@ -56,7 +66,7 @@ def read_request(exchange: Exchange) -> ReadRequest:
     max_bytes = MAX_READ_BYTES if whole_batches else DEFAULT_JSON_BYTES
     if "max_bytes" in query:
         max_bytes = parse_number("max_bytes", query["max_bytes"], low=1, high=MAX_READ_BYTES)
-    start = _start(query.get("from", Place.EARLIEST.value))
+    start = _start(query)
     last_event_id = exchange.header(b"last-event-id")
     if media_type == EVENT_STREAM and last_event_id:
         start = resume_offset(last_event_id)
@@ -67,6 +77,7 @@ def read_request(exchange: Exchange) -> ReadRequest:
         wait_ms=_wait_ms(query.get("wait", "0")),
         value_form=value_form(query.get("as", ValueForm.TEXT.value)),
         media_type=media_type,
+        compacted=_is_compacted(query.get("view", "log")),
     )
 
 
@@ -107,7 +118,14 @@ def _quality(parameters: bytes) -> float:
     return 1.0
 
 
-def _start(text: str) -> int | Place:
+def _start(query: dict[str, str]) -> int | Place | Time:
+    if "from_time" in query:
+        if "from" in query:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST, "from and from_time together", parameter="from_time"
+            )
+        return Time(parse_number("from_time", query["from_time"], low=0, high=MAX_TIME_US))
+    text = query.get("from", Place.EARLIEST.value)
     if text == Place.EARLIEST.value:
         return Place.EARLIEST
     if text == Place.LATEST.value:
@@ -119,6 +137,16 @@ def _start(text: str) -> int | Place:
         f"from must be earliest, latest or an offset, not {text[:40]!r}",
         parameter="from",
     )
+
+
+def _is_compacted(text: str) -> bool:
+    if text not in ("log", "compacted"):
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"view must be log or compacted, not {text[:40]!r}",
+            parameter="view",
+        )
+    return text == "compacted"
 
 
 def _wait_ms(text: str) -> int:

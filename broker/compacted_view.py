@@ -7,12 +7,14 @@ it, so a reader goes on correctly when the view is replaced under it.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 
 from fencelog.broker.chain import Compacted
 from fencelog.broker.chain_node import ChainNode
 from fencelog.broker.compacted_entry import read_compacted
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.log_reader import LogReader
+from fencelog.broker.rates import DispatchLimit
 from fencelog.broker.read_ahead import BrokerReads, Found, ReadAhead
 from fencelog.broker.segment_reader import SegmentReader
 from fencelog.broker.stored import CompactedBatch, ReadResult
@@ -79,6 +81,17 @@ class CompactedView:
         self._ledger: CompactedReader | None = None
         self._catch_up: ReadAhead | None = None
 
+        self.limit: Callable[[], DispatchLimit | None] = lambda: None
+        """What slows reads of the partition down."""
+
+    @property
+    def tail_offset(self) -> int:
+        return self._reader.tail_offset
+
+    @property
+    def is_terminated(self) -> bool:
+        return self._reader.has_ended
+
     @property
     def earliest_offset(self) -> int:
         """A view begins with the log, whatever of that was trimmed since."""
@@ -87,8 +100,22 @@ class CompactedView:
     async def read(
         self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
     ) -> ReadResult:
-        """As ``LogReader.read``; batches may have gaps in them and between them. OFFSET_TRIMMED
+        """As ``PartitionLog.read``; batches may have gaps in them and between them. OFFSET_TRIMMED
         too where the log was trimmed between the view's horizon and its own start."""
+        limit = self.limit()
+        if limit is not None:
+            max_messages, max_bytes, wait_ms = await limit.admit(max_messages, max_bytes, wait_ms)
+        result = await self.fetch(
+            offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
+        )
+        if limit is not None:
+            limit.charge(result)
+        return result
+
+    async def fetch(
+        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
+    ) -> ReadResult:
+        """The same without a limit."""
         while True:
             compacted = self._node.chain.compacted
             if compacted is None or offset >= compacted.end_offset:

@@ -25,9 +25,8 @@ from fencelog.broker.compacted_view import CompactedView
 from fencelog.broker.compaction_core import NewestOffsets, ViewEntry
 from fencelog.broker.log_reader import LogReader
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
-from fencelog.broker.read_fairness import STEP_MESSAGES, LoopTurns
-from fencelog.broker.stored import CompactedBatch, StoredBatch
-from fencelog.ledgers.batch_windows import message_windows
+from fencelog.broker.read_fairness import LoopTurns
+from fencelog.broker.rows import Row, rows_in_steps
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import (
     COMPACTION_RETRY_MS,
@@ -35,7 +34,6 @@ from fencelog.ledgers.limits import (
     MAX_READ_MESSAGES,
     MIB,
 )
-from fencelog.ledgers.record_batch import Message
 
 READ_BYTES = 1 * MIB
 """Asked for in one read of a pass: small, since others read and append meanwhile."""
@@ -44,9 +42,6 @@ ENTRIES_IN_FLIGHT = 8
 """Entries of the new view that are not acknowledged yet: 4 MiB."""
 
 log = logging.getLogger(__name__)
-
-Row = tuple[int, int, Message]
-"""Offset, publish time in µs, message."""
 
 
 class Compaction:
@@ -180,19 +175,12 @@ class Compaction:
         """What the view holds from ``begin`` to ``end``, a step at a time."""
         offset = begin
         while offset < end:
-            result = await self._view.read(
+            result = await self._view.fetch(
                 offset, max_messages=MAX_READ_MESSAGES, max_bytes=READ_BYTES
             )
-            for batch in result.entries:
-                first = 0
-                for messages in message_windows(batch.batch, STEP_MESSAGES):
-                    rows = [
-                        row for row in _rows_of(batch, first, messages) if begin <= row[0] < end
-                    ]
-                    if rows:
-                        yield rows
-                    first += len(messages)
-                    await self._turns.turn()
+            for rows in rows_in_steps(result.entries, start=begin, end=end):
+                await self._turns.turn()
+                yield rows
             offset = result.next_offset
 
 
@@ -266,14 +254,3 @@ class ViewWriter:
                 raise FencelogError(ledger.failure.code, ledger.failure.detail)
             self._news.clear()
             await self._news.wait()
-
-
-def _rows_of(batch: StoredBatch, first: int, messages: list[Message]) -> list[Row]:
-    """Messages number ``first`` … of a batch, with their offsets and times."""
-    if isinstance(batch, CompactedBatch):
-        last = first + len(messages)
-        columns = batch.offsets[first:last], batch.publish_times[first:last]
-        return list(zip(*columns, messages, strict=True))
-    time = batch.publish_time_us
-    start = batch.base_offset + first
-    return [(offset, time, message) for offset, message in enumerate(messages, start)]

@@ -33,12 +33,16 @@ class ByteTurns:
     async def turn(self, who: Hashable, size: int) -> AsyncIterator[None]:
         """Use ``size`` bytes as long as the context lasts; what is larger than the limit has it to
         itself."""
-        if not self.try_take(size):
-            await self._wait(who, size)
+        await self.take(who, size)
         try:
             yield
         finally:
             self.give_back(size)
+
+    async def take(self, who: Hashable, size: int) -> None:
+        """Take ``size`` bytes, to be given back, when the turn has come."""
+        if not self.try_take(size):
+            await self._wait(who, size)
 
     def try_take(self, size: int) -> bool:
         """Take ``size`` bytes at once, to be given back, if that passes nobody by."""

@@ -179,6 +179,10 @@ MAX_PULL_MESSAGES = 10_000
 """Messages leased by one pull: some 20 ms of the event loop, and a client that dies holds no more
 back."""
 
+MAX_DELIVERY_DELAY_MS = 366 * 24 * 3600 * 1000
+"""Delay of a message's delivery: a year. Until then it holds back what is trimmed behind the
+slowest subscription."""
+
 SUBSCRIPTION_LOOK_MS = 60_000
 """How often a broker compares the cursors of its partitions with the subscriptions that there are.
 Far longer than a server of the metadata store may lag: what is missing twice is gone."""
@@ -260,6 +264,17 @@ each with one chunk in hand and one ahead. With more of them nothing is fetched 
 CATCH_UP_BYTES = 32 * MIB
 """Asked for from bookies by catch-up reads at the same time, in one broker: eight chunks keep any
 network busy, and appends find their way between them."""
+
+ANSWER_BYTES = 256 * MIB
+"""Stored bytes in answers of one broker that their clients have not taken yet. Over it reads wait
+for a turn, and are refused when none comes."""
+
+ANSWER_TURN_MS = 5_000
+"""How long a read waits for such a turn. Then: ``OVERLOADED``."""
+
+ANSWER_STALL_MS = 60_000
+"""A client that takes nothing of its answer for so long loses its connection, and with it its share
+of the memory for answers."""
 
 COMPACTED_ENTRY_BYTES = 512 * KIB
 COMPACTED_ENTRY_MESSAGES = 5_000
