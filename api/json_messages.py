@@ -1,9 +1,9 @@
 """Message objects as JSON -> columns of messages, in bulk.
 
 A message object has exactly one of ``text``, ``json``, ``base64``, and optionally ``key`` or
-``key_base64``, ``event_time`` (µs) and ``headers`` or ``headers_base64``. Decoding runs in C, over
-a whole body at once; here is what remains to be done per message. Which message of a body was at
-fault is found out by ``batch_bodies``.
+``key_base64``, ``event_time`` and ``deliver_at`` (µs), ``headers`` or ``headers_base64``. Decoding
+runs in C, over a whole body at once; here is what remains to be done per message. Which message of
+a body was at fault is found out by ``batch_bodies``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from fencelog.ledgers.limits import (
 )
 
 Headers = tuple[tuple[str, bytes], ...]
+
+DELIVER_AT = "fencelog-deliver-at"
+"""The header of a message that subscriptions hand out later; µs since 1970 UTC."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -50,6 +53,7 @@ class MessageFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     key: str | None = None
     key_base64: bytes | None = None
     event_time: int | None = None
+    deliver_at: int | None = None
     headers: dict[str, str] | None = None
     headers_base64: list[tuple[str, bytes]] | None = None
 
@@ -68,8 +72,8 @@ class AnyMessage(MessageFields, forbid_unknown_fields=True, gc=False, kw_only=Tr
 
 Messages = Sequence[TextMessage | AnyMessage]
 
-_EXTRAS = attrgetter("key", "key_base64", "event_time", "headers", "headers_base64")
-_NO_EXTRAS = (None, None, None, None, None)
+_EXTRAS = attrgetter("key", "key_base64", "event_time", "deliver_at", "headers", "headers_base64")
+_NO_EXTRAS = (None, None, None, None, None, None)
 
 
 class InvalidMessage(Exception):
@@ -91,8 +95,8 @@ def columns_of(messages: Messages) -> Columns:
     if extras.count(_NO_EXTRAS) == len(extras):
         return Columns(values)
     keys = [_key(key, coded) for key, coded, *_ in extras]
-    times = [_event_time(time) for _, _, time, _, _ in extras]
-    headers = [_headers(plain, coded) for *_, plain, coded in extras]
+    times = [_event_time(time) for _, _, time, *_ in extras]
+    headers = [_headers(plain, coded, due) for *_, due, plain, coded in extras]
     return Columns(
         values,
         keys if keys.count(None) < len(keys) else None,
@@ -139,13 +143,19 @@ def _event_time(time: int | None) -> int | None:
     return time
 
 
-def _headers(plain: dict[str, str] | None, coded: list[tuple[str, bytes]] | None) -> Headers:
+def _headers(
+    plain: dict[str, str] | None, coded: list[tuple[str, bytes]] | None, deliver_at: int | None
+) -> Headers:
     if plain is not None:
         if coded is not None:
             raise InvalidMessage(
                 "a message has at most one of headers and headers_base64", "headers_base64"
             )
         coded = [(name, value.encode()) for name, value in plain.items()]
+    if deliver_at is not None:
+        if not 0 <= deliver_at <= _INT64_MAX:
+            raise InvalidMessage("deliver_at is no time in microseconds since 1970", "deliver_at")
+        coded = [(DELIVER_AT, b"%d" % deliver_at), *(coded or ())]
     if not coded:
         return ()
     if len(coded) > MAX_HEADERS:

@@ -21,6 +21,8 @@ KEY_BASE64 = b"fencelog-key-base64"
 EVENT_TIME = b"fencelog-event-time"
 HEADER_PREFIX = b"fencelog-header-"
 HEADERS_OMITTED = b"fencelog-headers-omitted"
+DELIVER_AT = b"fencelog-deliver-at"
+"""An HTTP header, and the message's own: when subscriptions hand it out, in µs since 1970 UTC."""
 _PREFIX = b"fencelog-"
 
 _MAX_TIME_DIGITS = 20
@@ -50,6 +52,8 @@ def read_metadata(raw_headers: RawHeaders) -> Metadata:
             key = value
         elif name == EVENT_TIME:
             event_time = _event_time(value)
+        elif name == DELIVER_AT:
+            headers.append(deliver_at_header(value))
         elif name.startswith(HEADER_PREFIX):
             headers.append((name[len(HEADER_PREFIX) :].decode("latin-1"), value))
     return key, event_time, tuple(headers)
@@ -62,6 +66,17 @@ def _event_time(value: bytes) -> int:
     raise FencelogError(
         ErrorCode.BAD_REQUEST,
         f"Fencelog-Event-Time must be microseconds since 1970, not {shown!r}",
+    )
+
+
+def deliver_at_header(value: bytes) -> tuple[str, bytes]:
+    """The message's header for a delivery time. Raises FencelogError(BAD_REQUEST)."""
+    if value.isdigit() and len(value) < _MAX_TIME_DIGITS:
+        return DELIVER_AT.decode(), value
+    shown = value[:40].decode("latin-1")
+    raise FencelogError(
+        ErrorCode.BAD_REQUEST,
+        f"Fencelog-Deliver-At must be microseconds since 1970, not {shown!r}",
     )
 
 

@@ -64,6 +64,8 @@ def _produce() -> Json:
             _query("key", _TEXT, "The message's key, percent-encoded; instead of Fencelog-Key"),
             _header("Fencelog-Key", _TEXT, "The message's key"),
             _header("Fencelog-Event-Time", _INT64, "µs since 1970 UTC"),
+            _header("Fencelog-Deliver-At", _INT64, "Subscriptions hand it out then; µs since 1970"),
+            _query("delay_ms", _INT64, "Subscriptions hand it out so much later"),
         ],
         {"201": _answer("Durable", {"application/json": _ref("AppendedMessage")})},
         {"*/*": _BYTES},
@@ -223,6 +225,7 @@ def _schemas() -> Json:
             "description": "Headers with repeated names or other bytes, instead of `headers`",
         },
         "event_time": _INT64,
+        "deliver_at": _INT64,
     }
     one_value = [{"required": [name]} for name in ("text", "json", "base64")]
     place = {"partition": _INT64, "offset": _INT64}

@@ -2,8 +2,9 @@
 
 Its metadata travels in headers: ``Fencelog-Key``, ``Fencelog-Event-Time`` (µs) and
 ``Fencelog-Header-NAME``, whose bytes are taken as they come; ``?key=`` takes, percent-encoded, a
-key that no header can carry. Many requests that wait for the same partition become one entry in
-the broker; here each costs a scan of its headers and one future, no model and no task.
+key that no header can carry, and ``?delay_ms=`` has the message handed out later. Many requests
+that wait for the same partition become one entry in the broker; here each costs a scan of its
+headers and one future, no model and no task.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from fencelog.api.append_headers import (
     number_or_null,
     read_terms,
 )
-from fencelog.api.asgi import JSON, Exchange, RawHeaders, parse_query
+from fencelog.api.asgi import JSON, Exchange, RawHeaders, parse_number, parse_query
 from fencelog.api.bodies import BodyReader
-from fencelog.api.message_headers import read_metadata
+from fencelog.api.message_headers import deliver_at_header, read_metadata
 from fencelog.api.metrics import ApiMetrics
 from fencelog.api.ownership import Ownership
 from fencelog.api.routing import Turns, named_partition, partition_of_key
@@ -28,14 +29,17 @@ from fencelog.api.targets import Target
 from fencelog.broker.append_terms import Appended, AppendFuture, Terms
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.limits import MAX_DELIVERY_DELAY_MS, MAX_MESSAGE_BYTES
 from fencelog.ledgers.record_batch import Message
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
     from fencelog.broker.partition_log import PartitionLog
 
-PARAMETERS = frozenset(("partition", "key"))
+PARAMETERS = frozenset(("partition", "key", "delay_ms"))
+
+_host = SystemHost()
 
 
 class Produce:
@@ -138,6 +142,10 @@ def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
                 ErrorCode.BAD_REQUEST, "both Fencelog-Key and ?key= are given", parameter="key"
             )
         key = query["key"].encode("utf-8", "surrogateescape")
+    if "delay_ms" in query:
+        delay_ms = parse_number("delay_ms", query["delay_ms"], low=0, high=MAX_DELIVERY_DELAY_MS)
+        due_us = _host.now_us() + delay_ms * 1000
+        message_headers = (*message_headers, deliver_at_header(b"%d" % due_us))
     terms = read_terms(headers)
     return Post(topic, query.get("partition"), key, event_time, message_headers, terms)
 

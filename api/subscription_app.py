@@ -42,7 +42,7 @@ def build_subscriptions(
     """The endpoints on plain ASGI; the framework's routes are added to ``router``."""
     appending = Appending(ownership, forwarder)
     letters = DeadLetterTopics(broker, appending)
-    owners = SubscriptionOwners(ownership, forwarder, letters.of)
+    owners = SubscriptionOwners(broker, ownership, forwarder, letters.of)
     pull = Pull(broker, owners)
     lifecycle = SubscriptionLifecycle(broker, owners)
     verbs = SubscriptionVerbs(broker, owners, pull, waits, bodies, metrics)

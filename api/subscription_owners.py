@@ -27,6 +27,7 @@ from fencelog.broker.topics import TopicInfo
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 
 if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
     from fencelog.broker.partition_log import PartitionLog
     from fencelog.broker.subscriptions import DeadLetters
 
@@ -54,10 +55,12 @@ class SubscriptionOwners:
 
     def __init__(
         self,
+        broker: Broker,
         ownership: Ownership,
         forwarder: Forwarder,
         dead_letters: Callable[[TopicInfo], DeadLetters],
     ) -> None:
+        self._broker = broker
         self._ownership = ownership
         self._forwarder = forwarder
         self._dead_letters = dead_letters
@@ -77,6 +80,8 @@ class SubscriptionOwners:
         """
 
         async def here(log: PartitionLog) -> S:
+            if asked.subscription.info.subscription_id not in log.subscriptions.all():
+                await self._check_is_there(asked)
             await self.open_cursor(log, asked.topic, asked.subscription)
             return await local(log)
 
@@ -123,6 +128,15 @@ class SubscriptionOwners:
         if subscription.info.subscription_id in subscriptions.all():
             return
         await open_cursor(log, subscription)
+
+    async def _check_is_there(self, asked: Asked) -> None:
+        """What is remembered of a subscription may be older than the end of its cursor."""
+        info = asked.subscription.info
+        found = await self._broker.subscriptions.get(asked.topic.topic_id, info.name)
+        if found.info.subscription_id != info.subscription_id:
+            raise FencelogError(
+                ErrorCode.SUBSCRIPTION_NOT_FOUND, f"subscription {info.name} was deleted"
+            )
 
     async def _at_owner(
         self,

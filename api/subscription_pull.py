@@ -54,13 +54,14 @@ class Pull:
         found, errors = await self._from_many(asked, turned, at_once)
         while not found:
             left_s = deadline - loop.time()
-            if left_s <= 0:
+            ready: Sequence[int] = ()
+            if left_s > 0:
+                ready, errors = await self._wait(asked, turned, request, left_s)
+            if not ready:
                 if errors:
                     raise errors[0]
                 break
-            ready, errors = await self._wait(asked, turned, request, left_s)
-            if ready:
-                found, _ = await self._from_many(asked, ready, at_once)
+            found, _ = await self._from_many(asked, ready, at_once)
         return found
 
     async def _from_many(

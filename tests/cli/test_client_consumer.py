@@ -1,0 +1,149 @@
+"""The Python client's consumer: leases that are kept, acknowledgements that are gathered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from fencelog.api.client_consumer import Consumer
+from fencelog.api.client_subscription import LeasedMessage, SubscriptionCalls
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+
+def leased(number: int) -> LeasedMessage:
+    return LeasedMessage(0, number, 0, b"%d" % number, None, None, (), f"id-{number}", 1)
+
+
+class Calls(SubscriptionCalls):
+    """A service that hands out ``batches``, then waits."""
+
+    def __init__(self, *batches: Sequence[int]) -> None:
+        self.batches = [[leased(n) for n in batch] for batch in batches]
+        self.acks: list[list[str]] = []
+        self.nacks: list[tuple[list[str], int | None]] = []
+        self.extended: list[list[str]] = []
+        self.stale: list[str] = []
+        self.failures: list[FencelogError] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.extension = asyncio.Event()
+
+    async def subscription(self, topic: str, subscription: str) -> dict[str, object]:
+        return {"lease_ms": 30}
+
+    async def pull(self, topic: str, subscription: str, **_: object) -> list[LeasedMessage]:
+        if not self.batches:
+            await asyncio.Event().wait()
+        return self.batches.pop(0)
+
+    async def ack(self, topic: str, subscription: str, ack_ids: Sequence[str]) -> list[str]:
+        await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        self.acks.append(list(ack_ids))
+        return []
+
+    async def nack(
+        self,
+        topic: str,
+        subscription: str,
+        ack_ids: Sequence[str],
+        *,
+        delay_ms: int | None = None,
+    ) -> list[str]:
+        self.nacks.append((sorted(ack_ids), delay_ms))
+        return []
+
+    async def extend(
+        self, topic: str, subscription: str, ack_ids: Sequence[str], lease_ms: int
+    ) -> list[str]:
+        self.extended.append(sorted(ack_ids))
+        self.extension.set()
+        return self.stale
+
+
+def consume(calls: Calls) -> Consumer:
+    return Consumer(calls, "t", "s")
+
+
+async def test_what_is_acknowledged_meanwhile_goes_together() -> None:
+    calls = Calls(range(5))
+    async with consume(calls) as messages:
+        calls.gate.clear()
+        for _ in range(5):
+            messages.ack(await anext(messages))
+            await asyncio.sleep(0)
+        calls.gate.set()
+    assert sorted(ack_id for ids in calls.acks for ack_id in ids) == [f"id-{n}" for n in range(5)]
+    assert len(calls.acks) <= 3
+    assert calls.nacks == []
+
+
+async def test_what_was_not_acknowledged_is_given_back_at_the_end() -> None:
+    calls = Calls(range(4))
+
+    async def work() -> None:
+        async with consume(calls) as messages:
+            messages.ack(await anext(messages))
+            messages.nack(await anext(messages), delay_ms=50)
+            await anext(messages)
+            raise ValueError("no good")
+
+    with pytest.raises(ValueError, match="no good"):
+        await work()
+    assert calls.acks == [["id-0"]]
+    assert sorted(calls.nacks) == [(["id-1"], 50), (["id-2", "id-3"], 0)]
+
+
+async def test_leases_are_kept_and_what_was_lost_is_not_handed_out() -> None:
+    calls = Calls(range(3))
+    calls.stale = ["id-2"]
+    async with consume(calls) as messages:
+        first = await anext(messages)
+        messages.ack(first)
+        await messages.flush()
+        await calls.extension.wait()
+        await asyncio.sleep(0)
+        assert calls.extended[0] == ["id-1", "id-2"]
+        calls.batches.append([leased(9)])
+        assert [(await anext(messages)).offset for _ in range(2)] == [1, 9]
+
+
+async def test_flush_waits_for_what_is_on_its_way() -> None:
+    calls = Calls([0])
+    calls.gate.clear()
+    async with consume(calls) as messages:
+        messages.ack(await anext(messages))
+        await asyncio.sleep(0)
+        flushing = asyncio.create_task(messages.flush())
+        await asyncio.sleep(0)
+        assert not flushing.done()
+        calls.gate.set()
+        await flushing
+        assert calls.acks == [["id-0"]]
+
+
+async def test_an_acknowledgement_of_unknown_outcome_is_repeated() -> None:
+    calls = Calls([0])
+    calls.failures = [FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")]
+    async with consume(calls) as messages:
+        messages.ack(await anext(messages))
+        await messages.flush()
+    assert calls.acks == [["id-0"]]
+
+
+async def test_an_acknowledgement_that_is_refused_ends_the_loop() -> None:
+    calls = Calls([0, 1])
+    gone = FencelogError(ErrorCode.SUBSCRIPTION_NOT_FOUND, "it was deleted")
+    calls.failures = [gone, gone]
+
+    async def work() -> None:
+        async with consume(calls) as messages:
+            async for message in messages:
+                messages.ack(message)
+
+    with pytest.raises(FencelogError) as raised:
+        await work()
+    assert raised.value is gone
