@@ -7,6 +7,7 @@ to the dead letter topic (``burying``). Times are seconds of one clock that only
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from fencelog.broker.cursor_core import Cursor, within
@@ -18,7 +19,7 @@ from fencelog.ledgers.limits import MAX_ACK_RANGES, MAX_HELD_MESSAGES
 _MOST_DOUBLINGS = 40
 
 
-class Dispatch:
+class Dispatch(ABC):
     """One subscription's dispatch; the base of the types.
 
     Who asks for messages is admitted first. Then ``waiting`` and ``take`` hand out what was held;
@@ -43,13 +44,13 @@ class Dispatch:
         self.consumers.arrive(consumer, now, now + lease_s)
         return True
 
+    @abstractmethod
     def is_ready(self, consumer: str, now: float, tail: int) -> bool:
         """Whether there may be something for it. Changes nothing. Raises SUBSCRIPTION_BUSY."""
-        raise NotImplementedError
 
+    @abstractmethod
     def next_change(self, consumer: str, now: float) -> float | None:
         """When that may become so without anything happening meanwhile."""
-        return self.leases.next_expiry
 
     @property
     def room(self) -> int:
@@ -85,8 +86,9 @@ class Dispatch:
             return False
         return self._offer(consumer, offset, key, due)
 
+    @abstractmethod
     def _offer(self, consumer: str, offset: int, key: bytes | None, due: float | None) -> bool:
-        return True
+        """As ``offer``, of a message that is not to be buried."""
 
     # -- what became of messages -----------------------------------------------------------------
 
@@ -99,21 +101,22 @@ class Dispatch:
         if self.burying:
             self.burying.difference_update(within(self.burying, first, end))
 
+    @abstractmethod
     def _returned(self, offsets: list[int]) -> None:
         """These are with nobody any more."""
 
+    @abstractmethod
     def expire(self, now: float) -> list[int]:
         """End leases whose time is over; the messages of which that counts as a failure."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refuse(self, offsets: list[int], now: float, delay_s: float | None) -> list[int]:
         """These, which are with a consumer, are given back, to be handed out after ``delay_s``, or
         the later the oftener they failed; the messages of which that counts as a failure."""
-        raise NotImplementedError
 
+    @abstractmethod
     def give_back(self, offsets: list[int]) -> None:
         """These were just taken and not handed out after all: as if nothing had been."""
-        raise NotImplementedError
 
     # -- failures --------------------------------------------------------------------------------
 

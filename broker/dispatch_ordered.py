@@ -86,6 +86,9 @@ class OrderedDispatch(Dispatch):
             self.leases.end(offset)
         self.next_offset = min([self.next_offset, *offsets])
 
+    def _returned(self, offsets: list[int]) -> None:
+        """Nobody waits for them."""
+
     def _check_not_busy(self, consumer: str, now: float) -> None:
         if self.config.type == EXCLUSIVE:
             self.check_holder(consumer, now)

@@ -76,6 +76,9 @@ class SharedDispatch(Dispatch):
         self._returned(given)
         self._again(given)
 
+    def _returned(self, offsets: list[int]) -> None:
+        """Nobody waits for them."""
+
     def _again(self, offsets: list[int]) -> None:
         """These may be handed out again now."""
         self._ready.add(offsets)

@@ -234,6 +234,7 @@ class Pull:
             granted=now,
             expires=now + self._lease_s,
         )
+        self._subscription.heard_of(self._consumer, now + self._lease_s)
         if not self._taken:
             self._expires = now + self._lease_s
         time_us, make = stored.publish_time_us, self._make_ack_id

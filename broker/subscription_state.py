@@ -105,7 +105,11 @@ class Subscription:
         """Whoever has this message was heard of."""
         lease = self.dispatch.leases.by_offset.get(offset)
         if lease is not None:
-            self._consumers.touch(lease.consumer, self.now(), until)
+            self.heard_of(lease.consumer, until)
+
+    def heard_of(self, consumer: str, until: float) -> None:
+        """It is there until then at least."""
+        self._consumers.touch(consumer, self.now(), until)
 
     def begin_wait(self, consumer: str) -> None:
         self.waits += 1
@@ -113,10 +117,9 @@ class Subscription:
 
     def end_wait(self, consumer: str) -> None:
         """It is still there for as long as a lease."""
-        now = self.now()
         self.waits -= 1
         self._consumers.waits(consumer, -1)
-        self._consumers.touch(consumer, now, now + self.info.config.lease_ms / 1000)
+        self.heard_of(consumer, self.now() + self.info.config.lease_ms / 1000)
         if self.is_ordered:
             self.bell.ring()  # those in line look anew for how long it stays
 
