@@ -17,6 +17,7 @@ from subscription_history import SubscriptionHistory
 from fencelog.broker.broker import Broker
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.subscription_answers import PulledMessage
+from fencelog.broker.subscription_config import ORDERED
 from fencelog.ledgers.errors import Effects, FencelogError
 
 WAIT_MS = 100
@@ -65,6 +66,9 @@ class Consumer:
         elif what < plan.vanishes + plan.refuses + plan.extends:
             await self.extend(pulled)
         some = pulled if self._chance.random() < 0.7 else pulled[::2]
+        is_ordered = self._subscription.info.config.type in ORDERED
+        if is_ordered and self._chance.random() < plan.through:
+            await self._ask(partial(self._passed, pulled[-1].offset))
         for _ in range(self._chance.choice((1, 1, 1, 2))):
             await self.acknowledge(some)
 
@@ -99,6 +103,7 @@ class Consumer:
             subscription = self._subscription
             instance = await broker.partition(TOPIC, subscription.log.partition)
             await instance.subscriptions.open(subscription.info, start_offset=0)
+            subscription.is_open = True
             return await work(instance)
 
         try:
@@ -144,6 +149,15 @@ class Consumer:
         confirmed = [m.offset for m in pulled if m.ack_id not in result.stale]
         now_s = asyncio.get_running_loop().time()
         subscription.acknowledged(confirmed, instance.epoch, now_s)
+
+    async def _passed(self, offset: int, instance: PartitionLog) -> None:
+        """Acknowledge everything up to this one."""
+        subscription = self._subscription
+        below = range(subscription.log.start_offset, offset + 1)
+        subscription.acknowledging(below)
+        await instance.subscriptions.ack_through(subscription.info, offset)
+        now_s = asyncio.get_running_loop().time()
+        subscription.acknowledged(below, instance.epoch, now_s)
 
     async def _refused(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
         subscription = self._subscription

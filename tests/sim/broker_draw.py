@@ -27,6 +27,10 @@ DAY_MS = 24 * 3600 * 1000
 """Clocks jump by less."""
 
 
+RETENTION = (("retention_bytes", 1), ("retention_bytes", 500), ("retention_ms", 100))
+"""So little is kept, of what nobody needs any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicTheme:
     """Kinds of faults that meet each other, when they happen, and how the log is written."""
@@ -38,7 +42,7 @@ class TopicTheme:
     faults: tuple[int, ...] = (2, 4, 6)
     usurpers: tuple[int, ...] = (0, 0, 1, 2)
     """Brokers that believe, besides."""
-    subscriptions: tuple[int, ...] = (0,)
+    subscriptions: tuple[int, ...] = (0, 0, 1)
 
 
 ANYTHING = TopicTheme(tuple(TOPIC_TARGETS), TOPIC_EVENTS)
@@ -159,16 +163,21 @@ class _Draw:
         )
 
     def _overrides(self) -> dict[str, int]:
+        random = self._random
         shape = zip(
             ("ensemble_size", "write_quorum", "ack_quorum"),
-            self._random.choice(SHAPES),
+            random.choice(SHAPES),
             strict=True,
         )
-        return {
+        overrides = {
             **dict(shape),
-            "roll_entries": self._random.choice(self._theme.rolls),
+            "roll_entries": random.choice(self._theme.rolls),
             "idempotency_window_ms": DAY_MS,
         }
+        if random.random() < 0.35:
+            setting, value = random.choice(RETENTION)
+            overrides[setting] = value
+        return overrides
 
     def _producer(self, number: int) -> ProducerPlan:
         random = self._random
@@ -217,6 +226,7 @@ class _Draw:
             starts_ms=random.choice((0, 0, random.randint(0, self._length_ms // 2))),
             pulls=random.choice((1, 3, 20)),
             thinks_ms=random.choice((1, 20, 100)),
+            through=random.choice((0.0, 0.5)),
             vanishes=random.choice((0.0, 0.1, 0.3)),
             refuses=random.choice((0.0, 0.1, 0.3)),
             extends=random.choice((0.0, 0.1)),

@@ -9,7 +9,7 @@ from functools import partial
 
 from broker_clients import Clients, append_all, note_read, read_some
 from broker_consumers import Consumer
-from broker_history import LogHistory
+from broker_history import LogHistory, Sent
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 from chain_watch import ChainWatch
 from cluster import Cluster
@@ -49,6 +49,13 @@ class TopicEnding:
         self, logs: list[LogHistory], subscriptions: Sequence[SubscriptionHistory]
     ) -> None:
         await self._within(SERVE_S, "bookies and brokers serve again", self._all_serve)
+        z0 = self._cluster.engine.start_process("z0")
+        for log in logs:
+            await self._within(
+                SERVE_S,
+                f"partition {log.partition} takes an append",
+                z0.spawn(self._append(log)).done,
+            )
         await self._within(
             CLIENTS_S,
             "clients come to an end",
@@ -102,32 +109,41 @@ class TopicEnding:
             machine.bookie is not None for machine in self._cluster.bookies.values()
         ) and all(machine.broker is not None for machine in self._brokers.values())
 
+    async def _append(self, log: LogHistory) -> Sent:
+        """One that is acknowledged. So an owner learns of it that has lost the log meanwhile: one
+        that only refuses does not."""
+        machine = self._clients.some_broker(self._chance)
+        sent: Sent | None = None
+        while sent is None or sent.offset is None:
+            if sent is None or sent.may_be_there:  # a new one: the former may be there
+                sent = log.new(f"z/{len(log.sent)}".encode(), is_batch=False)
+            try:
+                (refused,) = await machine.ask(partial(append_all, log, [sent]))
+                if refused is not None:
+                    raise refused
+            except (FencelogError, Unreached, Unanswered) as error:
+                machine = self._clients.directed(self._chance, error)
+                await asyncio.sleep(STEP_S)
+        return sent
+
     async def _check_log(self, log: LogHistory) -> None:
         """Append once more, then read everything through whoever owns the partition."""
         machine = self._clients.some_broker(self._chance)
-        last = log.new(f"z1/{log.partition}".encode(), is_batch=False)
+        last = await self._append(log)
         times: list[int] = []
-        start = offset = -1
-        while True:
+        start = offset = log.start_offset
+        while last.offset is None or offset <= last.offset:
             try:
-                if last.offset is None:
-                    (refused,) = await machine.ask(partial(append_all, log, [last]))
-                    if refused is not None:
-                        raise refused
-                if offset < 0:
-                    start = offset = log.start_offset
                 result = await machine.ask(partial(read_some, log.partition, offset, READ_MESSAGES))
             except (FencelogError, Unreached, Unanswered) as error:
-                self._clients.after_error(log, offset, error)
-                if last.offset is None and last.may_be_there:  # it may be there: a new one
-                    last = log.new(f"{len(log.sent)}/{log.partition}".encode(), is_batch=False)
+                if self._clients.after_error(log, offset, error) > offset:  # trimmed meanwhile
+                    start = offset = log.start_offset
+                    times.clear()
                 machine = self._clients.directed(self._chance, error)
                 await asyncio.sleep(STEP_S)
                 continue
             times += note_read(log, offset, result)
             offset = result.next_offset
-            if offset > last.offset:
-                break
         log.check_whole(start, offset, times)
 
     def _check_sealed(self, log: LogHistory) -> None:

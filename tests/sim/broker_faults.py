@@ -22,7 +22,7 @@ class TopicInjector(Injector):
     def heal(self) -> None:
         super().heal()
         for machine in self._brokers.values():
-            machine.believes = False
+            machine.doubt()
             machine.answers_lost = 0.0
             if machine.process is not None:
                 machine.process.resume()
@@ -55,7 +55,7 @@ class TopicInjector(Injector):
                 machine.unload()
             case "believe":
                 machine.believe_at_once()
-                return lambda: setattr(machine, "believes", False)
+                return machine.doubt
             case "believe, cut off" | "cut off":
                 if "believe" in fault.kind:
                     machine.believe_at_once()
@@ -75,7 +75,7 @@ class TopicInjector(Injector):
             self._network.block(machine.name, bookie)
 
         def undo() -> None:
-            machine.believes = False
+            machine.doubt()
             for bookie in self._cluster.bookies:
                 self._network.unblock(machine.name, bookie)
 

@@ -168,12 +168,11 @@ class LogHistory:
             self.violate(
                 21, f"epoch {epoch} begins at {offset}, {self.known_end - 1} had been read"
             )
+        self.known_end = max(self.known_end, offset)
 
     def trimmed(self, offset: int) -> None:
         """Everything below was let go."""
         self.counts["trims"] += 1
-        if offset > self.known_end:
-            self.violate(20, f"trimmed to {offset}, the log is known to {self.known_end}")
         self.on_trim(offset)
         self.start_offset = offset
 
@@ -194,20 +193,21 @@ class LogHistory:
             elif payload == sent.payloads[0]:
                 self._check_place(offset, sent)
         for sent in self.sent.values():
-            if sent.is_certain and sent.payloads[0] not in self.places:
+            if sent.is_certain and not start and sent.payloads[0] not in self.places:
                 self.violate(21, f"{sent.payloads[0]!r} was acknowledged, and is not there")
         latest: dict[bytes, int] = {}
         for (producer, epoch), all_sent in sorted(self.sequences.items()):
-            there = self._check_sequence(epoch, all_sent)
+            there = self._check_sequence(epoch, all_sent, is_whole=not start)
             if there and there[0] < latest.get(producer, -1):
                 self.violate(17, f"epoch {epoch} begins at {there[0]}, a former one goes on there")
             latest[producer] = max([latest.get(producer, -1), *there])
 
-    def _check_sequence(self, epoch: int, all_sent: list[Sent]) -> list[int]:
-        """What is there of a producer is there in order, without a gap. Its offsets."""
+    def _check_sequence(self, epoch: int, all_sent: list[Sent], *, is_whole: bool) -> list[int]:
+        """What is there of a producer is there in order and, as far as nothing was trimmed,
+        without a gap. Its offsets."""
         places = [self.places.get(sent.payloads[0]) for sent in all_sent]
         there = [place for place in places if place is not None]
-        if there != sorted(there) or None in places[: len(there)]:
+        if there != sorted(there) or (is_whole and None in places[: len(there)]):
             first = all_sent[0].payloads[0]
             self.violate(17, f"epoch {epoch} of the producer of {first!r} stands at {places}")
         return there

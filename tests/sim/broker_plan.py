@@ -69,14 +69,16 @@ class SubscriptionPlan:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPlan:
-    """Of the subscription with this index. ``pulls``: messages at a time; the last four say how
-    often it does so, instead of acknowledging in time."""
+    """Of the subscription with this index. ``pulls``: messages at a time. ``through``: how often it
+    acknowledges all up to a message, where that is possible; the last four say how often it does
+    so, instead of acknowledging in time."""
 
     machine: str
     subscription: int
     starts_ms: int
     pulls: int
     thinks_ms: int
+    through: float
     vanishes: float
     refuses: float
     extends: float

@@ -23,6 +23,7 @@ from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
 from fencelog.broker.ownership import Owner, Ownership
+from fencelog.broker.partition_slot import PartitionSlot
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 T = TypeVar("T")
@@ -101,6 +102,14 @@ class BrokerMachine:
             for partition in range(self._plan.partitions):
                 process.spawn(_opened(broker, partition))
 
+    def doubt(self) -> None:
+        """Believe no more: look at the owner nodes of what is open here."""
+        self.believes = False
+        broker, process = self.broker, self.process
+        if broker is not None and process is not None and process.is_alive:
+            for slot in broker.open_slots():
+                process.spawn(_doubted(slot))
+
     def unload(self) -> None:
         """An operator wants its partitions elsewhere."""
         broker, process = self.broker, self.process
@@ -132,6 +141,7 @@ class BrokerMachine:
                 repair_patience_s=2.0,
                 close_timeout_s=3.0,
                 drain_timeout_s=3.0,
+                retention_check_s=0.25,
             ),
             peers=self._peers,
         )
@@ -202,6 +212,11 @@ class SimPeers:
 async def _opened(broker: Broker, partition: int) -> None:
     with suppress(FencelogError):
         await broker.partition(TOPIC, partition)
+
+
+async def _doubted(slot: PartitionSlot) -> None:
+    slot._owner._is_missing = True
+    slot._owner.keep()
 
 
 async def _unloaded(broker: Broker, partition: int) -> None:

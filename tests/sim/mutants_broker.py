@@ -285,8 +285,8 @@ REPAIRING = (
             Edit(
                 PIPELINE,
                 "AppendPipeline._push",
-                "            self.last_publish_us = max(self._now_us(), self.last_publish_us)\n",
-                "            self.last_publish_us = self._now_us()\n",
+                "            self.last_publish_us = max(self.now_us(), self.last_publish_us)\n",
+                "            self.last_publish_us = self.now_us()\n",
             ),
         ),
     ),

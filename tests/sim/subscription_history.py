@@ -36,11 +36,11 @@ class SubscriptionHistory:
     tried: set[int] = field(default_factory=set)
     """Offsets that somebody tried to acknowledge: they need not come again."""
     passed: int = 0
-    """Everything below was acknowledged together, or tried to be, or jumped over by a seek."""
-    cursors: dict[int, int] = field(default_factory=dict)
-    """By epoch: the highest position of the cursor that was seen."""
+    """Everything below was let go before there was a cursor, or jumped over by a seek."""
+    is_open: bool = False
+    """There is a cursor, and it is durable."""
     seeks: int = 0
-    """Under way, or of unknown outcome: as long as there is one, the cursor may go anywhere."""
+    """Under way, or of unknown outcome: as long as there is one, anything may come next."""
     blurred_s: dict[object, float] = field(default_factory=dict)
     """By instance: until when nobody knows all that it has handed out."""
 
@@ -87,9 +87,9 @@ class SubscriptionHistory:
         by, when_s = self.confirmed.get(offset, (epoch + 1, 0.0))
         if by <= epoch and when_s < began_s:
             self.violate(19, f"{offset} was acknowledged, and is handed out again")
-        if offset in held:
+        if offset in held and kind not in ORDERED:
             self.violate(18, f"{offset} is with {held[offset].consumer}, and with {consumer}")
-        if kind in ORDERED:
+        if kind in ORDERED:  # where one message fails all come again, to the same consumer
             others = {lease.consumer for lease in held.values()} - {consumer}
             if others:
                 self.violate(18, f"{offset} goes to {consumer} while {others} hold messages")
@@ -139,21 +139,12 @@ class SubscriptionHistory:
         for offset in offsets:
             self.confirmed.setdefault(offset, (epoch, now_s))
 
-    def passing(self, offset: int) -> list[int]:
-        """All below are to be acknowledged together; those that were not before."""
-        self.tried.difference_update([o for o in self.tried if o < offset])
-        below = range(self.passed, offset)
-        self.passed = max(self.passed, offset)
-        self.returned(below)
-        return list(below)
-
     def seeking(self, offset: int) -> frozenset[int]:
         """A seek begins: from here on nothing is certain of what lies behind. What ``sought`` has
         to be given."""
         self.seeks += 1
         self.leases.clear()
         self.confirmed = {o: told for o, told in self.confirmed.items() if o < offset}
-        self.cursors.clear()
         return frozenset(self.tried)
 
     def sought(self, offset: int, before: frozenset[int]) -> None:
@@ -170,27 +161,17 @@ class SubscriptionHistory:
 
     # -- what may go -----------------------------------------------------------------------------
 
-    def saw_cursor(self, offset: int, epoch: int) -> None:
-        """Everything below is acknowledged, says an owner."""
-        if self.seeks:
-            return
-        former = max((c for e, c in self.cursors.items() if e <= epoch), default=0)
-        if offset < former:
-            self.violate(19, f"the cursor is at {offset}, was at {former}")
-        self.cursors[epoch] = max(offset, self.cursors.get(epoch, 0))
-        needed = self.needed
-        if offset > needed:
-            self.violate(18, f"the cursor is at {offset}, nobody acknowledged {needed}")
-
     @property
     def needed(self) -> int:
         """The first offset that nobody has tried to acknowledge."""
-        offset = max(self.passed, self.log.start_offset)
+        offset = self.passed
         while offset in self.tried:
             offset += 1
         return offset
 
     def check_trimmed(self, start_offset: int) -> None:
-        """Retention has let go of everything below (20)."""
-        if start_offset > self.needed:
+        """Everything below was let go (20)."""
+        if not self.is_open:
+            self.passed = max(self.passed, start_offset)
+        elif start_offset > self.needed:
             self.violate(20, f"trimmed to {start_offset}, nobody acknowledged {self.needed}")

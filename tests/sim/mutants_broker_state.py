@@ -1,0 +1,145 @@
+"""Wrong brokers: what a partition remembers beside its messages, lost or told too early."""
+
+from __future__ import annotations
+
+from mutation import Edit, Mutant
+
+GATE = "fencelog.broker.append_gate"
+PIPELINE = "fencelog.broker.pipeline"
+STATE = "fencelog.broker.state_core"
+STATE_LOG = "fencelog.broker.state_log"
+TABLE = "fencelog.broker.producer_table"
+TAKEOVER = "fencelog.broker.takeover"
+
+PRODUCERS = (
+    Mutant(
+        "producers-not-restored",
+        "SEMANTICS.md, exactly once; I11",
+        "A takeover takes the producers from the snapshot, not from the log behind it.",
+        (
+            Edit(
+                TAKEOVER,
+                "take_over",
+                "        await replay_producers(factory.ledgers, former, sealed, producers)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "duplicate-answered-early",
+        "SEMANTICS.md, exactly once",
+        "A duplicate of an append that is still on its way is told to be in the log.",
+        (
+            Edit(
+                GATE,
+                "AppendGate._repeat",
+                "            found.share(future, run)\n            return\n",
+                "            place = (self._pipeline.partition, -1, run.rows, -1)\n"
+                "            future.set_result(Appended(*place, duplicate=True))\n"
+                "            return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "attempts-count-as-appended",
+        "SEMANTICS.md, exactly once; I11; apache/pulsar#5218",
+        "What was given up still counts as on its way, so that its retry waits for nothing.",
+        (
+            Edit(
+                PIPELINE,
+                "AppendPipeline._recount",
+                "        self.gate.producers.push_again((*sent, *self.queue.tracked))\n",
+                "        list(sent)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "settled-when-sent",
+        "SEMANTICS.md, exactly once; I11",
+        "A producer's sequence counts as in the log as soon as it is admitted.",
+        (
+            Edit(
+                GATE,
+                "AppendGate._decide",
+                "            self.producers.push(tracked)\n",
+                "            self.producers.settle(\n"
+                "                (tracked.run,), self._pipeline.queue.next_offset, 1, bound.size\n"
+                "            )\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "former-epoch-accepted",
+        "SEMANTICS.md, exactly once",
+        "A producer's former epoch may go on beside the new one.",
+        (
+            Edit(
+                TABLE,
+                "ProducerTable.find",
+                "        if run.epoch < epoch:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "gap-accepted",
+        "SEMANTICS.md, exactly once",
+        "A sequence that does not follow the last one is taken all the same.",
+        (
+            Edit(
+                TABLE,
+                "ProducerTable.find",
+                "        if _end(run) > following:\n            raise FencelogError(\n",
+                "        if _end(run) > following:\n            return None\n"
+                "            raise FencelogError(\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "offset-judged-by-the-tail",
+        "SEMANTICS.md, conditional appends",
+        "An expected offset is compared with the tail, whatever is on its way.",
+        (
+            Edit(
+                GATE,
+                "AppendGate._is_next",
+                "        if offset == following:\n",
+                "        if offset == tail:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "key-forgotten-at-a-takeover",
+        "SEMANTICS.md, exactly once",
+        "Idempotency keys are not in snapshots.",
+        (
+            Edit(
+                TABLE,
+                "ProducerTable.snapshot",
+                "self._events(list(self._producers.items()), list(self._keys.items()))\n",
+                "self._events(list(self._producers.items()), [])\n",
+            ),
+        ),
+    ),
+)
+
+STATE_LOGS = (
+    Mutant(
+        "snapshot-incomplete",
+        "ARCHITECTURE.md, state log",
+        "Of a snapshot that takes several entries only the first is written.",
+        (
+            Edit(
+                STATE,
+                "encode_events",
+                "        if lines and size + len(line) > STATE_ENTRY_BYTES:\n"
+                '            yield len(lines), b"\\n".join(lines)\n',
+                "        if lines and size + len(line) > STATE_ENTRY_BYTES:\n"
+                '            yield len(lines), b"\\n".join(lines)\n'
+                "            return\n",
+            ),
+        ),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*PRODUCERS, *STATE_LOGS)
