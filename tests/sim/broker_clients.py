@@ -108,7 +108,8 @@ async def append_all(
         future = _append(instance, sent)
         future.add_done_callback(partial(_answered, log, sent, instance))
         futures.append(future)
-    await asyncio.wait(futures)
+    if futures:
+        await asyncio.wait(futures)
     return [_error_of(future) for future in futures]
 
 

@@ -36,6 +36,8 @@ class Consumer:
         self._clients = clients
         self._chance = chance
         self._machine: BrokerMachine = clients.some_broker(chance)
+        self._pulled_at = 0
+        """Seeks that had begun when it got its messages."""
 
     async def consume(self, plan: ConsumerPlan) -> None:
         """Until the safety phase ends."""
@@ -136,17 +138,21 @@ class Consumer:
             now_s=loop.time(),
             lease_s=self._lease_s,
         )
+        self._pulled_at = subscription.seeks_begun
         if not messages:
             await instance.subscriptions.wait(subscription.info, self._name, WAIT_MS)
         return messages
 
     async def _acknowledged(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
         subscription = self._subscription
+        is_stale = subscription.sought_last > self._pulled_at
         subscription.acknowledging(message.offset for message in pulled)
         result = await instance.subscriptions.ack(
             subscription.info, [message.ack_id for message in pulled]
         )
         confirmed = [m.offset for m in pulled if m.ack_id not in result.stale]
+        if is_stale and confirmed:
+            subscription.violate(19, f"{confirmed} acknowledged by ids from before a seek")
         now_s = asyncio.get_running_loop().time()
         subscription.acknowledged(confirmed, instance.epoch, now_s)
 
@@ -176,6 +182,7 @@ class Consumer:
     async def _sought(self, offset: int, instance: PartitionLog) -> None:
         subscription = self._subscription
         before = subscription.seeking(offset)
+        number = subscription.seeks_begun
         try:
             await instance.subscriptions.seek(subscription.info, offset)
         except BaseException as error:
@@ -184,4 +191,4 @@ class Consumer:
             else:
                 subscription.seek_lost(offset)
             raise
-        subscription.sought(offset, before)
+        subscription.sought(number, offset, before)

@@ -20,8 +20,11 @@ from fencelog.ledgers.entry_header import (
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
-REPEATS = 0.1
-"""How often it sends again what it need not."""
+REPEATS = 0.15
+"""How often it sends again what it need not: at once, soon, or much later."""
+
+OVERTAKES = 0.05
+"""How often what comes later arrives first."""
 
 KEYS = (None, b"one", b"two", b"three")
 
@@ -42,6 +45,7 @@ class Producer:
         """What former epochs still send."""
         self._waiting: list[Sent] = []
         """Of those that are sent again: what is not acknowledged yet."""
+        self._done: list[Sent] = []
 
     async def produce(self) -> None:
         plan, chance = self._plan, self._chance
@@ -57,6 +61,7 @@ class Producer:
             if plan.terms in ("sequence", "key"):
                 self._waiting += self._new(sending)
                 await self._try()
+                await self._repeat()
             else:
                 await self._send(self._new(sending))
         while self._waiting:  # healed, it comes to an end
@@ -64,16 +69,24 @@ class Producer:
         if self._old:
             await asyncio.wait(self._old)
 
+    async def _repeat(self) -> None:
+        """Something that was acknowledged long ago, once more."""
+        if self._done and self._chance.random() < REPEATS:
+            await self._send([self._chance.choice(self._done)])
+
     def _restart(self) -> None:
         """As a new process of the same name: what was on its way is given up, and arrives late."""
         if self._waiting:
             self._old.append(asyncio.create_task(self._send(list(self._waiting))))
         self._epoch, self._sequence = self._epoch + 1, 0
         self._waiting.clear()
+        self._done.clear()
 
     async def _try(self) -> None:
         """Send all that waits; what is told to be there waits no more."""
         waiting = list(self._waiting)
+        if self._chance.random() < OVERTAKES:
+            await self._send(waiting[1:])
         if self._chance.random() < REPEATS:  # impatient: before an answer has come
             errors, _ = await asyncio.gather(self._send(waiting), self._send(waiting))
         else:
@@ -84,6 +97,7 @@ class Producer:
         for sent, error in zip(waiting, errors, strict=False):
             if error is None:
                 self._waiting.remove(sent)
+                self._done.append(sent)
             elif error.code is ErrorCode.SEQUENCE_MISMATCH:
                 known = max(known, int(error.extra["expected_sequence"]))
         for sent in list(self._waiting):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mutants_bookie
 import mutants_broker
+import mutants_broker_cursors
 import mutants_broker_state
 import mutants_garbage
 import mutants_reader
@@ -26,7 +27,11 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
 )
 """Of the protocol and the bookies; histories of ledgers have to see them."""
 
-TOPIC_MUTANTS: tuple[Mutant, ...] = mutants_broker.MUTANTS + mutants_broker_state.MUTANTS
+TOPIC_MUTANTS: tuple[Mutant, ...] = (
+    *mutants_broker.MUTANTS,
+    *mutants_broker_state.MUTANTS,
+    *mutants_broker_cursors.MUTANTS,
+)
 """Of the brokers; histories of topics have to see them."""
 
 MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + TOPIC_MUTANTS

@@ -140,6 +140,54 @@ STATE_LOGS = (
             ),
         ),
     ),
+    Mutant(
+        "state-ledger-not-fenced",
+        "ARCHITECTURE.md, state log",
+        "A takeover reads the state ledger without fencing it.",
+        (
+            Edit(
+                TAKEOVER,
+                "take_over",
+                "            metadata = await factory.ledgers.recover(former.state_ledger)\n",
+                "            reader = await factory.ledgers.open(former.state_ledger)\n"
+                "            last = await reader.read_lac()\n"
+                '            replace = __import__("dataclasses").replace\n'
+                "            metadata = replace(\n"
+                "                reader.metadata,\n"
+                "                state=reader.metadata.state.CLOSED, last_entry_id=last, length=0\n"
+                "            )\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "state-ledger-deleted-early",
+        "ARCHITECTURE.md, state log; I4",
+        "The former state ledger is deleted before the new one is in its place.",
+        (
+            Edit(
+                STATE_LOG,
+                "StateLog._roll",
+                "            former_id = self._node.chain.state_ledger\n",
+                "            former_id = self._node.chain.state_ledger\n"
+                "            if former_id is not None:\n"
+                "                await self._delete(former_id)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "confirmed-before-the-state-ledger-is-listed",
+        "ARCHITECTURE.md, state log",
+        "What a new state ledger begins with counts as durable before the list names it.",
+        (
+            Edit(
+                STATE_LOG,
+                "StateLog._roll",
+                "            former_id = self._node.chain.state_ledger\n",
+                "            former_id = self._node.chain.state_ledger\n"
+                "            _succeed(taken)\n",
+            ),
+        ),
+    ),
 )
 
 MUTANTS: tuple[Mutant, ...] = (*PRODUCERS, *STATE_LOGS)

@@ -37,6 +37,9 @@ class SubscriptionHistory:
     """Offsets that somebody tried to acknowledge: they need not come again."""
     passed: int = 0
     """Everything below was let go before there was a cursor, or jumped over by a seek."""
+    seeks_begun: int = 0
+    sought_last: int = 0
+    """Number of the latest seek that was confirmed: ids from before it say nothing any more."""
     is_open: bool = False
     """There is a cursor, and it is durable."""
     seeks: int = 0
@@ -143,12 +146,14 @@ class SubscriptionHistory:
         """A seek begins: from here on nothing is certain of what lies behind. What ``sought`` has
         to be given."""
         self.seeks += 1
+        self.seeks_begun += 1
         self.leases.clear()
         self.confirmed = {o: told for o, told in self.confirmed.items() if o < offset}
         return frozenset(self.tried)
 
-    def sought(self, offset: int, before: frozenset[int]) -> None:
+    def sought(self, number: int, offset: int, before: frozenset[int]) -> None:
         """It was confirmed: everything from there on has to come again, nothing before it."""
+        self.sought_last = max(self.sought_last, number)
         self.log.counts["seeks"] += 1
         self.seeks -= 1
         since = self.tried - before

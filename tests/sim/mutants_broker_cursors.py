@@ -1,0 +1,157 @@
+"""Wrong brokers: subscriptions that forget, or hand out what they must not; retention."""
+
+from __future__ import annotations
+
+from mutation import Edit, Mutant
+
+CURSORS = "fencelog.broker.cursor_core"
+KEY_SHARED = "fencelog.broker.dispatch_key_shared"
+ORDERED = "fencelog.broker.dispatch_ordered"
+RETENTION = "fencelog.broker.retention"
+RETENTION_CORE = "fencelog.broker.retention_core"
+SHARED = "fencelog.broker.dispatch_shared"
+STATE_LOG = "fencelog.broker.state_log"
+SUBSCRIPTIONS = "fencelog.broker.subscriptions"
+
+CURSOR_MUTANTS = (
+    Mutant(
+        "cursor-acknowledged-early",
+        "SEMANTICS.md, subscriptions; apache/pulsar#4849",
+        "An acknowledgement is confirmed before the state log has it.",
+        (
+            Edit(
+                STATE_LOG,
+                "StateLog.settled",
+                "        await asyncio.wait((future,), timeout=self._patience_s)\n",
+                "        return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "snapshot-without-holes",
+        "SEMANTICS.md, subscriptions; apache/pulsar#25540",
+        "A snapshot has a cursor's mark, not what was acknowledged beyond it.",
+        (
+            Edit(
+                CURSORS,
+                "Cursors.snapshot",
+                "            for ranges in _chunks(cursor.acks):\n",
+                "            for ranges in ():\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "seek-keeps-old-ids",
+        "SEMANTICS.md, subscriptions",
+        "Ack ids from before a seek acknowledge what has to come again.",
+        (
+            Edit(
+                SUBSCRIPTIONS,
+                "Subscriptions._is_known",
+                "            ack_id.generation == subscription.cursor.generation\n            and ",
+                "            ",
+            ),
+        ),
+    ),
+)
+
+DISPATCH = (
+    Mutant(
+        "key-shared-two-owners",
+        "SEMANTICS.md, subscriptions",
+        "A key goes to whoever asks, whoever has messages of it.",
+        (
+            Edit(
+                KEY_SHARED,
+                "KeySharedDispatch._offer",
+                "        if not known.waiting and (known.out == 0 or known.holder == consumer):\n",
+                "        if not known.waiting:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "lease-given-twice",
+        "SEMANTICS.md, subscriptions",
+        "A message that is handed out again still counts as one that waits.",
+        (
+            Edit(
+                SHARED,
+                "SharedDispatch.take",
+                "        self._ready.remove(taken)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "expired-lease-forgotten",
+        "SEMANTICS.md, subscriptions",
+        "What was not acknowledged in time does not come again.",
+        (
+            Edit(
+                SHARED,
+                "SharedDispatch.expire",
+                "        self._again(self._count(expired))\n",
+                "        self._count(expired)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "failover-to-two",
+        "SEMANTICS.md, subscriptions",
+        "Of two consumers that are there both get messages.",
+        (
+            Edit(
+                ORDERED,
+                "OrderedDispatch.admit",
+                "        if self.consumers.first(now) != consumer:\n            return False\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-out-of-order",
+        "SEMANTICS.md, subscriptions",
+        "Behind a message that was refused an ordered subscription goes on.",
+        (
+            Edit(
+                ORDERED,
+                "OrderedDispatch.refuse",
+                "        self._rewind()\n",
+                "",
+            ),
+        ),
+    ),
+)
+
+TRIMMING = (
+    Mutant(
+        "retention-past-a-cursor",
+        "SEMANTICS.md, retention; I10",
+        "Retention does not look at cursors.",
+        (
+            Edit(
+                RETENTION_CORE,
+                "_is_held",
+                "        unacknowledged is not None\n        and ",
+                "        False and ",
+            ),
+        ),
+    ),
+    Mutant(
+        "trim-deletes-before-the-cas",
+        "SEMANTICS.md, retention; I9",
+        "Ledgers are deleted, and then taken off the list.",
+        (
+            Edit(
+                RETENTION,
+                "Retention._let_go",
+                "        gone: list[int] = []\n",
+                "        gone: list[int] = []\n"
+                "        for early in self._trimmable(self._node.chain):\n"
+                "            await self._ledgers.delete(early)\n",
+            ),
+        ),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*CURSOR_MUTANTS, *DISPATCH, *TRIMMING)
