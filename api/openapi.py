@@ -6,6 +6,7 @@ from typing import Any
 
 from fencelog.api.models import Problem
 from fencelog.api.partition_openapi import partition_paths
+from fencelog.api.read_openapi import read_paths
 from fencelog.api.subscription_openapi import subscription_paths, subscription_schemas
 from fencelog.ledgers.limits import (
     MAX_BATCH_MESSAGES,
@@ -44,6 +45,7 @@ def add_hot_paths(document: Json) -> Json:
             f"{partition}/segments": {"get": _segments()},
             **subscription_paths(),
             **partition_paths(),
+            **read_paths(),
         }
     )
     return document
@@ -102,6 +104,8 @@ def _read() -> Json:
         [
             *_PARTITION,
             _query("from", _TEXT, "earliest (default), latest, or an offset"),
+            _query("from_time", _INT64, "Instead: the first message published at or after it"),
+            _query("view", {"enum": ["log", "compacted"]}, "compacted: the newest of every key"),
             _query("limit", _INT64, f"Messages, at most {MAX_READ_MESSAGES}"),
             _query("max_bytes", _INT64, f"Stored bytes, at most {MAX_READ_BYTES}"),
             _query("wait", {"type": "number"}, f"At the tail: seconds, to {MAX_WAIT_MS // 1000}"),

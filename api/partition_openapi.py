@@ -18,7 +18,7 @@ def partition_paths() -> Json:
     trimmed = {"partition": _INT64, "earliest_offset": _INT64, "held_back": {"type": "boolean"}}
     return {
         f"{PARTITION}:trim": {
-            "post": _operation(
+            "post": path_operation(
                 "trim_partition",
                 "Forget messages",
                 "Nothing below `before` is readable any more; its space comes back as whole "
@@ -30,7 +30,7 @@ def partition_paths() -> Json:
             )
         },
         f"{PARTITION}:terminate": {
-            "post": _operation(
+            "post": path_operation(
                 "terminate_partition",
                 "End a partition's log for good",
                 "Appends are refused from now on, reads go on. May be repeated.",
@@ -39,16 +39,16 @@ def partition_paths() -> Json:
             )
         },
         f"{TOPIC}:terminate": {
-            "post": _operation(
+            "post": path_operation(
                 "terminate_topic",
                 "End a topic for good",
                 "All its partitions, one after another. May be repeated.",
                 ("namespace", "topic"),
-                {"partitions": {"type": "array", "items": _object(_END)}},
+                {"partitions": {"type": "array", "items": json_object(_END)}},
             )
         },
         f"{PARTITION}/internal": {
-            "get": _operation(
+            "get": path_operation(
                 "partition_internals",
                 "What a partition's log looks like inside",
                 "Its ledgers, sizes and epochs, what is on its way, its subscriptions. For people: "
@@ -60,7 +60,7 @@ def partition_paths() -> Json:
     }
 
 
-def _operation(
+def path_operation(
     name: str,
     summary: str,
     text: str,
@@ -83,7 +83,7 @@ def _operation(
             for each in path
         ],
         "responses": {
-            "200": {"description": "Done", "content": _json(_object(answer))},
+            "200": {"description": "Done", "content": _json(json_object(answer))},
             "default": {
                 "description": "Problem (RFC 9457)",
                 "content": {
@@ -93,7 +93,7 @@ def _operation(
         },
     }
     if body is not None:
-        operation["requestBody"] = {"required": True, "content": _json(_object(body))}
+        operation["requestBody"] = {"required": True, "content": _json(json_object(body))}
     return operation
 
 
@@ -101,5 +101,5 @@ def _json(schema: Json) -> Json:
     return {"application/json": {"schema": schema}}
 
 
-def _object(properties: Json) -> Json:
+def json_object(properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": list(properties)}

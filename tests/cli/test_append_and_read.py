@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from fencelog_cli import complaint, fencelog
 
+from fencelog.api import cli_read
 from fencelog.api.child_process import fencelog_command
 from fencelog.api.cli_common import EXIT_BROKEN_PIPE, EXIT_ERROR
+from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 
 ODD = b"plain\r\n\r\n\n\xff\xfe no UTF-8\n\0\n  spaces  \nlast, without an end"
@@ -166,3 +168,34 @@ def test_a_topic_that_is_not_there_is_named(service: str) -> None:
         done = fencelog(command, "cli/nothing", "--server", service)
         assert done.returncode == EXIT_ERROR
         assert "cli/nothing" in complaint(done)
+
+
+def test_reading_from_a_time_and_the_compacted_view(service: str, topic: str) -> None:
+    for value in ("1", "2"):
+        append(service, topic, value.encode(), "--key", "k")
+    lines = read(service, topic, "--output", "json").splitlines()
+    second = json.loads(lines[1])["publish_time"]
+    assert read(service, topic, "--from-time", str(second)) == b"2\n"
+    done = fencelog("topic", "compact", topic, "--server", service)
+    assert done.stdout == b"partition 0: 1 messages stand for all below offset 2\n"
+    assert read(service, topic, "--view", "compacted") == b"2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "time_us"),
+    [
+        ("17", 17),
+        ("1970-01-01", 0),
+        ("1970-01-02T00:00:01.5", 86_401_500_000),
+        ("1970-01-01T02:00+02:00", 0),
+        ("1969-01-01", 0),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000_000),
+    ],
+)
+def test_times_as_users_write_them(text: str, time_us: int) -> None:
+    assert cli_read.time_us(text) == time_us
+
+
+def test_what_is_no_time() -> None:
+    with pytest.raises(FencelogError, match="ISO 8601"):
+        cli_read.time_us("soon")
