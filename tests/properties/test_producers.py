@@ -44,6 +44,7 @@ class World:
     ledgers: ScriptedLedgers = field(default_factory=ScriptedLedgers)
     log: list[bytes] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
+    requests: list[tuple[str, int, int, int]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     chain: Chain = field(default_factory=Chain)
     pipeline: AppendPipeline = field(init=False)
@@ -82,6 +83,12 @@ class World:
         run = ProducerRun(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch, sequence)
         future = self.pipeline.append_batch(batch, check_batch(batch), Terms(run))
         self.sent.append(Sent(name, epoch, sequence, count, future))
+        self.requests.append((name, epoch, sequence, count))
+
+    def repeat(self, last: int) -> None:
+        """Send the last requests again, whatever has become of them."""
+        for request in self.requests[-last:]:
+            self.send(*request)
 
     def next_of(self, name: str, epoch: int) -> int:
         """By the log alone."""
@@ -135,11 +142,11 @@ class World:
         list(self.table.changes())
         await self.begin()
 
-    def note(self, parts: int) -> None:
-        """The state log is told; perhaps not of all when the owner dies."""
+    async def note(self, parts: int) -> None:
+        """The state log is told; of a part alone if the owner dies in the middle."""
         self.events += list(self.table.changes())[: parts or None]
         if parts:
-            self.events += list(self.table.snapshot())  # … and rolls
+            await self.take_over(0.5)
 
     def check(self) -> None:
         for name in NAMES:
@@ -185,23 +192,26 @@ async def turns() -> None:
 
 
 SHARES = st.sampled_from([0.0, 0.5, 1.0])
+SENDS = st.tuples(
+    st.just("send"),
+    st.sampled_from(NAMES),
+    st.sampled_from([0, 0, 0, 1]),
+    st.sampled_from([0, 0, 0, 0, -2, -1, 1]),
+    st.integers(1, 3),
+)
 STEPS = st.one_of(
-    st.tuples(
-        st.just("send"),
-        st.sampled_from(NAMES),
-        st.integers(0, 2),
-        st.integers(-3, 2),
-        st.integers(1, 3),
-    ),
+    SENDS,
+    SENDS,
+    st.tuples(st.just("repeat"), st.integers(1, 3)),
     st.tuples(st.just("acknowledge"), SHARES),
-    st.tuples(st.just("fail"), SHARES, st.booleans()),
-    st.tuples(st.just("take over"), SHARES),
-    st.tuples(st.just("note"), st.integers(0, 2)),
+    st.tuples(st.just("fail"), SHARES, st.booleans(), st.integers(1, 3)),
+    st.tuples(st.just("take over"), SHARES, st.integers(1, 3)),
+    st.tuples(st.just("note"), st.integers(0, 1)),
 )
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(STEPS, max_size=40))
+@given(st.lists(STEPS, min_size=15, max_size=30))
 def test_the_log_holds_every_numbered_message_once(steps: list[tuple[object, ...]]) -> None:
     asyncio.run(history(steps))
 
@@ -213,16 +223,21 @@ async def history(steps: list[tuple[object, ...]]) -> None:
         match step:
             case ["send", str(name), int(epoch), int(distance), int(count)]:
                 pushed = [s for s in world.sent if (s.name, s.epoch) == (name, epoch)]
-                following = sum(s.count for s in pushed) + world.next_of(name, epoch)
+                ends = [s.sequence + s.count for s in pushed if not s.future.done()]
+                following = max((world.next_of(name, epoch), *ends))
                 world.send(name, epoch, max(0, following + distance), count)
+            case ["repeat", int(last)]:
+                world.repeat(last)
             case ["acknowledge", float(share)]:
                 await world.acknowledge(share)
-            case ["fail", float(share), bool(give_up)]:
+            case ["fail", float(share), bool(give_up), int(last)]:
                 await world.fail_ledger(share, give_up=give_up)
-            case ["take over", float(share)]:
+                world.repeat(last)
+            case ["take over", float(share), int(last)]:
                 await world.take_over(share)
+                world.repeat(last)
             case ["note", int(parts)]:
-                world.note(parts)
+                await world.note(parts)
         world.check()
     await world.acknowledge(1.0)
     world.check()
