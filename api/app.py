@@ -93,7 +93,7 @@ class Application:
         except FencelogError as error:
             await self._fail(exchange, error)
         except asyncio.CancelledError:
-            await self._fail(exchange, cut_off(exchange.method))
+            await self._fail(exchange, cut_off(exchange.method, exchange.path))
             raise
         except Exception:
             _log.exception("%s %s failed", exchange.method, exchange.path)

@@ -137,6 +137,11 @@ def dead_letter_topic(source: TopicName, info: SubscriptionInfo) -> TopicName:
     return TopicName.of(source.namespace, f"{source.topic}-{info.name}-dead")
 
 
+def replay_name(subscription_id: str) -> str:
+    """The subscription of a dead letter topic that remembers what was replayed."""
+    return f"replay-{subscription_id}"
+
+
 def dead_letter(
     source: TopicName, subscription: str, partition: int, message: PulledMessage
 ) -> Message:

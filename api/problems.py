@@ -72,14 +72,15 @@ def unexpected() -> FencelogError:
     return FencelogError(ErrorCode.INTERNAL, "an unexpected error; the service has logged it")
 
 
-def cut_off(method: str) -> FencelogError:
+def cut_off(method: str, path: str) -> FencelogError:
     """The service closes and could not wait for this request."""
     if method in ("GET", "HEAD"):
         return FencelogError(ErrorCode.DRAINING, "this broker is being closed")
-    return FencelogError(
-        ErrorCode.APPEND_UNKNOWN if method == "POST" else ErrorCode.METADATA_UNKNOWN,
-        "this broker is being closed; the outcome is not known",
-    )
+    code = ErrorCode.METADATA_UNKNOWN
+    if method == "POST":
+        of_subscription = "/subscriptions/" in path
+        code = ErrorCode.STATE_UNKNOWN if of_subscription else ErrorCode.APPEND_UNKNOWN
+    return FencelogError(code, "this broker is being closed; the outcome is not known")
 
 
 async def send_problem(exchange: Exchange, error: FencelogError) -> None:

@@ -21,7 +21,6 @@ from fencelog.api.subscription_parts import (
     chosen_partitions,
     each_once,
     find,
-    the_partition,
 )
 from fencelog.api.subscription_pull import Pull
 from fencelog.api.subscription_requests import (
@@ -39,6 +38,7 @@ from fencelog.api.subscription_requests import (
     only_one,
     read_body,
 )
+from fencelog.api.subscription_wait import Waiting
 from fencelog.api.targets import Endpoint, Target
 from fencelog.api.waits import Waits
 from fencelog.ledgers.limits import MAX_BODY_BYTES
@@ -65,6 +65,7 @@ class SubscriptionVerbs:
         self._broker = broker
         self._owners = owners
         self._pull = pull
+        self._waiting = Waiting(broker, owners)
         self._waits = waits
         self._bodies = bodies
         self._metrics = metrics
@@ -86,13 +87,13 @@ class SubscriptionVerbs:
         await self._waits.run(exchange, answer())
 
     async def wait(self, exchange: Exchange, target: Target) -> None:
-        """200 ``{"ready"}``: whether a pull of one partition would give something. No effects."""
+        """200 ``{"partitions"}``: those, of the ones asked for, of which a pull would give
+        something; also those that are not this broker's (any more). No effects."""
         request = await self._read(exchange, WaitRequest)
         asked = await find(self._broker, exchange, target)
-        partition = the_partition(exchange, asked.topic)
 
         async def answer() -> None:
-            await respond(exchange, await self._pull.wait(asked, partition, request))
+            await respond(exchange, await self._waiting.wait_here(asked, request))
 
         await self._waits.run(exchange, answer())
 

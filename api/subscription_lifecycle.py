@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from fencelog.api.dead_letters import dead_letter_topic
+from fencelog.api.dead_letters import dead_letter_topic, replay_name
 from fencelog.api.subscription_owners import Asked, SubscriptionOwners
 from fencelog.api.subscription_requests import CursorRequest
 from fencelog.broker.names import TopicName
@@ -46,8 +47,15 @@ class SubscriptionLifecycle:
         await self._owners.open_everywhere(Asked(topic, registered))
         return registered, created
 
-    async def delete(self, topic: TopicInfo, name: str) -> Registered:
+    async def delete(self, topic: TopicInfo, name: str) -> None:
         """Delete the subscription. Raises FencelogError: SUBSCRIPTION_NOT_FOUND, METADATA_…."""
+        info = (await self._delete(topic, name)).info
+        if info.config.max_deliveries is not None:
+            with suppress(FencelogError):  # nothing was ever replayed
+                letters = await self._broker.topic(dead_letter_topic(topic.name, info))
+                await self._delete(letters, replay_name(info.subscription_id))
+
+    async def _delete(self, topic: TopicInfo, name: str) -> Registered:
         registered = await self._broker.subscriptions.delete(topic.topic_id, name)
         request = CursorRequest(registered.info.subscription_id)
         await self._owners.drop_everywhere(Asked(topic, registered), request)

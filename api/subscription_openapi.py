@@ -32,8 +32,8 @@ _VERBS: tuple[tuple[str, str, str, type[Struct], type[Struct] | str], ...] = (
         "pull",
         "Lease messages",
         (
-            "They come again, to anybody, when the lease ends before they are acknowledged. `wait`: "
-            "seconds while there is none."
+            "They come again, to anybody, when the lease ends before they are acknowledged. "
+            "`wait`: seconds while there is none."
         ),
         PullRequest,
         _PULLED,

@@ -80,13 +80,17 @@ class SubscriptionOwners:
         """
 
         async def here(log: PartitionLog) -> S:
-            if asked.subscription.info.subscription_id not in log.subscriptions.all():
-                await self._check_is_there(asked)
-            await self.open_cursor(log, asked.topic, asked.subscription)
+            await self.prepare(log, asked)
             return await local(log)
 
         body = msgspec.json.encode(request)
         return await self._at_owner(asked, partition, endpoint, body, here, answer)
+
+    async def prepare(self, log: PartitionLog, asked: Asked) -> None:
+        """Have the cursor in this log, if the subscription is there still."""
+        if asked.subscription.info.subscription_id not in log.subscriptions.all():
+            await self._check_is_there(asked)
+        await self.open_cursor(log, asked.topic, asked.subscription)
 
     async def open_everywhere(self, asked: Asked) -> None:
         """Open the cursor in every partition. Raises the first partition's error."""

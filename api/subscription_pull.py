@@ -2,7 +2,7 @@
 
 A lease is taken by an answer that may be lost on its way, so nothing is leased before it can be
 sent: first what is there is taken; if there is nothing, every owner is asked to say when there is
-something (which changes nothing), and only then is it taken. What a lost answer had leased comes
+something (``subscription_wait``), and only then is it taken. What a lost answer had leased comes
 again when its lease has ended.
 """
 
@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from fencelog.api.json_render import ValueForm, encode_objects, message_object
 from fencelog.api.routing import Turns
 from fencelog.api.subscription_owners import Asked, SubscriptionOwners
-from fencelog.api.subscription_requests import Pulled, PullRequest, Ready, WaitRequest
+from fencelog.api.subscription_requests import Pulled, PullRequest
+from fencelog.api.subscription_wait import Waiting
 from fencelog.api.targets import Endpoint
 from fencelog.broker.subscription_config import SubscriptionInfo
 from fencelog.ledgers.errors import FencelogError
@@ -37,6 +38,7 @@ class Pull:
     def __init__(self, broker: Broker, owners: SubscriptionOwners) -> None:
         self._broker = broker
         self._owners = owners
+        self._waiting = Waiting(broker, owners)
         self._turns = Turns()
 
     async def pull(self, asked: Asked, partitions: Sequence[int], request: PullRequest) -> Raws:
@@ -49,19 +51,22 @@ class Pull:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.wait
         at_once = replace(request, wait=0)
-        first = self._turns.next(asked.subscription.info.subscription_id, len(partitions))
-        turned = [*partitions[first:], *partitions[:first]]
-        found, errors = await self._from_many(asked, turned, at_once)
+        place = self._turns.next(asked.subscription.info.subscription_id, len(partitions))
+        first, *others = [*partitions[place:], *partitions[:place]]
+        near = [p for p in others if self._broker.open_log(asked.topic.name, p) is not None]
+        found, errors = await self._from_many(asked, [first, *near], at_once)
         while not found:
-            left_s = deadline - loop.time()
-            ready: Sequence[int] = ()
-            if left_s > 0:
-                ready, errors = await self._wait(asked, turned, request, left_s)
+            left_s = max(0.0, deadline - loop.time())
+            ready, errors = await self._waiting.wait(
+                asked, [first, *others], request.consumer, left_s
+            )
             if not ready:
-                if errors:
-                    raise errors[0]
                 break
-            found, _ = await self._from_many(asked, ready, at_once)
+            found, errors = await self._from_many(asked, ready, at_once)
+            if not left_s:
+                break
+        if errors and not found:
+            raise errors[0]
         return found
 
     async def _from_many(
@@ -98,48 +103,6 @@ class Pull:
 
         answer = await self._owners.ask(asked, partition, Endpoint.PULL, request, local, Pulled)
         return answer.messages
-
-    # -- waiting ---------------------------------------------------------------------------------
-
-    async def _wait(
-        self, asked: Asked, partitions: Sequence[int], request: PullRequest, wait_s: float
-    ) -> tuple[list[int], list[FencelogError]]:
-        """The partitions that have something, as soon as there is one; and why others could not
-        be asked."""
-        question = WaitRequest(wait=wait_s, consumer=request.consumer)
-        tasks = {
-            asyncio.create_task(self.wait(asked, partition, question)): partition
-            for partition in partitions
-        }
-        errors: list[FencelogError] = []
-        pending = set(tasks)
-        try:
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                ready = []
-                for task in done:
-                    try:
-                        if task.result().ready:
-                            ready.append(tasks[task])
-                    except FencelogError as error:
-                        errors.append(error)
-                if ready:
-                    return ready, errors
-        finally:
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
-        return [], errors
-
-    async def wait(self, asked: Asked, partition: int, request: WaitRequest) -> Ready:
-        """Whether a pull of this partition would give something, within ``request.wait``."""
-        info = asked.subscription.info
-
-        async def local(log: PartitionLog) -> Ready:
-            wait_ms = round(request.wait * 1000)
-            return Ready(await log.subscriptions.wait(info, request.consumer, wait_ms))
-
-        return await self._owners.ask(asked, partition, Endpoint.WAIT, request, local, Ready)
 
 
 async def take(

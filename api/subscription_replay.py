@@ -22,6 +22,7 @@ from fencelog.api.dead_letters import (
     ORIGIN_TOPIC,
     Appending,
     dead_letter_topic,
+    replay_name,
     replayed,
 )
 from fencelog.api.json_messages import AnyMessage, columns_of
@@ -141,11 +142,6 @@ class Replay:
 
 
 _CONFIG = SubscriptionConfig(lease_ms=60_000)
-
-
-def replay_name(subscription_id: str) -> str:
-    """The subscription of a dead letter topic that remembers what was replayed."""
-    return f"replay-{subscription_id}"
 
 
 def _message_of(letter: _Letter) -> Message:

@@ -56,6 +56,9 @@ class PullRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class WaitRequest(Struct, forbid_unknown_fields=True, frozen=True):
+    """Between brokers: partitions that the other one owns."""
+
+    partitions: Annotated[list[Partition], Meta(min_length=1, max_length=MAX_PARTITIONS)]
     wait: WaitSeconds = 0
     consumer: Consumer = ""
 
@@ -104,7 +107,9 @@ class Pulled(Struct, frozen=True):
 
 
 class Ready(Struct, frozen=True):
-    ready: bool
+    """Partitions that have something, or are not where they were asked."""
+
+    partitions: list[int]
 
 
 class Acked(Struct, frozen=True):

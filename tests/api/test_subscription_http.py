@@ -39,7 +39,9 @@ async def everything() -> AsyncIterator[tuple[Service, list[Site]]]:
 async def one(everything: Any) -> Site:
     """The broker of a topic with one partition."""
     service, sites = everything
-    return (await service.topic(sites[:1]))[0]
+    (site,) = await service.topic(sites[:1])
+    found: Site = site
+    return found
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -174,7 +176,7 @@ class TestPull:
 
     async def test_messages_show_as_in_reads(self, one: Site) -> None:
         await subscribe(one)
-        await post(one, '{"a": 1}', **{"Fencelog-Key": "k", "Fencelog-Header-Trace": "7"})
+        await post(one, '{"a": 1}', headers={"Fencelog-Key": "k", "Fencelog-Header-Trace": "7"})
         (message,) = await pull(one, **{"as": "json"})
         assert (message["json"], message["key"], message["headers"]) == (
             {"a": 1},
@@ -215,10 +217,14 @@ class TestPull:
     async def test_a_wait_that_is_over_is_empty(self, two: list[Site]) -> None:
         await subscribe(two[0])
         assert await pull(two[0], wait=0.05) == []
-        ready = await ok(
-            await two[0].http.post(f"{two[0].sub}:wait?partition=1", json={"wait": 0.05})
-        )
-        assert ready == {"ready": False}
+
+    async def test_a_broker_says_which_of_its_partitions_are_ready(self, two: list[Site]) -> None:
+        a, b = two
+        await subscribe(a)
+        assert await verb(b, "wait", partitions=[1], wait=0.05) == {"partitions": []}
+        assert await verb(b, "wait", partitions=[0, 1], wait=5) == {"partitions": [0]}  # not its
+        await post(a, "x", partition=1)
+        assert await verb(b, "wait", partitions=[1], wait=5) == {"partitions": [1]}
 
     async def test_who_goes_away_while_waiting_has_leased_nothing(self, two: list[Site]) -> None:
         a, b = two
@@ -261,6 +267,7 @@ def break_partition(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         return await real(topic, number)
 
     monkeypatch.setattr(site.broker, "partition", partition)
+    monkeypatch.setattr(site.broker, "open_log", lambda topic, number: None)
 
 
 class TestAck:

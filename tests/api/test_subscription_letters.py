@@ -73,7 +73,8 @@ async def test_what_fails_too_often_goes_to_a_topic_of_its_own_and_back(two: lis
     a, b = two
     await subscribe(a, max_deliveries=2)
     await subscribe(a, "other")
-    await post(a, "bad", partition=1, **{"Fencelog-Key": "k", "Fencelog-Header-Trace": "7"})
+    head = {"Fencelog-Key": "k", "Fencelog-Header-Trace": "7"}
+    await post(a, "bad", partition=1, headers=head)
     await kill(a)
     name = f"{a.name.topic}-s-dead"
     (letter,) = await dead(b, name, 1)
@@ -96,11 +97,17 @@ async def test_what_fails_too_often_goes_to_a_topic_of_its_own_and_back(two: lis
     assert again["headers"] == {"trace": "7", "fencelog-replay-for": "s"}
     other = await ok(await a.http.post(f"{a.topic}/subscriptions/other:pull?partition=1"))
     assert [m["offset"] for m in other["messages"]] == [0]  # the replay is not for it
+    assert (await a.http.delete(a.sub)).status_code == 204
+    left = await ok(await a.http.get(f"/v1/topics/ns/{name}/subscriptions"))
+    assert left == {"subscriptions": []}
 
 
 async def test_a_replay_takes_its_own_letters_up_to_its_limit(two: list[Site]) -> None:
     a, b = two
-    letters = {"max_deliveries": 1, "dead_letter_topic": f"ns/shared-{a.name.topic}"}
+    letters: dict[str, Any] = {
+        "max_deliveries": 1,
+        "dead_letter_topic": f"ns/shared-{a.name.topic}",
+    }
     await subscribe(a, **letters)
     await subscribe(a, "other", **letters)
     await post(a, *"xyz")
@@ -118,6 +125,22 @@ async def test_a_replay_takes_its_own_letters_up_to_its_limit(two: list[Site]) -
 async def test_nothing_has_died_yet(two: list[Site]) -> None:
     await subscribe(two[0], max_deliveries=2)
     assert await verb(two[1], "replay-dead-letters") == {"replayed": 0}
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+async def test_a_burial_that_is_repeated_writes_once(two: list[Site], owner: int) -> None:
+    a, name = two[0], TopicName("ns", f"{two[0].name.topic}-s-dead")
+    await subscribe(a, max_deliveries=2)
+    await ok(await a.http.put(f"/v1/topics/ns/{name.topic}"))
+    await two[owner].broker.partition(name, 0)
+    await pull(a)
+    letters = (await a.broker.partition(a.name, 0)).subscriptions.dead_letters
+    assert letters is not None
+    topic = await a.broker.topic(a.name)
+    info = (await a.broker.subscriptions.get(topic.topic_id, "s")).info
+    for _ in range(2):
+        await letters.bury(info, 0, pulled(Message(b"bad")))
+    assert len(await dead(a, name.topic, 1)) == 1
 
 
 async def test_a_letter_that_cannot_go_back_stays(

@@ -108,7 +108,9 @@ async def subscribe(site: Site, name: str = "s", **settings: Any) -> dict[str, A
     return found
 
 
-async def post(site: Site, *texts: str, partition: int = 0, **headers: str) -> None:
+async def post(
+    site: Site, *texts: str, partition: int = 0, headers: dict[str, str] | None = None
+) -> None:
     path = f"{site.topic}/messages?partition={partition}"
     for text in texts:
         await ok(await site.http.post(path, content=text.encode(), headers=headers))
