@@ -21,6 +21,7 @@ from fencelog.broker.subscription_config import (
     check_lease,
     check_start,
 )
+from fencelog.ledgers.digest import crc32c
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
@@ -116,3 +117,13 @@ def test_text_that_is_no_ack_id(text: str) -> None:
         with pytest.raises(FencelogError) as caught:
             read(text)
         assert field_of(caught) == "ack_ids"
+
+
+def test_any_text_may_come_as_an_ack_id() -> None:
+    forged = f"1-2-{crc32c(b'1-2', crc32c(b's1')):08x}"
+    for text in (forged, "\ud800-1", "9" * 10_000):
+        with pytest.raises(FencelogError) as caught:
+            parse_ack_ids([text], "s1")
+        assert field_of(caught) == "ack_ids"
+        caught.value.detail.encode()
+    assert partition_of_ack_id("9" * 10_000 + "-1-1-1-1-1") == 999_999_999
