@@ -122,13 +122,7 @@ class PartitionLog:
         reads = broker_reads or BrokerReads()
         reader = LogReader(ledgers, node.chain, broker_caches or TailCaches(), reads)
         subscriptions = Subscriptions(
-            reader,
-            state_log,
-            cursors,
-            partition=partition,
-            epoch=node.chain.epoch,
-            host=host,
-            policy=policy,
+            reader, state_log, cursors, policy, host, partition=partition, epoch=node.chain.epoch
         )
         view = CompactedView(node, ledgers, reader, reads)
         compaction = Compaction(node, factory, reader, view, reads.steps)

@@ -31,10 +31,10 @@ class SubscriptionTable:
         reader: LogReader,
         state_log: StateLog,
         cursors: Cursors,
+        policy: Policy,
         *,
         partition: int,
         epoch: int,
-        policy: Policy,
     ) -> None:
         """``cursors``: the section of the state that ``state_log`` writes, as rebuilt."""
         self.dead_letters: DeadLetters | None = None

@@ -51,15 +51,13 @@ class Subscriptions(SubscriptionTable):
         reader: LogReader,
         state_log: StateLog,
         cursors: Cursors,
+        policy: Policy,
+        host: Host,
         *,
         partition: int,
         epoch: int,
-        host: Host,
-        policy: Policy,
     ) -> None:
-        super().__init__(
-            reader, state_log, cursors, partition=partition, epoch=epoch, policy=policy
-        )
+        super().__init__(reader, state_log, cursors, policy, partition=partition, epoch=epoch)
         self._host = host
         self.limit: Callable[[], DispatchLimit | None] = lambda: None
         """Of what is handed out."""
