@@ -19,7 +19,7 @@ def cursors_of(*events: list[Any]) -> Cursors:
     return cursors
 
 
-BEGUN = ["cursor", "s", 10, 0, 0]
+BEGUN: list[Any] = ["cursor", "s", 10, 0, 0]
 
 
 def test_acks_and_failures_are_remembered_until_the_acks_reach_them() -> None:
@@ -35,7 +35,11 @@ def test_acks_and_failures_are_remembered_until_the_acks_reach_them() -> None:
 
 
 def test_a_seek_begins_anew() -> None:
-    events = [BEGUN, ["ack", "s", [[10, 20], [22, 23]]], ["failures", "s", [[20, 21, 1]]]]
+    events: list[list[Any]] = [
+        BEGUN,
+        ["ack", "s", [[10, 20], [22, 23]]],
+        ["failures", "s", [[20, 21, 1]]],
+    ]
     cursor = cursors_of(*events, ["seek", "s", 5, 1]).by_id["s"]
     assert (cursor.acks.acked_to, list(cursor.acks), cursor.failures) == (5, [], {})
     assert (cursor.generation, cursor.confirmed_to) == (1, 5)

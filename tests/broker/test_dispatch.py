@@ -6,6 +6,8 @@ import pytest
 from dispatch_world import LEASE_S, World
 
 from fencelog.broker import dispatch_base
+from fencelog.broker.dispatch_key_shared import KeySharedDispatch
+from fencelog.broker.dispatch_shared import SharedDispatch
 from fencelog.broker.subscription_config import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -152,6 +154,7 @@ def test_times_of_messages_that_were_acknowledged_do_not_pile_up() -> None:
     w.pull(A)
     w.nack([300], 700.0)
     assert w.dispatch.next_change(A, w.now) == 500
+    assert isinstance(w.dispatch, SharedDispatch)
     assert sorted(offset for _, offset in w.dispatch._times) == [0, 300]
     w.ack([0])
     assert w.dispatch.next_change(A, w.now) == 700
@@ -286,5 +289,6 @@ def test_long_keys_are_told_apart() -> None:
     assert w.pull(B) == [1]
     assert w.pull(A) == [2]
     w.ack([0, 1, 2])
+    assert isinstance(w.dispatch, KeySharedDispatch)
     assert not w.dispatch._keys
     assert not w.dispatch._bound

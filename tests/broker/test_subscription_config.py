@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,13 +84,14 @@ def test_what_a_consumer_says_of_itself() -> None:
     assert check_consumer("") == ""
     assert check_lease(5) == 5
     assert check_delay(0) == 0
-    for check, value, field in (
+    wrong: list[tuple[Callable[[Any], Any], Any, str]] = [
         (check_consumer, "é" * 65, "consumer"),
         (check_lease, 0, "lease_ms"),
         (check_delay, -1, "delay_ms"),
-    ):
+    ]
+    for check, value, field in wrong:
         with pytest.raises(FencelogError) as caught:
-            check(value)  # type: ignore[operator]
+            check(value)
         assert field_of(caught) == field
 
 
