@@ -123,7 +123,7 @@ class Printer:
         self._as_json = as_json
         self._console = Console(highlight=False)
         self._table = Table(box=None, pad_edge=False)
-        self._table.add_column("drill")
+        self._table.add_column("drill", no_wrap=True)
         for name in ("acknowledged", "lost", "duplicated", "out of order", "failover ms"):
             self._table.add_column(name, justify="right")
         self._table.add_column("clean")

@@ -88,6 +88,7 @@ async def test_zookeeper_that_is_away(cluster: Cluster) -> None:
     await drill(cluster, "zookeeper-restart", script)
 
 
+@pytest.mark.timeout(120)
 async def test_a_restart_of_everything(cluster: Cluster) -> None:
     async def script(cluster: Cluster, drill: Any) -> None:
         await restart_all(cluster, drill, 0.1)
