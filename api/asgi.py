@@ -5,7 +5,7 @@ The types follow the ASGI specification 3.0. Nothing here knows of topics.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -27,7 +27,6 @@ EVENT_STREAM = b"text/event-stream"
 OCTETS = b"application/octet-stream"
 
 _MAX_QUERY_FIELDS = 32
-_SEND_CHUNK_BYTES = 256 * 1024
 
 
 class ClientGone(Exception):
@@ -109,24 +108,6 @@ class Exchange:
             status, [(b"content-type", media_type), (b"content-length", length), *headers]
         )
         await self.send_body(b"" if self.scope["method"] == "HEAD" else body)
-
-    async def respond_parts(
-        self, status: int, media_type: bytes, parts: Sequence[Buffer], headers: RawHeaders = ()
-    ) -> None:
-        """As ``respond``, for a large body in parts: copied once, sent at the client's pace."""
-        length = b"%d" % sum(map(len, parts))
-        await self.start(
-            status, [(b"content-type", media_type), (b"content-length", length), *headers]
-        )
-        chunk: list[Buffer] = []
-        size = 0
-        for part in parts if self.scope["method"] != "HEAD" else ():
-            chunk.append(part)
-            size += len(part)
-            if size >= _SEND_CHUNK_BYTES:
-                await self.send_body(b"".join(chunk), more=True)
-                chunk, size = [], 0
-        await self.send_body(b"".join(chunk))
 
     async def until_gone(self) -> None:
         """Return when the client has closed its connection, whatever it sends before."""

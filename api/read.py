@@ -18,6 +18,7 @@ from fencelog.api.ownership import Ownership
 from fencelog.api.read_answers import (
     Answers,
     Source,
+    framed_size,
     has_gaps,
     objects,
     respond,
@@ -95,7 +96,9 @@ class Read:
             count = sum(stored.messages_from(start) for stored in result.entries)
             pieces = self._pieces(result, request, target.partition, start=start, end=end)
             headers = position_headers(end, result.tail_offset, source)
-            size = await respond(exchange, request.media_type, pieces, headers)
+            whole = request.media_type == BATCH and not has_gaps(result)
+            length = framed_size(result) if whole else None
+            size = await respond(exchange, request.media_type, pieces, headers, length=length)
             self._metrics.read(min(count, request.limit or count), size)
 
     def _pieces(

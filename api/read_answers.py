@@ -20,7 +20,7 @@ from fencelog.api.json_render import ValueForm, encode_joined, message_object
 from fencelog.broker.read_fairness import STEP_MESSAGES, ByteTurns, LoopTurns
 from fencelog.broker.rows import Row, rows_in_steps
 from fencelog.broker.stored import CompactedBatch, ReadResult
-from fencelog.ledgers.batch_frames import frame_batch, frame_parts
+from fencelog.ledgers.batch_frames import FRAME, frame_batch, frame_parts
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import (
     ANSWER_BYTES,
@@ -153,6 +153,11 @@ class Answers:
                 yield frame_batch(run[0][0], run[0][1], batch)
 
 
+def framed_size(result: ReadResult) -> int:
+    """Bytes of the frames of a result that has no gaps."""
+    return sum(FRAME.size + (len(stored.batch) + 7 & ~7) for stored in result.entries)
+
+
 def has_gaps(result: ReadResult) -> bool:
     """Whether it comes from a compacted view, so that its batches are no runs of offsets."""
     return any(isinstance(stored, CompactedBatch) for stored in result.entries)
@@ -179,8 +184,14 @@ async def respond(
     media_type: bytes,
     pieces: AsyncIterator[Buffer],
     headers: list[tuple[bytes, bytes]],
+    *,
+    length: int | None = None,
 ) -> int:
-    """Send an answer as it comes, and return its size. Raises ClientGone."""
+    """Send an answer as it comes, and return its size. ``length``: the same, where it is known
+    before. Raises ClientGone."""
+    if length is not None:
+        sized = [(b"content-type", media_type), (b"content-length", b"%d" % length), *headers]
+        await exchange.start(200, sized)
     gathered: list[Buffer] = []
     size = sent = 0
     async for piece in pieces:

@@ -16,6 +16,7 @@ from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
+from fencelog.broker.stored import StoredBatch
 from fencelog.broker.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.bookie_directory import EmbeddedBookie, RegisteredBookies
 from fencelog.ledgers.bookie_port import BookieClient
@@ -103,6 +104,36 @@ async def test_what_was_acknowledged_is_read_back_after_rolls_and_takeovers(
     assert await read_all(second) == expected
     ranges = await second.segments()
     assert sum(segment["messages"] for segment in ranges["segments"]) == len(expected)
+
+
+async def test_readers_of_a_striped_log_that_follow_each_other_cost_one_read(service) -> None:
+    broker = await service.broker("a")
+    await broker.topics.create(NAME, TopicConfig(overrides={"write_quorum": 2}))
+    log = await broker.partition(NAME, 0)
+    batch = encode_values([bytes(1000)] * 100)
+    futures = [log.append_batch(batch, check_batch(batch)) for _ in range(60)]
+    for future in futures:
+        await future
+    log._reader._cache.clear()
+    segment = log._reader._segments[0]
+    reads: list[int] = []
+    read = segment.read
+
+    async def counted(offset: int, *, max_bytes: int) -> list[StoredBatch]:
+        reads.append(offset)
+        return await read(offset, max_bytes=max_bytes)
+
+    segment.read = counted  # type: ignore[method-assign]
+
+    async def follow() -> None:
+        offset = 0
+        while offset < 6000:
+            result = await log.read(offset, max_messages=500, max_bytes=1 << 20)
+            assert result.entries[0].base_offset == offset
+            offset = result.next_offset
+
+    await asyncio.gather(*(follow() for _ in range(10)))
+    assert len(reads) == len(set(reads)) <= 4
 
 
 async def test_a_zombie_under_load_loses_nothing_and_duplicates_nothing(
