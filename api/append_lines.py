@@ -8,7 +8,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +16,11 @@ from typing import BinaryIO
 from fencelog.api.appender import PartitionAppender
 from fencelog.api.client import FencelogClient
 from fencelog.api.line_batches import CHUNK_BYTES, MAX_LINES, LineBatch, LineBatcher
-from fencelog.ledgers.errors import Effects, FencelogError
+from fencelog.api.producer_lane import ProducerLane
+from fencelog.api.routing import partition_of_key
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+
+Lane = PartitionAppender | ProducerLane
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class AppendOptions:
     key: str | None = None
     partition: int | None = None
     resume: bool = False
+    producer_id: str | None = None
+    producer_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +70,10 @@ async def append_lines(
         return Summary(_in_words(lanes), feed.interrupted)
 
 
-async def _lanes(client: FencelogClient, options: AppendOptions) -> list[PartitionAppender]:
+async def _lanes(client: FencelogClient, options: AppendOptions) -> Sequence[Lane]:
     topic = await client.topic(options.topic)
+    if options.producer_id is not None:
+        return [_producer_lane(client, options, options.producer_id, topic["partitions"])]
     partitions: list[int | None] = [options.partition]
     if options.partition is None and options.key is None:
         partitions = list(range(topic["partitions"]))
@@ -77,6 +85,29 @@ async def _lanes(client: FencelogClient, options: AppendOptions) -> list[Partiti
     ]
 
 
+def _producer_lane(
+    client: FencelogClient, options: AppendOptions, producer_id: str, partitions: int
+) -> ProducerLane:
+    """Sequences count in one partition, so there must be no doubt which."""
+    partition = options.partition
+    if partition is None and options.key is not None:
+        partition = partition_of_key(options.key.encode(), partitions)
+    if partition is None and partitions > 1:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"{options.topic} has {partitions} partitions: give --partition or --key with "
+            "--producer-id",
+        )
+    return ProducerLane(
+        client,
+        options.topic,
+        producer_id,
+        partition=partition or 0,
+        epoch=options.producer_epoch,
+        key=options.key,
+    )
+
+
 class _Feed:
     """Deals batches out to the lanes. Once it is stopped no lane begins another batch; the one
     it has under way ends."""
@@ -84,7 +115,7 @@ class _Feed:
     def __init__(
         self,
         batches: AsyncIterator[LineBatch],
-        lanes: list[PartitionAppender],
+        lanes: Sequence[Lane],
         on_progress: Callable[[int], None],
     ) -> None:
         self._batches = batches
@@ -126,12 +157,12 @@ class _Feed:
             for _ in self._lanes:
                 await self._queue.put(None)
 
-    async def _run_lane(self, lane: PartitionAppender) -> None:
+    async def _run_lane(self, lane: Lane) -> None:
         while (batch := await self._queue.get()) is not None:
             if not self._stopped:
                 await self._append(lane, batch)
 
-    async def _append(self, lane: PartitionAppender, batch: LineBatch) -> None:
+    async def _append(self, lane: Lane, batch: LineBatch) -> None:
         try:
             await lane.append(batch.lines)
         except FencelogError as error:
@@ -196,11 +227,14 @@ def _where(error: FencelogError, feed: _Feed, name: str) -> FencelogError:
     return FencelogError(error.code, detail, **error.extra)
 
 
-def _in_words(lanes: list[PartitionAppender]) -> str:
+def _in_words(lanes: Sequence[Lane]) -> str:
     total = sum(lane.acknowledged for lane in lanes)
     parts = [
         f"partition {lane.partition} up to offset {lane.end - 1}"
         for lane in lanes
         if lane.end is not None and lane.acknowledged
     ]
+    skipped = sum(lane.skipped for lane in lanes if isinstance(lane, ProducerLane))
+    if skipped:
+        parts.append(f"{skipped:,} were there")
     return f"{total:,} messages" + (f" ({', '.join(parts)})" if parts else "")

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fencelog.api.cli_common import EXIT_INTERRUPTED, SERVER, ServerOption, topic_name
-from fencelog.api.cli_topic import TopicArgument
+from fencelog.api.cli_common import (
+    EXIT_INTERRUPTED,
+    SERVER,
+    ServerOption,
+    TopicArgument,
+    topic_name,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -37,6 +42,16 @@ def append(
             help="I am the only producer: after a lost answer look what was written and go on.",
         ),
     ] = False,
+    producer_id: Annotated[
+        str | None,
+        typer.Option(
+            help="Append exactly once: lines that this producer's earlier runs wrote are "
+            "skipped, and an append whose answer is lost is sent again."
+        ),
+    ] = None,
+    producer_epoch: Annotated[
+        int, typer.Option(min=0, help="Of --producer-id; a higher one fences the lower ones.")
+    ] = 0,
     server: ServerOption = SERVER,
 ) -> None:
     """Append each line of a file as a message.
@@ -44,12 +59,16 @@ def append(
     The bytes stay as they are, without the line ends; all are durable when it returns.
 
     An append whose answer is lost is never simply sent again: the command stops with exit code 3
-    and names the lines that may be there or not. With --resume it finds out and goes on.
+    and names the lines that may be there or not. With --resume it finds out and goes on; with
+    --producer-id the service does, for many producers at a time. Then the input has to be the same
+    in every run, or longer.
     """
     from fencelog.api.append_lines import AppendOptions, append_lines
     from fencelog.api.lifecycle import run_on_uvloop
 
-    options = AppendOptions(topic_name(topic), server, key, partition, resume)
+    options = AppendOptions(
+        topic_name(topic), server, key, partition, resume, producer_id, producer_epoch
+    )
     with _progress(file) as progress:
         task = progress.add_task(file.name, total=None if str(file) == "-" else _size_of(file))
         summary = run_on_uvloop(
