@@ -6,6 +6,7 @@ from typing import Any
 
 from fencelog.api.models import Problem
 from fencelog.api.partition_openapi import partition_paths
+from fencelog.api.producers_openapi import TERMS, producer_paths
 from fencelog.api.read_openapi import read_paths
 from fencelog.api.subscription_openapi import subscription_paths, subscription_schemas
 from fencelog.ledgers.limits import (
@@ -44,6 +45,7 @@ def add_hot_paths(document: Json) -> Json:
             f"{partition}/messages/{{offset}}": {"get": _read_one()},
             f"{partition}/segments": {"get": _segments()},
             **subscription_paths(),
+            **producer_paths(),
             **partition_paths(),
             **read_paths(),
         }
@@ -68,8 +70,9 @@ def _produce() -> Json:
             _header("Fencelog-Event-Time", _INT64, "µs since 1970 UTC"),
             _header("Fencelog-Deliver-At", _INT64, "Subscriptions hand it out then; µs since 1970"),
             _query("delay_ms", _INT64, "Subscriptions hand it out so much later"),
+            *TERMS,
         ],
-        {"201": _answer("Durable", {"application/json": _ref("AppendedMessage")})},
+        _appended("AppendedMessage"),
         {"*/*": _BYTES},
     )
 
@@ -84,8 +87,9 @@ def _produce_batch() -> Json:
             *_TOPIC,
             _query("partition", _INT64, "Append all of it to this partition"),
             _query("key", _TEXT, "Append all of it to this key's partition"),
+            *TERMS,
         ],
-        {"201": _answer("Durable", {"application/json": _ref("AppendedBatch")})},
+        _appended("AppendedBatch"),
         {
             "application/json": _ref("Messages"),
             "application/x-ndjson": _ref("Message"),
@@ -93,6 +97,12 @@ def _produce_batch() -> Json:
             "application/vnd.fencelog.batch": _BYTES,
         },
     )
+
+
+def _appended(schema: str) -> Json:
+    content = {"application/json": _ref(schema)}
+    repeated = _answer("It was durable before", content, {"Duplicate": {"type": "boolean"}})
+    return {"201": _answer("Durable", content), "200": repeated}
 
 
 def _read() -> Json:
