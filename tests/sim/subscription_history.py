@@ -157,6 +157,8 @@ class SubscriptionHistory:
         self.log.counts["seeks"] += 1
         self.seeks -= 1
         since = self.tried - before
+        # What was confirmed meanwhile may have been recorded before it.
+        self.confirmed = {o: told for o, told in self.confirmed.items() if o < offset}
         self.tried = {o for o in before if o < offset} | since
         self.passed = offset
 
