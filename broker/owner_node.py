@@ -129,17 +129,17 @@ class OwnerNode:
     def _check(self, owner: Owner | None) -> None:
         if self._watch is None:
             self._watch = self._ownership.watch(self._topic_id, self._partition, self._on_owner)
-        if owner is not None and not self._ownership.is_ours(owner):
+        if owner is not None and not self._ownership.is_this_broker(owner):
             self._set_other(owner)
             raise NotOwner(str(self._holder), owner)
 
     def _on_owner(self, owner: Owner | None) -> None:
-        ours = owner is not None and self._ownership.is_ours(owner)
-        self._set_other(None if ours else owner)
-        self._is_missing = not ours
+        is_this = owner is not None and self._ownership.is_this_broker(owner)
+        self._set_other(None if is_this else owner)
+        self._is_missing = owner is None or not self._ownership.is_ours(owner)
         if self.other is not None:
             self._holder.owner_seen()
-        if not ours and self._holder.is_serving:
+        if self._is_missing and self._holder.is_serving:
             self._reclaim_soon()
 
     def _reclaim_soon(self) -> None:

@@ -72,7 +72,7 @@ class Ownership:
                 continue
             if self.is_ours(owner):
                 return None
-            if owner.broker_id != self._broker_id and owner.url != self._url:
+            if not self.is_this_broker(owner):
                 return owner
             await self._remove(path, owner.version)
 
@@ -112,8 +112,9 @@ class Ownership:
         return owner.session_id == self._store.session_id
 
     def is_this_broker(self, owner: Owner) -> bool:
-        """Whether the node is this broker's, of its present session or of one before."""
-        return owner.broker_id == self._broker_id
+        """Whether the node is this broker's, of its present session or of one before, or that of an
+        earlier process at its address: to be asked there would be to ask oneself."""
+        return owner.broker_id == self._broker_id or owner.url == self._url
 
     async def release(self, topic_id: str, partition: int) -> None:
         """Give the partition up, if it is ours. Raises METADATA_UNAVAILABLE."""

@@ -100,3 +100,14 @@ async def test_a_broker_at_the_address_of_a_dead_one_is_its_successor(make_broke
         assert (await successor.partition(NAME, 0)).tail_offset == 1
     finally:
         await successor.close()
+
+
+async def test_a_restarted_broker_is_not_sent_to_its_former_self(make_broker, stage) -> None:
+    """It was killed; its session, and the owner nodes, are there for some seconds more."""
+    a = await make_broker("a")
+    await a.topics.create(NAME, TopicConfig())
+    await a.partition(NAME, 0)
+    again = await make_broker("a")
+    assert await again.unload(NAME, 0) is None  # looks for another owner, and there is none
+    await settle()
+    assert (await again.partition(NAME, 0)).epoch == 2
