@@ -199,3 +199,39 @@ def test_times_as_users_write_them(text: str, time_us: int) -> None:
 def test_what_is_no_time() -> None:
     with pytest.raises(FencelogError, match="ISO 8601"):
         cli_read.time_us("soon")
+
+
+def test_a_producer_appends_a_growing_file_once(service: str, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "input"
+    told = []
+    for content in (b"a\nb\n", b"a\nb\nc\n", b"a\nb\nc\n"):
+        file.write_bytes(content)
+        done = fencelog("append", topic, str(file), "--server", service, "--producer-id", "p")
+        assert (done.returncode, done.stderr) == (0, b"")
+        told.append(done.stdout.decode().removesuffix(f" to {topic}\n"))
+    assert told == [
+        "appended 2 messages (partition 0 up to offset 1)",
+        "appended 1 messages (partition 0 up to offset 2, 2 were there)",
+        "appended 0 messages (3 were there)",
+    ]
+    assert read(service, topic) == b"a\nb\nc\n"
+    old = fencelog("append", topic, "--server", service, "--producer-id", "p", stdin=b"a\nb\nc\nd")
+    assert old.returncode == 0
+    options = ("--producer-id", "p", "--producer-epoch", "1")
+    assert b"appended 1 messages" in append(service, topic, b"new", *options)
+    old = fencelog("append", topic, "--server", service, "--producer-id", "p", stdin=b"x")
+    assert old.returncode == EXIT_ERROR
+    assert b"producer p has epoch 1" in old.stderr
+
+
+def test_a_producer_of_many_partitions_says_which(service: str, topic: str) -> None:
+    many = f"{topic}.many"
+    fencelog("topic", "create", many, "--partitions", "3", "--server", service)
+    options = ("--server", service, "--producer-id", "p")
+    refused = fencelog("append", many, *options, stdin=b"a")
+    assert refused.returncode == EXIT_ERROR
+    assert b"give --partition or --key" in refused.stderr
+    for choice in (("--partition", "0"), ("--key", "k")):
+        for count in (1, 0):
+            done = fencelog("append", many, *options, *choice, stdin=b"a")
+            assert f"appended {count} messages".encode() in done.stdout
