@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
@@ -14,6 +15,7 @@ from fencelog.api.models import (
     Brokers,
     Owner,
     Owners,
+    Sweep,
     Topic,
     TopicList,
 )
@@ -37,6 +39,7 @@ def admin_router(broker: Broker, bookies: RegisteredBookies) -> APIRouter:
     router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
     _add_topics(router, broker)
     add_namespaces(router, broker)
+    _add_sweep(router, broker)
     _add_cluster(router, broker, bookies)
     return router
 
@@ -123,6 +126,16 @@ def _add_cluster(router: APIRouter, broker: Broker, bookies: RegisteredBookies) 
             for bookie_id in bookies.available()
         ]
         return Bookies(bookies=found)
+
+
+def _add_sweep(router: APIRouter, broker: Broker) -> None:
+    @router.post("/sweep", tags=["cluster"])
+    async def sweep(request: Request, dry_run: bool = False) -> Sweep:
+        """Remove what belongs to nothing any more: ledgers on no list, leftovers of deleted topics.
+        A broker does it every hour; `dry_run` only says what would go."""
+        refuse_query(request, "dry_run")
+        swept = await (broker.sweep.look() if dry_run else broker.sweep.sweep())
+        return Sweep.model_validate(asdict(swept))
 
 
 def topic_model(info: TopicInfo) -> Topic:

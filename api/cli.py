@@ -23,6 +23,7 @@ from fencelog.api import (
     cli_drill,
     cli_ledger,
     cli_metadata,
+    cli_namespace,
     cli_read,
     cli_run,
     cli_subscription,
@@ -45,6 +46,7 @@ cli_ledger.add_to(app)
 cli_metadata.add_to(app)
 cli_cookie.add_to(app)
 cli_topic.add_to(app)
+cli_namespace.add_to(app)
 cli_append.add_to(app)
 cli_read.add_to(app)
 cli_subscription.add_to(app)

@@ -18,6 +18,10 @@ ServerOption = Annotated[
 ]
 """``--server`` of every command that talks to a running service."""
 
+TopicArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="NAMESPACE/NAME; NAME alone is default/NAME.")
+]
+
 MetadataOption = Annotated[
     str, typer.Option(metavar="URL", help="zk://HOST:PORT,HOST:PORT/ROOT of the cluster.")
 ]

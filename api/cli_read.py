@@ -10,8 +10,13 @@ from typing import Annotated
 
 import typer
 
-from fencelog.api.cli_common import EXIT_BROKEN_PIPE, SERVER, ServerOption, topic_name
-from fencelog.api.cli_topic import TopicArgument
+from fencelog.api.cli_common import (
+    EXIT_BROKEN_PIPE,
+    SERVER,
+    ServerOption,
+    TopicArgument,
+    topic_name,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fencelog.api.cli_common import EXIT_BROKEN_PIPE, SERVER, ServerOption, topic_name
+from fencelog.api.cli_common import (
+    EXIT_BROKEN_PIPE,
+    SERVER,
+    ServerOption,
+    TopicArgument,
+    topic_name,
+)
 from fencelog.api.cli_read import Output
-from fencelog.api.cli_topic import TopicArgument
 
 if TYPE_CHECKING:
     from fencelog.api.client import FencelogClient

@@ -1,30 +1,25 @@
-"""``fencelog topic``: create, list, show, delete."""
+"""``fencelog topic``: create, look at, change, trim, end and delete topics."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fencelog.api.cli_common import SERVER, ServerOption, topic_name
+from fencelog.api import cli_topic_admin
+from fencelog.api.cli_common import SERVER, ServerOption, TopicArgument, topic_name
+from fencelog.api.cli_settings import SetOption, ask, parse_settings, show_json
 
 if TYPE_CHECKING:
     from fencelog.api.client import FencelogClient
 
-T = TypeVar("T")
-
-TopicArgument = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="NAMESPACE/NAME; NAME alone is default/NAME.")
-]
-
 
 def add_to(app: typer.Typer) -> None:
-    topic = typer.Typer(rich_markup_mode=None, help="Create, list, show and delete topics.")
+    topic = typer.Typer(rich_markup_mode=None, help="Create, look at, change and delete topics.")
     for command in (create, show, delete, compact):
         topic.command()(command)
     topic.command("list")(list_topics)
+    cli_topic_admin.add_to(topic)
     app.add_typer(topic, name="topic")
 
 
@@ -34,11 +29,13 @@ def create(
     ensemble: Annotated[int | None, typer.Option(min=1, help="Bookies of a ledger.")] = None,
     write_quorum: Annotated[int | None, typer.Option(min=1, help="Copies of an entry.")] = None,
     ack_quorum: Annotated[int | None, typer.Option(min=1, help="Copies to wait for.")] = None,
+    settings: SetOption = None,
     server: ServerOption = SERVER,
 ) -> None:
-    """Create a topic; that it is there with the same configuration is no error."""
+    """Create a topic; that it is there with the same settings is no error."""
     name = topic_name(topic)
-    _ask(
+    others = parse_settings(settings)
+    ask(
         server,
         lambda client: client.create_topic(
             name,
@@ -46,6 +43,7 @@ def create(
             ensemble_size=ensemble,
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
+            **others,
         ),
     )
     typer.echo(f"topic {name} is there")
@@ -57,7 +55,7 @@ def list_topics(
     server: ServerOption = SERVER,
 ) -> None:
     """List topics, one a line."""
-    for topic in _ask(server, lambda client: client.topics(namespace, prefix)):
+    for topic in ask(server, lambda client: client.topics(namespace, prefix)):
         typer.echo(f"{topic['namespace']}/{topic['topic']}")
 
 
@@ -65,16 +63,16 @@ def show(topic: TopicArgument, server: ServerOption = SERVER) -> None:
     """Show a topic and the owners of its partitions, as JSON."""
     name = topic_name(topic)
 
-    async def ask(client: FencelogClient) -> dict[str, object]:
+    async def look(client: FencelogClient) -> dict[str, object]:
         return await client.topic(name) | {"owners": await client.owners(name)}
 
-    typer.echo(json.dumps(_ask(server, ask), indent=2))
+    show_json(ask(server, look))
 
 
 def delete(topic: TopicArgument, server: ServerOption = SERVER) -> None:
     """Delete a topic and everything in it."""
     name = topic_name(topic)
-    _ask(server, lambda client: client.delete_topic(name))
+    ask(server, lambda client: client.delete_topic(name))
     typer.echo(f"topic {name} is deleted")
 
 
@@ -86,24 +84,13 @@ def compact(
     """Bring the compacted view up to date now, and wait for it."""
     name = topic_name(topic)
 
-    async def ask(client: FencelogClient) -> list[dict[str, object]]:
+    async def compacted(client: FencelogClient) -> list[dict[str, object]]:
         from fencelog.api.compact import compact_now
 
         return await compact_now(client, name, partition)
 
-    for state in _ask(server, ask):
+    for state in ask(server, compacted):
         typer.echo(
             f"partition {state['partition']}: {state['messages']} messages stand for all "
             f"below offset {state['end_offset']}"
         )
-
-
-def _ask(server: str, request: Callable[[FencelogClient], Awaitable[T]]) -> T:
-    from fencelog.api.client import FencelogClient
-    from fencelog.api.lifecycle import run_on_uvloop
-
-    async def main() -> T:
-        async with FencelogClient(server) as client:
-            return await request(client)
-
-    return run_on_uvloop(main())

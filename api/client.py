@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
+from fencelog.api.client_admin import AdminCalls
 from fencelog.api.client_consumer import Consumer
 from fencelog.api.client_http import REQUEST_TIMEOUT_S, ServiceHttp, json_object, topic_path
 from fencelog.api.client_reads import BATCH_TYPE, Page, RawPage, ReadCalls, ReadPage
@@ -51,7 +52,7 @@ class Appended:
     duplicate: bool = False
 
 
-class FencelogClient(ReadCalls, SubscriptionCalls):
+class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
     """Use it as an async context manager, or ``close`` it. Safe for many tasks at once."""
 
     def __init__(
@@ -73,10 +74,9 @@ class FencelogClient(ReadCalls, SubscriptionCalls):
     # -- topics ----------------------------------------------------------------------------------
 
     async def create_topic(self, topic: str, **config: Any) -> dict[str, Any]:
-        """Create a topic, or find it with the same configuration (``partitions``,
-        ``ensemble_size``, ``write_quorum``, ``ack_quorum``; None: the service's default).
+        """Create a topic, or find it with the same settings (``partitions``, and those of HTTP.md).
 
-        Raises FencelogError: ALREADY_EXISTS (with another configuration), INVALID_NAME, ….
+        Raises FencelogError: ALREADY_EXISTS (with other settings), INVALID_NAME, ….
         """
         body = {name: value for name, value in config.items() if value is not None}
         answer = await self._service.request("PUT", topic_path(topic), json=body)

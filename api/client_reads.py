@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
 from fencelog.api.client_http import ServiceHttp, json_object, topic_path
@@ -23,16 +23,18 @@ COMPACTED = "compacted"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Where a read stopped. ``at_tail``: it saw all that is readable now."""
+    """Where a read began and stopped. ``at_tail``: it saw all that is readable now."""
 
     next_offset: int
     tail_offset: int
     at_tail: bool
+    start_offset: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPage(Page):
-    """A read answer. The first batch may begin before the offset that was asked for."""
+    """A read answer. The first batch may begin before ``start_offset``: what is below it was not
+    asked for, or was trimmed."""
 
     batches: list[FramedBatch]
 
@@ -70,7 +72,13 @@ class ReadCalls:
         FencelogError: OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, TOPIC_NOT_FOUND, ….
         """
         page = await self.read_as(BATCH_TYPE, topic, partition, start, **bounds)
-        return ReadPage(page.next_offset, page.tail_offset, page.at_tail, read_frames(page.body))
+        return ReadPage(
+            page.next_offset,
+            page.tail_offset,
+            page.at_tail,
+            read_frames(page.body),
+            start_offset=page.start_offset,
+        )
 
     async def read_as(
         self,
@@ -101,6 +109,7 @@ class ReadCalls:
             next_offset=int(answer.headers["next-offset"]),
             tail_offset=int(answer.headers["tail-offset"]),
             at_tail=answer.headers["at-tail"] == "true",
+            start_offset=int(answer.headers["start-offset"]),
             body=answer.content,
         )
 

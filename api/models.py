@@ -44,6 +44,15 @@ class NamespaceList(BaseModel):
     namespaces: list[Namespace]
 
 
+class Sweep(BaseModel):
+    """What a sweep found, of so many ledgers it looked at; ``failed``: what it could not remove."""
+
+    looked_at: int
+    topics: list[str]
+    ledgers: list[int]
+    failed: dict[str, str]
+
+
 class Owner(BaseModel):
     """The broker that owns a partition now."""
 

@@ -96,6 +96,7 @@ class Read:
             count = sum(stored.messages_from(start) for stored in result.entries)
             pieces = self._pieces(result, request, target.partition, start=start, end=end)
             headers = position_headers(end, result.tail_offset, source)
+            headers.append((b"start-offset", b"%d" % start))
             whole = request.media_type == BATCH and not has_gaps(result)
             length = framed_size(result) if whole else None
             size = await respond(exchange, request.media_type, pieces, headers, length=length)

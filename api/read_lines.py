@@ -136,8 +136,8 @@ async def _read_values(
     lines: list[bytes] = []
     for frame in page.batches:
         lines += open_batch(frame.batch)[1].values()
-    if isinstance(start, int) and page.batches:
-        del lines[: max(0, start - page.batches[0].base_offset)]
+    if page.batches:
+        del lines[: max(0, page.start_offset - page.batches[0].base_offset)]
     return lines, page
 
 

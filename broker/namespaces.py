@@ -99,7 +99,7 @@ class Namespaces:
                 raise  # deleted meanwhile, or a create of unknown outcome: no answer is certain
         if found[0].overrides != overrides:
             raise FencelogError(
-                ErrorCode.ALREADY_EXISTS, f"namespace {name} exists with other settings"
+                ErrorCode.ALREADY_EXISTS, f"namespace {name} exists with another configuration"
             )
         return found[0], found[0].created_us == wanted.created_us
 

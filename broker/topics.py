@@ -74,7 +74,7 @@ class TopicRegistry:
                 raise error from missing
         if found.config != config:
             raise FencelogError(
-                ErrorCode.ALREADY_EXISTS, f"topic {name} exists with other settings"
+                ErrorCode.ALREADY_EXISTS, f"topic {name} exists with another configuration"
             )
         return found, found.topic_id == topic_id
 
