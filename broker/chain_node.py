@@ -60,6 +60,7 @@ class ChainNode:
         self._changing: asyncio.Task[None] | None = None
         self.chain = Chain()
         self.lost: ChainLost | None = None
+        self._closed = False
         self.on_lost: Callable[[ChainLost], None] = lambda lost: None
 
     async def load(self) -> None:
@@ -81,7 +82,7 @@ class ChainNode:
         async with self._turn:
             if self._changing is not None:
                 await asyncio.wait((self._changing,))
-            self._check_not_lost()
+            self.check_held()
             found = await self._read_back()
             if found is None or found.token != self.chain.token:
                 lost = ChainLost(self.path, found)
@@ -91,22 +92,40 @@ class ChainNode:
     async def change(self, next_of: Callable[[Chain], Chain]) -> None:
         """Replace the chain by ``next_of`` it and return once that stands there.
 
-        Raises ChainLost; BAD_REQUEST if it is too large (nothing was written); what ``next_of``
-        raises. Goes on trying while the store does not answer, since a change of unknown outcome
-        must be resolved before the next. A caller that is cancelled leaves it under way.
+        Raises ChainLost; BAD_REQUEST if it is too large, NO_OWNER if this hold has ended (nothing
+        was written); METADATA_UNKNOWN if it ends meanwhile; what ``next_of`` raises. Goes on trying
+        while the store does not answer, since a change of unknown outcome must be resolved before
+        the next. A caller that is cancelled leaves it under way.
         """
         async with self._turn:
             if self._changing is not None:
                 await asyncio.wait((self._changing,))  # its caller has gone away
-            self._check_not_lost()
+            self.check_held()
             chain = replace(next_of(self.chain), token=self._host.random_bytes(16).hex())
             value = encode_chain(chain)
-            self._changing = asyncio.get_running_loop().create_task(self._commit(chain, value))
-            self._changing.add_done_callback(_retrieve)
-            await asyncio.shield(self._changing)
+            changing = self._changing = asyncio.get_running_loop().create_task(
+                self._commit(chain, value)
+            )
+            changing.add_done_callback(_retrieve)
+            await asyncio.wait((changing,))
+            if changing.cancelled():
+                raise FencelogError(
+                    ErrorCode.METADATA_UNKNOWN,
+                    f"{self.path} was closed while it was changed: the change may be made, or not",
+                )
+            changing.result()
+
+    def check_held(self) -> None:
+        """Raises ChainLost, or NO_OWNER, if this instance may not change the chain any more."""
+        if self.lost is not None:
+            raise ChainLost(self.path, self.lost.chain)
+        if self._closed:
+            raise FencelogError(ErrorCode.NO_OWNER, f"{self.path} was closed here")
 
     async def close(self) -> None:
-        """End a change that is still under way: the next owner finds out what became of it."""
+        """Change nothing any more. Ends a change that is still under way: the next owner finds out
+        what became of it."""
+        self._closed = True
         if self._changing is not None:
             self._changing.cancel()
             await asyncio.wait((self._changing,))
@@ -118,10 +137,6 @@ class ChainNode:
             self._lose(lost)
             raise
         self.chain = chain
-
-    def _check_not_lost(self) -> None:
-        if self.lost is not None:
-            raise ChainLost(self.path, self.lost.chain)
 
     def _lose(self, lost: ChainLost) -> None:
         if self.lost is None:

@@ -246,6 +246,7 @@ class LogWriter:
 
     def _switch(self, ledger: OpenLedger) -> None:
         """Everything in the old ledger is settled: go on in this one."""
+        self._node.check_held()  # another part of the log may have met another owner meanwhile
         if self._patience is not None:
             self._patience.cancel()
         if not self._stopping:

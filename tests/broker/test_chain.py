@@ -247,3 +247,22 @@ async def test_a_loss_is_told_once_and_ends_every_later_change(stage) -> None:
     with pytest.raises(ChainLost):
         await mine.check_unchanged()
     assert len(told) == 1
+
+
+async def test_nothing_is_changed_by_whoever_has_let_go(stage) -> None:
+    """Retention or compaction may still be at work when the log is closed: not as its owner."""
+    store = await stage.store()
+    node = await stage.node(store)
+    await node.change(lambda _: opened())
+    store.disconnect()
+    change = asyncio.create_task(node.change(lambda chain: chain.with_state(8)))
+    await asyncio.sleep(0.01)
+    await node.close()
+    with pytest.raises(FencelogError) as raised:
+        await change
+    assert raised.value.code is ErrorCode.METADATA_UNKNOWN
+    store.reconnect()
+    with pytest.raises(FencelogError) as raised:
+        await node.change(lambda chain: chain.with_state(9))
+    assert raised.value.code is ErrorCode.NO_OWNER
+    assert (await stage.node()).chain.state_ledger is None

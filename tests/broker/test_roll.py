@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from scripted_ledgers import ScriptedLedgers
 
 from fencelog.broker.partition_log import PartitionLog
@@ -143,6 +144,31 @@ async def test_an_old_ledger_that_fails_during_the_roll_is_recovered_first(
     chain = (await stage.node()).chain
     assert [s.sealed.entries for s in chain.segments if s.sealed][:1] == [2]
     assert chain.segments[1].base_offset == 2
+
+
+async def test_a_roll_in_a_log_that_was_lost_meanwhile_ends_there(stage, ledgers, until) -> None:
+    """Another part of the log has met the next owner's list while the roll waits for a recovery.
+    An append that was let in then would never be answered."""
+    log = await stage.open(max_entries=1)
+    old = ledgers.newest
+    old.auto_ack = False
+    for number in range(2):
+        append_entry(log, number).add_done_callback(lambda future: future.exception())
+    await until(lambda: len(old.payloads) == 2)
+    ledgers.recover_gate.clear()
+    old.ack(0)
+    await until(lambda: log._node.chain.is_rolling)
+    old.fail(FencelogError(ErrorCode.APPEND_UNKNOWN, "two bookies are gone"))
+    await asyncio.sleep(0.01)
+    await (await stage.node()).change(lambda chain: chain.with_start(1))
+    with pytest.raises(FencelogError) as raised:
+        await log.retention.trim(1)
+    assert raised.value.code is ErrorCode.NO_OWNER
+    ledgers.recover_gate.set()
+    await asyncio.sleep(0.01)
+    with pytest.raises(FencelogError) as raised:
+        await asyncio.wait_for(append_entry(log, 1), timeout=2)
+    assert raised.value.code is ErrorCode.NO_OWNER
 
 
 async def test_a_drained_ledger_that_cannot_be_closed_is_recovered(

@@ -141,6 +141,8 @@ class ScriptedLedgers:
         self.before_recover: Callable[[], None] = lambda: None
         self.create_gate = asyncio.Event()
         self.create_gate.set()
+        self.recover_gate = asyncio.Event()
+        self.recover_gate.set()
         self.writers: dict[int, ScriptedWriter] = {}
         self.stored: dict[int, int] = {}
         """Last entry that a recovery of the ledger finds; default: all that was appended."""
@@ -191,6 +193,7 @@ class ScriptedLedgers:
 
     async def recover(self, ledger_id: int) -> LedgerMetadata:
         await asyncio.sleep(0)
+        await self.recover_gate.wait()
         self.before_recover()
         self.fenced.add(ledger_id)
         if self.recover_errors:
