@@ -279,11 +279,10 @@ class LogWriter:
         self._clock.stop()
         if self._patience is not None:
             self._patience.cancel()
-        pipeline = self._pipeline
-        pipeline.held = True
-        pipeline.refusal = error
-        pipeline.give_up(error, self._unknown(error.detail))
-        pipeline.discard()
+        self._pipeline.held = True
+        self._pipeline.refusal = error
+        self._pipeline.give_up(error, self._unknown(error.detail))
+        self._pipeline.discard()
         self._reader.close(error)
         if self._terminating is not None and not self._terminating.done():
             why = f"the log may be terminated, or not: {error.detail}"

@@ -36,7 +36,7 @@ class Holder(Protocol):
     def owner_seen(self) -> None:
         """The watch has seen that another broker owns the partition."""
 
-    async def lost_to(self, error: NotOwner) -> None:
+    def lost_to(self, error: NotOwner) -> None:
         """Another broker's node stands where ours was: the log is not ours any more."""
 
 
@@ -155,7 +155,7 @@ class OwnerNode:
                     await self.claim()
                 except NotOwner as error:
                     log.info("%s", error.detail)
-                    await self._holder.lost_to(error)
+                    self._holder.lost_to(error)
                 except FencelogError as error:
                     self._is_missing = True
                     log.warning("%s: owner node not restored yet: %s", self._holder, error)

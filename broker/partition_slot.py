@@ -158,6 +158,7 @@ class PartitionSlot:
             if task is not None:
                 task.cancel()
                 await asyncio.wait((task,))
+        self.owner_seen()  # a move that was cancelled before it began has told nobody
         open_log, self._log = self._log, None
         if open_log is not None:
             await (open_log.close() if error is None else open_log.abandon(error))
@@ -189,6 +190,8 @@ class PartitionSlot:
         timeout_s = services.config.open_timeout_s
         try:
             async with services.gate.turn(), asyncio.timeout(timeout_s):
+                if self._burying is not None:  # it ends with giving up the node, not a later one
+                    await asyncio.wait((self._burying,))
                 await self._choose(take=take)
                 await self._owner.claim()
                 try:
@@ -272,18 +275,19 @@ class PartitionSlot:
             self._moved.set()
             self._moved = None
 
-    async def lost_to(self, error: NotOwner) -> None:
+    def lost_to(self, error: NotOwner) -> None:
         """Another broker's node stands where ours was."""
-        lost, self._log = self._log, None
-        if lost is not None:
-            await lost.abandon(error)
+        self._bury(error)
 
     def _on_lost(self) -> None:
         """The log has ended by itself, or is being closed."""
-        if self._closed is None and self._log is not None:
-            lost, self._log = self._log, None
-            self._burying = asyncio.get_running_loop().create_task(self._bury(lost))
+        self._bury(FencelogError(ErrorCode.NO_OWNER, f"{self} was lost"))
 
-    async def _bury(self, lost: PartitionLog) -> None:
-        await lost.abandon(FencelogError(ErrorCode.NO_OWNER, f"{self} was lost"))
+    def _bury(self, error: FencelogError) -> None:
+        lost, self._log = self._log, None
+        if lost is not None:
+            self._burying = asyncio.get_running_loop().create_task(self._let_rest(lost, error))
+
+    async def _let_rest(self, lost: PartitionLog, error: FencelogError) -> None:
+        await lost.abandon(error)
         await self._owner.release()

@@ -171,3 +171,46 @@ async def test_a_request_to_a_silent_owner_ends_with_its_session(
             await request
     assert (await b.partition(NAME, 0)).tail_offset == 1
     store.reconnect()
+
+
+async def test_a_lost_log_does_not_give_up_the_node_of_the_next_one(
+    make_broker: Any, stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log ends by itself, the next request opens it again: the end of the first, which gives
+    the owner node up, comes before that."""
+    a = await make_broker("a")
+    await a.topics.create(NAME, TopicConfig())
+    log = await a.partition(NAME, 0)
+    ending = asyncio.Event()
+    abandon = log.abandon
+
+    async def abandon_late(error: FencelogError) -> None:
+        await ending.wait()
+        await abandon(error)
+
+    monkeypatch.setattr(log, "abandon", abandon_late)
+    log._writer._finish(FencelogError(ErrorCode.INTERNAL, "it has stopped"))
+    opening = asyncio.create_task(a.partition(NAME, 0))
+    await settle()
+    ending.set()
+    assert await opening is not log
+    seen: list[Any] = []
+    info = await a.topic(NAME)
+    watch = (await stage.store()).watch_value(f"/owners/{info.topic_id}-0", seen.append)
+    await settle()
+    watch.close()
+    assert len(seen) == 1
+    assert seen[0] is not None
+
+
+async def test_who_waits_for_a_move_that_never_began_is_told(make_broker: Any) -> None:
+    a = await make_broker("a")
+    await a.topics.create(NAME, TopicConfig())
+    await a.partition(NAME, 0)
+    slot = a._slots[NAME, 0]
+    moving = asyncio.create_task(slot.hand_over())
+    closing = asyncio.create_task(slot.close())  # in the same round of the event loop
+    await asyncio.wait((moving, closing))
+    with pytest.raises(FencelogError) as raised:
+        await asyncio.wait_for(slot.log(), timeout=2)
+    assert raised.value.code is ErrorCode.NO_OWNER
