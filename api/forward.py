@@ -3,7 +3,9 @@
 The owner is known to be the owner only as far as metadata tells (leadership is a hint), so there
 are three ways for a forward to fail, and they must not be mixed up:
 
-* nobody listens there (``OwnerUnreachable``): nothing was sent, the next step is to take over;
+* nobody listens there (``OwnerUnreachable``): nothing was sent, the next step is to take over; a
+  connection that fails for another reason (no route, no name, no file descriptor left here) says
+  nothing of the owner;
 * the owner says 421: it does not own the partition (any more), nothing was done;
 * the connection was lost after the request went out: an append may have been written
   (APPEND_UNKNOWN), a read can be asked again (READ_UNKNOWN).
@@ -51,7 +53,7 @@ _ANSWER_DROPPED = _HOP_BY_HOP | {b"date", b"server"}
 
 
 class OwnerUnreachable(Exception):
-    """Nobody accepts connections at the owner's address; nothing was sent."""
+    """The owner's address refuses connections; nothing was sent."""
 
 
 class RemoteAppended(msgspec.Struct):
@@ -173,11 +175,11 @@ class Forwarder:
         )
         try:
             return await self._http.send(request, stream=True)
-        except httpx.ConnectError as error:
-            raise OwnerUnreachable(f"{url}: {error}") from error
-        except httpx.ConnectTimeout as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if _is_refused(error):
+                raise OwnerUnreachable(f"{url}: {error}") from error
             raise FencelogError(
-                ErrorCode.NO_OWNER, f"the owner at {url} does not accept a connection"
+                ErrorCode.NO_OWNER, f"there is no connection to the owner at {url}: {error}"
             ) from error
         except httpx.PoolTimeout as error:
             raise FencelogError(
@@ -199,6 +201,16 @@ class Forwarder:
         async for chunk in chunks:
             await exchange.send_body(chunk, more=True)
         await exchange.send_body(b"")
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Whether every address that was tried has refused the connection."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_refused(each) for each in error.exceptions)
+    return error is not None and (
+        isinstance(error, ConnectionRefusedError)
+        or _is_refused(error.__cause__ or error.__context__)
+    )
 
 
 def lost_answer(method: str, url: str, error: Exception) -> FencelogError:

@@ -122,6 +122,16 @@ async def test_a_dead_owner_is_reported_and_taken_over_from(
     assert fake_broker.logs[T, 0].tail_offset == 1
 
 
+async def test_an_owner_that_only_cannot_be_reached_from_here_is_not_reported_dead(
+    http: httpx.AsyncClient, fake_broker: Any
+) -> None:
+    """No route, or no file descriptor left: the others, and the owner itself, may be well."""
+    fake_broker.elsewhere[T, 0] = "http://255.255.255.255:9"
+    answer = await http.post(URL, content=b"x")
+    assert (answer.status_code, answer.json()["code"]) == (503, "no_owner")
+    assert fake_broker.reported == []
+
+
 @contextlib.asynccontextmanager
 async def mute_owner(
     behave: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
