@@ -38,6 +38,7 @@ def admin_router(broker: Broker, bookies: RegisteredBookies) -> APIRouter:
     """The administrative routes. Handlers raise FencelogError; the application makes problems."""
     router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
     _add_topics(router, broker)
+    _add_listings(router, broker)
     add_namespaces(router, broker)
     _add_sweep(router, broker)
     _add_cluster(router, broker, bookies)
@@ -86,6 +87,8 @@ def _add_topics(router: APIRouter, broker: Broker) -> None:
         refuse_query(request)
         await broker.topics.delete(TopicName.of(namespace, topic))
 
+
+def _add_listings(router: APIRouter, broker: Broker) -> None:
     @router.get("/topics", tags=["topics"])
     async def list_topics(
         request: Request,

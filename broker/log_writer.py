@@ -93,9 +93,8 @@ class LogWriter:
 
     async def terminate(self) -> None:
         """Take no append any more, for good; on return the log's end is durable. What had reached
-        a ledger is still acknowledged. It goes on if the caller is cancelled.
-
-        Raises FencelogError: why the log has ended; METADATA_UNKNOWN if that was meanwhile.
+        a ledger is still acknowledged. It goes on if the caller is cancelled. Raises FencelogError:
+        why the log has ended; METADATA_UNKNOWN if that was meanwhile.
         """
         if self._ledger is None:
             return

@@ -8,32 +8,18 @@ from contextlib import suppress
 from typing import Any
 
 from fencelog.broker.access_changes import AccessChanges
-from fencelog.broker.admission import Admission
 from fencelog.broker.chain_node import ChainNode
-from fencelog.broker.compacted_view import CompactedView
-from fencelog.broker.compaction import Compaction
 from fencelog.broker.config import BrokerConfig
-from fencelog.broker.cursor_core import Cursors
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.log_internals import describe_log
-from fencelog.broker.log_reader import LogReader
-from fencelog.broker.log_writer import LogWriter
+from fencelog.broker.log_parts import LogParts, TakenLog, make_parts
 from fencelog.broker.open_ledger import LedgerFactory
 from fencelog.broker.pending import PendingBytes
-from fencelog.broker.pipeline import AppendPipeline
 from fencelog.broker.policy import Policy
-from fencelog.broker.producer_access import Access
-from fencelog.broker.producer_table import ProducerTable
-from fencelog.broker.producers_told import ProducersTold
 from fencelog.broker.rates import dispatch_limit
 from fencelog.broker.read_ahead import BrokerReads
-from fencelog.broker.retention import Retention
-from fencelog.broker.state_core import PartitionState
-from fencelog.broker.state_log import StateLog
 from fencelog.broker.stored import ReadResult
-from fencelog.broker.subscriptions import Subscriptions
 from fencelog.broker.tail_cache import TailCaches
-from fencelog.broker.takeover import take_over
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 
@@ -48,34 +34,28 @@ class PartitionLog:
     def __init__(
         self,
         node: ChainNode,
-        pipeline: AppendPipeline,
-        reader: LogReader,
-        writer: LogWriter,
-        state_log: StateLog,
-        subscriptions: Subscriptions,
-        compaction: Compaction,
-        retention: Retention,
-        admission: Admission,
+        parts: LogParts,
         bookie_addresses: Callable[[], dict[str, str]],
         close_timeout_s: float,
     ) -> None:
         self._close_timeout_s = close_timeout_s
-        self.policy = retention.policy
-        self.retention = retention
-        self._admission = admission
+        self.retention = parts.retention
+        self.policy = parts.retention.policy
+        self._admission = parts.admission
         self._dispatch = dispatch_limit(self.policy, asyncio.get_running_loop().time)
         self._bookie_addresses = bookie_addresses
         self._node = node
-        self._pipeline = pipeline
-        self._reader = reader
-        self._writer = writer
-        self._state_log = state_log
-        self.subscriptions = subscriptions
-        self.compaction = compaction
-        compaction.view.limit = subscriptions.limit = lambda: self._dispatch
-        self.access = AccessChanges(pipeline.gate, state_log)
+        pipeline = self._pipeline = parts.pipeline
+        self._reader = parts.reader
+        self._writer = parts.writer
+        self._state_log = parts.state_log
+        self.subscriptions = parts.subscriptions
+        self.compaction = parts.compaction
+        self.compaction.view.limit = self.subscriptions.limit = lambda: self._dispatch
+        self.access = AccessChanges(pipeline.gate, parts.state_log)
         """Who may append."""
-        self.terminate = writer.terminate
+        self.terminate = parts.writer.terminate
+        """End the log for good, see ``LogWriter.terminate``."""
         # The hot path, bound once.
         self.append_message = pipeline.append_message
         """Append one message, if its terms hold. The future gives ``Appended`` once the message is
@@ -110,70 +90,19 @@ class PartitionLog:
         was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
         """
         factory = LedgerFactory(ledgers, policy.replication, host, node.path.removeprefix("/logs/"))
-        producers, access = ProducerTable(policy), Access()
-        cursors = Cursors()
-        state = PartitionState((producers, access, cursors))
-        try:
-            ledger = await take_over(node, factory, state, producers, owner=config.broker_id)
-        except BaseException:
-            await node.close()
-            raise
-        state_log = StateLog(node, factory, state, patience_s=config.repair_patience_s)
-        reads = broker_reads or BrokerReads()
-        reader = LogReader(ledgers, node.chain, broker_caches or TailCaches(), reads)
-        subscriptions = Subscriptions(
-            reader, state_log, cursors, policy, host, partition=partition, epoch=node.chain.epoch
-        )
-        view = CompactedView(node, ledgers, reader, reads)
-        compaction = Compaction(node, factory, reader, view, reads.steps)
-        pipeline = AppendPipeline(
-            partition,
-            tail_offset=reader.tail_offset,
-            last_publish_us=node.chain.last_publish_us,
-            now_us=host.now_us,
-            on_stored=reader.stored,
-            broker_pending=broker_pending or PendingBytes(),
-            producers=producers,
-            access=access,
-            record=state_log.recorded,
-        )
-        writer = LogWriter(
-            node,
-            factory,
-            ledger,
-            pipeline,
-            reader,
-            policy=policy,
+        taken = TakenLog(node, factory, policy)
+        await taken.take(config.broker_id)
+        parts = make_parts(
+            taken,
+            partition=partition,
             config=config,
+            pending=broker_pending or PendingBytes(),
+            caches=broker_caches or TailCaches(),
+            reads=broker_reads or BrokerReads(),
             is_leader=is_leader,
-            on_lost=lambda error: on_lost(),
+            on_lost=on_lost,
         )
-        admission = Admission(pipeline, policy)
-        retention = Retention(
-            node,
-            writer,
-            pipeline,
-            reader,
-            ledgers,
-            policy=policy,
-            host=host,
-            cursors=subscriptions,
-            settle_below=ProducersTold(producers, state_log).below,
-            over_quota=admission.over_quota,
-        )
-        return cls(
-            node,
-            pipeline,
-            reader,
-            writer,
-            state_log,
-            subscriptions,
-            compaction,
-            retention,
-            admission,
-            bookie_addresses,
-            config.close_timeout_s,
-        )
+        return cls(node, parts, bookie_addresses, config.close_timeout_s)
 
     def apply_policy(self, policy: Policy) -> None:
         """These settings hold from now on; replication that of ledgers created from now on."""

@@ -130,54 +130,58 @@ async def test_an_unexpected_error_is_a_problem_too(
     assert "secret" not in answer.text
 
 
+_TOPIC = "/v1/topics/{namespace}/{topic}"
+_PARTITION = f"{_TOPIC}/partitions/{{partition}}"
+ROUTES = {
+    "/v1/namespaces",
+    "/v1/namespaces/{namespace}",
+    "/v1/topics",
+    _TOPIC,
+    f"{_TOPIC}/messages",
+    f"{_TOPIC}/messages:batch",
+    f"{_TOPIC}/owners",
+    f"{_TOPIC}/subscriptions",
+    f"{_TOPIC}/subscriptions/{{subscription}}",
+    *(
+        f"{_TOPIC}/subscriptions/{{subscription}}{what}"
+        for what in (
+            *(":pull", ":ack", ":nack", ":extend", ":seek", ":replay-dead-letters"),
+            *("/stats", "/events"),
+        )
+    ),
+    f"{_PARTITION}/messages",
+    f"{_PARTITION}/messages/{{offset}}",
+    f"{_PARTITION}/segments",
+    f"{_PARTITION}:fence",
+    f"{_PARTITION}/producers",
+    f"{_PARTITION}/producers/{{producer}}",
+    f"{_PARTITION}/producers/{{producer}}:claim",
+    f"{_PARTITION}/internal",
+    f"{_PARTITION}:trim",
+    f"{_PARTITION}:terminate",
+    f"{_TOPIC}:terminate",
+    f"{_TOPIC}/offsets",
+    f"{_PARTITION}/offsets",
+    f"{_PARTITION}/compaction",
+    f"{_PARTITION}:compact",
+    f"{_PARTITION}:open",
+    f"{_PARTITION}:unload",
+    "/v1/brokers",
+    "/v1/brokers/{broker_id}",
+    "/v1/brokers/{broker_id}:drain",
+    "/v1/bookies",
+    "/v1/sweep",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+}
+"""All of the service."""
+
+
 async def test_the_description_lists_every_route(http: httpx.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
-    topic = "/v1/topics/{namespace}/{topic}"
-    partition = f"{topic}/partitions/{{partition}}"
-    assert set(document["paths"]) == {
-        "/v1/namespaces",
-        "/v1/namespaces/{namespace}",
-        "/v1/topics",
-        topic,
-        f"{topic}/messages",
-        f"{topic}/messages:batch",
-        f"{topic}/owners",
-        f"{topic}/subscriptions",
-        f"{topic}/subscriptions/{{subscription}}",
-        *(
-            f"{topic}/subscriptions/{{subscription}}{what}"
-            for what in (
-                *(":pull", ":ack", ":nack", ":extend", ":seek", ":replay-dead-letters"),
-                *("/stats", "/events"),
-            )
-        ),
-        f"{partition}/messages",
-        f"{partition}/messages/{{offset}}",
-        f"{partition}/segments",
-        f"{partition}:fence",
-        f"{partition}/producers",
-        f"{partition}/producers/{{producer}}",
-        f"{partition}/producers/{{producer}}:claim",
-        f"{partition}/internal",
-        f"{partition}:trim",
-        f"{partition}:terminate",
-        f"{topic}:terminate",
-        f"{topic}/offsets",
-        f"{partition}/offsets",
-        f"{partition}/compaction",
-        f"{partition}:compact",
-        f"{partition}:open",
-        f"{partition}:unload",
-        "/v1/brokers",
-        "/v1/brokers/{broker_id}",
-        "/v1/brokers/{broker_id}:drain",
-        "/v1/bookies",
-        "/v1/sweep",
-        "/healthz",
-        "/readyz",
-        "/metrics",
-    }
-    bodies = document["paths"][f"{topic}/messages:batch"]["post"]["requestBody"]["content"]
+    assert set(document["paths"]) == ROUTES
+    bodies = document["paths"][f"{_TOPIC}/messages:batch"]["post"]["requestBody"]["content"]
     assert set(bodies) == {
         "application/json",
         "application/x-ndjson",

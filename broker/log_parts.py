@@ -1,0 +1,129 @@
+"""The parts of an open log, and how they are put together after a takeover."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from fencelog.broker.admission import Admission
+from fencelog.broker.chain_node import ChainNode
+from fencelog.broker.compacted_view import CompactedView
+from fencelog.broker.compaction import Compaction
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.cursor_core import Cursors
+from fencelog.broker.log_reader import LogReader
+from fencelog.broker.log_writer import LogWriter
+from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
+from fencelog.broker.pending import PendingBytes
+from fencelog.broker.pipeline import AppendPipeline
+from fencelog.broker.policy import Policy
+from fencelog.broker.producer_access import Access
+from fencelog.broker.producer_table import ProducerTable
+from fencelog.broker.producers_told import ProducersTold
+from fencelog.broker.read_ahead import BrokerReads
+from fencelog.broker.retention import Retention
+from fencelog.broker.state_core import PartitionState
+from fencelog.broker.state_log import StateLog
+from fencelog.broker.subscriptions import Subscriptions
+from fencelog.broker.tail_cache import TailCaches
+from fencelog.broker.takeover import take_over
+
+
+class TakenLog:
+    """A log that was taken over: its chain, the ledger to write (None: it is terminated), and what
+    the partition remembers."""
+
+    def __init__(self, node: ChainNode, factory: LedgerFactory, policy: Policy) -> None:
+        self.node = node
+        self.factory = factory
+        self.policy = policy
+        self.producers = ProducerTable(policy)
+        self.access = Access()
+        self.cursors = Cursors()
+        self.state = PartitionState((self.producers, self.access, self.cursors))
+        self.ledger: OpenLedger | None = None
+
+    async def take(self, owner: str) -> None:
+        """See ``take_over``."""
+        try:
+            self.ledger = await take_over(
+                self.node, self.factory, self.state, self.producers, owner=owner
+            )
+        except BaseException:
+            await self.node.close()
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class LogParts:
+    """Of one open log."""
+
+    pipeline: AppendPipeline
+    reader: LogReader
+    writer: LogWriter
+    state_log: StateLog
+    subscriptions: Subscriptions
+    compaction: Compaction
+    retention: Retention
+    admission: Admission
+
+
+def make_parts(
+    log: TakenLog,
+    *,
+    partition: int,
+    config: BrokerConfig,
+    pending: PendingBytes,
+    caches: TailCaches,
+    reads: BrokerReads,
+    is_leader: Callable[[], Awaitable[bool]],
+    on_lost: Callable[[], None],
+) -> LogParts:
+    """Once made they serve."""
+    node, factory, policy = log.node, log.factory, log.policy
+    ledgers, host = factory.ledgers, factory.host
+    state_log = StateLog(node, factory, log.state, patience_s=config.repair_patience_s)
+    reader = LogReader(ledgers, node.chain, caches, reads)
+    subscriptions = Subscriptions(
+        reader, state_log, log.cursors, policy, host, partition=partition, epoch=node.chain.epoch
+    )
+    view = CompactedView(node, ledgers, reader, reads)
+    pipeline = AppendPipeline(
+        partition,
+        tail_offset=reader.tail_offset,
+        last_publish_us=node.chain.last_publish_us,
+        now_us=host.now_us,
+        on_stored=reader.stored,
+        broker_pending=pending,
+        producers=log.producers,
+        access=log.access,
+        record=state_log.recorded,
+    )
+    writer = LogWriter(
+        node,
+        factory,
+        log.ledger,
+        pipeline,
+        reader,
+        policy=policy,
+        config=config,
+        is_leader=is_leader,
+        on_lost=lambda error: on_lost(),
+    )
+    admission = Admission(pipeline, policy)
+    retention = Retention(
+        node,
+        writer,
+        pipeline,
+        reader,
+        ledgers,
+        policy=policy,
+        host=host,
+        cursors=subscriptions,
+        settle_below=ProducersTold(log.producers, state_log).below,
+        over_quota=admission.over_quota,
+    )
+    compaction = Compaction(node, factory, reader, view, reads.steps)
+    return LogParts(
+        pipeline, reader, writer, state_log, subscriptions, compaction, retention, admission
+    )
