@@ -42,9 +42,12 @@ class TakenLog:
         self.cursors = Cursors()
         self.state = PartitionState((self.producers, self.access, self.cursors))
         self.ledger: OpenLedger | None = None
+        self.dropped: frozenset[int] = frozenset()
+        """Ledgers that the list had and has no more: to be deleted."""
 
     async def take(self, owner: str) -> None:
         """See ``take_over``."""
+        former = self.node.chain.ledgers
         try:
             self.ledger = await take_over(
                 self.node, self.factory, self.state, self.producers, owner=owner
@@ -52,6 +55,7 @@ class TakenLog:
         except BaseException:
             await self.node.close()
             raise
+        self.dropped = former - self.node.chain.ledgers
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ def make_parts(
         cursors=subscriptions,
         settle_below=ProducersTold(log.producers, state_log).below,
         over_quota=admission.over_quota,
+        unlisted=log.dropped,
     )
     compaction = Compaction(node, factory, reader, view, reads.steps)
     return LogParts(

@@ -39,6 +39,7 @@ class PartitionLog:
         close_timeout_s: float,
     ) -> None:
         self._close_timeout_s = close_timeout_s
+        self._closing = False
         self.retention = parts.retention
         self.policy = parts.retention.policy
         self._admission = parts.admission
@@ -132,7 +133,7 @@ class PartitionLog:
     @property
     def is_serving(self) -> bool:
         """False once the log was lost or is being closed; it never becomes true again."""
-        return self._writer.is_serving
+        return self._writer.is_serving and not self._closing
 
     @property
     def earliest_offset(self) -> int:
@@ -205,6 +206,7 @@ class PartitionLog:
 
     async def close(self) -> None:
         """Let appends under way finish, seal the last ledger, end. Never raises."""
+        self._closing = True
         self._admission.close()
         await self.compaction.close()
         with suppress(TimeoutError):

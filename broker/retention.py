@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Protocol
@@ -72,6 +72,7 @@ class Retention:
     ``settle_below(offset)`` returns when nothing below the offset is needed to rebuild what the log
     remembers; it is called before ledgers go. ``over_quota`` is told after every look whether the
     slowest subscription is over its quota, and what the quota's action is not doing itself.
+    ``unlisted``: ledgers that the takeover has dropped.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Retention:
         cursors: Cursors,
         settle_below: Callable[[int], Awaitable[None]],
         over_quota: Callable[[bool], None],
+        unlisted: Iterable[int] = (),
     ) -> None:
         self.policy = policy
         self._node = node
@@ -99,7 +101,7 @@ class Retention:
         self._settle_below = settle_below
         self._over_quota = over_quota
         self._loop = asyncio.get_running_loop()
-        self._unlisted: list[int] = []
+        self._unlisted = list(unlisted)
         """Out of the chain, and still to be deleted."""
         self._old_below: dict[int, tuple[int, float]] = {}
         self._turn = asyncio.Lock()

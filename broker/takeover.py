@@ -14,8 +14,6 @@ Nothing may be served before step 4 has returned.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from fencelog.broker.chain import Sealed
 from fencelog.broker.chain_node import ChainLost, ChainNode
 from fencelog.broker.ledger_port import Ledgers
@@ -42,7 +40,8 @@ async def take_over(
 ) -> OpenLedger | None:
     """Steps 2 to 4 on a chain that was just loaded; ``node.chain`` is the new one afterwards, and
     ``state``, which was empty, what the state log says; ``producers``, a section of it, is brought
-    up to the end of the log. A terminated log gets no ledger: None.
+    up to the end of the log. A terminated log gets no ledger: None. What the new chain does not
+    list any more was proved empty, and is the caller's to delete.
 
     Raises ChainLost, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN, CORRUPT, METADATA_….
     """
@@ -78,9 +77,6 @@ async def take_over(
         if ledger is not None:
             await ledger.writer.abandon()  # listed or not: the next owner will find out
         raise
-    for ledger_id in former.ledgers - node.chain.ledgers:
-        with suppress(FencelogError):  # proved empty, and on no list any more
-            await factory.ledgers.delete(ledger_id)
     return ledger
 
 

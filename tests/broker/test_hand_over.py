@@ -150,6 +150,30 @@ async def test_requests_wait_for_the_next_owner(make: Make, network: Network) ->
     assert (await b.partition(NAME, 0)).is_serving
 
 
+async def test_a_change_that_meets_a_closing_log_is_for_the_next_owner(
+    make: Make, ledgers: Any, until: Any
+) -> None:
+    """It is refused, nothing was done, and the log says that it does not serve any more: so the
+    request waits for the next owner and is not answered with the refusal."""
+    a = await make("a")
+    await make("b")
+    await a.topics.create(NAME, TopicConfig())
+    log = await a.partition(NAME, 0)
+    await log.access.fence("one")
+    ledgers.newest.auto_ack = False
+    pending = asyncio.create_task(log.access.fence("two"))
+    await until(lambda: len(ledgers.newest.payloads) == 2)
+    moving = asyncio.create_task(a.unload(NAME, 0))
+    await settle()
+    with pytest.raises(FencelogError) as raised:
+        log._state_log.admit()
+    assert raised.value.code is ErrorCode.DRAINING
+    assert not log.is_serving
+    ledgers.newest.ack(1)
+    await pending
+    assert await moving == "b"
+
+
 async def test_who_waits_is_sent_to_any_owner_that_is_seen(make: Make, network: Network) -> None:
     """A third broker was asked meanwhile: nobody waits for the one that was to have it."""
     a, _, c = await make("a"), await make("b"), await make("c")

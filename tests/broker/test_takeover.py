@@ -118,7 +118,9 @@ async def test_a_refused_ledger_is_deleted_only_if_the_list_does_not_hold_it(
 
 async def test_empty_ledgers_are_dropped_on_durable_proof_only(stage, ledgers) -> None:
     for _ in range(4):
-        await stage.open()
+        log = await stage.open()
+        assert log.retention.is_due() == (log.epoch > 1)
+        await log.retention.tend()
     chain = (await stage.node()).chain
     assert [segment.ledger_id for segment in chain.segments] == [4]
     assert chain.epoch == 4

@@ -60,8 +60,8 @@ TAKING_OVER = (
             Edit(
                 NODE,
                 "ChainNode.change",
-                "            await asyncio.shield(self._changing)\n",
-                "            self.chain = chain\n",
+                "            await asyncio.wait((changing,))\n",
+                "            self.chain = chain\n            return\n",
             ),
         ),
     ),
