@@ -128,6 +128,7 @@ class Source:
     """A log of batches of 1000 bytes."""
 
     earliest_offset, tail_offset = 0, 1000
+    is_terminated = False
 
     async def read(
         self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,7 @@ async def test_bytes_on_their_way_are_the_policys(stage, ledgers) -> None:
     assert not kept.done()
 
 
-async def over_quota(stage, action: str) -> PartitionLog:
+async def over_quota(stage, action: str) -> Any:
     """A subscription has a message more before it than it may have."""
     policy = Policy(backlog_quota_bytes=600, backlog_action=action)
     log = await stage.open(policy=policy)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fencelog.broker.names import TopicName
 from fencelog.broker.namespaces import Namespaces
 from fencelog.broker.policy import Policy
-from fencelog.broker.topics import TopicConfig, TopicInfo, TopicRegistry
+from fencelog.broker.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
 
@@ -21,7 +23,7 @@ async def registry(stage, host) -> TopicRegistry:
 
 
 @pytest.fixture
-def namespaces(registry) -> Namespaces:
+def namespaces(registry: TopicRegistry) -> Namespaces:
     return registry.namespaces
 
 
@@ -75,10 +77,18 @@ async def test_a_change_meets_a_change(stage, host, registry, namespaces, monkey
         (lambda fields: namespaces.update("shop", fields), "/namespaces/shop", namespaces),
         (lambda fields: registry.update(NAME, fields), "/topics/shop/orders", registry),
     ):
-        store = stage.stores[-1]
-        get, met = store.get, []
+        store: Any = stage.stores[-1]
+        met: list[str] = []
+        get = store.get
 
-        async def get_and_be_late(where, *, path=path, change=change, get=get, met=met):
+        async def get_and_be_late(
+            where: str,
+            *,
+            path: str = path,
+            change: Any = change,
+            get: Any = get,
+            met: list[str] = met,
+        ) -> Any:
             found = await get(where)
             if where == path and not met:
                 met.append(where)
@@ -115,8 +125,8 @@ async def test_watches_of_a_topic_see_its_own_and_inherited_settings(
     registry, namespaces, until
 ) -> None:
     await registry.create(NAME, TopicConfig())
-    seen: list[TopicInfo | None] = []
-    others: list[TopicInfo | None] = []
+    seen: list[Any] = []
+    others: list[Any] = []
     watch, other = registry.watch(NAME, seen.append), registry.watch(NAME, others.append)
     await until(lambda: len(seen) == 1 and len(others) == 1)
     await namespaces.create("shop", {"ttl_ms": 3})

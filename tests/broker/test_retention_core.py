@@ -20,7 +20,10 @@ NOW_US = 1_000_000 * MS
 
 
 def chain_of(
-    *ledgers: tuple[int, int, int], start: int = 0, open_base: int | None = None, **fields: bool
+    *ledgers: tuple[int, int, int],
+    start: int = 0,
+    open_base: int | None = None,
+    terminated: bool = False,
 ) -> Chain:
     """Sealed ledgers 1, 2, … of (messages, bytes, age in ms); ``open_base``: one more is open."""
     base, segments = 0, []
@@ -30,7 +33,7 @@ def chain_of(
         base += messages
     if open_base is not None:
         segments.append(Segment(len(segments) + 1, 0, base if open_base < 0 else None, None, 1))
-    return Chain(epoch=1, segments=tuple(segments), start_offset=start, **fields)
+    return Chain(epoch=1, segments=tuple(segments), start_offset=start, terminated=terminated)
 
 
 def present(base: int, messages: int, size: int, age_ms: int = 0) -> Extent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from scripted_ledgers import ScriptedLedgers
@@ -71,25 +72,27 @@ async def orphan(scene: Scene, log: str, epoch: int) -> int:
         on_failure=lambda error: None,
         properties={"log": log, "epoch": str(epoch)},
     )
-    return writer.ledger_id
+    return int(writer.ledger_id)
 
 
 async def test_a_ledger_that_a_crash_left_unlisted_goes(scene, ledgers) -> None:
     info = await scene.registry.get(NAME)
     left = await orphan(scene, f"{info.topic_id}/0", 1)
-    await scene.log()
+    first = await scene.log()
+    await first.append_message(Message(b"y"))
     assert (await scene.sweep.sweep()).ledgers == []  # its epoch is the list's
     log = await scene.log()
     assert log.epoch == 2
     swept = await scene.sweep.sweep()
     assert (swept.ledgers, swept.failed) == ([left], {})
     assert left in ledgers.deleted
-    assert (await log.append_message(Message(b"x"))).offset == 0
+    assert (await log.append_message(Message(b"x"))).offset == 1
 
 
 async def test_a_takeover_under_way_keeps_its_ledger(scene, ledgers) -> None:
     """It has created its ledger, and not listed it yet: the sweep comes by at this moment."""
-    await scene.log()
+    former = await scene.log()
+    await former.append_message(Message(b"y"))
     info = await scene.registry.get(NAME)
     node = await scene.registry.open_chain(info, 0)
     change, found = node.change, []
@@ -101,7 +104,7 @@ async def test_a_takeover_under_way_keeps_its_ledger(scene, ledgers) -> None:
     node.change = sweep_first
     log = await scene.stage.open(node=node)
     assert found[0].ledgers == []
-    assert (await log.append_message(Message(b"x"))).offset == 0
+    assert (await log.append_message(Message(b"x"))).offset == 1
 
 
 async def test_what_a_trim_left_undeleted_goes(scene, ledgers, monkeypatch, until) -> None:
@@ -156,8 +159,8 @@ async def test_a_deletion_that_died_at_any_step_is_finished(
     deleter = await stage.store()
     remaining = [step + 1]
 
-    def dying(act):
-        async def acted(*args, **options):
+    def dying(act: Any) -> Any:
+        async def acted(*args: Any, **options: Any) -> Any:
             if not remaining[0]:
                 raise FencelogError(ErrorCode.INTERNAL, "the broker is gone")
             remaining[0] -= 1
@@ -215,13 +218,14 @@ async def test_a_lock_whose_reply_was_lost_is_ones_own(scene) -> None:
 async def test_a_lost_session_ends_the_sweep(scene, ledgers) -> None:
     """Another one may read what is older: nothing is removed on the strength of that."""
     await orphan(scene, "gone/0", 1)
-    ids = scene.registry.ids
+    registry: Any = scene.registry
+    ids = registry.ids
 
-    async def ids_and_expire() -> set[str]:
+    async def ids_and_expire() -> Any:
         scene.store.expire()
         return await ids()
 
-    scene.registry.ids = ids_and_expire
+    registry.ids = ids_and_expire
     with pytest.raises(FencelogError) as raised:
         await scene.sweep.sweep()
     assert raised.value.code is ErrorCode.METADATA_UNAVAILABLE

@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
+from fencelog.broker.append_terms import AppendFuture
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 
 
-async def code_of(append: asyncio.Future) -> ErrorCode:
+async def code_of(append: AppendFuture) -> ErrorCode:
     with pytest.raises(FencelogError) as raised:
         await append
     return raised.value.code
