@@ -73,10 +73,11 @@ async def test_a_change_meets_a_change(stage, host, registry, namespaces, monkey
     """Two settings that are changed at once are both changed."""
     await namespaces.create("shop", {})
     await registry.create(NAME, TopicConfig())
-    for change, path, read in (
+    cases: list[tuple[Any, str, Any]] = [
         (lambda fields: namespaces.update("shop", fields), "/namespaces/shop", namespaces),
         (lambda fields: registry.update(NAME, fields), "/topics/shop/orders", registry),
-    ):
+    ]
+    for change, path, read in cases:
         store: Any = stage.stores[-1]
         met: list[str] = []
         get = store.get
