@@ -21,16 +21,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from contextlib import suppress
+from typing import Any
 
 from fencelog.broker.chain_node import ChainLost, ChainNode
-from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.pending import copy_of
-from fencelog.broker.state_core import Event, PartitionState, decode_events, encode_events
-from fencelog.ledgers.entry_header import KIND_STATE, pack_entry, read_entry_header
+from fencelog.broker.state_core import Event, PartitionState, encode_events
+from fencelog.ledgers.entry_header import KIND_STATE, pack_entry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_STATE_EVENTS_WAITING, STATE_LEDGER_BYTES
-from fencelog.ledgers.metadata import LedgerMetadata
 
 RETRY_S = 0.5
 """Pause after a new state ledger could not be written."""
@@ -38,24 +37,6 @@ RETRY_S = 0.5
 log = logging.getLogger(__name__)
 
 _Waiting = tuple[Event, asyncio.Future[None] | None]
-
-
-async def read_state(ledgers: Ledgers, metadata: LedgerMetadata, state: PartitionState) -> None:
-    """Apply all events of a closed state ledger. Raises READ_UNKNOWN, CORRUPT, …."""
-    reader = ledgers.reader(metadata)
-    next_entry = 0
-    while next_entry <= metadata.last_entry_id:
-        for entry in await reader.read(next_entry, metadata.last_entry_id):
-            header = read_entry_header(entry.payload)
-            if header.kind != KIND_STATE:
-                raise FencelogError(
-                    ErrorCode.CORRUPT,
-                    f"entry {entry.entry_id} of state ledger {metadata.ledger_id} has kind "
-                    f"{header.kind}",
-                )
-            for event in decode_events(entry.payload[header.header_bytes :]):
-                state.apply(event)
-            next_entry = entry.entry_id + 1
 
 
 class StateLog:
@@ -71,6 +52,7 @@ class StateLog:
         self._patience_s = patience_s
         self._loop = asyncio.get_running_loop()
         self._ledger: OpenLedger | None = None
+        self._next: asyncio.Task[OpenLedger] | None = None
         self._waiting: list[_Waiting] = []
         self._in_ledger = 0
         self._snapshot_bytes = 0
@@ -131,6 +113,8 @@ class StateLog:
             self._scribe.cancel()
             await asyncio.wait((self._scribe,))
         self._fail(error)
+        if self._next is not None:
+            self._next.cancel()
         ledger, self._ledger = self._ledger, None
         if ledger is not None:
             await ledger.writer.abandon()
@@ -177,9 +161,21 @@ class StateLog:
             self._scribe = None
 
     def _is_roll_due(self) -> bool:
-        ledger = self._ledger
-        limit = max(STATE_LEDGER_BYTES, 4 * self._snapshot_bytes)
-        return ledger is None or ledger.failure is not None or self._ledger_bytes > limit
+        if not self._has_ledger:
+            return True
+        if self._ledger_bytes <= max(STATE_LEDGER_BYTES, 4 * self._snapshot_bytes):
+            return False
+        if self._next is None:  # made beside what is written: the metadata may be away
+            self._next = self._loop.create_task(self._create())
+            self._next.add_done_callback(_retrieve)
+        return self._next.done()
+
+    @property
+    def _has_ledger(self) -> bool:
+        return self._ledger is not None and self._ledger.failure is None
+
+    async def _create(self) -> OpenLedger:
+        return await self._factory.create(self._node.chain.epoch)
 
     async def _append_waiting(self) -> None:
         """All that waits, as one group. If the ledger fails it waits on, for the next one."""
@@ -192,8 +188,9 @@ class StateLog:
 
     async def _roll(self) -> None:
         """Go on in a new ledger that begins with the state as it is in memory."""
+        created, self._next = self._next or self._create(), None
         try:
-            ledger = await self._factory.create(self._node.chain.epoch)
+            ledger = await created
         except FencelogError as error:
             await self._rest(error)
             return
@@ -259,6 +256,8 @@ class StateLog:
 
     async def _rest(self, error: FencelogError | None) -> None:
         log.warning("%s: no new state ledger yet: %s", self._node.path, error)
+        if self._has_ledger:
+            return
         await asyncio.sleep(RETRY_S)
         await self._node.check_unchanged()
 
@@ -287,7 +286,7 @@ def _succeed(taken: list[_Waiting]) -> None:
             future.set_result(None)
 
 
-def _retrieve(future: asyncio.Future[None]) -> None:
+def _retrieve(future: asyncio.Future[Any]) -> None:
     """Its error is the caller's, who may have gone away."""
     if not future.cancelled():
         future.exception()

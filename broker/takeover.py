@@ -20,9 +20,8 @@ from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.producer_replay import replay_producers
 from fencelog.broker.producer_table import ProducerTable
-from fencelog.broker.state_core import PartitionState
-from fencelog.broker.state_log import read_state
-from fencelog.ledgers.entry_header import read_entry_header
+from fencelog.broker.state_core import PartitionState, decode_events
+from fencelog.ledgers.entry_header import KIND_STATE, read_entry_header
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
 
@@ -52,7 +51,7 @@ async def take_over(
         sealed = await _recover_all(node, factory)
         if former.state_ledger is not None:
             metadata = await factory.ledgers.recover(former.state_ledger)
-            await read_state(factory.ledgers, metadata, state)
+            await _read_state(factory.ledgers, metadata, state)
         await replay_producers(factory.ledgers, former, sealed, producers)
     except FencelogError as error:
         if error.code in _DELETED_MEANWHILE:
@@ -94,6 +93,24 @@ async def _recover_all(node: ChainNode, factory: LedgerFactory) -> dict[int, Sea
             )
         found[segment.ledger_id] = sealed
     return found
+
+
+async def _read_state(ledgers: Ledgers, metadata: LedgerMetadata, state: PartitionState) -> None:
+    """Apply all events of a closed state ledger. Raises READ_UNKNOWN, CORRUPT, …."""
+    reader = ledgers.reader(metadata)
+    next_entry = 0
+    while next_entry <= metadata.last_entry_id:
+        for entry in await reader.read(next_entry, metadata.last_entry_id):
+            header = read_entry_header(entry.payload)
+            if header.kind != KIND_STATE:
+                raise FencelogError(
+                    ErrorCode.CORRUPT,
+                    f"entry {entry.entry_id} of state ledger {metadata.ledger_id} has kind "
+                    f"{header.kind}",
+                )
+            for event in decode_events(entry.payload[header.header_bytes :]):
+                state.apply(event)
+            next_entry = entry.entry_id + 1
 
 
 async def _facts_of(ledgers: Ledgers, metadata: LedgerMetadata, *, now_us: int) -> Sealed:

@@ -135,13 +135,32 @@ async def test_a_snapshot_that_fails_leaves_the_former_ledger_listed(
     first = await own()
     await first.set("a", 1)
     listed = first.node.chain.state_ledger
-    for number in range(5):
+    for number in range(8):
         await first.set("a", number)
     assert first.node.chain.state_ledger != listed  # it has grown
     ledgers.create_errors.append(FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "none"))
     for number in range(6, 12):
         await first.set("a", number)
     assert (await own()).sums.values == {"a": 11}
+
+
+async def test_a_ledger_that_has_grown_is_used_until_there_is_another(
+    own, ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is made while the metadata are away, and acknowledgements need not wait for it."""
+    monkeypatch.setattr("fencelog.broker.state_log.STATE_LEDGER_BYTES", 1)
+    first = await own(patience_s=0.5)
+    await first.set("a", 0)
+    listed = first.node.chain.state_ledger
+    ledgers.create_gate.clear()
+    for number in range(9):
+        await first.set("a", number)
+    assert first.node.chain.state_ledger == listed
+    ledgers.create_gate.set()
+    await asyncio.sleep(0.01)
+    await first.set("b", 1)
+    assert first.node.chain.state_ledger != listed
+    assert (await own()).sums.values == {"a": 8, "b": 1}
 
 
 async def test_abandoned_changes_are_of_unknown_outcome(own, ledgers) -> None:
