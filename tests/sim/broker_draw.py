@@ -42,6 +42,9 @@ class TopicTheme:
     faults: tuple[int, ...] = (2, 4, 6)
     usurpers: tuple[int, ...] = (0, 0, 1, 2)
     """Brokers that believe, besides."""
+    slow_links: tuple[int, ...] = (0, 0, 2, 4)
+    """Ways of unequal length, from the start."""
+    terms: tuple[str, ...] = ("none", "none", "sequence", "sequence", "key", "offset")
     subscriptions: tuple[int, ...] = (0, 0, 1)
 
 
@@ -85,9 +88,11 @@ ROLLS = TopicTheme(
         "clog",
         "reset",
     ),
-    events=("rolling", "rolling", "created", "created", "sealed", "append", "takeover"),
+    events=("rolling", "rolling", "rolling", "created", "created", "sealed", "append", "takeover"),
     rolls=(1, 2, 3, 5),
     pauses_ms=(1, 5, 20),
+    usurpers=(1, 2, 4),
+    slow_links=(0, 4, 8),
 )
 
 LEDGERS = TopicTheme(
@@ -112,7 +117,30 @@ LEDGERS = TopicTheme(
     events=("append", "append ack", "created", "rolling", "takeover", "recovering", "closed"),
 )
 
-THEMES = (ANYTHING, CONTENTION, CONTENTION, ROLLS, ROLLS, LEDGERS)
+MEMORIES = TopicTheme(
+    kinds=(
+        "believe",
+        "kill broker",
+        "kill broker",
+        "pause broker",
+        "drain broker",
+        "unload",
+        "session expires",
+        "change's reply lost",
+        "answers lost",
+        "slow metadata",
+        "cut off",
+        "believe, cut off",
+    ),
+    events=("created", "created", "append ack", "append ack", "takeover", "fence", "recovering"),
+    usurpers=(2, 3, 5),
+    slow_links=(0, 2, 4),
+    terms=("sequence", "key", "key"),
+    subscriptions=(1, 1, 2),
+)
+"""What a partition knows of producers and subscriptions has to outlast many owners."""
+
+THEMES = (ANYTHING, CONTENTION, ROLLS, ROLLS, LEDGERS, MEMORIES, MEMORIES)
 
 
 def draw_topic_plan(seed: int) -> TopicPlan:
@@ -186,7 +214,7 @@ class _Draw:
             random.randrange(self._partitions),
             random.choice((0, 0, random.randint(0, self._length_ms // 2))),
             tuple(self._sending() for _ in range(random.choice((5, 15, 40)))),
-            terms=random.choice(("none", "none", "sequence", "sequence", "key", "offset")),
+            terms=random.choice(self._theme.terms),
             wanders=random.choice((0.0, 0.1, 0.4)),
             restarts=random.choice((0.0, 0.0, 0.1)),
         )
@@ -257,6 +285,15 @@ class _Draw:
                 random.random(),
             )
             for kind in [*(random.choices(kinds, k=count) if kinds else ()), *usurpers]
+        ] + [
+            Fault(
+                Moment("start", 0, random.randint(0, 300)),
+                "clog",
+                self._target("clog"),
+                self._length_ms,
+                random.choice((0.001, 0.003, 0.01, 0.03)),
+            )
+            for _ in range(random.choice(self._theme.slow_links))
         ]
 
     def _target(self, kind: str) -> str:

@@ -138,7 +138,7 @@ class BrokerMachine:
                 self.name,
                 self.url,
                 open_timeout_s=5.0,
-                repair_patience_s=2.0,
+                repair_patience_s=0.7,
                 close_timeout_s=3.0,
                 drain_timeout_s=3.0,
                 retention_check_s=0.25,

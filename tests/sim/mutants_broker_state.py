@@ -35,7 +35,7 @@ PRODUCERS = (
                 "AppendGate._repeat",
                 "            found.share(future, run)\n            return\n",
                 "            place = (self._pipeline.partition, -1, run.rows, -1)\n"
-                "            future.set_result(Appended(*place, duplicate=True))\n"
+                "            future.set_result(Repeated(*place))\n"
                 "            return\n",
             ),
         ),
