@@ -41,6 +41,8 @@ class BrokerDirectory:
         self._own_load = BrokerLoad()
         self._sent: dict[str, float] = {}
         """Score of what a broker took since its load was last measured, as far as we know."""
+        self._rounds = 0
+        self._forget_after = config.balance.rounds
 
     async def start(self) -> None:
         """Register. Raises METADATA_UNAVAILABLE, METADATA_UNKNOWN."""
@@ -75,6 +77,9 @@ class BrokerDirectory:
         """What this broker carries now; the others are told if it has changed materially."""
         self._own_load = load
         self._sent.pop(self.own_id, None)
+        self._rounds += 1
+        if self._rounds % self._forget_after == 0:
+            self._sent.clear()  # what the others' loads do not show by now is not material, or gone
         if self._load_node is not None and load.differs_from(self._published):
             self._published = load
             self._load_node.update(load.encode())
@@ -108,7 +113,7 @@ class BrokerDirectory:
         return views
 
     def took(self, broker_id: str, score: float = PARTITION_COST) -> None:
-        """A broker has one partition more: count it until its load shows it."""
+        """A broker has one partition more: count it until its load shows it, or should have."""
         self._sent[broker_id] = self._sent.get(broker_id, 0.0) + score
 
     def _load_of(self, broker_id: str) -> BrokerLoad | None:
