@@ -318,6 +318,7 @@ async def test_an_overloaded_broker_sheds_until_it_is_none(make: Make) -> None:
 async def test_what_a_broker_was_sent_is_not_held_against_it_for_ever(make: Make) -> None:
     """It may have refused it, or lost it again: its load, which it publishes, never shows it."""
     a, _ = await make("a"), await make("b")
+    await settle()
     a.directory.took("b", 10.0 * MIB)
     for _ in range(BalancePolicy().rounds):
         assert {view.broker_id: view.score for view in a.directory.views()}["b"] == 10 * MIB
