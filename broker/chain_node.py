@@ -68,13 +68,16 @@ class ChainNode:
         node = await self._store.get(self.path)
         self.chain, self._version = decode_chain(node.value), node.version
 
-    async def create(self) -> None:
-        """Make the node with an empty chain; it is no error if it is there."""
+    async def create(self) -> bool:
+        """Make the node with an empty chain. False: it is there, and still to be loaded."""
         try:
             await self._store.create(self.path, encode_chain(Chain()))
         except FencelogError as error:
             if error.code is not ErrorCode.METADATA_EXISTS:
                 raise
+            return False
+        self.chain, self._version = Chain(), 0
+        return True
 
     async def check_unchanged(self) -> None:
         """Raises ChainLost if another instance has changed the chain; waits out a store that

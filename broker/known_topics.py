@@ -42,7 +42,7 @@ class KnownTopics:
         known = self._known.get(name)
         if known is not None and partition < known[0].config.partitions:
             return known[0]
-        info = await self._topics.get(name)
+        info = await self._topics.look_up(name)
         if name not in self._known:
             watch = self._topics.watch(name, partial(self._seen, name, info.topic_id))
             self._known[name] = (info, watch)

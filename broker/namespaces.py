@@ -60,6 +60,12 @@ class Namespaces:
         found = await self._get(name)
         return {} if found is None else found[0].overrides
 
+    def watched(self, name: str) -> Overrides | None:
+        """The same as a watch has told it last, which tells of the next change too; None: nobody
+        watches the namespace, or nothing was told yet."""
+        shared = self._shared.get(name)
+        return None if shared is None else shared.overrides
+
     async def get(self, name: str) -> NamespaceInfo:
         """Raises FencelogError(NAMESPACE_NOT_FOUND) if it has neither node nor topic."""
         found = await self._get(name)

@@ -82,6 +82,13 @@ class TopicRegistry:
         """Raises FencelogError(TOPIC_NOT_FOUND)."""
         return (await self._get(name))[0]
 
+    async def look_up(self, name: TopicName) -> TopicInfo:
+        """As ``get``, in one request where the namespace is watched: for who watches the topic."""
+        overrides = self.namespaces.watched(name.namespace)
+        default = self.namespaces.default
+        inherited = None if overrides is None else default.inherited_by(overrides)
+        return (await self._get(name, inherited))[0]
+
     async def update(
         self, name: TopicName, changes: Overrides, *, partitions: int | None = None
     ) -> TopicInfo:
@@ -176,17 +183,19 @@ class TopicRegistry:
         except FencelogError as error:
             if error.code is not ErrorCode.METADATA_NOT_FOUND:
                 raise
-            await node.create()
+            is_new = await node.create()
             if not await self._is_alive(info):
                 await self.deletion.delete_chain(info.topic_id, partition)
                 raise _not_found(info.name) from None
-            await node.load()
+            if not is_new:
+                await node.load()
         return node
 
     async def _is_alive(self, info: TopicInfo) -> bool:
         """Whether this very topic is in the registry."""
         try:
-            return (await self.get(info.name)).topic_id == info.topic_id
+            found, _ = await self._get(info.name, info.policy)
+            return found.topic_id == info.topic_id
         except FencelogError as error:
             if error.code is ErrorCode.TOPIC_NOT_FOUND:
                 return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -157,3 +158,44 @@ async def test_a_delete_that_cannot_be_finished_is_no_definite_failure(
         await registry.delete(NAME)
     assert raised.value.code is ErrorCode.METADATA_UNKNOWN
     assert await registry.list() == []
+
+
+async def test_the_settings_of_a_watched_namespace_are_not_asked_for_again(
+    make_broker, stage, until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand topics of one namespace are taken over with one look at it; and it is the watch
+    that tells all of them of its next change."""
+    store = await stage.store()
+    a, b = await make_broker("a", store=store), await make_broker("b")
+    names = [TopicName.of("shop", f"t{number}") for number in range(3)]
+    for name in names:
+        await b.topics.create(name, TopicConfig())
+    await b.topics.namespaces.create("shop", {"roll_entries": 7})
+    assert (await a.topic(names[0])).policy.roll_entries == 7
+    await until(lambda: a.topics.namespaces.watched("shop") is not None)
+    asked: list[str] = []
+    get = store.get
+
+    async def observed(path: str) -> object:
+        asked.append(path)
+        return await get(path)
+
+    monkeypatch.setattr(store, "get", observed)
+    assert (await a.topic(names[1])).policy.roll_entries == 7
+    assert [path for path in asked if path.startswith("/namespaces")] == []
+    await b.topics.namespaces.update("shop", {"roll_entries": 8})
+    await until(lambda: [a.known(n).policy.roll_entries for n in names[:2]] == [8, 8])
+    assert (await a.topic(names[2])).policy.roll_entries == 8
+
+
+async def test_a_chain_that_was_just_made_is_changed_like_one_that_was_read(stage, host) -> None:
+    registry = TopicRegistry(await stage.store(), host=host, ledgers=stage.ledgers)
+    info, _ = await registry.create(NAME, TopicConfig())
+    made, read = await registry.open_chain(info, 0), await registry.open_chain(info, 0)
+    for node, is_lost in ((made, False), (read, True)):
+        change = node.change(
+            lambda chain: chain.taken_over({}, ledger_id=1, created_us=0, owner="a")
+        )
+        with pytest.raises(FencelogError) if is_lost else contextlib.nullcontext():
+            await change
+    assert made.chain.epoch == 1
