@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 
 from fencelog.broker.append_terms import (
     NO_TERMS,
-    Appended,
     AppendFuture,
+    Repeated,
     Terms,
     Tracked,
     copy_of,
     fail_all,
 )
+from fencelog.broker.limits import MAX_WAITING_APPENDS
 from fencelog.broker.pending import PendingEntry, check_batch_size, message_size
 from fencelog.broker.producer_access import Access
 from fencelog.broker.producer_table import Kept, Producer, ProducerTable
 from fencelog.broker.state_core import Event
 from fencelog.ledgers.entry_header import RUN, ProducerRun
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_WAITING_APPENDS
 from fencelog.ledgers.record_batch import BatchInfo, Message
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class AppendGate:
             found.share(future, run)
             return
         place = (self._pipeline.partition, found.offset, found.rows, found.publish_time_us)
-        future.set_result(Appended(*place, duplicate=True))
+        future.set_result(Repeated(*place))
 
     def _is_next(self, offset: int) -> bool:
         """Whether the next append gets this offset; False: that depends on appends on their way.

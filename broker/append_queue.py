@@ -39,13 +39,15 @@ class AppendQueue:
             group.track(tracked)
 
     def add_entry(self, entry: PendingEntry) -> None:
-        self._end_group()
+        if self.gathering is not None:
+            self._end_group(self.gathering)
         self.items.append(entry)
         self._end_offset += entry.count
 
     def new_group(self) -> WaitingGroup:
         """For the messages from now on."""
-        self._end_group()
+        if self.gathering is not None:
+            self._end_group(self.gathering)
         group = self.gathering = WaitingGroup()
         self.items.append(group)
         return group
@@ -56,7 +58,7 @@ class AppendQueue:
         if isinstance(head, PendingEntry):
             return head
         if head is self.gathering:
-            self._end_group()
+            self._end_group(head)
         return head.build()
 
     def put_back(self, entry: PendingEntry) -> None:
@@ -82,7 +84,6 @@ class AppendQueue:
         """Appends of producers, in order."""
         return (tracked for item in self.items for tracked in item.tracked)
 
-    def _end_group(self) -> None:
-        if self.gathering is not None:
-            self._end_offset += self.gathering.count
-            self.gathering = None
+    def _end_group(self, group: WaitingGroup) -> None:
+        self._end_offset += group.count
+        self.gathering = None

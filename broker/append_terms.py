@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fencelog.ledgers.entry_header import RUN_KEY, RUN_NOBODY, RUN_SEQUENCE, ProducerRun
 from fencelog.ledgers.errors import FencelogError
@@ -14,17 +15,21 @@ FORGOTTEN = -1
 
 @dataclass(slots=True)
 class Appended:
-    """An acknowledged append: ``count`` messages from ``offset`` on, durable and in order.
+    """An acknowledged append: ``count`` messages from ``offset`` on, durable and in order."""
 
-    ``duplicate``: they were in the log before this append, which has written nothing; ``offset``
-    and ``publish_time_us`` are then the original's, or FORGOTTEN.
-    """
-
+    duplicate: ClassVar[bool] = False
     partition: int
     offset: int
     count: int
     publish_time_us: int
-    duplicate: bool = False
+
+
+class Repeated(Appended):
+    """They were in the log before this append, which has written nothing. ``offset`` and
+    ``publish_time_us`` are the original's, or FORGOTTEN."""
+
+    __slots__ = ()
+    duplicate = True
 
 
 AppendFuture = Future[Appended]
@@ -70,7 +75,7 @@ class Tracked:
                 rows = self.run.rows if run.kind == RUN_KEY else run.rows
                 distance = run.sequence - self.run.sequence
                 place = offset + distance if distance >= 0 else FORGOTTEN
-                future.set_result(Appended(partition, place, rows, publish_time_us, True))
+                future.set_result(Repeated(partition, place, rows, publish_time_us))
         self.sharers.clear()
 
     def fail(self, error: FencelogError) -> None:
@@ -81,16 +86,19 @@ class Tracked:
 class Runs:
     """The producer runs of one entry, as its messages are added."""
 
-    __slots__ = ("found", "rows")
+    __slots__ = ("found", "rows", "tracked")
 
     def __init__(self) -> None:
+        self.tracked: list[Tracked] = []
         self.found: list[ProducerRun] = []
         self.rows = 0
         """Messages that they cover."""
 
-    def add(self, row: int, run: ProducerRun) -> None:
-        """A run begins at ``row``; one that goes on where the last one ended is one with it."""
-        self.cover(row)
+    def add(self, tracked: Tracked) -> None:
+        """A run begins at the append's row; if it goes on where the last one ended they are one."""
+        run = tracked.run
+        self.tracked.append(tracked)
+        self.cover(tracked.row)
         last = self.found[-1] if self.found else None
         if last is not None and _follows(last, run):
             self.found[-1] = last._replace(rows=last.rows + run.rows)

@@ -14,11 +14,11 @@ from fencelog.broker.append_terms import (
     copy_of,
     fail_all,
 )
+from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
 from fencelog.ledgers.entry_header import HEADER, MAX_RUNS, ProducerRun
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import (
     KIB,
-    MAX_BROKER_PENDING_BYTES,
     MAX_ENTRY_BYTES,
     MAX_HEADER_BYTES,
     MAX_HEADERS,
@@ -28,6 +28,7 @@ from fencelog.ledgers.limits import (
 from fencelog.ledgers.record_batch import Message, encode_batch, encode_values
 
 __all__ = [
+    "MAX_BATCH_BYTES",
     "AppendFuture",
     "Appended",
     "PendingBytes",
@@ -43,6 +44,9 @@ that a group is written in a few ms."""
 
 GROUP_MESSAGES = 10_000
 """… or at this many messages, so that answering them holds the loop for a few ms only."""
+
+MAX_BATCH_BYTES = MAX_ENTRY_BYTES - HEADER.size
+"""A batch, with its producer run if it has one."""
 
 MESSAGE_OVERHEAD_BYTES = 64
 """What a waiting message takes besides its bytes, so that empty ones are bounded too."""
@@ -105,7 +109,7 @@ class WaitingGroup:
     size: int = 0
     is_plain: bool = True
     """Whether all of them are values only, with no key, event time or headers."""
-    tracked: list[Tracked] = field(default_factory=list)
+    tracked: Sequence[Tracked] = ()
     runs: Runs | None = None
 
     @property
@@ -130,11 +134,11 @@ class WaitingGroup:
 
     def track(self, tracked: Tracked) -> None:
         """The message that was added last is a producer's."""
-        tracked.row = len(self.messages) - 1
-        self.tracked.append(tracked)
         if self.runs is None:
             self.runs = Runs()
-        self.runs.add(tracked.row, tracked.run)
+            self.tracked = self.runs.tracked
+        tracked.row = len(self.messages) - 1
+        self.runs.add(tracked)
 
     def build(self) -> PendingEntry:
         messages = self.messages
@@ -164,10 +168,9 @@ class PendingBytes:
 
 def check_batch_size(size: int) -> None:
     """``size``: of a batch and its producer run. Raises PAYLOAD_TOO_LARGE."""
-    if size + HEADER.size > MAX_ENTRY_BYTES:
+    if size > MAX_BATCH_BYTES:
         raise FencelogError(
-            ErrorCode.PAYLOAD_TOO_LARGE,
-            f"a batch of {size} bytes, at most {MAX_ENTRY_BYTES - HEADER.size}",
+            ErrorCode.PAYLOAD_TOO_LARGE, f"a batch of {size} bytes, at most {MAX_BATCH_BYTES}"
         )
 
 

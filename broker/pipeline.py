@@ -26,6 +26,7 @@ from fencelog.broker.append_room import AppendRoom
 from fencelog.broker.append_terms import Terms
 from fencelog.broker.ledger_port import EntryWriter
 from fencelog.broker.pending import (
+    MAX_BATCH_BYTES,
     AppendFuture,
     PendingBytes,
     PendingEntry,
@@ -103,7 +104,9 @@ class AppendPipeline:
         future: AppendFuture = self._loop.create_future()
         try:
             size = message_size(message)
-            self.admit(size)
+            if self.refusal is not None:
+                raise copy_of(self.refusal)
+            self.room.admit(size, 1)
         except FencelogError as error:
             future.set_exception(error)
             return future
@@ -122,7 +125,8 @@ class AppendPipeline:
         future: AppendFuture = self._loop.create_future()
         size = len(batch)
         try:
-            check_batch_size(size)
+            if size > MAX_BATCH_BYTES:
+                check_batch_size(size)
             self.admit(size, info.count)
         except FencelogError as error:
             future.set_exception(error)
@@ -219,8 +223,8 @@ class AppendPipeline:
 
     def discard(self) -> None:
         """Forget what is in flight: this instance is finished. After ``give_up`` only."""
-        self.count(-sum(entry.size for entry in self._in_flight))
-        self._in_flight.clear()
+        while self._in_flight:
+            self.count(-self._in_flight.pop().size)
         self._recount()
 
     # -- internals -------------------------------------------------------------------------------
@@ -246,12 +250,11 @@ class AppendPipeline:
 
     def _has_room(self, head: PendingEntry | WaitingGroup) -> bool:
         """Whether an append may join those in flight, or is better off waiting for company."""
-        if len(self._in_flight) >= ENTRIES_IN_FLIGHT:
-            return False
+        has_room = len(self._in_flight) < ENTRIES_IN_FLIGHT
         if isinstance(head, PendingEntry):
-            return True
+            return has_room
         groups = sum(entry.is_group for entry in self._in_flight)
-        return groups < (FULL_GROUPS_IN_FLIGHT if head.is_full else 1)
+        return has_room and groups < (FULL_GROUPS_IN_FLIGHT if head.is_full else 1)
 
     def _push(self, writer: EntryWriter, entry: PendingEntry) -> bool:
         """Whether the ledger took it."""

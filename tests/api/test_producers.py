@@ -16,10 +16,10 @@ from fencelog.api.client_producer import ExactlyOnceProducer, PartitionAccess
 from fencelog.api.client_terms import Producer
 from fencelog.api.producer_lane import ProducerLane
 from fencelog.api.standalone import StandaloneConfig, standalone
+from fencelog.broker.limits import KEPT_RUNS
 from fencelog.broker.names import TopicName
 from fencelog.broker.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import KEPT_RUNS
 from fencelog.ledgers.record_batch import encode_values, open_batch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -44,7 +44,12 @@ async def topic(real: str, request: pytest.FixtureRequest) -> str:
 
 @pytest_asyncio.fixture(loop_scope="module", params=["owner", "other"])
 async def http(
-    real: str, topic: str, request: pytest.FixtureRequest, fake_broker: Any, serve: Any
+    real: str,
+    topic: str,
+    request: pytest.FixtureRequest,
+    fake_broker: Any,
+    fake_bookies: Any,
+    serve: Any,
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the topic's owner, or of a broker that passes its requests on."""
     base = f"/v1/topics/{topic}"
@@ -56,18 +61,10 @@ async def http(
     await fake_broker.topics.create(name, TopicConfig())
     fake_broker.elsewhere[name, 0] = real
     async with (
-        serve(build_app(fake_broker, bookies=FakeBookies())) as url,
+        serve(build_app(fake_broker, bookies=fake_bookies)) as url,
         httpx.AsyncClient(base_url=url + base, trust_env=False) as client,
     ):
         yield client
-
-
-class FakeBookies:
-    def available(self) -> list[str]:
-        return ["b1"]
-
-    def addresses(self) -> dict[str, str]:
-        return {}
 
 
 def by(sequence: int, epoch: int = 0, name: str = "p") -> dict[str, str]:
@@ -273,7 +270,8 @@ async def values_of(client: FencelogClient, topic: str) -> list[bytes]:
 
 
 async def test_a_producer_sends_again_what_may_be_there(real: str, topic: str) -> None:
-    async with Losing(real) as client:
+    client = Losing(real)
+    async with client:
         producer = ExactlyOnceProducer(client, topic, "p")
         for number in range(3):
             client.losses = number
@@ -295,7 +293,8 @@ async def test_a_producer_sends_again_what_may_be_there(real: str, topic: str) -
 
 
 async def test_a_refusal_after_a_lost_answer_is_no_no(real: str, topic: str) -> None:
-    async with Losing(real) as client:
+    client = Losing(real)
+    async with client:
         producer = ExactlyOnceProducer(client, topic, "p")
         client.losses = 1
         sending = asyncio.create_task(producer.append([b"a"]))

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from fencelog.broker.append_terms import Tracked
+from fencelog.broker.append_terms import Repeated, Tracked
+from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
 from fencelog.broker.pending import (
     GROUP_BYTES,
     GROUP_MESSAGES,
@@ -30,7 +31,6 @@ from fencelog.ledgers.entry_header import (
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import (
-    MAX_BROKER_PENDING_BYTES,
     MAX_ENTRY_BYTES,
     MAX_HEADER_BYTES,
     MAX_HEADERS,
@@ -196,7 +196,7 @@ async def test_a_group_keeps_whose_its_messages_are() -> None:
     (repeated,) = futures(1)
     appends[1].share(repeated, appends[1].run)
     entry.succeed(4, 100)
-    assert repeated.result() == Appended(4, 102, 1, 0, duplicate=True)
+    assert repeated.result() == Repeated(4, 102, 1, 0)
 
 
 @pytest.mark.parametrize("is_built", [True, False])

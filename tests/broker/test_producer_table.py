@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from fencelog.broker import producer_table as module
-from fencelog.broker.append_terms import FORGOTTEN, Appended, Runs, Tracked
+from fencelog.broker.append_terms import FORGOTTEN, Repeated, Runs, Tracked
+from fencelog.broker.limits import KEPT_RUNS
 from fencelog.broker.policy import Policy
 from fencelog.broker.producer_table import Kept, ProducerTable
 from fencelog.broker.state_core import PartitionState
@@ -21,7 +22,6 @@ from fencelog.ledgers.entry_header import (
     producer_digest,
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import KEPT_RUNS
 
 A, B = (producer_digest(name) for name in (b"a", b"b"))
 
@@ -55,8 +55,8 @@ def rebuilt(*sources: ProducerTable, changes: list[list[object]] | None = None) 
     return table
 
 
-def told(table: ProducerTable) -> list[object]:
-    return json.loads(json.dumps(list(table.snapshot())))
+def told(table: ProducerTable) -> str:
+    return json.dumps(list(table.snapshot()))
 
 
 def test_nothing_is_known_at_first() -> None:
@@ -233,13 +233,18 @@ def test_an_event_that_is_none_is_refused(event: list[object]) -> None:
 
 def test_runs_cover_all_messages_of_an_entry() -> None:
     runs = Runs()
-    runs.add(0, run(0))
-    runs.add(1, run(1, 2))
-    runs.add(4, run(3))
-    runs.add(5, run(4, epoch=1))
-    runs.add(6, run(0, producer=B))
-    runs.add(7, key("k"))
-    runs.add(8, key("k"))
+    for row, each in (
+        (0, run(0)),
+        (1, run(1, 2)),
+        (4, run(3)),
+        (5, run(4, epoch=1)),
+        (6, run(0, producer=B)),
+        (7, key("k")),
+        (8, key("k")),
+    ):
+        tracked = Tracked(each)
+        tracked.row = row
+        runs.add(tracked)
     runs.cover(9)
     runs.cover(11)
     assert runs.found == [
@@ -252,6 +257,7 @@ def test_runs_cover_all_messages_of_an_entry() -> None:
         key("k"),
         ProducerRun(2, RUN_NOBODY),
     ]
+    assert [tracked.row for tracked in runs.tracked] == [0, 1, 4, 5, 6, 7, 8]
 
 
 async def test_sharers_are_told_once_and_by_their_own_place() -> None:
@@ -262,8 +268,8 @@ async def test_sharers_are_told_once_and_by_their_own_place() -> None:
         tracked.share(future, wanted)
     gone.cancel()
     tracked.succeed(7, 100, 9)
-    assert inside.result() == Appended(7, 101, 2, 9, duplicate=True)
-    assert before.result() == Appended(7, FORGOTTEN, 4, 9, duplicate=True)
+    assert inside.result() == Repeated(7, 101, 2, 9)
+    assert before.result() == Repeated(7, FORGOTTEN, 4, 9)
     tracked.succeed(7, 100, 9)
     failing = loop.create_future()
     tracked.share(failing, run(5))
@@ -272,4 +278,4 @@ async def test_sharers_are_told_once_and_by_their_own_place() -> None:
     named, same = Tracked(key("k", 4)), loop.create_future()
     named.share(same, key("k", 1))
     named.succeed(7, 3, 9)
-    assert same.result() == Appended(7, 3, 4, 9, duplicate=True)
+    assert same.result() == Repeated(7, 3, 4, 9)

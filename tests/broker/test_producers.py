@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from scripted_ledgers import ScriptedLedgers
 
-from fencelog.broker.append_terms import FORGOTTEN, Appended, AppendFuture, Terms
+from fencelog.broker.append_terms import FORGOTTEN, Appended, AppendFuture, Repeated, Terms
 from fencelog.broker.chain_node import ChainLost
+from fencelog.broker.limits import KEPT_RUNS
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.entry_header import (
@@ -23,7 +24,6 @@ from fencelog.ledgers.entry_header import (
     read_runs,
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import KEPT_RUNS
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 
 
@@ -57,7 +57,8 @@ async def take_over(stage, **options: object) -> PartitionLog:
     """As a broker does it: again, if the former owner was just rolling."""
     while True:
         with suppress(ChainLost):
-            return await stage.open(**options)
+            log: PartitionLog = await stage.open(**options)
+            return log
 
 
 async def test_a_repeated_append_is_answered_with_its_place(stage, read_all) -> None:
@@ -66,8 +67,8 @@ async def test_a_repeated_append_is_answered_with_its_place(stage, read_all) -> 
     await one(log, None, b"other")
     await send(log, 3, 2)
     stage.host.clock_us += 5
-    assert await send(log, 0, 3) == Appended(0, 0, 3, 1_000_000, duplicate=True)
-    assert await send(log, 1, 1) == Appended(0, 1, 1, 1_000_000, duplicate=True)
+    assert await send(log, 0, 3) == Repeated(0, 0, 3, 1_000_000)
+    assert await send(log, 1, 1) == Repeated(0, 1, 1, 1_000_000)
     assert (await send(log, 3, 2)).offset == 4
     assert await read_all(log) == [b"0", b"1", b"2", b"other", b"3", b"4"]
 
