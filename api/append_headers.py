@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from fencelog.api.asgi import RawHeaders
 from fencelog.broker.append_terms import FORGOTTEN, Terms
+from fencelog.broker.limits import MAX_FENCING_TOKEN_BYTES, MAX_IDEMPOTENCY_KEY_BYTES
 from fencelog.broker.names import check_name
 from fencelog.ledgers.entry_header import RUN_KEY, RUN_SEQUENCE, ProducerRun, producer_digest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_FENCING_TOKEN_BYTES, MAX_IDEMPOTENCY_KEY_BYTES
 
 PRODUCER_ID = b"producer-id"
 PRODUCER_EPOCH = b"producer-epoch"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from fencelog.api.asgi import Exchange
+from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_BROKER_PENDING_BYTES
 
 BODY_TIMEOUT_S = 60
 """A body that takes longer holds memory for too long."""

@@ -21,6 +21,7 @@ from fencelog.bookie.disk_watch import DiskWatch
 from fencelog.bookie.local import LocalBookieClient
 from fencelog.bookie.maintenance import MaintenanceConfig, maintenance
 from fencelog.bookie.server import BookieServer
+from fencelog.broker.limits import MAX_NAME_BYTES
 from fencelog.ledgers.authentication import SharedSecret
 from fencelog.ledgers.bookie_client import TcpBookieClient
 from fencelog.ledgers.bookie_directory import RegisteredBookies, bookie_registration
@@ -28,7 +29,7 @@ from fencelog.ledgers.bookie_port import DEFAULT_RACK, BookieInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host, SystemHost
 from fencelog.ledgers.instance import create_instance
-from fencelog.ledgers.limits import FREE_BYTES_REFRESH_MS, MAX_NAME_BYTES
+from fencelog.ledgers.limits import FREE_BYTES_REFRESH_MS
 from fencelog.ledgers.metadata_open import open_metadata_store
 from fencelog.ledgers.metadata_store import MetadataStore
 from fencelog.ledgers.registration import BOOKIES_PATH, Registration

@@ -19,11 +19,11 @@ from fencelog.api.models import (
     Unload,
 )
 from fencelog.api.peers import HttpPeers, broker_path
+from fencelog.broker.limits import MAX_LISTED_PARTITIONS
 from fencelog.broker.names import TopicName
 from fencelog.broker.ownership import NotOwner
 from fencelog.broker.partition_slot import PartitionSlot
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_LISTED_PARTITIONS
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker

@@ -20,8 +20,8 @@ from typing import TypeVar
 
 from fencelog.api.client_subscription import MAX_MESSAGES, LeasedMessage, SubscriptionCalls
 from fencelog.api.retry import RETRY_S, retry_refusals
+from fencelog.broker.limits import MAX_ACK_IDS
 from fencelog.ledgers.errors import Fault, FencelogError
-from fencelog.ledgers.limits import MAX_ACK_IDS
 
 T = TypeVar("T")
 

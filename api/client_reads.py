@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
 from fencelog.api.client_http import ServiceHttp, json_object, topic_path
+from fencelog.broker.limits import MAX_READ_MESSAGES
 from fencelog.ledgers.errors import ErrorCode
-from fencelog.ledgers.limits import MAX_READ_MESSAGES, MIB
+from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.record_batch import FramedBatch, read_frames
 
 BATCH_TYPE = "application/vnd.fencelog.batch"

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fencelog.broker.limits import MAX_NAME_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import KIB, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MIB
+from fencelog.ledgers.limits import KIB, MAX_MESSAGE_BYTES, MIB
 
 SYSTEM_LOGS = Path("/var/log")
 ENOUGH_BYTES = 256 * KIB

@@ -20,8 +20,9 @@ import msgspec
 
 from fencelog.api.asgi import BATCH, JSON, Exchange
 from fencelog.api.problems import error_from_problem
+from fencelog.broker.limits import MAX_WAIT_MS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS, MAX_WAIT_MS
+from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS
 
 FORWARDED = b"fencelog-forwarded"
 """Marks a forwarded request. A broker that gets one and is not the owner answers 421."""

@@ -16,12 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from fencelog.ledgers.errors import ErrorCode
-from fencelog.ledgers.limits import (
-    MAX_HEADER_BYTES,
-    MAX_HEADERS,
-    MAX_KEY_BYTES,
-    MAX_MESSAGE_BYTES,
-)
+from fencelog.ledgers.limits import MAX_HEADER_BYTES, MAX_HEADERS, MAX_KEY_BYTES, MAX_MESSAGE_BYTES
 
 Headers = tuple[tuple[str, bytes], ...]
 

@@ -9,14 +9,8 @@ from fencelog.api.partition_openapi import partition_paths
 from fencelog.api.producers_openapi import TERMS, producer_paths
 from fencelog.api.read_openapi import read_paths
 from fencelog.api.subscription_openapi import subscription_paths, subscription_schemas
-from fencelog.ledgers.limits import (
-    MAX_BATCH_MESSAGES,
-    MAX_BODY_BYTES,
-    MAX_MESSAGE_BYTES,
-    MAX_READ_BYTES,
-    MAX_READ_MESSAGES,
-    MAX_WAIT_MS,
-)
+from fencelog.broker.limits import MAX_BODY_BYTES, MAX_READ_MESSAGES, MAX_WAIT_MS
+from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MAX_MESSAGE_BYTES, MAX_READ_BYTES
 
 DESCRIPTION = """A durable, replicated, fenced log over plain HTTP.
 

@@ -27,10 +27,11 @@ from fencelog.api.ownership import Ownership
 from fencelog.api.routing import Turns, named_partition, partition_of_key
 from fencelog.api.targets import Target
 from fencelog.broker.append_terms import Appended, AppendFuture, Terms
+from fencelog.broker.limits import MAX_DELIVERY_DELAY_MS
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.limits import MAX_DELIVERY_DELAY_MS, MAX_MESSAGE_BYTES
+from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 from fencelog.ledgers.record_batch import Message
 
 if TYPE_CHECKING:

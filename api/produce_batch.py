@@ -32,10 +32,10 @@ from fencelog.api.routing import (
 )
 from fencelog.api.targets import Target
 from fencelog.broker.append_terms import FORGOTTEN, Appended
+from fencelog.broker.limits import MAX_BODY_BYTES
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.batch_check import check_batch
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_BODY_BYTES
 from fencelog.ledgers.record_batch import encode_columns
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from fencelog.api.forward import Forwarder
 from fencelog.api.ownership import Ownership
 from fencelog.api.subscription_requests import read_body
 from fencelog.api.targets import Target
+from fencelog.broker.limits import MAX_FENCING_TOKEN_BYTES, MAX_NAME_BYTES, MAX_WAIT_MS
 from fencelog.broker.producer_access import MODES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_FENCING_TOKEN_BYTES, MAX_NAME_BYTES, MAX_WAIT_MS
 
 if TYPE_CHECKING:
     from fencelog.broker.partition_log import PartitionLog

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fencelog.broker.limits import MAX_IDEMPOTENCY_KEY_BYTES, MAX_WAIT_MS
 from fencelog.broker.producer_access import MODES
-from fencelog.ledgers.limits import MAX_IDEMPOTENCY_KEY_BYTES, MAX_WAIT_MS
 
 Json = dict[str, Any]
 

@@ -17,17 +17,13 @@ from typing import Protocol
 
 from fencelog.api.asgi import Buffer, ClientGone, Exchange
 from fencelog.api.json_render import ValueForm, encode_joined, message_object
+from fencelog.broker.limits import ANSWER_BYTES, ANSWER_STALL_MS, ANSWER_TURN_MS
 from fencelog.broker.read_fairness import STEP_MESSAGES, ByteTurns, LoopTurns
 from fencelog.broker.rows import Row, rows_in_steps
 from fencelog.broker.stored import CompactedBatch, ReadResult
 from fencelog.ledgers.batch_frames import FRAME, frame_batch, frame_parts
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import (
-    ANSWER_BYTES,
-    ANSWER_STALL_MS,
-    ANSWER_TURN_MS,
-    KIB,
-)
+from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.record_batch import encode_batch
 
 PIECE_BYTES = 256 * KIB

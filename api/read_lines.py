@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from fencelog.api.client import FencelogClient, Page
 from fencelog.api.client_reads import LOG
 from fencelog.api.retry import retry_refusals
-from fencelog.ledgers.limits import MAX_READ_MESSAGES
+from fencelog.broker.limits import MAX_READ_MESSAGES
 from fencelog.ledgers.record_batch import open_batch
 
 FOLLOW_WAIT_S = 30

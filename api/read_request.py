@@ -9,8 +9,9 @@ from enum import Enum
 from fencelog.api.asgi import BATCH, EVENT_STREAM, JSON, NDJSON, Exchange, parse_number
 from fencelog.api.json_render import ValueForm
 from fencelog.api.sse import resume_offset
+from fencelog.broker.limits import MAX_READ_MESSAGES, MAX_WAIT_MS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_READ_MESSAGES, MAX_WAIT_MS, MIB
+from fencelog.ledgers.limits import MAX_READ_BYTES, MIB
 
 PARAMETERS = frozenset(("from", "from_time", "limit", "max_bytes", "wait", "as", "view"))
 

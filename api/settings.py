@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fencelog.broker.limits import MAX_PARTITIONS
 from fencelog.broker.policy import Overrides, Policy, to_json
-from fencelog.ledgers.limits import MAX_ENSEMBLE, MAX_PARTITIONS
+from fencelog.ledgers.limits import MAX_ENSEMBLE
 
 BookieCount = Annotated[int, Field(ge=1, le=MAX_ENSEMBLE)]
 Count = Annotated[int, Field(ge=1)]

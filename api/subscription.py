@@ -41,7 +41,7 @@ from fencelog.api.subscription_requests import (
 from fencelog.api.subscription_wait import Waiting
 from fencelog.api.targets import Endpoint, Target
 from fencelog.api.waits import Waits
-from fencelog.ledgers.limits import MAX_BODY_BYTES
+from fencelog.broker.limits import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker

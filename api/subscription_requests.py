@@ -13,18 +13,17 @@ from msgspec import Meta, Raw, Struct, field
 from fencelog.api.asgi import JSON, Exchange
 from fencelog.api.json_render import ValueForm
 from fencelog.api.read_request import MAX_OFFSET
-from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import (
+from fencelog.broker.limits import (
     MAX_ACK_IDS,
     MAX_CONSUMER_NAME_BYTES,
     MAX_LEASE_MS,
     MAX_NACK_DELAY_MS,
     MAX_PARTITIONS,
     MAX_PULL_MESSAGES,
-    MAX_READ_BYTES,
     MAX_WAIT_MS,
-    MIB,
 )
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_READ_BYTES, MIB
 
 T = TypeVar("T", bound=Struct)
 

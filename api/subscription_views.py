@@ -24,9 +24,9 @@ from fencelog.api.subscription_pull import Pull
 from fencelog.api.subscription_requests import Done, PullRequest
 from fencelog.api.targets import Endpoint, Target
 from fencelog.api.waits import Waits
+from fencelog.broker.limits import MAX_LEASE_MS, MAX_READ_MESSAGES
 from fencelog.broker.subscription_config import check_consumer
 from fencelog.ledgers.errors import ErrorCode
-from fencelog.ledgers.limits import MAX_LEASE_MS, MAX_READ_MESSAGES
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from fencelog.broker.limits import MAX_PARTITIONS
 from fencelog.broker.names import TopicName, check_name
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_PARTITIONS
 
 PREFIX = "/v1/topics/"
 

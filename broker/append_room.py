@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fencelog.broker.limits import MAX_PARTITION_PENDING_BYTES
 from fencelog.broker.pending import PendingBytes
 from fencelog.broker.rates import PublishLimits
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_PARTITION_PENDING_BYTES
 
 
 class AppendRoom:

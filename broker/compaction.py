@@ -23,17 +23,13 @@ from fencelog.broker.chain import Compacted
 from fencelog.broker.chain_node import ChainLost, ChainNode
 from fencelog.broker.compacted_view import CompactedView
 from fencelog.broker.compaction_core import NewestOffsets, ViewEntry
+from fencelog.broker.limits import COMPACTION_RETRY_MS, MAX_COMPACTION_KEYS, MAX_READ_MESSAGES
 from fencelog.broker.log_reader import LogReader
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.read_fairness import LoopTurns
 from fencelog.broker.rows import Row, rows_in_steps
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import (
-    COMPACTION_RETRY_MS,
-    MAX_COMPACTION_KEYS,
-    MAX_READ_MESSAGES,
-    MIB,
-)
+from fencelog.ledgers.limits import MIB
 
 READ_BYTES = 1 * MIB
 """Asked for in one read of a pass: small, since others read and append meanwhile."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from fencelog.broker.compacted_entry import pack_compacted
-from fencelog.ledgers.limits import COMPACTED_ENTRY_BYTES, COMPACTED_ENTRY_MESSAGES
+from fencelog.broker.limits import COMPACTED_ENTRY_BYTES, COMPACTED_ENTRY_MESSAGES
 from fencelog.ledgers.record_batch import Message
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from fencelog.broker.limits import COMPACTION_LOOK_MS
 from fencelog.ledgers.digest import crc32c
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.limits import COMPACTION_LOOK_MS
 
 if TYPE_CHECKING:
     from fencelog.broker.partition_log import PartitionLog

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from fencelog.broker.cursor_core import Cursor, within
 from fencelog.broker.dispatch_consumers import Consumers
 from fencelog.broker.dispatch_leases import Leases
+from fencelog.broker.limits import MAX_ACK_RANGES, MAX_HELD_MESSAGES
 from fencelog.broker.subscription_config import SubscriptionConfig
-from fencelog.ledgers.limits import MAX_ACK_RANGES, MAX_HELD_MESSAGES
 
 _MOST_DOUBLINGS = 40
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fencelog.broker.limits import MAX_CONSUMERS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_CONSUMERS
 
 
 @dataclass(slots=True, eq=False)

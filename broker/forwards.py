@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from fencelog.broker.limits import OWNER_GONE_MS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import OWNER_GONE_MS
 
 T = TypeVar("T")
 

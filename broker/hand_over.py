@@ -7,11 +7,11 @@ import logging
 
 from fencelog.broker.balance_core import BalancePolicy, place, targets
 from fencelog.broker.broker_directory import BrokerDirectory
+from fencelog.broker.limits import OFFER_TIMEOUT_MS
 from fencelog.broker.load import PARTITION_COST
 from fencelog.broker.names import TopicName
 from fencelog.broker.peers import Peers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import OFFER_TIMEOUT_MS
 
 OFFERS = 2
 """Brokers that are asked to take a partition; then whoever gets the next request does."""

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fencelog.ledgers.limits import MAX_OPENING_PARTITIONS, SLOW_OPENING_MS
+from fencelog.broker.limits import MAX_OPENING_PARTITIONS, SLOW_OPENING_MS
 
 
 class OpeningGate:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from fencelog.broker.limits import MAX_PARTITION_PENDING_BYTES
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_PARTITION_PENDING_BYTES, MIB
+from fencelog.ledgers.limits import MIB
 
 BACKLOG_HOLD, BACKLOG_REFUSE, BACKLOG_EVICT = "hold", "refuse", "evict"
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fencelog.broker.append_terms import Terms
+from fencelog.broker.limits import MAX_CLAIMED_PRODUCERS
 from fencelog.broker.state_core import Event
 from fencelog.ledgers.entry_header import RUN_SEQUENCE, producer_digest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_CLAIMED_PRODUCERS
 
 EXCLUSIVE, FENCING, WAIT = "exclusive", "fencing", "wait"
 MODES = (EXCLUSIVE, FENCING, WAIT)

@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fencelog.broker.append_terms import FORGOTTEN, Tracked
-from fencelog.broker.policy import Policy
-from fencelog.broker.state_core import Event
-from fencelog.ledgers.entry_header import RUN_KEY, RUN_SEQUENCE, ProducerRun
-from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import (
+from fencelog.broker.limits import (
     KEPT_RUNS,
     MAX_IDEMPOTENCY_KEYS,
     MAX_REPLAY_BYTES,
     MAX_REPLAY_ENTRIES,
     MAX_REPLAY_RUNS,
 )
+from fencelog.broker.policy import Policy
+from fencelog.broker.state_core import Event
+from fencelog.ledgers.entry_header import RUN_KEY, RUN_SEQUENCE, ProducerRun
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 ROWS_PER_EVENT = 500
 """Producers or keys in one event of the state log: some 100 KiB."""

@@ -18,16 +18,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from fencelog.broker.limits import CATCH_UP_BYTES, READ_AHEAD_BYTES, READ_AHEAD_CHUNK_BYTES
 from fencelog.broker.pending import copy_of
 from fencelog.broker.read_fairness import ByteTurns, LoopTurns
 from fencelog.broker.stored import StoredBatch, take
 from fencelog.broker.tail_cache import BATCH_OVERHEAD_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import (
-    CATCH_UP_BYTES,
-    READ_AHEAD_BYTES,
-    READ_AHEAD_CHUNK_BYTES,
-)
 
 STALE_AFTER_LOADS = 64
 """A chunk that was fetched ahead and is not asked for during so many loads may go for another."""

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from fencelog.broker.limits import STATE_ENTRY_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import STATE_ENTRY_BYTES
 
 Event = list[Any]
 

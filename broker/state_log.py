@@ -24,12 +24,12 @@ from contextlib import suppress
 from typing import Any
 
 from fencelog.broker.chain_node import ChainLost, ChainNode
+from fencelog.broker.limits import MAX_STATE_EVENTS_WAITING, STATE_LEDGER_BYTES
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.pending import copy_of
 from fencelog.broker.state_core import Event, PartitionState, encode_events
 from fencelog.ledgers.entry_header import KIND_STATE, pack_entry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_STATE_EVENTS_WAITING, STATE_LEDGER_BYTES
 
 RETRY_S = 0.5
 """Pause after a new state ledger could not be written."""

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from fencelog.broker.names import TopicName
-from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import (
+from fencelog.broker.limits import (
     MAX_CONSUMER_NAME_BYTES,
     MAX_LEASE_MS,
     MAX_NACK_DELAY_MS,
     MAX_OUTSTANDING,
 )
+from fencelog.broker.names import TopicName
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED = "exclusive", "failover", "shared", "key_shared"
 TYPES = (EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED)

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from weakref import WeakSet
 
+from fencelog.broker.limits import SUBSCRIPTION_LOOK_MS
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.partition_slot import PartitionSlot
 from fencelog.broker.subscription_registry import Registered, SubscriptionRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import SUBSCRIPTION_LOOK_MS
 
 log = logging.getLogger(__name__)
 

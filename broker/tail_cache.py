@@ -8,8 +8,8 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from operator import attrgetter
 
+from fencelog.broker.limits import BROKER_CACHE_BYTES, TAIL_CACHE_BYTES
 from fencelog.broker.stored import StoredBatch
-from fencelog.ledgers.limits import BROKER_CACHE_BYTES, TAIL_CACHE_BYTES
 
 BATCH_OVERHEAD_BYTES = 512
 """What a batch in memory takes besides its bytes, so that those of single messages are bounded

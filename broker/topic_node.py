@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fencelog.broker.limits import MAX_PARTITIONS
 from fencelog.broker.names import TopicName
 from fencelog.broker.namespaces import TOPICS_PATH, Namespaces
 from fencelog.broker.policy import Overrides, Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_PARTITIONS
 from fencelog.ledgers.metadata_store import MetadataStore, Versioned
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from fencelog.broker.balance_core import PartitionKey
 from fencelog.broker.balancer import Balancer
 from fencelog.broker.broker_directory import BrokerDirectory
+from fencelog.broker.limits import MAX_MOVING_PARTITIONS
 from fencelog.broker.partition_slot import PartitionSlot
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_MOVING_PARTITIONS
 
 log = logging.getLogger(__name__)
 

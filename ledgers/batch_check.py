@@ -21,12 +21,7 @@ from fencelog.ledgers.batch_format import (
     unpack_ints,
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import (
-    MAX_HEADER_BYTES,
-    MAX_HEADERS,
-    MAX_KEY_BYTES,
-    MAX_MESSAGE_BYTES,
-)
+from fencelog.ledgers.limits import MAX_HEADER_BYTES, MAX_HEADERS, MAX_KEY_BYTES, MAX_MESSAGE_BYTES
 
 _CONTINUATION = frozenset(range(0x80, 0xC0))
 """Bytes that no UTF-8 character begins with."""

@@ -11,8 +11,9 @@ import pytest
 
 from fencelog.api.problems import problem
 from fencelog.api.standalone import StandaloneConfig, standalone
-from fencelog.ledgers import limits
+from fencelog.broker import limits
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MAX_MESSAGE_BYTES, MAX_READ_BYTES, MIB
 
 DOCUMENT = (Path(__file__).parents[2] / "api" / "HTTP.md").read_text()
 EXAMPLES = re.findall(r"```sh\n(.*?)```", DOCUMENT, re.DOTALL)
@@ -46,10 +47,10 @@ def test_the_example_of_a_problem_is_one() -> None:
 
 def test_the_limits_are_the_codes() -> None:
     for figure in (
-        f"at most {limits.MAX_MESSAGE_BYTES // limits.MIB} MiB",
-        f"at most {limits.MAX_BODY_BYTES // limits.MIB} MiB and {limits.MAX_BATCH_MESSAGES:,}",
+        f"at most {MAX_MESSAGE_BYTES // MIB} MiB",
+        f"at most {limits.MAX_BODY_BYTES // MIB} MiB and {MAX_BATCH_MESSAGES:,}",
         f"messages, 1 to {limits.MAX_READ_MESSAGES:,}",
-        f"stored bytes, to {limits.MAX_READ_BYTES // limits.MIB} MiB",
+        f"stored bytes, to {MAX_READ_BYTES // MIB} MiB",
         f"seconds to wait for a message, to {limits.MAX_WAIT_MS // 1000}",
         f"1 to\n{limits.MAX_NAME_BYTES} of",
     ):

@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
+from fencelog.broker.limits import MAX_BODY_BYTES
 from fencelog.broker.names import TopicName
 from fencelog.broker.topics import TopicConfig
 from fencelog.ledgers.batch_frames import read_frames
 from fencelog.ledgers.digest import crc32c
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_BODY_BYTES
 from fencelog.ledgers.record_batch import Message, decode_batch, encode_batch
 
 URL = "/v1/topics/ns/t/messages:batch"

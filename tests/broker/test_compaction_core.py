@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from fencelog.broker.compacted_entry import pack_compacted, read_compacted
 from fencelog.broker.compaction_core import NewestOffsets, ViewEntry
+from fencelog.broker.limits import COMPACTED_ENTRY_BYTES, COMPACTED_ENTRY_MESSAGES
 from fencelog.ledgers.entry_header import KIND_COMPACTED, pack_entry, read_entry_header
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import COMPACTED_ENTRY_BYTES, COMPACTED_ENTRY_MESSAGES
 from fencelog.ledgers.record_batch import Message, encode_values
 
 Rows = list[tuple[int, Message]]

@@ -7,13 +7,14 @@ import asyncio
 import pytest
 from scripted_ledgers import ScriptedLedgers, ScriptedWriter
 
+from fencelog.broker.limits import MAX_PARTITION_PENDING_BYTES
 from fencelog.broker.pending import GROUP_BYTES, Appended, PendingBytes
 from fencelog.broker.pipeline import FULL_GROUPS_IN_FLIGHT, AppendPipeline
 from fencelog.broker.stored import StoredBatch
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.entry_header import read_entry_header
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import MAX_ENTRY_BYTES, MAX_KEY_BYTES, MAX_PARTITION_PENDING_BYTES
+from fencelog.ledgers.limits import MAX_ENTRY_BYTES, MAX_KEY_BYTES
 from fencelog.ledgers.record_batch import (
     BatchInfo,
     Message,

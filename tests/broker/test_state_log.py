@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Iterable
 import pytest
 
 from fencelog.broker.chain_node import ChainNode
+from fencelog.broker.limits import STATE_ENTRY_BYTES
 from fencelog.broker.open_ledger import LedgerFactory
 from fencelog.broker.producer_table import ProducerTable
 from fencelog.broker.state_core import Event, PartitionState, decode_events, encode_events
@@ -15,7 +16,6 @@ from fencelog.broker.state_log import StateLog
 from fencelog.broker.takeover import take_over
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import STATE_ENTRY_BYTES
 
 
 class Sums:
