@@ -74,8 +74,7 @@ class AppendPipeline:
     ) -> None:
         self.partition = partition
         self.tail_offset = tail_offset
-        self.last_publish_us = last_publish_us
-        self.settled_publish_us = last_publish_us
+        self.last_publish_us = self.settled_publish_us = last_publish_us
         self.room = AppendRoom(partition, broker_pending)
         self.count = self.room.count
         self.held = True
