@@ -31,7 +31,8 @@ class AccessChanges:
         self._access = gate.access
         self._state_log = state_log
         self._turn = asyncio.Lock()
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Event | None = None
+        """Somebody waits for the next change."""
         self._tasks: set[asyncio.Task[Event]] = set()
 
     async def fence(self, token: str | None, *, expected: tuple[str | None] | None = None) -> None:
@@ -55,7 +56,7 @@ class AccessChanges:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + wait_ms / 1000
         while True:
-            changed = self._changed
+            changed = self._changed = self._changed or asyncio.Event()
             try:
                 return int((await self._change(claim))[-1])
             except FencelogError as error:
@@ -76,7 +77,12 @@ class AccessChanges:
 
     def close(self) -> None:
         """The log has ended: who waits for a release is told so."""
-        self._changed.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     def shown(self) -> dict[str, Any]:
         """``fencing_token``, ``exclusive`` (``producer_id``, ``epoch``) and ``count``, of producers
@@ -118,8 +124,7 @@ class AccessChanges:
                 self._refuse_until(recorded, error)
                 raise
             self._gate.open()
-            self._changed.set()
-            self._changed = asyncio.Event()
+            self._tell()
             return event
 
     def _refuse_until(self, recorded: asyncio.Future[None], error: FencelogError) -> None:

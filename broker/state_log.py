@@ -57,7 +57,7 @@ class StateLog:
         self._in_ledger = 0
         self._snapshot_bytes = 0
         self._ledger_bytes = 0
-        self._news = asyncio.Event()
+        self._news: asyncio.Event | None = None
         self._scribe: asyncio.Task[None] | None = None
         self._refusal: FencelogError | None = None
 
@@ -122,10 +122,14 @@ class StateLog:
     # -- news from the ledger --------------------------------------------------------------------
 
     def on_ack(self, ledger: OpenLedger) -> None:
-        self._news.set()
+        self._tell()
 
     def on_failure(self, ledger: OpenLedger) -> None:
-        self._news.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._news is not None:
+            self._news.set()
 
     # -- the scribe ------------------------------------------------------------------------------
 
@@ -250,7 +254,7 @@ class StateLog:
         while ledger.last_confirmed < entry_id:
             if ledger.failure is not None:
                 return False
-            self._news.clear()
+            self._news = asyncio.Event()
             await self._news.wait()
         return True
 

@@ -122,16 +122,17 @@ class TailBell:
     def __init__(self) -> None:
         self._waiting: list[asyncio.Future[None]] = []
         self._in_last = 0
-        self._ringing: deque[asyncio.Future[None]] = deque()
+        self._ringing: deque[asyncio.Future[None]] | None = None
 
     def ring(self) -> None:
         waiting, self._waiting, self._in_last = self._waiting, [], 0
         if not waiting:
             return
-        is_ringing = bool(self._ringing)
-        self._ringing += waiting
-        if not is_ringing:
-            self._wake_some()
+        if self._ringing is None:
+            self._ringing = deque(waiting)
+            self._wake_some(self._ringing)
+        else:
+            self._ringing += waiting
 
     async def wait(self, timeout_ms: int) -> None:
         """Until the next ``ring``, or the time is over."""
@@ -142,7 +143,9 @@ class TailBell:
         # ``asyncio.wait`` leaves the future alone when one of its many waiters goes away.
         await asyncio.wait((self._waiting[-1],), timeout=timeout_ms / 1000)
 
-    def _wake_some(self) -> None:
-        self._ringing.popleft().set_result(None)
-        if self._ringing:
-            asyncio.get_running_loop().call_soon(self._wake_some)
+    def _wake_some(self, ringing: deque[asyncio.Future[None]]) -> None:
+        ringing.popleft().set_result(None)
+        if ringing:
+            asyncio.get_running_loop().call_soon(self._wake_some, ringing)
+        else:
+            self._ringing = None

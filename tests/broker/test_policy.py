@@ -62,6 +62,8 @@ def test_null_takes_back_and_unlimited_is_no_bound() -> None:
 
 
 def test_levels_that_do_not_fit_together_keep_the_larger_number_of_copies() -> None:
+    policy = Policy()
+    assert policy.inherited_by({}, {}) is policy
     assert Policy().inherited_by({"ensemble_size": 5}, {"write_quorum": 4}).replication == (
         Replication(5, 4, 2)
     )
