@@ -138,10 +138,17 @@ class SubscriptionCalls:
         return await self._stale(topic, subscription, "nack", request)
 
     async def extend(
-        self, topic: str, subscription: str, ack_ids: Sequence[str], lease_ms: int
+        self,
+        topic: str,
+        subscription: str,
+        ack_ids: Sequence[str],
+        lease_ms: int,
+        *,
+        consumer: str = "",
     ) -> list[str]:
-        """Have leases end ``lease_ms`` from now. The ids that are stale: leased no more."""
-        request = {"ack_ids": list(ack_ids), "lease_ms": lease_ms}
+        """Have leases end ``lease_ms`` from now. The ids that are stale: leased no more. Of an
+        exclusive subscription the ``consumer`` stays the only one for as long."""
+        request = {"ack_ids": list(ack_ids), "lease_ms": lease_ms, "consumer": consumer}
         return await self._stale(topic, subscription, "extend", request)
 
     async def seek(

@@ -15,6 +15,7 @@ import msgspec
 from fencelog.api.asgi import JSON, Exchange
 from fencelog.api.bodies import BodyReader
 from fencelog.api.metrics import ApiMetrics
+from fencelog.api.subscription_holds import Holds
 from fencelog.api.subscription_owners import Asked, SubscriptionOwners, all_or_problem, together
 from fencelog.api.subscription_parts import (
     by_partition,
@@ -27,6 +28,7 @@ from fencelog.api.subscription_requests import (
     Acked,
     AckRequest,
     ExtendRequest,
+    HoldRequest,
     NackRequest,
     Offsets,
     PartitionOffset,
@@ -58,6 +60,7 @@ class SubscriptionVerbs:
         broker: Broker,
         owners: SubscriptionOwners,
         pull: Pull,
+        holds: Holds,
         waits: Waits,
         bodies: BodyReader,
         metrics: ApiMetrics,
@@ -65,6 +68,7 @@ class SubscriptionVerbs:
         self._broker = broker
         self._owners = owners
         self._pull = pull
+        self._holds = holds
         self._waiting = Waiting(broker, owners)
         self._waits = waits
         self._bodies = bodies
@@ -96,6 +100,12 @@ class SubscriptionVerbs:
             await respond(exchange, await self._waiting.wait_here(asked, request))
 
         await self._waits.run(exchange, answer())
+
+    async def hold(self, exchange: Exchange, target: Target) -> None:
+        """200 ``{}``: the consumer of the body is the only one. Raises SUBSCRIPTION_BUSY."""
+        request = await self._read(exchange, HoldRequest)
+        asked = await find(self._broker, exchange, target)
+        await respond(exchange, await self._holds.at_arbiter(asked, request))
 
     # -- giving back -----------------------------------------------------------------------------
 
@@ -163,7 +173,8 @@ class SubscriptionVerbs:
             return self._owners.ask(asked, partition, Endpoint.NACK, part, local, Stale)
 
         groups = by_partition(request.ack_ids, asked)
-        await self._stale(exchange, {p: nack(p, ids) for p, ids in groups.items()})
+        parts = {p: nack(p, ids) for p, ids in groups.items()}
+        await respond(exchange, await self._stale(exchange, parts))
 
     async def extend(self, exchange: Exchange, target: Target) -> None:
         """200 ``{"stale"}``: the others' leases end ``lease_ms`` from now."""
@@ -180,15 +191,17 @@ class SubscriptionVerbs:
             return self._owners.ask(asked, partition, Endpoint.EXTEND, part, local, Stale)
 
         groups = by_partition(request.ack_ids, asked)
-        await self._stale(exchange, {p: extend(p, ids) for p, ids in groups.items()})
+        stale = await self._stale(exchange, {p: extend(p, ids) for p, ids in groups.items()})
+        await self._holds.hold(asked, HoldRequest(request.consumer, lease_ms, renew=True))
+        await respond(exchange, stale)
 
     async def _stale(
         self, exchange: Exchange, parts: dict[int, Coroutine[Any, Any, Stale]]
-    ) -> None:
+    ) -> Stale:
         done, errors = await together(parts)
         stale = [ack_id for answer in done.values() for ack_id in answer.stale]
         all_or_problem(done, errors, exchange.path, stale=stale)
-        await respond(exchange, Stale(stale))
+        return Stale(stale)
 
     # -- moving ----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from fencelog.api.metrics import ApiMetrics
 from fencelog.api.ownership import Ownership
 from fencelog.api.subscription import SubscriptionVerbs
 from fencelog.api.subscription_admin import add_subscription_routes
+from fencelog.api.subscription_holds import Holds
 from fencelog.api.subscription_lifecycle import SubscriptionLifecycle
 from fencelog.api.subscription_owners import SubscriptionOwners
 from fencelog.api.subscription_peer import CursorRequests
@@ -43,9 +44,10 @@ def build_subscriptions(
     appending = Appending(ownership, forwarder)
     letters = DeadLetterTopics(broker, appending)
     owners = SubscriptionOwners(broker, ownership, forwarder, letters.of)
-    pull = Pull(broker, owners)
+    holds = Holds(owners)
+    pull = Pull(broker, owners, holds)
     lifecycle = SubscriptionLifecycle(broker, owners)
-    verbs = SubscriptionVerbs(broker, owners, pull, waits, bodies, metrics)
+    verbs = SubscriptionVerbs(broker, owners, pull, holds, waits, bodies, metrics)
     views = SubscriptionViews(broker, owners, pull, waits, metrics)
     replay = Replay(broker, lifecycle, pull, verbs, appending, bodies)
     cursors = CursorRequests(broker, owners, bodies)
@@ -53,6 +55,7 @@ def build_subscriptions(
     return {
         Endpoint.PULL: {"POST": verbs.pull},
         Endpoint.WAIT: {"POST": verbs.wait},
+        Endpoint.HOLD: {"POST": verbs.hold},
         Endpoint.ACK: {"POST": verbs.ack},
         Endpoint.NACK: {"POST": verbs.nack},
         Endpoint.EXTEND: {"POST": verbs.extend},

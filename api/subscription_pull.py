@@ -17,10 +17,12 @@ from msgspec.structs import replace
 
 from fencelog.api.json_render import ValueForm, encode_objects, message_object
 from fencelog.api.routing import Turns
+from fencelog.api.subscription_holds import Holds
 from fencelog.api.subscription_owners import Asked, SubscriptionOwners
-from fencelog.api.subscription_requests import Pulled, PullRequest
+from fencelog.api.subscription_requests import HoldRequest, Pulled, PullRequest
 from fencelog.api.subscription_wait import Waiting
 from fencelog.api.targets import Endpoint
+from fencelog.broker.limits import MAX_LEASE_MS
 from fencelog.broker.subscription_config import SubscriptionInfo
 from fencelog.ledgers.errors import FencelogError
 
@@ -35,9 +37,10 @@ Raws = list[Raw]
 class Pull:
     """Takes messages for consumers."""
 
-    def __init__(self, broker: Broker, owners: SubscriptionOwners) -> None:
+    def __init__(self, broker: Broker, owners: SubscriptionOwners, holds: Holds) -> None:
         self._broker = broker
         self._owners = owners
+        self._holds = holds
         self._waiting = Waiting(broker, owners)
         self._turns = Turns()
 
@@ -46,8 +49,14 @@ class Pull:
 
         Raises FencelogError when nothing was found and a partition could not be asked.
         """
+        lease_ms = request.lease_ms or asked.subscription.info.config.lease_ms
+        hold = HoldRequest(request.consumer, lease_ms)
         if len(partitions) == 1:
+            wait_ms = round(request.wait * 1000)
+            longer = replace(hold, lease_ms=min(wait_ms + lease_ms, MAX_LEASE_MS))
+            await self._holds.hold(asked, longer)
             return await self._from_one(asked, partitions[0], request)
+        await self._holds.hold(asked, hold)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.wait
         at_once = replace(request, wait=0)
@@ -62,6 +71,7 @@ class Pull:
             )
             if not ready:
                 break
+            await self._holds.hold(asked, hold)
             found, errors = await self._from_many(asked, ready, at_once)
             if not left_s:
                 break

@@ -62,6 +62,14 @@ class WaitRequest(Struct, forbid_unknown_fields=True, frozen=True):
     consumer: Consumer = ""
 
 
+class HoldRequest(Struct, forbid_unknown_fields=True, frozen=True):
+    """Between brokers: be the one consumer, for this long; ``renew``: only if it is already."""
+
+    consumer: Consumer = ""
+    lease_ms: LeaseMs | None = None
+    renew: bool = False
+
+
 class AckRequest(Struct, forbid_unknown_fields=True, frozen=True):
     """Exactly one of ``ack_ids`` and ``through``: everything up to these offsets, included."""
 
@@ -76,8 +84,11 @@ class NackRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ExtendRequest(Struct, forbid_unknown_fields=True, frozen=True):
+    """``consumer``: who extends; of an exclusive subscription it stays the one consumer."""
+
     ack_ids: AckIds
     lease_ms: LeaseMs
+    consumer: Consumer = ""
 
 
 class SeekRequest(Struct, forbid_unknown_fields=True, frozen=True):

@@ -42,6 +42,7 @@ class Endpoint(Enum):
     CLAIM = "claim"
     PULL = "pull"
     WAIT = "wait"
+    HOLD = "hold"
     ACK = "ack"
     NACK = "nack"
     EXTEND = "extend"
@@ -58,6 +59,7 @@ SUBSCRIPTION_VERBS = {
     for endpoint in (
         Endpoint.PULL,
         Endpoint.WAIT,
+        Endpoint.HOLD,
         Endpoint.ACK,
         Endpoint.NACK,
         Endpoint.EXTEND,

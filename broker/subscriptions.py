@@ -129,6 +129,21 @@ class Subscriptions(SubscriptionTable):
             if not subscription.waits:
                 self._waiting.discard(subscription)
 
+    async def hold(
+        self, info: SubscriptionInfo, consumer: str, *, lease_ms: int | None, renew: bool = False
+    ) -> None:
+        """Have the consumer be there for ``lease_ms``, as if it had pulled; ``renew``: only if it
+        is known. Raises SUBSCRIPTION_BUSY, LIMIT_REACHED, BAD_REQUEST, why the log is closed."""
+        lease_s = check_lease(info.config.lease_ms if lease_ms is None else lease_ms) / 1000
+        subscription = self._use(info)
+        async with subscription.turn:
+            subscription.refresh()
+            now = self._loop.time()
+            if renew:
+                subscription.heard_of(consumer, now + lease_s)
+            else:
+                subscription.dispatch.admit(check_consumer(consumer), now, lease_s)
+
     # -- what consumers say ----------------------------------------------------------------------
 
     async def ack(self, info: SubscriptionInfo, ack_ids: Sequence[str]) -> AckResult:

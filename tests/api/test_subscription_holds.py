@@ -1,0 +1,111 @@
+"""An exclusive subscription of several partitions has one consumer, whoever owns them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from subscription_service import Site, ids, ok, post, pull, pull_all, running, subscribe, verb
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def everything() -> AsyncIterator[Any]:
+    async with running() as service:
+        yield service, [await service.site("a"), await service.site("b")]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def two(everything: Any) -> list[Site]:
+    """Two brokers of a topic; the first owns partition 0, the second 1."""
+    service, sites = everything
+    found: list[Site] = await service.topic(sites)
+    return found
+
+
+async def refusal(site: Site, verb: str = "pull", query: str = "", **body: Any) -> str:
+    answer = await site.http.post(f"{site.sub}:{verb}{query}", json=body)
+    code: str = answer.json().get("code", "")
+    return code
+
+
+async def hold_of(site: Site) -> dict[str, Any]:
+    """What the arbiter says of its only consumer."""
+    (figures,) = (await ok(await site.http.get(f"{site.sub}/stats?partition=0")))["partitions"]
+    (consumer,) = figures["consumers"]
+    found: dict[str, Any] = consumer
+    return found
+
+
+async def test_who_pulls_from_one_partition_holds_all_of_them(two: list[Site]) -> None:
+    a, b = two
+    await subscribe(a, type="exclusive")
+    await post(a, "x", partition=1)
+    (message,) = await pull(b, consumer="c1")
+    assert message["partition"] == 1
+    await post(a, "y", partition=0)
+    for site in two:
+        for query in ("", "?partition=0", "?partition=1"):
+            assert await refusal(site, query=query, consumer="c2") == "subscription_busy"
+            assert await refusal(site, query=query, consumer="c2", wait=5) == "subscription_busy"
+        answer = await site.http.get(f"{site.sub}/events?consumer=c2")
+        assert answer.json()["code"] == "subscription_busy"
+    assert [m["partition"] for m in await pull_all(b, consumer="c1")] == [0]
+
+
+async def test_whoever_is_named_in_an_extension_stays_the_consumer(two: list[Site]) -> None:
+    a, b = two
+    await subscribe(a, type="exclusive")
+    await post(a, "x", partition=1)
+    messages = await pull(a, consumer="c1", lease_ms=60)
+    await verb(b, "extend", ack_ids=ids(messages), lease_ms=60_000, consumer="c1")
+    log = await a.broker.partition(a.name, 0)
+    (hold,) = log.subscriptions._in_use.values()
+    assert hold._consumers.by_name["c1"].until > hold.now() + 50
+    await verb(b, "extend", ack_ids=ids(messages), lease_ms=60_000, consumer="c2")
+    assert (await hold_of(b))["name"] == "c1"
+    assert await refusal(b, consumer="c2") == "subscription_busy"
+
+
+async def test_a_hold_that_has_lapsed_is_anybodys(two: list[Site]) -> None:
+    a, b = two
+    await subscribe(a, type="exclusive", lease_ms=40)
+    await post(a, "x", partition=0)
+    await pull_all(a, consumer="c1")
+    long = {"consumer": "c2", "lease_ms": 60_000}
+    async with asyncio.timeout(5):
+        while await refusal(b, "hold", **long) == "subscription_busy":  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert (await pull(b, **long))[0]["attempt"] == 2
+    assert (await hold_of(a))["name"] == "c2"
+    assert await refusal(a, consumer="c1") == "subscription_busy"
+
+
+async def test_nobody_pulls_while_the_arbiter_cannot_be_asked(
+    two: list[Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = two
+    await subscribe(a, type="exclusive")
+    await post(a, "x", partition=1)
+
+    async def refuse(topic: Any, number: int) -> Any:
+        raise FencelogError(ErrorCode.OVERLOADED, "too much to do")
+
+    monkeypatch.setattr(a.broker, "partition", refuse)
+    assert await refusal(b, consumer="c1") == "overloaded"
+    monkeypatch.undo()
+    assert len(await pull(b, consumer="c1")) == 1
+
+
+async def test_other_types_ask_nobody(two: list[Site]) -> None:
+    a, b = two
+    await subscribe(a, type="failover")
+    await post(a, "x", partition=1)
+    assert len(await pull(b, consumer="c1")) == 1
+    assert await refusal(b, consumer="c2") == ""  # it stands by
