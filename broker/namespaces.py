@@ -7,7 +7,6 @@ heard of, and no reader of settings needs the node.
 
 from __future__ import annotations
 
-import builtins
 import json
 import logging
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from fencelog.broker.policy import Overrides, Policy, changed_overrides
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_store import MetadataStore, Versioned, Watch
+from fencelog.ledgers.metadata_watch import names_or_empty
 
 log = logging.getLogger(__name__)
 
@@ -71,13 +71,16 @@ class Namespaces:
         found = await self._get(name)
         if found is not None:
             return found[0]
-        if await self._children(f"{TOPICS_PATH}/{name}"):
+        if await names_or_empty(self._store.children(f"{TOPICS_PATH}/{name}")):
             return NamespaceInfo(name, {}, self.default)
         raise _not_found(name)
 
     async def list(self) -> list[NamespaceInfo]:
         """All, by name."""
-        names = {*await self._children(NAMESPACES_PATH), *await self._children(TOPICS_PATH)}
+        names = {
+            *await names_or_empty(self._store.children(NAMESPACES_PATH)),
+            *await names_or_empty(self._store.children(TOPICS_PATH)),
+        }
         found = []
         for name in sorted(names):
             try:
@@ -134,7 +137,7 @@ class Namespaces:
         has the cluster's settings then. Raises FencelogError: NAMESPACE_NOT_FOUND,
         NAMESPACE_NOT_EMPTY, METADATA_…."""
         await self.get(name)
-        topics = await self._children(f"{TOPICS_PATH}/{name}")
+        topics = await names_or_empty(self._store.children(f"{TOPICS_PATH}/{name}"))
         if topics:
             raise FencelogError(
                 ErrorCode.NAMESPACE_NOT_EMPTY,
@@ -183,14 +186,6 @@ class Namespaces:
                 return None
             raise
         return self._decode(name, node.value), node.version
-
-    async def _children(self, path: str) -> builtins.list[str]:
-        try:
-            return await self._store.children(path)
-        except FencelogError as error:
-            if error.code is ErrorCode.METADATA_NOT_FOUND:
-                return []
-            raise
 
     def _decode(self, name: str, data: bytes) -> NamespaceInfo:
         """Raises FencelogError(CORRUPT)."""

@@ -30,6 +30,7 @@ from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.metadata_paths import unavailable
 from fencelog.ledgers.metadata_store import ANY_VERSION, MetadataStore
+from fencelog.ledgers.metadata_watch import names_or_empty
 
 LOCK_PATH = "/sweep/lock"
 LAST_PATH = "/sweep/last"
@@ -140,7 +141,10 @@ class Sweep:
 
     async def _all(self, sweep: _Pass) -> Swept:
         # What hangs below an id is read before the registry: a topic is there before what is its.
-        ids = {*await self._children(LOGS_PATH), *await self._children(SUBSCRIPTIONS_PATH)}
+        ids = {
+            *await names_or_empty(self._store.children(LOGS_PATH)),
+            *await names_or_empty(self._store.children(SUBSCRIPTIONS_PATH)),
+        }
         for topic_id in sorted(ids - await self._topics.ids()):
             sweep.found.topics.append(topic_id)
             await self._remove(sweep, f"topic {topic_id}", self._topics.deletion.finish(topic_id))
@@ -199,14 +203,6 @@ class Sweep:
                 return None
             raise
         return decode_chain(node.value)
-
-    async def _children(self, path: str) -> list[str]:
-        try:
-            return await self._store.children(path)
-        except FencelogError as error:
-            if error.code is ErrorCode.METADATA_NOT_FOUND:
-                return []
-            raise
 
 
 class Sweeper:

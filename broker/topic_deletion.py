@@ -18,6 +18,7 @@ from fencelog.broker.ledger_port import Ledgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_store import MetadataStore
+from fencelog.ledgers.metadata_watch import names_or_empty
 
 LOGS_PATH = "/logs"
 SUBSCRIPTIONS_PATH = "/subscriptions"
@@ -38,9 +39,9 @@ class TopicDeletion:
     async def finish(self, topic_id: str) -> None:
         """Delete all that a topic leaves behind whose node is gone. Raises RECOVERY_INCOMPLETE,
         METADATA_…: the rest is still to be found."""
-        for partition in await self._children(f"{LOGS_PATH}/{topic_id}"):
+        for partition in await names_or_empty(self._store.children(f"{LOGS_PATH}/{topic_id}")):
             await self.delete_chain(topic_id, int(partition))
-        for name in await self._children(f"{SUBSCRIPTIONS_PATH}/{topic_id}"):
+        for name in await names_or_empty(self._store.children(f"{SUBSCRIPTIONS_PATH}/{topic_id}")):
             await self._delete(f"{SUBSCRIPTIONS_PATH}/{topic_id}/{name}", _GONE)
         await self._delete(f"{SUBSCRIPTIONS_PATH}/{topic_id}", _NOT_NOW)
         await self._delete(f"{LOGS_PATH}/{topic_id}", _NOT_NOW)
@@ -70,14 +71,6 @@ class TopicDeletion:
         for ledger_id in sorted(node.chain.ledgers):
             await self._ledgers.delete(ledger_id, unfenced=True)
         await self._delete(node.path, _GONE)
-
-    async def _children(self, path: str) -> list[str]:
-        try:
-            return await self._store.children(path)
-        except FencelogError as error:
-            if error.code is ErrorCode.METADATA_NOT_FOUND:
-                return []
-            raise
 
     async def _delete(self, path: str, tolerated: tuple[ErrorCode, ...]) -> None:
         try:

@@ -28,6 +28,7 @@ from fencelog.broker.topic_node import (
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_store import MetadataStore, Watch
+from fencelog.ledgers.metadata_watch import names_or_empty
 
 __all__ = ["TopicConfig", "TopicInfo", "TopicRegistry"]
 
@@ -128,11 +129,15 @@ class TopicRegistry:
         self, namespace: str | None = None, prefix: str = ""
     ) -> builtins.list[TopicInfo]:
         """Topics by name, of one namespace or all; ``prefix`` is of the topic's own name."""
-        namespaces = [namespace] if namespace is not None else await self._children(TOPICS_PATH)
+        namespaces = (
+            [namespace]
+            if namespace is not None
+            else await names_or_empty(self._store.children(TOPICS_PATH))
+        )
         found = []
         for space in namespaces:
             inherited = await self._inherited(space)
-            for topic in await self._children(f"{TOPICS_PATH}/{space}"):
+            for topic in await names_or_empty(self._store.children(f"{TOPICS_PATH}/{space}")):
                 if topic.startswith(prefix):
                     try:
                         found.append((await self._get(TopicName(space, topic), inherited))[0])
@@ -214,14 +219,6 @@ class TopicRegistry:
             raise
         inherited = inherited or await self._inherited(name.namespace)
         return decode_topic(name, node.value, inherited), node.version
-
-    async def _children(self, path: str) -> builtins.list[str]:
-        try:
-            return await self._store.children(path)
-        except FencelogError as error:
-            if error.code is ErrorCode.METADATA_NOT_FOUND:
-                return []
-            raise
 
 
 def _not_found(name: TopicName) -> FencelogError:

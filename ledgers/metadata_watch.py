@@ -82,7 +82,7 @@ async def value_or_none(get: Awaitable[Versioned]) -> Versioned | None:
 
 
 async def names_or_empty(children: Awaitable[list[str]]) -> list[str]:
-    """What a watch of children delivers."""
+    """No children where there is no such node: what a watch of children delivers too."""
     try:
         return await children
     except FencelogError as error:
