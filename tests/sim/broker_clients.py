@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
-from typing import Any
+from typing import Any, cast
 
 from broker_history import LogHistory, Sent
 from broker_plan import ReaderPlan
@@ -114,8 +114,8 @@ async def append_all(
 
 
 def _error_of(future: AppendFuture) -> FencelogError | None:
-    error: Any = future.exception()
-    return error
+    error = future.exception()
+    return None if error is None else cast(FencelogError, error)
 
 
 def _append(instance: PartitionLog, sent: Sent) -> AppendFuture:

@@ -154,7 +154,7 @@ class _Draw:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._theme = random.choice(THEMES)
-        self._length_ms = random.choice((1_500, 2_500, 4_000))
+        self._length_ms = random.choice((1_200, 2_000, 3_000))
         self._brokers = [f"k{n + 1}" for n in range(random.choice((2, 2, 3)))]
         self._bookies = ["b1", "b2", "b3"]
         self._partitions = random.choice((1, 1, 1, 2))
@@ -213,7 +213,7 @@ class _Draw:
             f"p{number}",
             random.randrange(self._partitions),
             random.choice((0, 0, random.randint(0, self._length_ms // 2))),
-            tuple(self._sending() for _ in range(random.choice((5, 15, 40)))),
+            tuple(self._sending() for _ in range(random.choice((5, 12, 30)))),
             terms=random.choice(self._theme.terms),
             wanders=random.choice((0.0, 0.1, 0.4)),
             restarts=random.choice((0.0, 0.0, 0.1)),

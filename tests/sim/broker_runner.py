@@ -5,7 +5,10 @@ Invariants, beside those of the ledgers underneath (``runner.py``), and where ea
 16 one owner an epoch gets acks, in the order of the log;          broker_history.py
    the list of ledgers is legal, nothing is deleted that it has,   chain_watch.py
    nothing acknowledged in what it has not                         observed_ledgers.py
-20 what is trimmed                                                 chain_watch.py
+17 what a producer numbered is there once, in order                broker_history.py
+18 nothing is with two, nothing is left out, order, keys           subscription_history.py
+19 what is acknowledged does not come again                        subscription_history.py
+20 nothing is trimmed that somebody still needs                    subscription_history.py
 21 one sequence of messages for everybody, for ever                broker_history.py
 22 after healing all is served, and sealed in the end              broker_ending.py
 23 the same seed gives the same trace                              test_topic_simulation.py

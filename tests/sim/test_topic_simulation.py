@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from broker_draw import draw_topic_plan
@@ -42,6 +45,19 @@ def test_a_seed_of_topics_gives_one_trace(seed: int) -> None:
         second.counts,
         second.fired,
     )
+
+
+def test_another_interpreter_gives_the_same_trace_of_topics() -> None:
+    code = "from broker_runner import run_topic_seed; print(run_topic_seed(7).digest)"
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "12345",
+        "PYTHONPATH": str(Path(__file__).parent),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == TOPICS.run_seed(7).digest
 
 
 def test_plans_of_topics_differ() -> None:
