@@ -5,6 +5,9 @@
             handle(message.value)
             messages.ack(message)
 
+It goes on whatever becomes of brokers and answers: a pull of which the outcome is unknown is made
+again, and what it had leased comes when that lease ends. Only errors that do not pass end it.
+
 Leases are extended for as long as a message is held. Acknowledgements are gathered: while some are
 on their way, the next ones wait and go together. At the end of the block those on their way are
 waited for, and what was not acknowledged is given back at once.
@@ -14,24 +17,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
 
 from fencelog.api.client_subscription import MAX_MESSAGES, LeasedMessage, SubscriptionCalls
-from fencelog.api.retry import RETRY_S, retry_refusals
+from fencelog.api.retry import may_pass, retry_harmless
 from fencelog.broker.limits import MAX_ACK_IDS
 from fencelog.ledgers.errors import Fault, FencelogError
-
-T = TypeVar("T")
 
 WAIT_S = 30.0
 """One long poll."""
 
 EXTENSIONS = 3
 """In the time of one lease: two may fail before the message goes to somebody else."""
-
-_PAUSE_S = 0.1
 
 
 class Consumer:
@@ -77,9 +74,9 @@ class Consumer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._nacks.setdefault(0, []).extend(self._held)
         try:
+            await self._send()
             for task in failed:
                 task.result()
-            await self._send()
         except FencelogError:
             if kind is None:
                 raise
@@ -88,7 +85,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> LeasedMessage:
-        """The next message; waits for it without end. Raises FencelogError."""
+        """The next message; waits for it without end. Raises FencelogError: what does not pass."""
         while True:
             while self._waiting:
                 message = self._waiting.popleft()
@@ -116,7 +113,7 @@ class Consumer:
 
     async def _fill(self) -> None:
         pull = asyncio.create_task(
-            retry_refusals(
+            retry_harmless(
                 lambda: self._client.pull(
                     self._topic,
                     self._subscription,
@@ -124,7 +121,8 @@ class Consumer:
                     wait_s=WAIT_S,
                     lease_ms=self._lease_ms,
                     consumer=self._consumer,
-                )
+                ),
+                patience_s=None,
             )
         )
         try:
@@ -146,7 +144,11 @@ class Consumer:
                 ids = held[first : first + MAX_ACK_IDS]
                 try:
                     stale = await self._client.extend(
-                        self._topic, self._subscription, ids, self._lease_ms
+                        self._topic,
+                        self._subscription,
+                        ids,
+                        self._lease_ms,
+                        consumer=self._consumer,
                     )
                 except FencelogError as error:
                     if error.code.fault is Fault.CLIENT:
@@ -157,7 +159,11 @@ class Consumer:
     async def _give_back(self) -> None:
         while True:
             await self._given_back.wait()
-            await self._send()
+            try:
+                await self._send()
+            except FencelogError as error:
+                if not may_pass(error):
+                    raise
 
     async def _send(self) -> None:
         """Send what was given back up to now. What fails is kept for the next call."""
@@ -172,28 +178,16 @@ class Consumer:
         try:
             while acks:
                 ids = acks[:MAX_ACK_IDS]
-                await _until_known(partial(client.ack, topic, name, ids))
+                await retry_harmless(partial(client.ack, topic, name, ids))
                 del acks[:MAX_ACK_IDS]
             for delay_ms in list(nacks):
                 while ids := nacks[delay_ms][:MAX_ACK_IDS]:
-                    await client.nack(topic, name, ids, delay_ms=delay_ms)
+                    await retry_harmless(partial(client.nack, topic, name, ids, delay_ms=delay_ms))
                     del nacks[delay_ms][:MAX_ACK_IDS]
         finally:
             self._acks = acks + self._acks
             for delay_ms, ids in nacks.items():
                 if ids:
                     self._nacks.setdefault(delay_ms, []).extend(ids)
-
-
-async def _until_known(request: Callable[[], Awaitable[T]]) -> T:
-    """The answer to a request that may be repeated whatever became of it before."""
-    loop = asyncio.get_running_loop()
-    give_up = loop.time() + RETRY_S
-    while True:
-        try:
-            return await request()
-        except FencelogError as error:
-            may_help = error.code.retryable and error.code.fault is not Fault.CLIENT
-            if not may_help or loop.time() > give_up:
-                raise
-        await asyncio.sleep(_PAUSE_S)
+            if self._acks or self._nacks:
+                self._given_back.set()

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from fencelog.api.client import FencelogClient
 from fencelog.api.client_subscription import LeasedMessage
 from fencelog.api.json_render import ValueForm, encode_objects, message_object
-from fencelog.api.retry import retry_refusals
+from fencelog.api.retry import RETRY_S, retry_harmless
 from fencelog.ledgers.record_batch import Message
 
 FOLLOW_WAIT_S = 30
@@ -44,7 +44,7 @@ async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
     left = options.limit
     async with FencelogClient(options.server) as client:
         while left is None or left > 0:
-            messages = await retry_refusals(
+            messages = await retry_harmless(
                 partial(
                     client.pull,
                     options.topic,
@@ -53,7 +53,8 @@ async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
                     wait_s=FOLLOW_WAIT_S if options.follow else 0,
                     lease_ms=options.lease_ms,
                     consumer=options.consumer,
-                )
+                ),
+                patience_s=None if options.follow else RETRY_S,
             )
             if not messages:
                 if options.follow:
@@ -64,7 +65,7 @@ async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
             out.flush()
             if options.acknowledge:
                 ids = [message.ack_id for message in messages]
-                await client.ack(options.topic, options.subscription, ids)
+                await retry_harmless(partial(client.ack, options.topic, options.subscription, ids))
             if left is not None:
                 left -= len(messages)
 

@@ -1,4 +1,4 @@
-"""Repeating requests that were refused, and only those of which nothing can have happened."""
+"""Repeating requests: what was refused, or, where it does no harm, what was not answered either."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ RETRY_S = 30.0
 """How long refusals are repeated: several takeovers, each a session timeout and a recovery."""
 
 _DELAYS_S = (0.05, 0.1, 0.2, 0.5)
+
+_LONGEST_DELAY_S = 5.0
+"""Between requests of somebody who goes on through an outage of any length."""
 
 
 async def retry_refusals(request: Callable[[], Awaitable[T]]) -> T:
@@ -37,3 +40,31 @@ async def retry_refusals(request: Callable[[], Awaitable[T]]) -> T:
                 raise
         await asyncio.sleep(_DELAYS_S[min(attempt, len(_DELAYS_S) - 1)])
         attempt += 1
+
+
+async def retry_harmless(
+    request: Callable[[], Awaitable[T]], *, patience_s: float | None = RETRY_S
+) -> T:
+    """The answer to a request that does no harm if it is made again, whatever became of it before.
+
+    Whatever may pass is waited for, longer and longer, for ``patience_s`` (None: without end).
+    Raises what does not pass, then the last error.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    delay_s = _DELAYS_S[0]
+    while True:
+        try:
+            return await request()
+        except FencelogError as error:
+            is_over = patience_s is not None and loop.time() - began > patience_s
+            if is_over or not may_pass(error):
+                raise
+        await asyncio.sleep(delay_s)
+        delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+
+
+def may_pass(error: FencelogError) -> bool:
+    """Whether the same request may be answered later without anybody doing anything about it."""
+    code = error.code
+    return code.retryable and (code.fault is not Fault.CLIENT or code is ErrorCode.RATE_LIMITED)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
+from fencelog.api import retry
 from fencelog.api.client_consumer import Consumer
 from fencelog.api.client_subscription import LeasedMessage, SubscriptionCalls
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -26,14 +28,18 @@ class Calls(SubscriptionCalls):
         self.extended: list[list[str]] = []
         self.stale: list[str] = []
         self.failures: list[FencelogError] = []
+        self.lost_pulls: list[FencelogError] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.extension = asyncio.Event()
+        self.acknowledged = asyncio.Event()
 
     async def subscription(self, topic: str, subscription: str) -> dict[str, object]:
         return {"lease_ms": 30}
 
     async def pull(self, topic: str, subscription: str, **_: object) -> list[LeasedMessage]:
+        if self.lost_pulls:
+            raise self.lost_pulls.pop(0)
         if not self.batches:
             await asyncio.Event().wait()
         return self.batches.pop(0)
@@ -43,6 +49,7 @@ class Calls(SubscriptionCalls):
         if self.failures:
             raise self.failures.pop(0)
         self.acks.append(list(ack_ids))
+        self.acknowledged.set()
         return []
 
     async def nack(
@@ -53,11 +60,13 @@ class Calls(SubscriptionCalls):
         *,
         delay_ms: int | None = None,
     ) -> list[str]:
+        if self.failures:
+            raise self.failures.pop(0)
         self.nacks.append((sorted(ack_ids), delay_ms))
         return []
 
     async def extend(
-        self, topic: str, subscription: str, ack_ids: Sequence[str], lease_ms: int
+        self, topic: str, subscription: str, ack_ids: Sequence[str], lease_ms: int, **_: object
     ) -> list[str]:
         self.extended.append(sorted(ack_ids))
         self.extension.set()
@@ -131,6 +140,74 @@ async def test_an_acknowledgement_of_unknown_outcome_is_repeated() -> None:
     async with consume(calls) as messages:
         messages.ack(await anext(messages))
         await messages.flush()
+    assert calls.acks == [["id-0"]]
+
+
+PASSING = (
+    ErrorCode.STATE_UNKNOWN,
+    ErrorCode.NO_OWNER,
+    ErrorCode.RATE_LIMITED,
+    ErrorCode.DRAINING,
+    ErrorCode.REQUEST_TIMEOUT,
+)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What is slept between repeated requests, which takes no time."""
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(delay_s: float) -> None:
+        slept.append(delay_s)
+        await sleep(0)
+
+    monkeypatch.setattr(retry, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": note}))
+    return slept
+
+
+async def test_pulls_go_on_whatever_becomes_of_brokers_and_answers(pauses: list[float]) -> None:
+    calls = Calls([7])
+    calls.lost_pulls = [FencelogError(code, "away") for code in PASSING * 5]
+    async with consume(calls) as messages:
+        assert (await anext(messages)).offset == 7
+    assert len(pauses) == len(PASSING) * 5
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (0.05, 5.0)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.SUBSCRIPTION_BUSY, ErrorCode.TOPIC_NOT_FOUND])
+async def test_what_does_not_pass_ends_the_loop(pauses: list[float], code: ErrorCode) -> None:
+    calls = Calls()
+    calls.lost_pulls = [FencelogError(ErrorCode.NO_OWNER, "away"), FencelogError(code, "no")]
+    with pytest.raises(FencelogError) as raised:
+        async with consume(calls) as messages:
+            await anext(messages)
+    assert raised.value.code is code
+
+
+async def test_a_refusal_whose_answer_is_lost_is_repeated(pauses: list[float]) -> None:
+    calls = Calls([0])
+    calls.failures = [FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")]
+    async with consume(calls) as messages:
+        messages.nack(await anext(messages), delay_ms=5)
+        await messages.flush()
+    assert calls.nacks == [(["id-0"], 5)]
+
+
+async def test_an_outage_is_outlasted_by_what_waits_to_be_acknowledged(
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls([0], [1])
+    away = FencelogError(ErrorCode.NO_OWNER, "away")
+    async with consume(calls) as messages:
+        monkeypatch.setattr(retry.retry_harmless, "__kwdefaults__", {"patience_s": -1.0})
+        messages.ack(await anext(messages))
+        calls.failures = [away, away]
+        with pytest.raises(FencelogError):
+            await messages.flush()
+        assert (await anext(messages)).offset == 1
+        await calls.acknowledged.wait()
     assert calls.acks == [["id-0"]]
 
 
