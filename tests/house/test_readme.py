@@ -69,3 +69,10 @@ async def test_command_line_examples_work_as_they_stand(server: str) -> None:
     (script,) = examples("From the command line")
     once = "\n".join(line for line in script.splitlines() if "--follow" not in line)
     assert (ROOT / "README.md").read_text("utf-8") in run(once, server)
+
+
+async def test_numbered_appends_and_subscriptions_work_as_they_stand(server: str) -> None:
+    (twice,) = examples("Exactly once")
+    assert "appended 0 messages" in run(twice, server)
+    (shared,) = examples("Subscriptions")
+    assert '"acked_to": 10,' in run(shared, server)
