@@ -151,19 +151,26 @@ class SubscriptionOwners:
         local: Callable[[PartitionLog], Awaitable[S]],
         answer: type[S],
     ) -> S:
+        is_stats = endpoint is Endpoint.SUBSCRIPTION_STATS
+        lost = ErrorCode.READ_UNKNOWN if is_stats else ErrorCode.STATE_UNKNOWN
+
         async def remote(url: str) -> S:
             query = b"partition=%d" % partition
-            ask = partial(self._forwarder.ask, url=url, query=query, body=body)
-            if endpoint is Endpoint.SUBSCRIPTION_STATS:
-                content = await ask("GET", path=f"{asked.path}/stats", lost=ErrorCode.READ_UNKNOWN)
+            ask = partial(self._forwarder.ask, url=url, query=query, body=body, lost=lost)
+            if is_stats:
+                content = await ask("GET", path=f"{asked.path}/stats")
             else:
-                path = f"{asked.path}:{endpoint.value}"
-                content = await ask("POST", path=path, lost=ErrorCode.STATE_UNKNOWN)
+                content = await ask("POST", path=f"{asked.path}:{endpoint.value}")
             return decode_answer(content, answer, url)
 
-        return await self._ownership.at_owner(
-            asked.exchange, asked.topic.name, partition, local, remote
-        )
+        try:
+            return await self._ownership.at_owner(
+                asked.exchange, asked.topic.name, partition, local, remote
+            )
+        except FencelogError as error:
+            if error.code in (ErrorCode.APPEND_UNKNOWN, ErrorCode.REQUEST_TIMEOUT):
+                raise FencelogError(lost, error.detail) from error  # the owner is gone
+            raise
 
 
 def partitions_of(topic: TopicInfo) -> range:

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from subscription_service import Site, ids, ok, post, pull, pull_all, running, subscribe, verb
 
+from fencelog.broker.forwards import OwnerGone
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -109,3 +110,22 @@ async def test_other_types_ask_nobody(two: list[Site]) -> None:
     await post(a, "x", partition=1)
     assert len(await pull(b, consumer="c1")) == 1
     assert await refusal(b, consumer="c2") == ""  # it stands by
+
+
+@pytest.mark.parametrize("name", ["pull", "seek", "events"])
+async def test_an_owner_that_is_gone_leaves_the_outcome_unknown_of_no_append(
+    two: list[Site], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    a = two[0]
+    await subscribe(a)
+
+    async def gone(topic: Any, partition: int, url: str, work: Any) -> Any:
+        raise OwnerGone(url)
+
+    monkeypatch.setattr(a.broker, "while_owner", gone)
+    if name == "events":
+        answer = await a.http.get(f"{a.sub}/events?partition=1")
+    else:
+        body = {"to": "latest"} if name == "seek" else {}
+        answer = await a.http.post(f"{a.sub}:{name}?partition=1", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (504, "state_unknown")

@@ -23,6 +23,8 @@ from subscription_service import (
     verb,
 )
 
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SETTINGS = {"type": "failover", "start": {"offset": 3}, "max_deliveries": 2, "lease_ms": 5000}
@@ -257,8 +259,6 @@ class TestPull:
 
 def break_partition(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every request about partition 1 is refused by its owner."""
-    from fencelog.ledgers.errors import ErrorCode, FencelogError
-
     real = site.broker.partition
 
     async def partition(topic: Any, number: int) -> Any:
