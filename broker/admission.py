@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fencelog.broker.pipeline import AppendPipeline
-from fencelog.broker.policy import BACKLOG_HOLD, Policy
+from fencelog.broker.policy import BACKLOG_HOLD, BACKLOG_REFUSE, Policy
 from fencelog.broker.rates import PublishLimits, Rate, publish_rate
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -23,6 +23,7 @@ class Admission:
         self._loop = asyncio.get_running_loop()
         self._rate: Rate | None = None
         self._over = False
+        self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self.apply_policy(policy)
 
@@ -38,13 +39,15 @@ class Admission:
         names = ("publish_messages_per_s", "publish_bytes_per_s")
         if self._rate is None or any(getattr(policy, n) != getattr(former, n) for n in names):
             self._rate = publish_rate(policy, self._loop.time)
-        self.over_quota(self._over and policy.has_backlog_quota)
+        self.over_quota(self._over)
 
     def over_quota(self, is_over: bool) -> None:
-        """Whether the slowest subscription has more before it than its quota."""
-        self._over = is_over
+        """Whether the slowest subscription had more before it than its quota when that was looked
+        at: there may be no quota any more."""
+        is_over = self._over = is_over and self._policy.has_backlog_quota and not self._closed
         holds = is_over and self._policy.backlog_action == BACKLOG_HOLD
-        refusal = self._refusal() if is_over and not holds else None
+        refuses = is_over and self._policy.backlog_action == BACKLOG_REFUSE
+        refusal = self._refusal() if refuses else None
         limited = self._rate is not None or refusal is not None
         self._pipeline.room.limits = PublishLimits(self._rate, refusal) if limited else None
         if holds != self._pipeline.is_paused:
@@ -57,7 +60,8 @@ class Admission:
             self._timer = self._loop.call_later(HOLD_S, self._give_up)
 
     def close(self) -> None:
-        """Let go what is held."""
+        """Let go what is held; nothing is any more."""
+        self._closed = True
         self.over_quota(False)
 
     def _give_up(self) -> None:

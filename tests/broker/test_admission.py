@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -175,3 +176,43 @@ async def test_how_old_a_backlog_is_counts_too(stage) -> None:
     log.retention._old_below.clear()
     await log.retention.tend()
     assert (await refusal(log)).code is ErrorCode.BACKLOG_QUOTA_EXCEEDED
+
+
+def look_under_way(log: Any) -> tuple[asyncio.Task[None], asyncio.Future[int]]:
+    """A look at the quota, and what it waits for to go on."""
+    log.apply_policy(replace(log.policy, backlog_quota_ms=1))
+    found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    log.retention._older_than = lambda age_ms: found
+    return asyncio.create_task(log.retention.tend()), found
+
+
+async def test_a_quota_that_is_lifted_during_a_look_stays_lifted(stage) -> None:
+    """The look goes on with the settings that it began with."""
+    log = await over_quota(stage, "hold")
+    look, found = look_under_way(log)
+    await asyncio.sleep(0)
+    log.apply_policy(Policy())
+    found.set_result(2)
+    await look
+    assert not log.internals()["over_backlog_quota"]
+    assert (await log.append_message(Message(b"x"))).offset == 2
+
+
+async def test_a_look_holds_no_log_back_that_is_closed_meanwhile(stage) -> None:
+    log = await over_quota(stage, "hold")
+    held = log.append_message(Message(b"x"))
+    look, found = look_under_way(log)
+    await asyncio.sleep(0)
+    log._admission.close()  # as ``close`` does first
+    found.set_result(2)
+    await look
+    assert (await held).offset == 2
+    assert log._admission._timer is None  # it would hold the log in memory for ever
+    await log.close()
+
+
+async def test_whoever_evicts_refuses_nothing(stage) -> None:
+    """A cursor that is moved back during a look is over the quota until the next one."""
+    log = await over_quota(stage, "evict")
+    log._admission.over_quota(True)
+    assert (await log.append_message(Message(b"x"))).offset == 2
