@@ -101,8 +101,8 @@ class Retention:
         self._settle_below = settle_below
         self._over_quota = over_quota
         self._loop = asyncio.get_running_loop()
-        self._unlisted = list(unlisted)
-        """Out of the chain, and still to be deleted."""
+        self._unlisted = set(unlisted)
+        """To be deleted as soon as the chain does not list them."""
         self._old_below: dict[int, tuple[int, float]] = {}
         self._turn = asyncio.Lock()
 
@@ -163,7 +163,6 @@ class Retention:
         ends = {segment.ledger_id: segment.end_offset or 0 for segment in self._node.chain.segments}
         settled = max([before, *(ends[gone] for gone in self._trimmable(self._node.chain))])
         await self._settle_below(settled)
-        gone: list[int] = []
 
         def next_of(chain: Chain) -> Chain:
             start = start_after_trim(
@@ -173,18 +172,18 @@ class Retention:
                 policy=self.policy,
             )
             started = chain.with_start(start)
-            gone[:] = [id_ for id_ in self._trimmable(started) if ends.get(id_, inf) <= settled]
+            gone = [id_ for id_ in self._trimmable(started) if ends.get(id_, inf) <= settled]
             if not gone and started.start_offset == chain.start_offset:
                 raise _NothingToDo
             trimmed = started.trimmed(gone)
             self._reader.trim(trimmed.start_offset)
+            self._unlisted.update(gone)  # now: whoever asked may go away before the change is made
             return trimmed
 
         try:
             await self._node.change(next_of)
         except _NothingToDo:
             return
-        self._unlisted += gone
         if self.policy.trim_unacknowledged:
             await self._acknowledge_below(self._reader.earliest_offset)
         await self._delete_unlisted()
@@ -224,9 +223,12 @@ class Retention:
         )
 
     async def _delete_unlisted(self) -> None:
-        while self._unlisted:
-            ledger_id = self._unlisted[0]
-            await self._ledgers.delete(ledger_id)
+        for ledger_id in sorted(self._unlisted - self._node.chain.ledgers):
+            try:
+                await self._ledgers.delete(ledger_id)
+            except FencelogError as error:
+                log.warning("%s: ledger %d: %s", self._node.path, ledger_id, error)
+                break  # the next look tries again; for who trims the log is trimmed already
             self._unlisted.remove(ledger_id)
 
     # -- subscriptions ---------------------------------------------------------------------------

@@ -191,6 +191,48 @@ async def test_a_deletion_that_fails_is_tried_again(stage, ledgers, filled, monk
     assert not log.retention.is_due()
 
 
+async def test_a_trim_whose_caller_goes_away_still_frees_its_space(
+    stage, ledgers, filled, until
+) -> None:
+    """The change of the list goes on; what it let go is deleted at the next look."""
+    log = await filled(Policy(roll_entries=1))
+    store, may_write = stage.stores[0], asyncio.Event()
+    write = store.set
+
+    async def wait_and_write(*args: Any) -> int:
+        await may_write.wait()
+        return await write(*args)
+
+    store.set = wait_and_write
+    trimming = asyncio.create_task(log.retention.trim(3))
+    await until(lambda: log.earliest_offset == 3)
+    trimming.cancel()
+    await asyncio.wait((trimming,))
+    await log.retention.tend()
+    assert ledgers.deleted == set()  # they may still be listed
+    may_write.set()
+    await log._node.check_unchanged()
+    assert log.retention.is_due()
+    await log.retention.tend()
+    assert ledgers.deleted == {1, 2, 3}
+    assert not log.retention.is_due()
+
+
+async def test_a_trim_is_one_before_its_ledgers_are_deleted(stage, ledgers, filled) -> None:
+    """ "Nothing was done", as a store that cannot be reached says, would be wrong of the trim."""
+    log = await filled(Policy(roll_entries=1))
+    delete = ledgers.delete
+
+    async def refuse(_ledger_id: int, **_options: bool) -> None:
+        raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "not connected")
+
+    ledgers.delete = refuse
+    assert (await log.retention.trim(3)).earliest_offset == 3
+    ledgers.delete = delete
+    await log.retention.tend()
+    assert ledgers.deleted == {1, 2, 3}
+
+
 async def test_a_trim_whose_reply_is_lost_is_one(stage, ledgers, filled) -> None:
     log = await filled()
     stage.host.clock_us += 9 * SECOND
