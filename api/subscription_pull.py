@@ -24,7 +24,7 @@ from fencelog.api.subscription_wait import Waiting
 from fencelog.api.targets import Endpoint
 from fencelog.broker.limits import MAX_LEASE_MS
 from fencelog.broker.subscription_config import SubscriptionInfo
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
@@ -118,18 +118,23 @@ class Pull:
 async def take(
     log: PartitionLog, info: SubscriptionInfo, request: PullRequest
 ) -> list[PulledMessage]:
-    """Lease messages of one log; if there are none, wait for some first."""
+    """Lease messages of one log; if there are none, or none may be read yet, wait for some."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.wait
     while True:
-        messages = await log.subscriptions.pull(
-            info,
-            request.consumer,
-            max_messages=request.max,
-            max_bytes=request.max_bytes,
-            lease_ms=request.lease_ms,
-        )
         left_ms = round((deadline - loop.time()) * 1000)
+        messages: list[PulledMessage] = []
+        try:
+            messages = await log.subscriptions.pull(
+                info,
+                request.consumer,
+                max_messages=request.max,
+                max_bytes=request.max_bytes,
+                lease_ms=request.lease_ms,
+            )
+        except FencelogError as error:
+            if error.code is not ErrorCode.RATE_LIMITED or left_ms <= 0:
+                raise
         if messages or left_ms <= 0:
             return messages
         if not await log.subscriptions.wait(info, request.consumer, left_ms):

@@ -86,6 +86,10 @@ class DispatchLimit:
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
 
+    def wait_s(self) -> float:
+        """Until a read may begin; 0: now."""
+        return self._rate.wait_s()
+
     async def admit(self, max_messages: int, max_bytes: int, wait_ms: int) -> tuple[int, int, int]:
         """The bounds of a read that was asked for with these, once it may begin.
 

@@ -19,7 +19,7 @@ from fencelog.broker.cursor_core import Cursors
 from fencelog.broker.dispatch_ordered import OrderedDispatch
 from fencelog.broker.log_reader import LogReader
 from fencelog.broker.policy import Policy
-from fencelog.broker.rates import DispatchLimit
+from fencelog.broker.rates import DispatchLimit, rate_limited
 from fencelog.broker.state_log import StateLog
 from fencelog.broker.subscription_ack_id import AckId, parse_ack_ids, partition_of_ack_id
 from fencelog.broker.subscription_answers import AckResult, DeadLetters, PulledMessage
@@ -107,7 +107,8 @@ class Subscriptions(SubscriptionTable):
 
     async def wait(self, info: SubscriptionInfo, consumer: str, wait_ms: int) -> bool:
         """True once a pull may give something, False after ``wait_ms``. A consumer that waits is
-        there; else it has no effects. Raises SUBSCRIPTION_BUSY, why the log is closed."""
+        there; else it has no effects. Raises SUBSCRIPTION_BUSY, RATE_LIMITED if there is something
+        that may not be handed out until then, why the log is closed."""
         subscription = self._use(info)
         subscription.begin_wait(consumer)
         self._waiting.add(subscription)
@@ -116,11 +117,15 @@ class Subscriptions(SubscriptionTable):
             while True:
                 subscription.refresh()
                 dispatch, now = subscription.dispatch, self._loop.time()
-                if dispatch.is_ready(consumer, now, self._reader.tail_offset):
+                is_ready = dispatch.is_ready(consumer, now, self._reader.tail_offset)
+                owed_s = self._owed_s() if is_ready else 0.0
+                if is_ready and owed_s <= 0:
                     return True
                 if now >= deadline:
+                    if is_ready:
+                        raise rate_limited("reads", owed_s)
                     return False
-                change = dispatch.next_change(consumer, now)
+                change = now + owed_s if is_ready else dispatch.next_change(consumer, now)
                 until = deadline if change is None else min(deadline, change)
                 await subscription.bell.wait(ceil((until - now) * 1000))
                 self._use(info)
@@ -220,6 +225,10 @@ class Subscriptions(SubscriptionTable):
         await self._cursors.settled()
 
     # -- internals -------------------------------------------------------------------------------
+
+    def _owed_s(self) -> float:
+        limit = self.limit()
+        return 0.0 if limit is None else limit.wait_s()
 
     def _check_below_tail(self, offset: int) -> None:
         if not 0 <= offset <= self._reader.tail_offset:

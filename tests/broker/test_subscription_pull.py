@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencelog.api.subscription_pull import take
+from fencelog.api.subscription_requests import PullRequest
 from fencelog.broker import subscription_burial, subscription_pull
 from fencelog.broker.partition_log import PartitionLog
+from fencelog.broker.policy import Policy
 from fencelog.broker.stored import ReadResult, StoredBatch
 from fencelog.broker.subscription_answers import PulledMessage
 from fencelog.broker.subscription_batch import DELIVER_AT, REPLAY_FOR, OpenedBatch
@@ -279,3 +282,26 @@ async def test_reading_errors_come_to_who_pulls(stage, monkeypatch) -> None:
     assert await pull(log, info) == []  # retention was faster; the next pull knows
     monkeypatch.undo()
     assert await pull(log, info) == [0, 1]
+
+
+async def test_a_wait_lasts_until_the_rate_lets_something_through(stage, monkeypatch) -> None:
+    log = await stage.open(policy=Policy(dispatch_bytes_per_s=20_000))
+    info = SubscriptionInfo("s", "id-s", SubscriptionConfig(), "earliest")
+    await log.subscriptions.open(info)
+    await asyncio.gather(*(log.append_message(Message(bytes(11_000))) for _ in range(3)))
+    assert [await pull(log, info) for _ in range(2)] == [[0], [1]]  # 0.1 s are owed
+    for refused in (pull(log, info), log.subscriptions.wait(info, "a", 0)):
+        with pytest.raises(FencelogError) as caught:
+            await refused
+        assert caught.value.code is ErrorCode.RATE_LIMITED
+    pulls = 0
+    subscriptions_pull = log.subscriptions.pull
+
+    async def counted(*args: Any, **options: Any) -> list[PulledMessage]:
+        nonlocal pulls
+        pulls += 1
+        return await subscriptions_pull(*args, **options)
+
+    monkeypatch.setattr(log.subscriptions, "pull", counted)
+    found = await take(log, info, PullRequest(wait=5))
+    assert ([message.offset for message in found], pulls) == ([2], 2)
