@@ -227,14 +227,15 @@ class Broker:
         return await self._ownership.owners(info.topic_id, info.config.partitions)
 
     async def report_dead_owner(self, topic: TopicName, partition: int, url: str) -> None:
-        """Nobody listens at the owner's ``url``: free the partition for the next request.
+        """Nobody listens at the owner's ``url``: free its partitions for the next requests.
 
         Leadership is a hint, so this is safe even if the owner lives: fencing protects the log,
         and a living owner puts its node back. Raises TOPIC_NOT_FOUND, METADATA_….
         """
         info = await self.topic(topic)
         await self._ownership.remove_dead(info.topic_id, partition, url)
-        self.forget_owner(topic, partition, url)
+        for slot in self._slots.values():  # once for all that it owned: they are claimed next
+            slot.forget_owner(url)
 
     def forget_owner(self, topic: TopicName, partition: int, url: str) -> None:
         """The broker at ``url`` is not the owner after all: the next request asks the metadata."""

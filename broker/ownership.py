@@ -7,6 +7,7 @@ of its log (``takeover``) lets one of them acknowledge.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,11 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata_store import MetadataStore, Versioned, Watch
 
 OWNERS_PATH = "/owners"
+
+DEAD_FOR_S = 1.0
+"""Who has refused a connection has its other partitions taken too, for so long, and is not asked
+about each: a broker that has died had thousands. One that lives gets them back as they are asked
+for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +58,14 @@ class Ownership:
         self._broker_id = broker_id
         self._url = url
         self._value = json.dumps({"broker_id": broker_id, "url": url}).encode()
+        self._dead: dict[int, float] = {}
+        """Sessions that have no process any more, it seems, and until when that is believed."""
 
     async def claim(self, topic_id: str, partition: int) -> Owner | None:
         """Own the partition if nobody does; returns the other owner, None if it is ours now.
 
-        A node that an earlier session of this broker, or an earlier process at its address, left
-        behind is replaced. Raises METADATA_….
+        A node that an earlier session of this broker, an earlier process at its address, or an
+        owner that was found dead a moment ago left behind is replaced. Raises METADATA_….
         """
         path = _path(topic_id, partition)
         while True:
@@ -72,7 +80,7 @@ class Ownership:
                 continue
             if self.is_ours(owner):
                 return None
-            if not self.is_this_broker(owner):
+            if not self.is_this_broker(owner) and not self._is_dead(owner):
                 return owner
             await self._remove(path, owner.version)
 
@@ -124,10 +132,18 @@ class Ownership:
 
     async def remove_dead(self, topic_id: str, partition: int, url: str) -> None:
         """Remove the node of an owner that does not listen at ``url`` any more, if it still is
-        that owner's. An owner that lives puts it back and is asked again."""
+        that owner's; ``claim`` does so with its others for a while. An owner that lives puts it
+        back and is asked again."""
         owner = await self.get(topic_id, partition)
         if owner is not None and owner.url == url and not self.is_ours(owner):
+            now = asyncio.get_running_loop().time()
+            self._dead = {session: until for session, until in self._dead.items() if until > now}
+            self._dead[owner.session_id] = now + DEAD_FOR_S
             await self._remove(_path(topic_id, partition), owner.version)
+
+    def _is_dead(self, owner: Owner) -> bool:
+        until = self._dead.get(owner.session_id, 0.0)
+        return asyncio.get_running_loop().time() < until
 
     def watch(
         self, topic_id: str, partition: int, callback: Callable[[Owner | None], None]

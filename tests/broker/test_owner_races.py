@@ -214,3 +214,43 @@ async def test_who_waits_for_a_move_that_never_began_is_told(make_broker: Any) -
     with pytest.raises(FencelogError) as raised:
         await asyncio.wait_for(slot.log(), timeout=2)
     assert raised.value.code is ErrorCode.NO_OWNER
+
+
+async def test_the_other_partitions_of_a_dead_owner_are_not_asked_for_one_by_one(
+    make_broker: Any, stage: Any
+) -> None:
+    store = await stage.store()
+    a, b, c = await make_broker("a", store=store), await make_broker("b"), await make_broker("c")
+    await a.topics.create(NAME, TopicConfig(partitions=4))
+    for partition in range(4):
+        await a.partition(NAME, partition)
+    store.disconnect()  # it was killed; its session still lives
+    for partition in range(2):
+        with pytest.raises(NotOwner):
+            await b.partition(NAME, partition)
+    await b.report_dead_owner(NAME, 0, "http://a")
+    assert [(await b.partition(NAME, partition)).epoch for partition in range(3)] == [2] * 3
+    with pytest.raises(NotOwner):
+        await c.partition(NAME, 3)  # which has not asked yet
+    store.reconnect()
+    await settle()
+    with pytest.raises(NotOwner):
+        await a.partition(NAME, 0)
+    assert (await a.partition(NAME, 3)).epoch == 1  # nobody else has taken it
+
+
+async def test_an_owner_that_lives_is_not_taken_for_dead_for_long(
+    make_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencelog.broker import ownership
+
+    monkeypatch.setattr(ownership, "DEAD_FOR_S", 0.0)
+    a, b = await make_broker("a"), await make_broker("b")
+    await a.topics.create(NAME, TopicConfig(partitions=2))
+    logs = [await a.partition(NAME, partition) for partition in range(2)]
+    await b.report_dead_owner(NAME, 0, "http://a")
+    await settle()
+    for partition in range(2):
+        with pytest.raises(NotOwner):
+            await b.partition(NAME, partition)
+    assert [log.is_serving for log in logs] == [True, True]
