@@ -127,10 +127,16 @@ class Post:
     key: bytes | None
     event_time: int | None
     headers: tuple[tuple[str, bytes], ...]
+    delay_ms: int | None
     terms: Terms | None
 
     def message(self, body: bytes) -> Message:
-        return Message(body, self.key, self.event_time, self.headers)
+        """The message as it is appended now: from here on its delay counts."""
+        headers = self.headers
+        if self.delay_ms is not None:
+            due_us = _host.now_us() + self.delay_ms * 1000
+            headers = (*headers, deliver_at_header(b"%d" % due_us))
+        return Message(body, self.key, self.event_time, headers)
 
 
 def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
@@ -143,12 +149,12 @@ def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
                 ErrorCode.BAD_REQUEST, "both Fencelog-Key and ?key= are given", parameter="key"
             )
         key = query["key"].encode("utf-8", "surrogateescape")
+    delay_ms = None
     if "delay_ms" in query:
         delay_ms = parse_number("delay_ms", query["delay_ms"], low=0, high=MAX_DELIVERY_DELAY_MS)
-        due_us = _host.now_us() + delay_ms * 1000
-        message_headers = (*message_headers, deliver_at_header(b"%d" % due_us))
     terms = read_terms(headers)
-    return Post(topic, query.get("partition"), key, event_time, message_headers, terms)
+    partition = query.get("partition")
+    return Post(topic, partition, key, event_time, message_headers, delay_ms, terms)
 
 
 def receipt(appended: Appended) -> bytes:

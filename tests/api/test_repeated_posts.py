@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencelog.api import produce
 from fencelog.api.app import build_app
 from fencelog.api.http_protocol import HttpProtocol
 from fencelog.api.repeated_posts import NOT_REPEATED, repeatable_head
 from fencelog.broker.names import TopicName
+from fencelog.broker.subscription_batch import DELIVER_AT
 from fencelog.broker.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, decode_batch
@@ -157,6 +159,28 @@ async def test_what_comes_before_the_answer_waits_for_it(
     log.answers_after.set()
     assert [(await connection.answer())[2]["offset"] for _ in range(3)] == [1, 2, 3]
     assert len(again) >= 1
+
+
+async def test_a_delay_counts_from_each_message(
+    connection: Connection,
+    fake_broker: Any,
+    again: list[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not from the request that the head was read of."""
+    now_us = 1_000_000
+    monkeypatch.setattr(produce._host, "now_us", lambda: now_us)
+    request = post(b"x", path=PATH + "?delay_ms=5000")
+    await connection.exchange(request)
+    now_us = 60_000_000
+    await connection.exchange(request)
+    assert len(again) == 1
+    due = [
+        dict(message.headers)[DELIVER_AT]
+        for entry in fake_broker.logs[T, 0].entries
+        for message in decode_batch(bytes(entry.batch))
+    ]
+    assert due == [b"6000000", b"65000000"]
 
 
 async def test_a_definite_failure_goes_the_ordinary_way(
