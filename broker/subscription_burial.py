@@ -46,24 +46,37 @@ class Burial:
         )
 
     async def run(self) -> None:
-        """Ends when all are buried, after a seek, and when the log is closed."""
+        """Ends when all are buried, after a seek, and when the log is closed. Those that cannot be
+        take their turns with the others."""
         subscription, dispatch = self._subscription, self._subscription.dispatch
+        last = -1
         while dispatch.burying and self._is_current(dispatch):
-            some = sorted(dispatch.burying)[:AT_ONCE]
-            buried = await asyncio.gather(*(self._bury(offset) for offset in some))
-            done = [(offset, offset + 1) for offset, ok in zip(some, buried, strict=True) if ok]
+            waiting = sorted(dispatch.burying)
+            some = [offset for offset in waiting if offset > last][:AT_ONCE] or waiting[:AT_ONCE]
+            last = some[-1]
+            errors = await asyncio.gather(*(self._bury(offset) for offset in some))
+            done = [(o, o + 1) for o, error in zip(some, errors, strict=True) if error is None]
             if done and self._is_current(dispatch):
                 subscription.skip(done)
                 subscription.acked(done)
-            if len(done) < len(some):
+            failed = [error for error in errors if error is not None]
+            if failed:
+                subscription.burial_error = failed[0]
+                log.warning(
+                    "%s: %d messages of partition %d cannot be buried yet: %s",
+                    subscription.info.name,
+                    len(dispatch.burying),
+                    self._partition,
+                    failed[0],
+                )
                 await asyncio.sleep(RETRY_S)
 
     def _is_current(self, dispatch: Dispatch) -> bool:
         subscription = self._subscription
         return subscription.dispatch is dispatch and subscription.reader.closed is None
 
-    async def _bury(self, offset: int) -> bool:
-        """Whether it is in the dead letter topic now."""
+    async def _bury(self, offset: int) -> FencelogError | None:
+        """Why the message is not in the dead letter topic yet; None: it is, or is trimmed."""
         subscription = self._subscription
         try:
             letters = self._letters()
@@ -78,12 +91,5 @@ class Burial:
             )
             await letters.bury(subscription.info, self._partition, dead)
         except FencelogError as error:
-            log.warning(
-                "%s: message %d of partition %d cannot be buried yet: %s",
-                subscription.info.name,
-                offset,
-                self._partition,
-                error,
-            )
-            return error.code is ErrorCode.OFFSET_TRIMMED
-        return True
+            return None if error.code is ErrorCode.OFFSET_TRIMMED else error
+        return None

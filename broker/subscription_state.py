@@ -40,6 +40,8 @@ class Subscription:
         self.turn = asyncio.Lock()
         self.waits = 0
         self.burial: asyncio.Task[None] | None = None
+        self.burial_error: FencelogError | None = None
+        """Why messages could not be buried when it was tried last."""
         self.on_hopeless: Callable[[Subscription], None] = lambda subscription: None
         self._loop = asyncio.get_running_loop()
         self._consumers = Consumers()
@@ -127,13 +129,14 @@ class Subscription:
         """What the cursor does not know, JSON-compatible."""
         now, dispatch = self.now(), self.dispatch
         counts = dispatch.leases.counts()
-        oldest = dispatch.leases.oldest()
+        oldest, error = dispatch.leases.oldest(), self.burial_error
         return {
             "outstanding": len(dispatch.leases),
             "oldest_lease_ms": None if oldest is None else int((now - oldest) * 1000),
             "delayed": len(dispatch.delayed),
             "held": dispatch.held,
             "burying": len(dispatch.burying),
+            "burial_error": str(error) if error and dispatch.burying else None,
             "consumers": [
                 {
                     "name": name,

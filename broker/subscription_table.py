@@ -21,6 +21,17 @@ from fencelog.broker.subscription_cursors import CursorLog
 from fencelog.broker.subscription_state import Subscription
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
+_UNUSED: dict[str, Any] = {
+    "outstanding": 0,
+    "oldest_lease_ms": None,
+    "delayed": 0,
+    "held": 0,
+    "burying": 0,
+    "burial_error": None,
+    "consumers": [],
+}
+"""Figures of a subscription that nobody has used since the log was opened here."""
+
 
 class SubscriptionTable:
     """The base of ``Subscriptions``. ``dead_letters`` is set by the application; ``policy`` may be
@@ -102,16 +113,17 @@ class SubscriptionTable:
     def stats(self, subscription_id: str) -> dict[str, Any]:
         """JSON-compatible. ``backlog_messages``: not acknowledged; of these are ``outstanding``
         with consumers, ``delayed`` until a time; ``redelivering`` have failed before. ``holes``:
-        ranges of acknowledged messages above ``acked_to``, which is the first that is not."""
+        ranges of acknowledged messages above ``acked_to``, which is the first that is not;
+        ``burial_error``: why the ``burying`` are not in the dead letter topic yet."""
         cursor = self._cursors.find(subscription_id)
         if cursor is None:
             raise self._not_found(subscription_id)
+        subscription = self._in_use.get(subscription_id)
+        if subscription is not None and self._reader.closed is None:
+            subscription.refresh()
         acks, tail = cursor.acks, self._reader.tail_offset
         backlog = max(0, tail - acks.acked_to) - acks.acked_above
-        subscription = self._in_use.get(subscription_id)
-        figures = {"outstanding": 0, "delayed": 0, "held": 0, "burying": 0, "consumers": []}
-        if subscription is not None:
-            figures = subscription.stats()
+        figures = _UNUSED if subscription is None else subscription.stats()
         return {
             "acked_to": acks.acked_to,
             "confirmed_to": cursor.confirmed_to,

@@ -213,9 +213,10 @@ class Subscriptions(SubscriptionTable):
             subscription.dispatch.leases.extend(offsets, until)
         return stale
 
-    async def seek(self, info: SubscriptionInfo, offset: int) -> None:
-        """Go on from ``offset``, backward or forward, whatever was acknowledged. Ack ids that were
-        given before are stale from now on. Durable when this returns; raises as ``ack``."""
+    async def seek(self, info: SubscriptionInfo, offset: int) -> int:
+        """Go on from ``offset``, backward or forward, whatever was acknowledged; from the earliest
+        one that is there, if that is later: where, is returned. Ack ids that were given before are
+        stale from now on. Durable when this returns; raises as ``ack``, OFFSET_BEYOND_TAIL."""
         subscription = self._use(info)
         self._check_below_tail(offset)
         offset = max(offset, self._reader.earliest_offset)
@@ -223,6 +224,7 @@ class Subscriptions(SubscriptionTable):
         self._cursors.change(["seek", subscription.id, offset, generation])
         subscription.restart()
         await self._cursors.settled()
+        return offset
 
     # -- internals -------------------------------------------------------------------------------
 

@@ -37,11 +37,14 @@ class Graves:
     def __init__(self) -> None:
         self.buried: list[tuple[int, int]] = []
         self.errors: list[FencelogError] = []
+        self.refused: set[int] = set()
 
     async def bury(self, info: SubscriptionInfo, partition: int, dead: PulledMessage) -> None:
         await asyncio.sleep(0)
         if self.errors:
             raise self.errors.pop()
+        if dead.offset in self.refused:
+            raise FencelogError(ErrorCode.TOPIC_TERMINATED, "it has ended")
         self.buried.append((dead.offset, dead.attempt))
 
 
@@ -165,6 +168,26 @@ async def test_what_failed_too_often_is_buried_and_then_acknowledged(
     assert graves.buried == [(0, 2)]
     second = await stage.open()
     assert await pull(second, info) == [1, 2]
+
+
+async def test_what_cannot_be_buried_holds_up_nothing_else_and_is_told(
+    stage, until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription_burial, "RETRY_S", 0.001)
+    monkeypatch.setattr(subscription_burial, "AT_ONCE", 2)
+    log, info = await opened(stage, [Message(b"v")] * 5, max_deliveries=1)
+    graves = Graves()
+    graves.refused = {0, 1, 2}
+    log.subscriptions.dead_letters = graves
+    assert log.subscriptions.stats("id-s")["burial_error"] is None
+    found = await log.subscriptions.pull(info, "a", max_messages=5, max_bytes=100)
+    log.subscriptions.nack(info, [message.ack_id for message in found], 0)
+    await until(lambda: log.subscriptions.stats("id-s")["burying"] == 3)
+    assert "topic_terminated" in log.subscriptions.stats("id-s")["burial_error"]
+    graves.refused = set()
+    await until(lambda: log.subscriptions.stats("id-s")["acked_to"] == 5)
+    assert log.subscriptions.stats("id-s")["burial_error"] is None
+    assert sorted(graves.buried) == [(offset, 1) for offset in range(5)]
 
 
 async def test_burials_end_with_the_subscription_and_with_the_log(stage, until) -> None:

@@ -198,7 +198,7 @@ async def test_what_retention_took_is_passed_over_and_counted(stage) -> None:
     stats = log.subscriptions.stats("id-s")
     assert (stats["acked_to"], stats["lost_to_retention"], stats["outstanding"]) == (4, 3, 2)
     assert await log.subscriptions.ack(info, ids(messages)) == (3, [])
-    await log.subscriptions.seek(info, 0)
+    assert await log.subscriptions.seek(info, 0) == 4  # where it goes on, not what was asked for
     assert offsets(await pull(log, info)) == [4, 5]
 
 
@@ -310,3 +310,19 @@ async def test_the_next_consumer_takes_over_when_the_holders_lease_ends(stage, k
     again = await pull(log, info, "a" if kind == "exclusive" else "b")
     assert [(message.offset, message.attempt) for message in again] == [(0, 2), (1, 1)]
     assert [c["name"] for c in log.subscriptions.stats("id-s")["consumers"]][-1:] != []
+
+
+async def test_figures_show_what_time_has_done(stage) -> None:
+    info = subscription(max_deliveries=1)
+    log = await stage.open()
+    await log.subscriptions.open(info)
+    await fill(log, 1)
+    await pull(log, info, lease_ms=1)
+    await asyncio.sleep(0.002)  # no longer than the lease
+    stats = log.subscriptions.stats("id-s")
+    assert (stats["outstanding"], stats["burying"], stats["redelivering"]) == (0, 1, 1)
+    log._reader.trim(1)
+    stats = log.subscriptions.stats("id-s")
+    assert (stats["backlog_messages"], stats["lost_to_retention"]) == (0, 1)
+    await log.close()
+    assert log.subscriptions.stats("id-s")["acked_to"] == 1
