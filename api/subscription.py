@@ -162,7 +162,11 @@ class SubscriptionVerbs:
         """200 ``{"stale"}``: the others are handed out again after ``delay_ms``."""
         request = await self._read(exchange, NackRequest)
         asked = await find(self._broker, exchange, target)
-        delay_ms = request.delay_ms
+        await respond(exchange, await self.nack_ids(asked, request.ack_ids, request.delay_ms))
+
+    async def nack_ids(self, asked: Asked, ack_ids: Sequence[str], delay_ms: int | None) -> Stale:
+        """Give messages of any partitions back. Raises STATE_UNKNOWN with ``stale`` and ``failed``
+        if some partitions have done it."""
 
         def nack(partition: int, ids: list[str]) -> Coroutine[Any, Any, Stale]:
             async def local(log: PartitionLog) -> Stale:
@@ -172,9 +176,8 @@ class SubscriptionVerbs:
             part = NackRequest(ids, delay_ms)
             return self._owners.ask(asked, partition, Endpoint.NACK, part, local, Stale)
 
-        groups = by_partition(request.ack_ids, asked)
-        parts = {p: nack(p, ids) for p, ids in groups.items()}
-        await respond(exchange, await self._stale(exchange, parts))
+        groups = by_partition(ack_ids, asked)
+        return await self._stale(f"{asked.path}:nack", {p: nack(p, i) for p, i in groups.items()})
 
     async def extend(self, exchange: Exchange, target: Target) -> None:
         """200 ``{"stale"}``: the others' leases end ``lease_ms`` from now."""
@@ -191,16 +194,15 @@ class SubscriptionVerbs:
             return self._owners.ask(asked, partition, Endpoint.EXTEND, part, local, Stale)
 
         groups = by_partition(request.ack_ids, asked)
-        stale = await self._stale(exchange, {p: extend(p, ids) for p, ids in groups.items()})
+        parts = {p: extend(p, ids) for p, ids in groups.items()}
+        stale = await self._stale(exchange.path, parts)
         await self._holds.hold(asked, HoldRequest(request.consumer, lease_ms, renew=True))
         await respond(exchange, stale)
 
-    async def _stale(
-        self, exchange: Exchange, parts: dict[int, Coroutine[Any, Any, Stale]]
-    ) -> Stale:
+    async def _stale(self, path: str, parts: dict[int, Coroutine[Any, Any, Stale]]) -> Stale:
         done, errors = await together(parts)
         stale = [ack_id for answer in done.values() for ack_id in answer.stale]
-        all_or_problem(done, errors, exchange.path, stale=stale)
+        all_or_problem(done, errors, path, stale=stale)
         return Stale(stale)
 
     # -- moving ----------------------------------------------------------------------------------
@@ -225,8 +227,8 @@ class SubscriptionVerbs:
         self, asked: Asked, partition: int, request: SeekRequest
     ) -> Coroutine[Any, Any, Offsets]:
         async def local(log: PartitionLog) -> Offsets:
-            offset = await seek_offset(log, request)
-            await log.subscriptions.seek(asked.subscription.info, offset)
+            wanted = await seek_offset(log, request)
+            offset = await log.subscriptions.seek(asked.subscription.info, wanted)
             return Offsets([PartitionOffset(partition, offset)])
 
         return self._owners.ask(asked, partition, Endpoint.SEEK, request, local, Offsets)
@@ -242,7 +244,7 @@ async def respond(exchange: Exchange, answer: msgspec.Struct) -> None:
 
 
 async def seek_offset(log: PartitionLog, request: SeekRequest) -> int:
-    """Where a cursor of this log is to go. Raises OFFSET_TRIMMED, OFFSET_BEYOND_TAIL."""
+    """Where a cursor of this log is to go. Raises READ_UNKNOWN, CORRUPT, why the log is closed."""
     if request.offsets is not None:
         return request.offsets[0].offset
     if request.time is not None:

@@ -83,7 +83,8 @@ class Replay:
     async def run(self, asked: Asked, limit: int) -> int:
         """How many went back: at most ``limit`` of those that wait.
 
-        Raises FencelogError, with ``replayed``: so many are back all the same.
+        Raises FencelogError, with ``replayed``: so many are back all the same. Letters that could
+        not go back, because the partition is another producer's for example, wait again at once.
         """
         name = dead_letter_topic(asked.topic.name, asked.subscription.info)
         try:
@@ -97,16 +98,27 @@ class Replay:
         )
         letters = Asked(topic, registered)
         count = 0
-        while count < limit:
-            request = PullRequest(max=min(AT_ONCE, limit - count), value_form=ValueForm.BASE64)
-            raws = await self._pull.pull(letters, partitions_of(topic), request)
-            if not raws:
-                break
-            count += await self._send_back(asked, letters, raws, count)
+        try:
+            while count < limit:
+                request = PullRequest(max=min(AT_ONCE, limit - count), value_form=ValueForm.BASE64)
+                raws = await self._pull.pull(letters, partitions_of(topic), request)
+                if not raws:
+                    break
+                sent, error = await self._send_back(asked, letters, raws)
+                count += sent
+                if error is not None:
+                    raise error
+        except FencelogError as error:
+            raise FencelogError(
+                error.code, error.detail, **error.extra | {"replayed": count}
+            ) from error
         return count
 
-    async def _send_back(self, asked: Asked, letters: Asked, raws: list[Raw], before: int) -> int:
-        """Append what is this subscription's, then acknowledge all that needs no more work."""
+    async def _send_back(
+        self, asked: Asked, letters: Asked, raws: list[Raw]
+    ) -> tuple[int, FencelogError | None]:
+        """Append what is this subscription's, acknowledge all that needs no more work, and give the
+        rest back. How many were appended, and why not all, or why that is not noted."""
         done: list[str] = []
         sent: dict[str, asyncio.Task[FencelogError | None]] = {}
         async with asyncio.TaskGroup() as group:
@@ -119,15 +131,18 @@ class Replay:
                     sent[letter.ack_id] = group.create_task(
                         self._append(asked, letters, letter, message, partition)
                     )
-        errors = [error for task in sent.values() if (error := task.result()) is not None]
-        done += [ack_id for ack_id, task in sent.items() if task.result() is None]
-        if done:
-            await self._verbs.ack_ids(letters, done)
-        if errors:
-            error = errors[0]
-            count = before + len(sent) - len(errors)
-            raise FencelogError(error.code, error.detail, **error.extra | {"replayed": count})
-        return len(sent)
+        outcomes = {ack_id: task.result() for ack_id, task in sent.items()}
+        done += [ack_id for ack_id, error in outcomes.items() if error is None]
+        left = [ack_id for ack_id, error in outcomes.items() if error is not None]
+        why = next((error for error in outcomes.values() if error is not None), None)
+        try:
+            if done:
+                await self._verbs.ack_ids(letters, done)
+            if left:
+                await self._verbs.nack_ids(letters, left, 0)
+        except FencelogError as error:
+            why = why or error
+        return len(sent) - len(left), why
 
     async def _append(
         self, asked: Asked, letters: Asked, letter: _Letter, message: Message, partition: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -162,17 +161,28 @@ async def test_a_letter_that_cannot_go_back_stays(
     answer = await a.http.post(f"{a.sub}:replay-dead-letters")
     assert (answer.status_code, answer.json()["replayed"]) == (503, 0)
     monkeypatch.undo()
-    await letters_are_free(a)
     assert await verb(b, "replay-dead-letters") == {"replayed": 1}
 
 
-async def letters_are_free(site: Site) -> None:
-    """End the leases of a replay that failed, by going back to the beginning."""
-    name = TopicName("ns", f"{site.name.topic}-s-dead")
-    letters = replace(site, name=name)
-    listed = (await ok(await site.http.get(f"{letters.topic}/subscriptions")))["subscriptions"]
-    (path,) = [f"{letters.topic}/subscriptions/{one['subscription']}" for one in listed]
-    await ok(await site.http.post(f"{path}:seek", json={"to": "earliest"}))
+async def test_letters_do_not_go_where_others_may_not_append(two: list[Site]) -> None:
+    a, b = two
+    await subscribe(a, max_deliveries=1)
+    await post(a, "bad")
+    await post(a, "worse", partition=1)
+    await kill(a, 1)
+    await dead(a, f"{a.name.topic}-s-dead", 2)
+    access = (await a.broker.partition(a.name, 0)).access
+    await access.fence("mine")
+    refused = await b.http.post(f"{b.sub}:replay-dead-letters")
+    assert (refused.status_code, refused.json()["code"]) == (412, "precondition_failed")
+    assert refused.json()["replayed"] == 1  # that of the other partition
+    await access.fence(None)
+    epoch = await access.claim("alone", "exclusive", wait_ms=0)
+    refused = await b.http.post(f"{b.sub}:replay-dead-letters")
+    assert (refused.status_code, refused.json()["code"]) == (409, "producer_busy")
+    await access.release("alone", epoch)
+    assert await verb(b, "replay-dead-letters") == {"replayed": 1}
+    assert sorted(texts(await pull_all(a))) == ["bad", "worse"]
 
 
 def pulled(message: Message) -> PulledMessage:
