@@ -180,13 +180,6 @@ def _path(topic_id: str, name: str) -> str:
     return f"{SUBSCRIPTIONS_PATH}/{topic_id}/{name}"
 
 
-def _id_of(node: Versioned) -> str | None:
-    try:
-        return decode_registered(node.value).info.subscription_id
-    except FencelogError:
-        return None
-
-
 def _not_found(name: str) -> FencelogError:
     return FencelogError(ErrorCode.SUBSCRIPTION_NOT_FOUND, f"there is no subscription {name}")
 

@@ -22,8 +22,9 @@ from fencelog.broker.chain_codec import decode_chain
 from fencelog.broker.chain_node import chain_path
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.limits import SWEEP_LEDGERS_PER_S
+from fencelog.broker.subscription_registry import SUBSCRIPTIONS_PATH
 from fencelog.broker.sweep_core import Tag, is_garbage, tag_of
-from fencelog.broker.topic_deletion import LOGS_PATH, SUBSCRIPTIONS_PATH
+from fencelog.broker.topic_deletion import LOGS_PATH
 from fencelog.broker.topics import TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host

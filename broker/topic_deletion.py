@@ -15,13 +15,13 @@ from contextlib import suppress
 from fencelog.broker.chain import Chain
 from fencelog.broker.chain_node import ChainLost, ChainNode, chain_path
 from fencelog.broker.ledger_port import Ledgers
+from fencelog.broker.subscription_registry import SUBSCRIPTIONS_PATH
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_store import MetadataStore
 from fencelog.ledgers.metadata_watch import names_or_empty
 
 LOGS_PATH = "/logs"
-SUBSCRIPTIONS_PATH = "/subscriptions"
 
 _GONE = (ErrorCode.METADATA_NOT_FOUND,)
 _NOT_NOW = (ErrorCode.METADATA_NOT_FOUND, ErrorCode.METADATA_CONFLICT)
