@@ -104,10 +104,10 @@ class Replay:
                 raws = await self._pull.pull(letters, partitions_of(topic), request)
                 if not raws:
                     break
-                sent, error = await self._send_back(asked, letters, raws)
+                sent, why = await self._send_back(asked, letters, raws)
                 count += sent
-                if error is not None:
-                    raise error
+                if why is not None:
+                    raise why
         except FencelogError as error:
             raise FencelogError(
                 error.code, error.detail, **error.extra | {"replayed": count}
