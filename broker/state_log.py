@@ -184,11 +184,15 @@ class StateLog:
     async def _append_waiting(self) -> None:
         """All that waits, as one group. If the ledger fails it waits on, for the next one."""
         taken, self._waiting = self._waiting, []
-        ledger = self._ledger
-        if ledger is not None and await self._append(ledger, [event for event, _ in taken]):
-            _succeed(taken)
-        else:
-            self._waiting = taken + self._waiting
+        ledger, is_durable = self._ledger, False
+        try:
+            if ledger is not None:
+                is_durable = await self._append(ledger, [event for event, _ in taken])
+        finally:
+            if is_durable:
+                _succeed(taken)
+            else:
+                self._waiting = taken + self._waiting
 
     async def _roll(self) -> None:
         """Go on in a new ledger that begins with the state as it is in memory."""
