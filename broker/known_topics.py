@@ -51,18 +51,25 @@ class KnownTopics:
         return self._known[name][0]
 
     def changed(self, info: TopicInfo) -> None:
-        """The topic stands so in the registry now."""
+        """The topic stands, or stood, so in the registry; what is known already may be newer."""
         known = self._known.get(info.name)
-        if known is not None and known[0].topic_id == info.topic_id and known[0] != info:
-            self._known[info.name] = (info, known[1])
-            self._on_change(info)
+        if known is None or known[0].topic_id != info.topic_id:
+            return
+        if known[0].version < info.version:
+            self._replace(info, known[1])
+
+    def _replace(self, info: TopicInfo, watch: Watch) -> None:
+        self._known[info.name] = (info, watch)
+        self._on_change(info)
 
     def _seen(self, name: TopicName, topic_id: str, info: TopicInfo | None) -> None:
         known = self._known.get(name)
         if known is None or known[0].topic_id != topic_id:
             return
         if info is not None and info.topic_id == topic_id:
-            self.changed(info)
+            # Of the same version: the namespace has changed, which only the watch tells in order.
+            if known[0].version <= info.version and known[0] != info:
+                self._replace(info, known[1])
         else:
             del self._known[name]
             known[1].close()

@@ -44,13 +44,15 @@ class TopicConfig:
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
     """A topic as it stands in the registry. ``created_us`` since 1970 UTC. ``policy``: the settings
-    that hold for it, its own and those it inherits."""
+    that hold for it, its own and those it inherits. ``version``: its node's, which grows with
+    every change of what the topic sets itself."""
 
     name: TopicName
     topic_id: str
     config: TopicConfig
     created_us: int
     policy: Policy = field(default_factory=Policy)
+    version: int = 0
 
 
 class TopicWatch:
@@ -89,7 +91,7 @@ class TopicWatch:
             self._callback(None)
         elif self._node is not None and self._inherited is not None:
             try:
-                info = decode_topic(self._name, self._node.value, self._inherited)
+                info = decode_topic(self._name, self._node, self._inherited)
             except FencelogError as error:
                 log.error("%s", error)
             else:
@@ -111,14 +113,15 @@ def encode_topic(info: TopicInfo) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def decode_topic(name: TopicName, data: bytes, inherited: Policy) -> TopicInfo:
+def decode_topic(name: TopicName, node: Versioned, inherited: Policy) -> TopicInfo:
     """Raises FencelogError(CORRUPT)."""
     try:
-        fields = json.loads(data)
+        fields = json.loads(node.value)
         if fields["v"] != FORMAT_VERSION:
             raise ValueError(f"version {fields['v']}")
         config = TopicConfig(int(fields["partitions"]), dict(fields["settings"]))
         policy = inherited.inherited_by(config.overrides)
-        return TopicInfo(name, str(fields["topic_id"]), config, int(fields["created_us"]), policy)
+        topic_id, created_us = str(fields["topic_id"]), int(fields["created_us"])
+        return TopicInfo(name, topic_id, config, created_us, policy, node.version)
     except (KeyError, TypeError, ValueError) as error:
         raise FencelogError(ErrorCode.CORRUPT, f"topic {name} is not valid: {error}") from error

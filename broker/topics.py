@@ -81,14 +81,14 @@ class TopicRegistry:
 
     async def get(self, name: TopicName) -> TopicInfo:
         """Raises FencelogError(TOPIC_NOT_FOUND)."""
-        return (await self._get(name))[0]
+        return await self._get(name)
 
     async def look_up(self, name: TopicName) -> TopicInfo:
         """As ``get``, in one request where the namespace is watched: for who watches the topic."""
         overrides = self.namespaces.watched(name.namespace)
         default = self.namespaces.default
         inherited = None if overrides is None else default.inherited_by(overrides)
-        return (await self._get(name, inherited))[0]
+        return await self._get(name, inherited)
 
     async def update(
         self, name: TopicName, changes: Overrides, *, partitions: int | None = None
@@ -100,7 +100,7 @@ class TopicRegistry:
         Raises FencelogError: TOPIC_NOT_FOUND, BAD_REQUEST (fewer partitions too), METADATA_….
         """
         while True:
-            info, version = await self._get(name)
+            info = await self._get(name)
             wanted = info.config.partitions if partitions is None else partitions
             if wanted < info.config.partitions:
                 raise FencelogError(
@@ -112,9 +112,9 @@ class TopicRegistry:
             inherited = await self._inherited(name.namespace)
             config.validate(inherited)
             policy = inherited.inherited_by(config.overrides)
-            changed = replace(info, config=config, policy=policy)
+            changed = replace(info, config=config, policy=policy, version=info.version + 1)
             try:
-                await self._store.set(topic_path(name), encode_topic(changed), version)
+                await self._store.set(topic_path(name), encode_topic(changed), info.version)
                 return changed
             except FencelogError as error:
                 if error.code not in _MISSING:
@@ -140,7 +140,7 @@ class TopicRegistry:
             for topic in await names_or_empty(self._store.children(f"{TOPICS_PATH}/{space}")):
                 if topic.startswith(prefix):
                     try:
-                        found.append((await self._get(TopicName(space, topic), inherited))[0])
+                        found.append(await self._get(TopicName(space, topic), inherited))
                     except FencelogError as error:  # it may have been deleted since it was listed
                         if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                             raise
@@ -157,9 +157,9 @@ class TopicRegistry:
         gone and some of what belongs to it is left, which the sweep removes.
         """
         while True:
-            info, version = await self._get(name)
+            info = await self._get(name)
             try:
-                await self._store.delete(topic_path(name), version)
+                await self._store.delete(topic_path(name), info.version)
                 break
             except FencelogError as error:
                 certain = error.code not in (*_MISSING, ErrorCode.METADATA_UNKNOWN)
@@ -199,7 +199,7 @@ class TopicRegistry:
     async def _is_alive(self, info: TopicInfo) -> bool:
         """Whether this very topic is in the registry."""
         try:
-            found, _ = await self._get(info.name, info.policy)
+            found = await self._get(info.name, info.policy)
             return found.topic_id == info.topic_id
         except FencelogError as error:
             if error.code is ErrorCode.TOPIC_NOT_FOUND:
@@ -210,7 +210,7 @@ class TopicRegistry:
         overrides = await self.namespaces.overrides(namespace)
         return self.namespaces.default.inherited_by(overrides)
 
-    async def _get(self, name: TopicName, inherited: Policy | None = None) -> tuple[TopicInfo, int]:
+    async def _get(self, name: TopicName, inherited: Policy | None = None) -> TopicInfo:
         try:
             node = await self._store.get(topic_path(name))
         except FencelogError as error:
@@ -218,7 +218,7 @@ class TopicRegistry:
                 raise _not_found(name) from None
             raise
         inherited = inherited or await self._inherited(name.namespace)
-        return decode_topic(name, node.value, inherited), node.version
+        return decode_topic(name, node, inherited)
 
 
 def _not_found(name: TopicName) -> FencelogError:
