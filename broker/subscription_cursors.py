@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 from fencelog.broker.cursor_core import Cursor, Cursors, failure_ranges
 from fencelog.broker.state_core import Event
 from fencelog.broker.state_log import StateLog
+from fencelog.ledgers.errors import FencelogError
 
 
 class CursorLog:
@@ -74,11 +76,13 @@ class CursorLog:
             self._volatile.apply(event)
 
     def note_failures(self, subscription_id: str, offsets: Iterable[int]) -> None:
-        """How often these messages, in order, have failed by now."""
+        """How often these messages, in order, have failed by now. While too much waits for the
+        state log that stays in memory: whoever refuses without end must not fill it."""
         cursor = self.find(subscription_id)
         if cursor is not None:
-            ranges = failure_ranges(cursor.failures, offsets)
-            self.note(["failures", subscription_id, ranges])
+            event = ["failures", subscription_id, failure_ranges(cursor.failures, offsets)]
+            with suppress(FencelogError):
+                self.change(event)
 
     async def settled(self) -> None:
         """Until everything that was changed so far is durable. Raises STATE_UNKNOWN."""

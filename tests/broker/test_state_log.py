@@ -163,14 +163,13 @@ async def test_a_ledger_that_has_grown_is_used_until_there_is_another(
     assert (await own()).sums.values == {"a": 8, "b": 1}
 
 
-async def test_abandoned_changes_are_of_unknown_outcome_at_once(own, ledgers) -> None:
+async def test_abandoned_changes_are_of_unknown_outcome_at_once(own, ledgers, until) -> None:
     first = await own(patience_s=60)
     await first.set("a", 1)
     writer = ledgers.writers[first.node.chain.state_ledger]
     writer.auto_ack = False
-    sent = asyncio.ensure_future(first.set("a", 2))
-    while len(writer.payloads) < 2:
-        await asyncio.sleep(0)
+    sent = first.set("a", 2)
+    await until(lambda: len(writer.payloads) == 2)
     await first.log.abandon(FencelogError(ErrorCode.NO_OWNER, "lost"))
     async with asyncio.timeout(5):
         with pytest.raises(FencelogError) as caught:

@@ -312,6 +312,23 @@ async def test_the_next_consumer_takes_over_when_the_holders_lease_ends(stage, k
     assert [c["name"] for c in log.subscriptions.stats("id-s")["consumers"]][-1:] != []
 
 
+async def test_refusals_without_end_do_not_fill_a_state_log_that_is_stuck(
+    stage, ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.broker.state_log.MAX_STATE_EVENTS_WAITING", 5)
+    info = subscription()
+    log = await stage.open(patience_s=0.02)
+    await log.subscriptions.open(info)
+    await fill(log, 1)
+    ledgers.writers[log._node.chain.state_ledger].auto_ack = False
+    for attempt in range(1, 30):
+        (message,) = await pull(log, info)
+        assert message.attempt == attempt
+        assert log.subscriptions.nack(info, [message.ack_id], 0) == []
+    assert len(log._state_log._waiting) <= 5
+    assert await refused(log.subscriptions.ack(info, [message.ack_id])) is ErrorCode.OVERLOADED
+
+
 async def test_figures_show_what_time_has_done(stage) -> None:
     info = subscription(max_deliveries=1)
     log = await stage.open()
