@@ -2,7 +2,8 @@
 
 Space comes back a ledger at a time, from the beginning, sealed ones only. A ledger may go when all
 its messages are unreadable already, or have expired, or are followed by as many bytes as are kept;
-and, unless the policy says otherwise, no durable subscription still has to see one of them.
+and, unless the policy says otherwise, no durable subscription still has to see one of them. Where
+the policy wants a compacted view, that has to have them first: else it would lose them for ever.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ def trimmable(
         if part.end_offset > chain.start_offset:
             if not _is_over(part, after, policy, now_us):
                 break
+            if not _is_compacted(chain, part.end_offset, policy):
+                break
             if _is_held(part.end_offset, unacknowledged, policy):
                 break
         gone.append(segment.ledger_id)
@@ -82,6 +85,8 @@ def is_roll_wanted(
         return True
     if _is_held(present.end_offset, unacknowledged, policy):
         return False
+    if not _is_compacted(chain, present.base_offset + 1, policy):
+        return False  # once for each compaction: the next one has the rest of it
     too_large = policy.retention_bytes is not None and present.size >= policy.retention_bytes
     return too_large or _is_expired(present, policy, now_us)
 
@@ -110,6 +115,12 @@ def _is_held(end_offset: int, unacknowledged: int | None, policy: Policy) -> boo
         and not policy.trim_unacknowledged
         and end_offset > unacknowledged
     )
+
+
+def _is_compacted(chain: Chain, end_offset: int, policy: Policy) -> bool:
+    """Whether the compacted view has what is below an offset, if there is to be one."""
+    horizon = 0 if chain.compacted is None else chain.compacted.end_offset
+    return policy.compaction_ms is None or end_offset <= horizon
 
 
 def _extent(segment: Segment) -> Extent | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -173,6 +174,20 @@ async def test_a_cursor_that_comes_during_the_trim_is_seen_or_begins_behind_it(
     assert log.subscriptions.stats("late-id")["acked_to"] == 3
 
 
+async def test_nothing_goes_before_the_compacted_view_has_it(stage, ledgers, filled) -> None:
+    log = await filled(replace(AGED, compaction_ms=1000))
+    stage.host.clock_us += 60 * SECOND
+    assert not log.retention.is_due()
+    await log.retention.tend()
+    assert await offsets_of(log) == [0, 1, 2, 3]
+    await log.compaction.run()
+    assert log.retention.is_due()
+    await log.retention.tend()
+    assert log.earliest_offset == 4
+    view = await log.compaction.view.read(0, max_messages=10, max_bytes=1 << 20)
+    assert [list(batch.offsets) for batch in view.entries] == [[0, 1, 2, 3]]
+
+
 async def test_a_deletion_that_fails_is_tried_again(stage, ledgers, filled, monkeypatch) -> None:
     log = await filled()
     stage.host.clock_us += 9 * SECOND
@@ -333,12 +348,14 @@ async def test_messages_that_are_too_old_count_as_acknowledged(stage, filled) ->
     assert log.earliest_offset == 0
 
 
-async def test_what_ledgers_say_of_producers_is_kept_when_they_go(stage, ledgers, filled) -> None:
+async def test_what_ledgers_say_of_producers_is_kept_when_they_go(
+    stage, ledgers, filled, until
+) -> None:
     """Without that a repeated append would be written twice after a takeover."""
     terms = Terms(ProducerRun(0, RUN_SEQUENCE, bytes(16), 0, 0))
     log = await filled(messages=0)
     assert (await log.append_message(Message(b"once"), terms)).offset == 0
-    await asyncio.sleep(0.01)
+    await until(partial(has_sealed, log, 1))
     stage.host.clock_us += 99 * SECOND
     await log.retention.tend()
     assert log.earliest_offset == 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.broker.chain import Chain, Sealed, Segment
+from fencelog.broker.chain import Chain, Compacted, Sealed, Segment
 from fencelog.broker.policy import Policy
 from fencelog.broker.retention_core import (
     Extent,
@@ -64,6 +66,33 @@ def test_ledgers_go_that_are_followed_by_as_much_as_is_kept() -> None:
     assert gone(chain, present(30, 5, 50), Policy(retention_bytes=150)) == [1, 2]
     assert gone(chain, present(30, 5, 49), Policy(retention_bytes=150)) == [1]
     assert gone(chain, present(30, 5, 50), Policy(retention_bytes=50)) == [1, 2, 3]
+
+
+def compacted_to(chain: Chain, end_offset: int) -> Chain:
+    return chain.with_compacted(Compacted((9,), end_offset, 1, 1, 0))
+
+
+def test_nothing_goes_before_the_compacted_view_has_it() -> None:
+    policy = Policy(retention_ms=1, retention_bytes=1, compaction_ms=1, trim_unacknowledged=True)
+    chain, now = chain_of(*THREE, open_base=-1), present(30, 5, 50)
+    assert gone(chain, now, policy) == []
+    assert gone(compacted_to(chain, 19), now, policy) == [1]
+    assert gone(compacted_to(chain, 20), now, policy) == [1, 2]
+    assert gone(compacted_to(chain, 35), now, policy) == [1, 2, 3]
+    assert gone(chain.with_start(20), now, policy) == [1, 2]  # nobody could read them any more
+    assert gone(chain, now, replace(policy, compaction_ms=None)) == [1, 2, 3]
+
+
+def test_a_roll_waits_until_compaction_has_begun_with_the_ledger() -> None:
+    policy = Policy(retention_bytes=50, compaction_ms=1)
+    chain, now = chain_of(*THREE, open_base=-1), present(30, 5, 50)
+
+    def wanted(chain: Chain) -> bool:
+        return is_roll_wanted(chain, now, policy, now_us=NOW_US, unacknowledged=None)
+
+    assert not wanted(chain)
+    assert not wanted(compacted_to(chain, 30))
+    assert wanted(compacted_to(chain, 31))
 
 
 def test_a_prefix_goes_and_never_a_ledger_behind_one_that_stays() -> None:
