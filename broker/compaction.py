@@ -116,9 +116,9 @@ class Compaction:
 
     async def _run(self) -> None:
         try:
-            end = self._reader.tail_offset
+            begin, end = self.horizon, self._reader.tail_offset
             while max(self.horizon, self._reader.earliest_offset) < end:
-                await self._pass(end)
+                await self._pass(end, tombstones_from=begin)
             self._error = None
         except FencelogError as error:
             log.warning("%s: not compacted: %s", self._node.path, error)
@@ -133,15 +133,16 @@ class Compaction:
 
     # -- one pass --------------------------------------------------------------------------------
 
-    async def _pass(self, end: int) -> None:
-        """Up to ``end``, or as far as there is room for keys."""
+    async def _pass(self, end: int, *, tombstones_from: int) -> None:
+        """Up to ``end``, or as far as there is room for keys. Tombstones below an offset go."""
         horizon = self.horizon
         begin = max(horizon, self._reader.earliest_offset)
-        newest, end = await self._look(begin, end)
+        newest = NewestOffsets(self._max_keys, tombstones_from=tombstones_from)
+        end = await self._look(newest, begin, end)
         output = ViewWriter(self._factory, self._node.chain.epoch)
         try:
             async for rows in self._rows(0, horizon):
-                await output.add([row for row in rows if newest.keeps_former(row[2])])
+                await output.add([row for row in rows if newest.keeps_former(row[0], row[2])])
             async for rows in self._rows(begin, end):
                 await output.add([row for row in rows if newest.keeps(row[0], row[2])])
             compacted = await output.close(end_offset=end)
@@ -158,14 +159,13 @@ class Compaction:
             with suppress(FencelogError):  # on no list any more: the sweep finds it
                 await self._factory.ledgers.delete(ledger_id, unfenced=True)
 
-    async def _look(self, begin: int, end: int) -> tuple[NewestOffsets, int]:
-        """The newest messages of the part, and where it ends."""
-        newest = NewestOffsets(self._max_keys)
+    async def _look(self, newest: NewestOffsets, begin: int, end: int) -> int:
+        """Find the newest messages of a part; where it ends."""
         async for rows in self._rows(begin, end):
             stop = newest.add(rows[0][0], [message for _, _, message in rows])
             if stop is not None:
-                return newest, stop
-        return newest, end
+                return stop
+        return end
 
     async def _rows(self, begin: int, end: int) -> AsyncIterator[list[Row]]:
         """What the view holds from ``begin`` to ``end``, a step at a time."""

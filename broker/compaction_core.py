@@ -2,7 +2,8 @@
 
 A pass takes what the view held so far, and a part of the log that follows it. Of each key the
 newest message stays; what has no key stays. An empty value is a tombstone: it takes the place of
-its key's message as any newer message does, and goes itself in the pass after the one that read it.
+its key's message as any newer message does, and goes itself in the next compaction, so that whoever
+reads the view in between sees it.
 
 Only the keys of the new part are held in memory, as digests of 16 bytes. Where it has more than
 ``limit`` of them, the part ends before the first that does not fit, and another pass goes on there.
@@ -21,8 +22,10 @@ from fencelog.ledgers.record_batch import Message
 class NewestOffsets:
     """The offset of the newest message of every key in a part of the log."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, tombstones_from: int) -> None:
+        """``tombstones_from``: where the compaction began that this is a part of."""
         self._limit = limit
+        self._tombstones_from = tombstones_from
         self._newest: dict[bytes, int] = {}
 
     def add(self, first_offset: int, messages: Sequence[Message]) -> int | None:
@@ -38,11 +41,13 @@ class NewestOffsets:
             newest[key] = offset
         return None
 
-    def keeps_former(self, message: Message) -> bool:
+    def keeps_former(self, offset: int, message: Message) -> bool:
         """Whether a message that the view held so far stays in it."""
         if message.key is None:
             return True
-        return bool(message.value) and _digest(message.key) not in self._newest
+        if not message.value and offset < self._tombstones_from:
+            return False
+        return _digest(message.key) not in self._newest
 
     def keeps(self, offset: int, message: Message) -> bool:
         """Whether a message of the part that was looked at comes into the view."""
