@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencelog.broker.stored import CompactedBatch
-from fencelog.ledgers.batch_format import pack_ints, unpack_ints
+from fencelog.ledgers.batch_format import int_array, pack_ints
 from fencelog.ledgers.entry_header import KIND_COMPACTED, EntryHeader, pack_entry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, batch_count, encode_batch
@@ -48,6 +48,6 @@ def read_compacted(payload: memoryview, header: EntryHeader) -> CompactedBatch:
         raise FencelogError(
             ErrorCode.CORRUPT, f"no entry of a compacted view: kind {header.kind}, {header.count}"
         )
-    offsets = unpack_ints("q", payload[header.header_bytes : times_at])
-    times = unpack_ints("q", payload[times_at : times_at + column])
+    offsets = int_array("q", payload[header.header_bytes : times_at])
+    times = int_array("q", payload[times_at : times_at + column])
     return CompactedBatch(offsets[0], header.count, times[-1], batch, offsets, times)

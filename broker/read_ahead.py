@@ -7,7 +7,8 @@ somebody who reads on: the chunk after it is fetched before it is asked for. A r
 its own fetches what it asked for and no more.
 
 Memory is bounded in the whole broker: chunks that nobody used for longest go first, at most half of
-it is for chunks that nobody has asked for yet, and reads on their way take turns (``ByteTurns``).
+it is for chunks that nobody has asked for yet, a quarter for those that a reader has been through,
+and reads on their way take turns (``ByteTurns``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from fencelog.broker.read_fairness import ByteTurns, LoopTurns
 from fencelog.broker.stored import StoredBatch, take
 from fencelog.broker.tail_cache import BATCH_OVERHEAD_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+MAX_ENDS = 64
+"""Of chunks of one log that are remembered, to know who reads on: more than there are chunks."""
 
 STALE_AFTER_LOADS = 64
 """A chunk that was fetched ahead and is not asked for during so many loads may go for another."""
@@ -65,8 +69,10 @@ class BrokerReads:
         self.ahead = 0
         self._limit = limit
         self._loads = 0
-        self._used: OrderedDict[Chunk, None] = OrderedDict()
+        self._used: OrderedDict[Chunk, int] = OrderedDict()
         self._ahead: OrderedDict[Chunk, int] = OrderedDict()
+        self._passed: OrderedDict[Chunk, int] = OrderedDict()
+        self._passed_size = 0
 
     def may_go_ahead(self) -> bool:
         """Whether there is room for one more chunk that nobody has asked for. One whose reader does
@@ -83,30 +89,40 @@ class BrokerReads:
     def loaded(self, chunk: Chunk) -> None:
         self._loads += 1
         self.size += chunk.size
-        if chunk.is_ahead:
-            self._ahead[chunk] = self._loads
-        else:
-            self._used[chunk] = None
-        while self.size > self._limit and len(self._used) + len(self._ahead) > 1:
-            oldest = next(iter(self._used or self._ahead))
+        (self._ahead if chunk.is_ahead else self._used)[chunk] = self._loads
+        while self.size > max(self._limit, chunk.size):
+            oldest = next(iter(self._passed or self._used or self._ahead))
             oldest.owner.drop(oldest)
 
     def used(self, chunk: Chunk) -> None:
-        if chunk.is_ahead:
-            chunk.is_ahead = False
-            self.ahead -= 1
-            if self._ahead.pop(chunk, None) is not None:
-                self._used[chunk] = None
-        elif chunk in self._used:
-            self._used.move_to_end(chunk)
+        """Somebody asks for it."""
+        self.ahead -= chunk.is_ahead
+        chunk.is_ahead = False
+        if self._take_out(chunk):
+            self._used[chunk] = self._loads
+
+    def passed(self, chunk: Chunk) -> None:
+        """Somebody has read it to its end. It stays for those who follow, though not for long:
+        memory that is touched for the first time costs more than the read itself."""
+        if self._take_out(chunk):
+            self._passed[chunk] = self._loads
+            self._passed_size += chunk.size
+        while self._passed_size > self._limit // 4:
+            oldest = next(iter(self._passed))
+            oldest.owner.drop(oldest)
 
     def forget(self, chunk: Chunk) -> None:
         self.ahead -= chunk.is_ahead
         chunk.is_ahead = False
-        if chunk in self._used or chunk in self._ahead:
-            self._used.pop(chunk, None)
-            self._ahead.pop(chunk, None)
+        if self._take_out(chunk):
             self.size -= chunk.size
+
+    def _take_out(self, chunk: Chunk) -> bool:
+        """Whether it was counted."""
+        if self._passed.pop(chunk, None) is not None:
+            self._passed_size -= chunk.size
+            return True
+        return (self._used.pop(chunk, None) or self._ahead.pop(chunk, None)) is not None
 
 
 class ReadAhead:
@@ -119,7 +135,7 @@ class ReadAhead:
         self._is_worth = is_worth
         self._starts: list[int] = []
         self._chunks: dict[int, Chunk] = {}
-        self._ends: dict[int, int] = {}
+        self._ends: OrderedDict[int, None] = OrderedDict()
 
     async def read(self, offset: int, *, max_messages: int, max_bytes: int) -> Found:
         """Batches from the one that holds ``offset``, at least one unless there is none before the
@@ -136,7 +152,10 @@ class ReadAhead:
             _raise_failure(chunk)
         if chunk.goes_on or offset > chunk.start:
             self._go_ahead(chunk.end)
-        return self._take(chunk, offset, max_messages=max_messages, max_bytes=max_bytes)
+        batches, end = _take(chunk, offset, max_messages=max_messages, max_bytes=max_bytes)
+        if end == chunk.end:
+            self._shared.passed(chunk)
+        return batches, end
 
     def trim(self, start_offset: int) -> None:
         """What ends at or below is not read any more."""
@@ -157,7 +176,6 @@ class ReadAhead:
         if self._chunks.get(chunk.start) is chunk:
             del self._chunks[chunk.start]
             self._starts.remove(chunk.start)
-            self._count_end(chunk.end, -1)
 
     def _holding(self, offset: int) -> Chunk | None:
         """The chunk with ``offset``, or the one on its way that begins there."""
@@ -184,25 +202,27 @@ class ReadAhead:
             self.drop(chunk)
             raise
         chunk.loading = None
+        chunk.size = sum(b.size + BATCH_OVERHEAD_BYTES for b in chunk.batches)
         if self._chunks.get(chunk.start) is chunk:
-            chunk.size = sum(len(b.batch) + BATCH_OVERHEAD_BYTES for b in chunk.batches)
-            self._count_end(chunk.end, 1)
             self._shared.loaded(chunk)
+            self._ends[chunk.end] = None
+            self._ends.move_to_end(chunk.end)
+            if len(self._ends) > MAX_ENDS:
+                self._ends.popitem(last=False)
 
     def _go_ahead(self, offset: int) -> None:
         if self._is_worth(offset) and self._holding(offset) is None and self._shared.may_go_ahead():
             self._begin(offset, self._shared.chunk_bytes, ahead=True)
 
-    def _take(self, chunk: Chunk, offset: int, *, max_messages: int, max_bytes: int) -> Found:
-        taken = take(chunk.batches, offset, max_messages=max_messages, max_bytes=max_bytes)
-        if not taken or taken[-1] is chunk.batches[-1]:
-            return taken, chunk.end
-        return taken, taken[-1].end_offset
 
-    def _count_end(self, end: int, by: int) -> None:
-        count = self._ends.pop(end, 0) + by
-        if count > 0:
-            self._ends[end] = count
+def _take(chunk: Chunk, offset: int, *, max_messages: int, max_bytes: int) -> Found:
+    """What is in the chunk from ``offset`` on. Less than half of it is copied: who reads little,
+    and takes it slowly, does not hold all of the chunk in memory."""
+    taken = take(chunk.batches, offset, max_messages=max_messages, max_bytes=max_bytes)
+    end = taken[-1].end_offset if taken and taken[-1] is not chunk.batches[-1] else chunk.end
+    if 2 * sum(batch.size for batch in taken) < chunk.size:
+        taken = [batch.copy() for batch in taken]
+    return taken, end
 
 
 def _raise_failure(chunk: Chunk) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 _BASE_OFFSET = attrgetter("base_offset")
@@ -26,6 +27,15 @@ class StoredBatch:
     def end_offset(self) -> int:
         return self.base_offset + self.count
 
+    @property
+    def size(self) -> int:
+        """Bytes that it holds in memory."""
+        return len(self.batch)
+
+    def copy(self) -> StoredBatch:
+        """The same in memory of its own: a batch is a view of all that came with it."""
+        return replace(self, batch=memoryview(bytes(self.batch)))
+
     def messages_from(self, offset: int) -> int:
         """How many of its messages are at ``offset`` or after it."""
         return self.count - max(0, min(self.count, offset - self.base_offset))
@@ -38,12 +48,16 @@ class CompactedBatch(StoredBatch):
     ``publish_time_us`` is that of the last one.
     """
 
-    offsets: list[int]
-    publish_times: list[int]
+    offsets: array[int]
+    publish_times: array[int]
 
     @property
     def end_offset(self) -> int:
         return self.offsets[-1] + 1
+
+    @property
+    def size(self) -> int:
+        return len(self.batch) + 32 * self.count  # both columns, stored and read
 
     def messages_from(self, offset: int) -> int:
         return self.count - bisect_left(self.offsets, offset)

@@ -131,11 +131,16 @@ def pack_ints(typecode: str, values: Iterable[int]) -> bytes:
 
 def unpack_ints(typecode: str, buffer: Buffer) -> list[int]:
     """The inverse of ``pack_ints``."""
+    return int_array(typecode, buffer).tolist()
+
+
+def int_array(typecode: str, buffer: Buffer) -> array[int]:
+    """The same in the memory that the numbers need: they become objects one by one."""
     values = array(typecode)
     values.frombytes(buffer)
     if sys.byteorder == "big":
         values.byteswap()
-    return values.tolist()
+    return values
 
 
 def _slices(offsets: memoryview, data: memoryview) -> list[bytes]:

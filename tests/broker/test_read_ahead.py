@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random  # noqa: TID251 - seeded, so that a failure can be repeated
+import weakref
 
 import pytest
 
@@ -124,6 +126,52 @@ async def test_nothing_is_fetched_ahead_that_would_not_fit() -> None:
     for reads in (*logs, other):
         reads.clear()
     assert (bounds.ahead, bounds.size) == (0, 0)
+
+
+async def test_what_a_reader_has_been_through_stays_for_followers_and_not_for_long() -> None:
+    source = Source()
+    bounds = shared(chunks=16)
+    reads = source.ahead(bounds)
+    slow = source.ahead(bounds)
+    for offset in (300, 305, 307):
+        await read(slow, offset, 2)  # in the middle of a chunk
+    await read_to(reads, 0, 505)
+    await asyncio.sleep(0.001)
+    assert bounds.size <= (16 // 4 + 2 + 3) * 10 * COST
+    source.loads.clear()
+    assert await read(slow, 309, 1) == 310  # others do not push it out
+    assert await read(reads, 480, 5) == 485
+    assert source.loads == []
+    reads.clear()
+    slow.clear()
+    assert (bounds.size, bounds._passed_size) == (0, 0)
+
+
+class Run(bytearray):
+    """Memory of which one can tell whether somebody still has it."""
+
+
+async def test_who_holds_a_little_of_a_chunk_does_not_hold_all_of_it() -> None:
+    runs: list[weakref.ref[Run]] = []
+
+    async def load(offset: int, max_bytes: int) -> Found:
+        run = Run(10 * BATCH)
+        runs.append(weakref.ref(run))
+        whole = memoryview(run)
+        parts = [whole[n : n + BATCH] for n in range(0, len(whole), BATCH)]
+        return [StoredBatch(offset + n, 1, 0, part) for n, part in enumerate(parts)], offset + 10
+
+    reads = ReadAhead(shared(), load, is_worth=lambda offset: False)
+    little, _ = await reads.read(0, max_messages=4, max_bytes=4 * BATCH)
+    assert [b.base_offset for b in little] == [0, 1, 2, 3]
+    reads.clear()
+    gc.collect()
+    assert runs.pop()() is None
+    much, _ = await reads.read(0, max_messages=6, max_bytes=6 * BATCH)
+    reads.clear()
+    gc.collect()
+    assert len(much) == 6
+    assert runs.pop()() is not None  # not copied for nothing
 
 
 async def test_reads_that_are_on_their_way_are_bounded() -> None:
