@@ -98,8 +98,7 @@ class LogReader:
         """The chain says so by now: nothing below is readable any more, and ledgers that end there
         may be deleted at once. It never goes back, and never past the tail."""
         self.earliest_offset = max(self.earliest_offset, min(start_offset, self.tail_offset))
-        ends = (*self._bases[1:], self.tail_offset)
-        gone = bisect_right(ends, self.earliest_offset)
+        gone = bisect_right(self._ends(), self.earliest_offset)
         if gone and self._segments[gone - 1].is_open:
             gone -= 1  # an empty ledger at the tail is written next
         del self._segments[:gone], self._bases[:gone]
@@ -121,6 +120,10 @@ class LogReader:
     def _add(self, segment: SegmentReader) -> None:
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
+
+    def _ends(self) -> list[int]:
+        """Where each segment ends by now."""
+        return [*self._bases, self.tail_offset][1:]
 
     # -- for readers -----------------------------------------------------------------------------
 
@@ -170,6 +173,7 @@ class LogReader:
                     raise  # else it was trimmed meanwhile
 
     async def _load(self, offset: int, max_bytes: int) -> Found:
+        self._check(offset)  # the log may have been trimmed while the read waited for its turn
         segment = self._segments[bisect_right(self._bases, offset) - 1]
         batches = await segment.read(offset, max_bytes=max_bytes)
         return batches, batches[-1].end_offset
@@ -212,10 +216,9 @@ class LogReader:
                     raise  # else it was trimmed meanwhile
         # From here on nothing waits, so that the ranges and the end belong together. A ledger ends
         # where its successor begins, also while it is being closed and messages go on there.
-        ends = (*self._bases[1:], self.tail_offset)
         described = [
             segment.describe(end_offset=end)
-            for segment, end in zip(self._segments, ends, strict=True)
+            for segment, end in zip(self._segments, self._ends(), strict=True)
         ]
         return {
             "earliest_offset": self.earliest_offset,

@@ -29,10 +29,13 @@ def rows_in_steps(
             for messages in message_windows(batch.batch, step, start=first):
                 rows = _rows(batch, first, messages)
                 first += len(messages)
-                if rows[-1][0] >= end:
-                    rows = [row for row in rows if row[0] < end]
+                if rows[-1][0] < end:
+                    yield rows
+                    continue
+                rows = [row for row in rows if row[0] < end]
                 if rows:
                     yield rows
+                return
         except FencelogError as error:
             raise FencelogError(ErrorCode.CORRUPT, f"a stored batch: {error.detail}") from error
 

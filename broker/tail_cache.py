@@ -120,12 +120,11 @@ class TailBell:
     the event loop: a thousand readers that answer at once would hold up the next append."""
 
     def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[None]] = []
-        self._in_last = 0
+        self._waiting: dict[asyncio.Future[None], int] = {}
         self._ringing: deque[asyncio.Future[None]] | None = None
 
     def ring(self) -> None:
-        waiting, self._waiting, self._in_last = self._waiting, [], 0
+        waiting, self._waiting = self._waiting, {}
         if not waiting:
             return
         if self._ringing is None:
@@ -136,12 +135,19 @@ class TailBell:
 
     async def wait(self, timeout_ms: int) -> None:
         """Until the next ``ring``, or the time is over."""
-        if not self._waiting or self._in_last == WAKE_AT_ONCE:
-            self._waiting.append(asyncio.get_running_loop().create_future())
-            self._in_last = 0
-        self._in_last += 1
-        # ``asyncio.wait`` leaves the future alone when one of its many waiters goes away.
-        await asyncio.wait((self._waiting[-1],), timeout=timeout_ms / 1000)
+        future = next(reversed(self._waiting), None)
+        if future is None or self._waiting[future] == WAKE_AT_ONCE:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting[future] = 0
+        self._waiting[future] += 1
+        try:
+            # ``asyncio.wait`` leaves the future alone when one of its many waiters goes away.
+            await asyncio.wait((future,), timeout=timeout_ms / 1000)
+        finally:
+            if future in self._waiting:  # it did not ring
+                self._waiting[future] -= 1
+                if not self._waiting[future]:
+                    del self._waiting[future]
 
     def _wake_some(self, ringing: deque[asyncio.Future[None]]) -> None:
         ringing.popleft().set_result(None)

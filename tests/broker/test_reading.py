@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
+from collections.abc import Iterator
 
 import pytest
 from scripted_ledgers import ScriptedReader
 
+from fencelog.broker import rows
+from fencelog.broker.read_ahead import BrokerReads
 from fencelog.broker.segment_reader import MAX_POINTS, SegmentReader, SparseIndex
 from fencelog.broker.stored import StoredBatch
 from fencelog.broker.tail_cache import (
@@ -17,6 +20,7 @@ from fencelog.broker.tail_cache import (
     TailCache,
     TailCaches,
 )
+from fencelog.ledgers.batch_windows import message_windows
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 
@@ -138,6 +142,18 @@ async def test_a_bell_wakes_many_in_their_order_and_some_at_a_time() -> None:
     assert woken == list(range(1000))
     assert at_once <= WAKE_AT_ONCE
     await asyncio.gather(*waiting)
+
+
+async def test_a_bell_remembers_nobody_whose_time_was_over() -> None:
+    """Long polls of an idle topic come and go for days."""
+    bell = TailBell()
+    stays = asyncio.create_task(bell.wait(60_000))
+    for _ in range(3):
+        await asyncio.gather(*(bell.wait(0) for _ in range(3 * WAKE_AT_ONCE)))
+    assert list(bell._waiting.values()) == [1]
+    bell.ring()
+    async with asyncio.timeout(1):
+        await stays
 
 
 async def test_who_waits_while_a_bell_rings_hears_the_next_ring() -> None:
@@ -311,3 +327,37 @@ async def test_a_read_in_progress_of_a_trimmed_ledger_says_so(stage, ledgers) ->
         await reading
     assert raised.value.code is ErrorCode.OFFSET_TRIMMED
     assert (await describing)["segments"] == []
+
+
+async def test_a_log_that_is_trimmed_while_a_read_waits_for_its_turn_says_so(stage) -> None:
+    """It is not answered with what a later ledger holds."""
+    reads = BrokerReads()
+    log = await stage.open(max_entries=1, broker_reads=reads)
+    await write(log, 1, 1, 1, 1)
+    await asyncio.sleep(0.02)
+    log._reader._cache.clear()
+    async with reads.turns.turn("somebody", reads.turns.limit):
+        reading = asyncio.create_task(log.read(0, max_messages=1, max_bytes=1))
+        await asyncio.sleep(0)
+        log._reader.trim(2)
+    with pytest.raises(FencelogError) as raised:
+        await reading
+    assert raised.value.code is ErrorCode.OFFSET_TRIMMED
+
+
+def test_of_a_large_batch_no_more_is_decoded_than_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded = 0
+
+    def windows(batch: memoryview, size: int, *, start: int) -> Iterator[list[Message]]:
+        nonlocal decoded
+        for messages in message_windows(batch, size, start=start):
+            decoded += len(messages)
+            yield messages
+
+    monkeypatch.setattr(rows, "message_windows", windows)
+    batch = StoredBatch(100, 5000, 7, memoryview(encode_values([b"x"] * 5000)))
+    steps = list(rows.rows_in_steps([batch], start=1010, end=1015, step=10))
+    assert [[offset for offset, _, _ in step] for step in steps] == [list(range(1010, 1015))]
+    assert decoded == 10

@@ -146,9 +146,12 @@ async def test_retention_may_empty_a_terminated_log(stage, ledgers) -> None:
     assert (log.earliest_offset, log.tail_offset) == (1, 1)
     again = await stage.open()
     assert (again.is_terminated, again.earliest_offset, again.tail_offset) == (True, 1, 1)
-    with pytest.raises(FencelogError) as raised:
-        await again.read(0, max_messages=1, max_bytes=1)
-    assert raised.value.code is ErrorCode.OFFSET_TRIMMED
+    for each in (log, again):
+        with pytest.raises(FencelogError) as raised:
+            await each.read(0, max_messages=1, max_bytes=1)
+        assert raised.value.code is ErrorCode.OFFSET_TRIMMED
+        described = await each.segments()
+        assert (described["segments"], described["end_offset"]) == ([], 1)
 
 
 async def test_appends_that_a_quota_holds_are_refused_by_the_end(stage) -> None:
