@@ -105,10 +105,14 @@ class Answers:
     async def rows(self, result: ReadResult, *, start: int, end: int) -> AsyncIterator[list[Row]]:
         """Messages of a result from offset ``start`` to before ``end``, in steps."""
         small = sum(stored.messages_from(start) for stored in result.entries) <= AT_ONCE_MESSAGES
-        for rows in rows_in_steps(result.entries, start=start, end=end, step=STEP_MESSAGES):
-            yield rows
+        steps = rows_in_steps(result.entries, start=start, end=end, step=STEP_MESSAGES)
+        while True:
             if not small:
-                await self._steps.turn()
+                await self._steps.turn()  # for the first one too: many may begin at the same time
+            rows = next(steps, None)
+            if rows is None:
+                return
+            yield rows
 
     async def json(
         self, result: ReadResult, partition: int, *, start: int, end: int, form: ValueForm

@@ -72,11 +72,11 @@ class ByteTurns:
             raise
 
     def _remove(self, who: Hashable, future: asyncio.Future[None]) -> None:
-        left = deque(item for item in self._waiting[who] if item[1] is not future)
+        left = deque(item for item in self._waiting.get(who, ()) if item[1] is not future)
         if left:
             self._waiting[who] = left
         else:
-            del self._waiting[who]
+            self._waiting.pop(who, None)  # it may have been passed by already
 
     def _wake(self) -> None:
         while self._waiting:

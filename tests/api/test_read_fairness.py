@@ -227,3 +227,24 @@ async def test_a_read_that_fails_after_its_wait_gives_its_share_back() -> None:
         await failing
     async with held(answers, 10):
         pass
+
+
+async def test_answers_that_begin_at_the_same_time_take_turns_from_the_first_step_on() -> None:
+    values = [b"x"] * 1000
+    batch = StoredBatch(0, len(values), 0, memoryview(encode_values(values)))
+    answers = Answers()
+    steps = 0
+
+    async def answer() -> None:
+        nonlocal steps
+        result = ReadResult([batch], len(values), len(values))
+        async for _ in answers.rows(result, start=0, end=len(values)):
+            steps += 1
+
+    answering = [asyncio.create_task(answer()) for _ in range(20)]
+    at_once = 0
+    while not all(task.done() for task in answering):
+        before = steps
+        await asyncio.sleep(0)
+        at_once = max(at_once, steps - before)
+    assert (steps, at_once) == (40, 1)

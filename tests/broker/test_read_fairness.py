@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random  # noqa: TID251 - seeded, so that a failure can be repeated
 
+import pytest
+
 from fencelog.broker.read_fairness import ByteTurns, LoopTurns
 
 
@@ -85,6 +87,18 @@ async def test_who_stops_waiting_is_not_waited_for() -> None:
     for name in ("d", "e"):
         await users.end(name)
     assert users.turns.in_use == 0
+
+
+async def test_who_leaves_in_the_moment_in_which_the_queue_moves_just_leaves() -> None:
+    turns = ByteTurns(10)
+    assert turns.try_take(10)
+    leaving = asyncio.create_task(turns.take("a", 5))
+    await settle()
+    leaving.cancel()
+    turns.give_back(10)  # passes by somebody who has gone, and has not noticed yet
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert turns.try_take(10)
 
 
 async def test_bytes_are_never_over_the_limit_nor_lost() -> None:
