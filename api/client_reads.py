@@ -24,12 +24,14 @@ COMPACTED = "compacted"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Where a read began and stopped. ``at_tail``: it saw all that is readable now."""
+    """Where a read began and stopped. ``at_tail``: it saw all that is readable now; ``at_end``: and
+    the topic is terminated, so that nothing ever follows."""
 
     next_offset: int
     tail_offset: int
     at_tail: bool
     start_offset: int = field(default=0, kw_only=True)
+    at_end: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class ReadCalls:
             page.at_tail,
             read_frames(page.body),
             start_offset=page.start_offset,
+            at_end=page.at_end,
         )
 
     async def read_as(
@@ -111,6 +114,7 @@ class ReadCalls:
             tail_offset=int(answer.headers["tail-offset"]),
             at_tail=answer.headers["at-tail"] == "true",
             start_offset=int(answer.headers["start-offset"]),
+            at_end=answer.headers.get("end-of-topic") == "true",
             body=answer.content,
         )
 

@@ -35,7 +35,8 @@ class ReadOptions:
 
 
 async def read_lines(options: ReadOptions, out: BinaryIO) -> None:
-    """Write messages, each as one line, until the end (or for ever, to follow) or the limit.
+    """Write messages, each as one line, until the tail (to follow: the end of a terminated topic)
+    or the limit.
 
     All partitions are read one after the other, or to follow them, as messages come. Raises
     FencelogError, and BrokenPipeError when ``out`` is closed by its reader.
@@ -54,9 +55,11 @@ async def read_lines(options: ReadOptions, out: BinaryIO) -> None:
             for partition in partitions
         ]
         try:
-            done, _ = await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
-            for copy in done:
-                copy.result()
+            pending = set(copies)
+            while pending and not output.is_full:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for copy in done:
+                    copy.result()
         finally:
             for copy in copies:
                 copy.cancel()
@@ -118,7 +121,7 @@ async def _copy(
     try:
         while not output.is_full:
             lines, page = await fetching
-            is_last = page.at_tail and not options.follow
+            is_last = page.at_end or (page.at_tail and not options.follow)
             if not is_last:
                 fetching = fetch(page.next_offset)
             output.write(lines)

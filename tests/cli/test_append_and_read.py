@@ -235,3 +235,25 @@ def test_a_producer_of_many_partitions_says_which(service: str, topic: str) -> N
         for count in (1, 0):
             done = fencelog("append", many, *options, *choice, stdin=b"a")
             assert f"appended {count} messages".encode() in done.stdout
+
+
+def test_following_ends_where_a_topic_does(service: str) -> None:
+    """It does not ask for what never comes, over and over; other partitions go on."""
+    topic = "cli/ending"
+    server = ("--server", service)
+    assert fencelog("topic", "create", topic, "--partitions", "2", *server).returncode == 0
+    append(service, topic, b"a\nb\n")
+    ended = fencelog("topic", "terminate", topic, "--partition", "0", *server)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    command = fencelog_command("read", topic, "--follow", *server)
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as following:
+        try:
+            assert following.stdout is not None
+            seen = [following.stdout.readline() for _ in range(2)]
+            append(service, topic, b"c\n", "--partition", "1")
+            seen.append(following.stdout.readline())
+            assert sorted(seen) == [b"a\n", b"b\n", b"c\n"]
+            assert fencelog("topic", "terminate", topic, *server).returncode == 0
+            assert following.wait(timeout=10) == 0
+        finally:
+            following.kill()
