@@ -137,18 +137,17 @@ class Namespaces:
         has the cluster's settings then. Raises FencelogError: NAMESPACE_NOT_FOUND,
         NAMESPACE_NOT_EMPTY, METADATA_…."""
         await self.get(name)
-        topics = await names_or_empty(self._store.children(f"{TOPICS_PATH}/{name}"))
-        if topics:
-            raise FencelogError(
-                ErrorCode.NAMESPACE_NOT_EMPTY,
-                f"namespace {name} has {len(topics)} topics, {topics[0]} among them",
-                topics=len(topics),
-            )
+        topics = f"{TOPICS_PATH}/{name}"
         try:
-            await self._store.delete(_path(name))
+            await self._delete(topics)  # whether it has children is never told of the past
         except FencelogError as error:
-            if error.code is not ErrorCode.METADATA_NOT_FOUND:
+            if error.code is not ErrorCode.METADATA_CONFLICT:
                 raise
+            count = len(await names_or_empty(self._store.children(topics)))
+            raise FencelogError(
+                ErrorCode.NAMESPACE_NOT_EMPTY, f"namespace {name} has {count} topics", topics=count
+            ) from None
+        await self._delete(_path(name))
 
     def watch(self, name: str, callback: Callable[[Overrides], None]) -> Watch:
         """Call back with the namespace's overrides now and after every change."""
@@ -186,6 +185,13 @@ class Namespaces:
                 return None
             raise
         return self._decode(name, node.value), node.version
+
+    async def _delete(self, path: str) -> None:
+        try:
+            await self._store.delete(path)
+        except FencelogError as error:
+            if error.code is not ErrorCode.METADATA_NOT_FOUND:
+                raise
 
     def _decode(self, name: str, data: bytes) -> NamespaceInfo:
         """Raises FencelogError(CORRUPT)."""

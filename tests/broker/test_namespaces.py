@@ -113,6 +113,22 @@ async def test_a_namespace_with_topics_stays(registry, namespaces) -> None:
     assert await namespaces.list() == []
 
 
+async def test_a_topic_that_a_lagging_server_does_not_list_yet_keeps_its_namespace(
+    stage, registry, namespaces, monkeypatch
+) -> None:
+    """It would have other settings from one moment to the next."""
+    await namespaces.create("shop", {"retention_ms": 3})
+    await registry.create(NAME, TopicConfig())
+
+    async def nothing_yet(_path: str) -> list[str]:
+        return []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.stores[-1], "children", nothing_yet)
+        assert await code_of(namespaces.delete("shop")) is ErrorCode.NAMESPACE_NOT_EMPTY
+    assert (await registry.get(NAME)).policy.retention_ms == 3
+
+
 async def test_a_namespace_of_topics_alone_gets_its_node_with_its_first_setting(
     registry, namespaces
 ) -> None:
