@@ -5,13 +5,15 @@ in the state log, and only then the appends that waited are judged, by it. So wh
 new fencing token or epoch knows that no append of the former one follows, on any owner.
 
 While the outcome of a change is not known appends are refused, since the next owner might not know
-of it.
+of it. So a change begins with a proof that the state log can be written: where it cannot, because
+metadata or bookies are away, nothing is changed and appends go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from fencelog.broker.append_gate import AppendGate
@@ -63,9 +65,9 @@ class AccessChanges:
                 left_s = give_up - loop.time()
                 if error.code is not ErrorCode.PRODUCER_BUSY or mode != WAIT or left_s <= 0:
                     raise
-            waiting = loop.create_task(changed.wait())
-            await asyncio.wait((waiting,), timeout=left_s)
-            waiting.cancel()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await changed.wait()
 
     async def release(self, producer_id: str, epoch: int) -> None:
         """Let everybody append again. Raises PRODUCER_FENCED besides what ``fence`` raises."""
@@ -109,6 +111,7 @@ class AccessChanges:
         async with self._turn:
             self._state_log.admit()
             decide()  # what is refused anyhow holds nobody up
+            await self._prove_writable()
             try:
                 await self._gate.drain()
                 event = decide()
@@ -123,9 +126,25 @@ class AccessChanges:
             except FencelogError as error:
                 self._refuse_until(recorded, error)
                 raise
-            self._gate.open()
-            self._tell()
+            self._open()
             return event
+
+    async def _prove_writable(self) -> None:
+        """Write the token as it is. When that is durable every former change is, too, since they
+        are in order. Raises BOOKIE_UNAVAILABLE, or why the log has ended: nothing is changed."""
+        try:
+            await self._state_log.record(["fencing_token", self._access.token])
+        except FencelogError as error:
+            self._state_log.admit()
+            raise FencelogError(
+                ErrorCode.BOOKIE_UNAVAILABLE,
+                "who may append cannot be changed now: the state log is not written",
+            ) from error
+
+    def _open(self) -> None:
+        """The change is durable."""
+        self._gate.open()
+        self._tell()
 
     def _refuse_until(self, recorded: asyncio.Future[None], error: FencelogError) -> None:
         self._gate.refuse(
@@ -137,6 +156,6 @@ class AccessChanges:
 
         def opened(done: asyncio.Future[None]) -> None:
             if not done.cancelled() and done.exception() is None:
-                self._gate.open()
+                self._open()
 
         recorded.add_done_callback(opened)

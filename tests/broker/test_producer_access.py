@@ -6,9 +6,11 @@ import asyncio
 import json
 
 import pytest
+from scripted_ledgers import ScriptedLedgers, ScriptedWriter
 
 from fencelog.broker import producer_access as module
 from fencelog.broker.append_terms import NO_TERMS, Terms
+from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.producer_access import EXCLUSIVE, FENCING, WAIT, Access, Holder
 from fencelog.broker.state_core import Event, PartitionState
 from fencelog.ledgers.entry_header import RUN_KEY, RUN_SEQUENCE, ProducerRun, producer_digest
@@ -159,19 +161,22 @@ async def test_a_token_outlives_its_owner(stage) -> None:
 async def test_appends_wait_while_a_change_is_not_durable(stage, ledgers, until) -> None:
     log = await stage.open()
     data = ledgers.newest
-    ledgers.auto_ack = data.auto_ack = False
+    data.auto_ack = False
     before = asyncio.create_task(append(log))
     await until(lambda: len(data.payloads) == 1)
     fencing = asyncio.create_task(log.access.fence("t"))
-    await asyncio.sleep(0.01)
+    await until(lambda: log._pipeline.is_gated)
+    state = ledgers.newest
+    state.auto_ack = False
+    assert state is not data
     held = [asyncio.create_task(append(log, terms)) for terms in (None, Terms(fencing_token="t"))]
     await asyncio.sleep(0.01)
-    assert (len(data.payloads), ledgers.newest is data) == (1, True)  # the former append first
+    assert (len(data.payloads), len(state.payloads)) == (1, 0)  # the former append first
     data.ack(0)
     assert await before == 0
-    await until(lambda: ledgers.newest is not data and len(ledgers.newest.payloads) == 1)
+    await until(lambda: len(state.payloads) == 1)
     assert not any(task.done() for task in (fencing, *held))
-    ledgers.newest.ack(0)
+    state.ack(0)
     await fencing
     assert await code_of(held[0]) is ErrorCode.PRECONDITION_FAILED
     await until(lambda: len(data.payloads) == 2)
@@ -179,22 +184,88 @@ async def test_appends_wait_while_a_change_is_not_durable(stage, ledgers, until)
     assert await held[1] == 1
 
 
+async def unknown_fence(log: PartitionLog, ledgers: ScriptedLedgers, until) -> ScriptedWriter:
+    """Fence with "t": entry 2 of the state ledger that is returned, which answers no more."""
+    await log.access.fence("s")
+    state = ledgers.newest
+    recorded = log._state_log.recorded
+
+    def unanswered(event: Event) -> asyncio.Future[None]:
+        state.auto_ack = event != ["fencing_token", "t"] and state.auto_ack
+        return recorded(event)
+
+    log._state_log.recorded = unanswered  # type: ignore[method-assign]
+    fencing = asyncio.create_task(log.access.fence("t"))
+    await until(lambda: len(state.payloads) == 3)
+    assert await code_of(append(log)) is ErrorCode.BOOKIE_UNAVAILABLE  # it was held
+    assert await code_of(fencing) is ErrorCode.STATE_UNKNOWN
+    return state
+
+
 async def test_while_it_is_not_known_whether_a_change_is_durable_nothing_is_appended(
     stage, ledgers, until
 ) -> None:
     log = await stage.open(patience_s=0.03)
-    data = ledgers.newest
-    ledgers.auto_ack = False
-    fencing = asyncio.create_task(log.access.fence("t"))
-    await until(lambda: ledgers.newest is not data and len(ledgers.newest.payloads) == 1)
-    held = asyncio.create_task(append(log))
-    assert await code_of(fencing) is ErrorCode.STATE_UNKNOWN
-    assert await code_of(held) is ErrorCode.BOOKIE_UNAVAILABLE
-    for terms in (None, Terms(fencing_token="t")):
+    state = await unknown_fence(log, ledgers, until)
+    for terms in (Terms(fencing_token="s"), Terms(fencing_token="t")):
         assert await code_of(append(log, terms)) is ErrorCode.BOOKIE_UNAVAILABLE
-    ledgers.newest.ack(0)
+    state.ack(2)
     await until(lambda: log._pipeline.gate._refusal is None)
     assert await append(log, Terms(fencing_token="t")) == 0
+
+
+async def test_a_change_after_one_of_unknown_outcome_does_not_end_that(
+    stage, ledgers, until
+) -> None:
+    """It is refused, because the partition's own ledger has failed besides."""
+    log = await stage.open(patience_s=0.03)
+    data = ledgers.newest
+    state = await unknown_fence(log, ledgers, until)
+    ledgers.recover_errors = [FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")] * 2
+    data.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
+    await until(lambda: log._pipeline.refusal is not None)
+    assert await code_of(log.access.fence("u")) is ErrorCode.BOOKIE_UNAVAILABLE
+    await until(lambda: log._pipeline.refusal is None)
+    assert await code_of(append(log, Terms(fencing_token="t"))) is ErrorCode.BOOKIE_UNAVAILABLE
+    state.ack(3)
+    await until(lambda: log._pipeline.gate._refusal is None)
+    assert await append(log, Terms(fencing_token="t")) == 0
+
+
+async def test_a_change_that_becomes_durable_late_says_nothing_of_the_next(
+    stage, ledgers, until
+) -> None:
+    log = await stage.open(patience_s=0.3)
+    state = await unknown_fence(log, ledgers, until)
+    following = asyncio.create_task(log.access.fence("u"))
+    await asyncio.sleep(0)
+    state.ack(2)
+    await until(lambda: log._pipeline.gate._refusal is None)
+    assert await code_of(append(log, Terms(fencing_token="u"))) is ErrorCode.PRECONDITION_FAILED
+    assert await append(log, Terms(fencing_token="t")) == 0
+    for entry in (3, 4):
+        await until(lambda e=entry: len(state.payloads) > e)
+        held = asyncio.create_task(append(log, Terms(fencing_token="u")))
+        await asyncio.sleep(0)
+        assert not following.done()
+        state.ack(entry)
+    await following
+    assert await held == 1
+
+
+async def test_where_the_state_cannot_be_written_nothing_is_changed_and_nobody_held(
+    stage, ledgers
+) -> None:
+    """The metadata are away, so there is no state ledger yet."""
+    log = await stage.open(patience_s=0.03)
+    ledgers.create_gate.clear()
+    changing = asyncio.create_task(log.access.claim("a", EXCLUSIVE, wait_ms=0))
+    await asyncio.sleep(0)
+    assert await append(log) == 0
+    assert await code_of(changing) is ErrorCode.BOOKIE_UNAVAILABLE
+    assert await append(log) == 1
+    ledgers.create_gate.set()
+    assert await log.access.claim("a", EXCLUSIVE, wait_ms=0) == 1
 
 
 async def test_a_change_is_not_made_on_top_of_what_is_unknown(stage, ledgers, until) -> None:
