@@ -7,6 +7,7 @@ as they were stored; every other form decodes them. All forms carry ``Next-Offse
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -139,22 +140,29 @@ class Read:
         await send_piece(exchange, control, more=True)
         while remaining is None or remaining > 0:
             count = STREAM_MESSAGES if remaining is None else min(remaining, STREAM_MESSAGES)
-            async with self._answers.read(
-                source,
-                offset,
-                who=target,
-                max_messages=count,
-                max_bytes=request.max_bytes,
-                wait_ms=PING_INTERVAL_MS,
-            ) as result:
-                end = end_of_rows(result, start=offset, limit=count)
-                sent = 0
-                async for rows in self._answers.rows(result, start=offset, end=end):
-                    shown = encode_objects(objects(rows, target.partition, request.value_form))
-                    events = message_events([offset for offset, _, _ in rows], shown)
-                    await send_piece(exchange, events, more=True)
-                    self._metrics.read(len(rows), len(events))
-                    sent += len(rows)
+            try:
+                async with self._answers.read(
+                    source,
+                    offset,
+                    who=target,
+                    max_messages=count,
+                    max_bytes=request.max_bytes,
+                    wait_ms=PING_INTERVAL_MS,
+                ) as result:
+                    end = end_of_rows(result, start=offset, limit=count)
+                    sent = 0
+                    async for rows in self._answers.rows(result, start=offset, end=end):
+                        shown = encode_objects(objects(rows, target.partition, request.value_form))
+                        events = message_events([offset for offset, _, _ in rows], shown)
+                        await send_piece(exchange, events, more=True)
+                        self._metrics.read(len(rows), len(events))
+                        sent += len(rows)
+            except FencelogError as error:
+                if error.code is not ErrorCode.RATE_LIMITED:
+                    raise
+                await asyncio.sleep(PING_INTERVAL_MS / 1000)  # its turn is later than that
+                await send_piece(exchange, PING, more=True)
+                continue
             offset, tail = end, result.tail_offset
             if not sent:
                 await send_piece(exchange, PING, more=True)

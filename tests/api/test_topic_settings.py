@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from fencelog.api import read
 from fencelog.api.standalone import StandaloneConfig, standalone
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -56,6 +58,26 @@ async def test_whoever_is_too_fast_is_told_when_to_come_again(shop: httpx.AsyncC
     assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
     assert 1000 < refused.json()["retry_after_ms"] <= 5000
     assert 2 <= int(refused.headers["retry-after"]) <= 5
+
+
+async def test_an_event_stream_that_is_too_fast_waits(
+    shop: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "PING_INTERVAL_MS", 50)
+    await shop.patch(TOPIC, json={"dispatch_messages_per_s": 1})
+    body = "\n".join("x" * 100)
+    await shop.post(f"{TOPIC}/messages:batch", content=body, headers={"content-type": "text/plain"})
+    stream = shop.stream(
+        "GET", f"{PARTITION}/messages?from=3&limit=100", headers={"accept": "text/event-stream"}
+    )
+    async with asyncio.timeout(10), stream as answer:
+        lines = answer.aiter_lines()
+        while (event := await anext(lines)) != "event: ping":
+            assert event != "event: problem"
+        await shop.patch(TOPIC, json={"dispatch_messages_per_s": None})
+        events = [line async for line in lines if line.startswith("event: ")]
+    assert events.count("event: message") == 100
+    assert "event: problem" not in events
 
 
 async def test_a_trimmed_topic_begins_where_it_was_cut(shop: httpx.AsyncClient) -> None:

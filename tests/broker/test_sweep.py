@@ -207,6 +207,14 @@ async def test_one_broker_sweeps_at_a_time(scene, stage, host) -> None:
     assert int((await scene.store.get(LAST_PATH)).value) == stage.host.clock_us
 
 
+async def test_a_sweep_that_ended_in_the_future_is_none(scene) -> None:
+    """Of a broker whose clock was a year ahead: nobody would sweep until then."""
+    await scene.store.create(LAST_PATH, b"%d" % (scene.stage.host.clock_us + 365 * 86_400_000_000))
+    assert await scene.sweep.sweep_if_due(60) is not None
+    assert int((await scene.store.get(LAST_PATH)).value) == scene.stage.host.clock_us
+    assert await scene.sweep.sweep_if_due(60) is None
+
+
 async def test_a_lock_whose_reply_was_lost_is_ones_own(scene) -> None:
     scene.store.lose_replies(1)
     assert (await scene.sweep.sweep()).failed == {}
