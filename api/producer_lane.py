@@ -56,11 +56,12 @@ class ProducerLane:
             try:
                 await self._append(new)
             except FencelogError as error:
-                expected = error.extra.get("expected_sequence", 0)
-                late = error.code is ErrorCode.SEQUENCE_MISMATCH
-                if not late or expected <= self._producer.sequence:
+                sent = self._producer.sequence
+                if error.code is not ErrorCode.SEQUENCE_MISMATCH:
                     raise
-                self._producer.sequence = expected  # an earlier run's append has come in late
+                # An earlier run's append came in late, and may still be on its way.
+                if await self._producer.resume() <= sent:
+                    raise
         self._seen = first + len(values)
 
     async def _append(self, values: list[bytes]) -> None:

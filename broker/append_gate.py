@@ -240,15 +240,18 @@ class AppendGate:
 
     async def producer(self, producer: bytes) -> Producer | None:
         """What is settled of a producer once all that it has on its way is. Raises READ_UNKNOWN if
-        the outcome of that is not known."""
+        the outcome of that is not known, or why appends are refused while it is not."""
         tracked = self.producers.last_pushed(producer)
         if tracked is not None:
+            if self._pipeline.refusal is not None:  # it may take as long as bookies are away
+                raise copy_of(self._pipeline.refusal)
             future: AppendFuture = self._loop.create_future()
             tracked.share(future, tracked.run)
-            await asyncio.wait((future,))
-            error = future.exception()
-            if isinstance(error, FencelogError) and error.code.effects is Effects.MAYBE:
-                raise FencelogError(ErrorCode.READ_UNKNOWN, error.detail) from error
+            try:
+                await future
+            except FencelogError as error:
+                if error.code.effects is Effects.MAYBE:
+                    raise FencelogError(ErrorCode.READ_UNKNOWN, error.detail) from error
         return self.producers.get(producer)
 
 

@@ -70,6 +70,10 @@ MAX_CLAIMED_PRODUCERS = 1_000
 """Producers that have held a partition exclusively, whose former epochs stay fenced; the one that
 claimed longest ago goes."""
 
+MAX_CHOSEN_EPOCH = 2**62
+"""Highest epoch that an append may name if no claim has given it. Claims give higher ones than any
+that they find, and one append must not use up the numbers of 64 bits."""
+
 MAX_REPLAY_ENTRIES = 1_000
 """Entries with producers that a takeover may have to read again: after so many, or after one of the
 next two, the state log is told what they changed."""

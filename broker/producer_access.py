@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fencelog.broker.append_terms import Terms
-from fencelog.broker.limits import MAX_CLAIMED_PRODUCERS
+from fencelog.broker.limits import MAX_CHOSEN_EPOCH, MAX_CLAIMED_PRODUCERS
 from fencelog.broker.state_core import Event
 from fencelog.ledgers.entry_header import RUN_SEQUENCE, producer_digest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -49,7 +49,8 @@ class Access:
         return self.token is None and self.holder is None
 
     def check(self, terms: Terms) -> None:
-        """Raises FencelogError: PRECONDITION_FAILED, PRODUCER_BUSY, PRODUCER_FENCED."""
+        """Raises PRECONDITION_FAILED, PRODUCER_BUSY, PRODUCER_FENCED; BAD_REQUEST: an epoch that is
+        too high."""
         if terms.fencing_token != self.token:
             why = "has another fencing token" if self.token is not None else "has no fencing token"
             raise FencelogError(ErrorCode.PRECONDITION_FAILED, f"the partition {why}")
@@ -58,6 +59,11 @@ class Access:
             lowest = self._lowest_of.get(run.id, 0)
             if run.epoch < lowest:
                 raise _fenced(run.epoch, lowest)
+            if run.epoch > max(MAX_CHOSEN_EPOCH, self._given_epoch):
+                raise FencelogError(
+                    ErrorCode.BAD_REQUEST,
+                    f"epochs above {MAX_CHOSEN_EPOCH} are given by claims, {run.epoch} was not",
+                )
             if holder is not None and run.id == producer_digest(holder.producer_id.encode()):
                 if run.epoch != holder.epoch:
                     raise _fenced(run.epoch, holder.epoch)

@@ -326,3 +326,26 @@ async def test_a_stream_is_written_once_over_many_runs(real: str, topic: str) ->
         with pytest.raises(FencelogError) as caught:
             await late.append([b"13"])
         assert caught.value.code is ErrorCode.PRODUCER_FENCED
+
+
+class Overtaken(FencelogClient):
+    """An earlier run's append comes in just before the first of this one, and is on its way yet."""
+
+    late: list[bytes] | None = None
+
+    async def append_batch(self, topic: str, batch: bytes, **options: Any) -> Appended:
+        if self.late is None:
+            return await super().append_batch(topic, batch, **options)
+        late, self.late = encode_values(self.late), None
+        await super().append_batch(topic, late, **options)
+        raise FencelogError(ErrorCode.SEQUENCE_MISMATCH, "in the log: 0", expected_sequence=0)
+
+
+async def test_a_stream_goes_on_behind_what_was_on_its_way(real: str, topic: str) -> None:
+    lines = [b"a", b"b", b"c"]
+    async with Overtaken(real) as client:
+        client.late = lines[:2]
+        lane = ProducerLane(client, topic, "p", partition=0)
+        await lane.append(lines)
+        assert (lane.acknowledged, lane.skipped) == (1, 2)
+        assert await values_of(client, topic) == lines

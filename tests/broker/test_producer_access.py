@@ -10,6 +10,7 @@ from scripted_ledgers import ScriptedLedgers, ScriptedWriter
 
 from fencelog.broker import producer_access as module
 from fencelog.broker.append_terms import NO_TERMS, Terms
+from fencelog.broker.limits import MAX_CHOSEN_EPOCH
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.producer_access import EXCLUSIVE, FENCING, WAIT, Access, Holder
 from fencelog.broker.state_core import Event, PartitionState
@@ -49,6 +50,19 @@ def test_everybody_may_append_at_first() -> None:
     for terms in (NO_TERMS, by("a", 0), by("a", 9)):
         assert refusal(access, terms) is None
     assert refusal(access, Terms(fencing_token="t")) == (ErrorCode.PRECONDITION_FAILED, {})
+
+
+def test_no_append_takes_the_epochs_that_claims_have_to_give() -> None:
+    access = Access()
+    highest = 2**63 - 1
+    assert refusal(access, by("a", highest)) == (ErrorCode.BAD_REQUEST, {})
+    assert refusal(access, by("a", MAX_CHOSEN_EPOCH)) is None
+    access.apply(access.claim("a", EXCLUSIVE, seen_epoch=MAX_CHOSEN_EPOCH))
+    for each in (access, rebuilt(access)):
+        assert refusal(each, by("a", MAX_CHOSEN_EPOCH + 1)) is None
+        each.apply(each.release("a", MAX_CHOSEN_EPOCH + 1))
+        assert refusal(each, by("a", MAX_CHOSEN_EPOCH + 1)) is None
+        assert refusal(each, by("b", MAX_CHOSEN_EPOCH + 2)) == (ErrorCode.BAD_REQUEST, {})
 
 
 def test_a_token_is_wanted_of_everybody() -> None:
@@ -358,5 +372,6 @@ async def test_a_producer_is_not_shown_while_it_is_unknown(stage, ledgers, until
     data.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
     assert await code_of(asked) is ErrorCode.READ_UNKNOWN
     assert await code_of(sent) is ErrorCode.APPEND_UNKNOWN
-    assert await log.access.producer("a") is None  # answered when that was resolved
-    assert log._pipeline.is_idle
+    assert await code_of(log.access.producer("a")) is ErrorCode.BOOKIE_UNAVAILABLE
+    await until(lambda: log._pipeline.refusal is None)
+    assert await log.access.producer("a") is None
