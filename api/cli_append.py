@@ -50,7 +50,10 @@ def append(
         ),
     ] = None,
     producer_epoch: Annotated[
-        int, typer.Option(min=0, help="Of --producer-id; a higher one fences the lower ones.")
+        int,
+        typer.Option(
+            min=0, help="Of --producer-id; a higher one fences the lower ones and begins anew."
+        ),
     ] = 0,
     server: ServerOption = SERVER,
 ) -> None:

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.client_producer import PartitionAccess
 from fencelog.api.cluster import Cluster, ClusterConfig, running_cluster
 from fencelog.api.drill_account import account
 from fencelog.api.drill_consumers import Consumers
@@ -55,9 +54,8 @@ class TopicDrill:
         ask = partial(owner_url, self._client, self.target.topic, PARTITION)
         return await retry_refusals(ask)
 
-    async def start_clients(self, *, counted: bool) -> None:
-        """CLIENTS_PER_BROKER that ask each broker first; half of them number their messages, if
-        the service counts those."""
+    async def start_clients(self) -> None:
+        """CLIENTS_PER_BROKER that ask each broker first; half of them number their messages."""
         target = self.target
         services = [
             await self._stack.enter_async_context(FencelogClient(url)) for url in target.urls
@@ -66,7 +64,7 @@ class TopicDrill:
             sender = AnyBroker(
                 services, target.topic, PARTITION, first=first, patience_s=target.patience_s
             )
-            is_numbered = counted and first // len(services) % 2 == 0
+            is_numbered = first // len(services) % 2 == 0
             producer_id = f"drill-{first}" if is_numbered else None
             self.load.start(
                 LoadClient(
@@ -123,7 +121,7 @@ async def under_load(
         drill = TopicDrill(target, load, report, asking, stack)
         consuming = await drill.start_consumers(stack) if consumers else None
         async with load.running():
-            await drill.start_clients(counted=await _counts_producers(asking, target.topic))
+            await drill.start_clients()
             await script(drill)
         log = await read_log(target.urls, target.topic, PARTITION)
         if consuming is not None:
@@ -143,17 +141,6 @@ async def under_load(
     if result.foreign:
         report.notes.append(f"{result.foreign} messages in the log were never sent, or refused")
     return report
-
-
-async def _counts_producers(client: FencelogClient, topic: str) -> bool:
-    """Whether the service writes what a producer numbers once, however often it is sent."""
-    try:
-        await retry_refusals(PartitionAccess(client, topic, PARTITION).producers)
-    except FencelogError as error:
-        if error.code in (ErrorCode.NOT_FOUND, ErrorCode.METHOD_NOT_ALLOWED):
-            return False
-        raise
-    return True
 
 
 @contextlib.asynccontextmanager
