@@ -6,8 +6,8 @@ import json
 import subprocess
 from typing import Any
 
+import httpx
 import pytest
-from fencelog_cli import fencelog
 
 from fencelog.api.child_process import fencelog_command
 from fencelog.api.cli import run
@@ -43,13 +43,14 @@ class Cli:
         return err.decode()
 
 
-def append(service: str, topic: str, lines: str) -> None:
-    ended = fencelog("append", topic, "--server", service, stdin=lines.encode())
-    assert ended.returncode == 0
+def append(service: str, topic: str, *lines: str) -> None:
+    for line in lines:
+        path = f"{service}/v1/topics/{topic}/messages"
+        httpx.post(path, content=line.encode(), trust_env=False).raise_for_status()
 
 
 def test_from_creation_to_deletion(cli: Cli, service: str, topic: str) -> None:
-    append(service, topic, "one\ntwo\nthree\n")
+    append(service, topic, "one", "two", "three")
     created = f"subscription s of {topic} is there\n"
     options = ("--from", "earliest", "--max-deliveries", "1", "--type", "failover")
     assert cli("create", topic, "s", *options) == created
@@ -88,7 +89,7 @@ def test_following_prints_and_acknowledges_as_messages_come(
     ) as process:
         assert process.stdout is not None
         for line in ("one", "two"):
-            append(service, topic, f"{line}\n")
+            append(service, topic, line)
             assert process.stdout.readline() == f"{line}\n".encode()
         assert process.wait(30) == 0
     assert cli("pull", topic, "s") == ""
