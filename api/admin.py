@@ -101,8 +101,10 @@ def _add_listings(router: APIRouter, broker: Broker) -> None:
         refuse_query(request, "namespace", "prefix", "start_after", "limit")
         if namespace is not None:
             check_name("namespace", namespace)
-        found = await broker.topics.list(namespace, prefix)
-        return topic_page(found, start_after, limit)
+        found = await broker.topics.list(
+            namespace, prefix, start_after=start_after, limit=limit + 1
+        )
+        return topic_page(found, limit)
 
     @router.get("/topics/{namespace}/{topic}/owners", tags=["cluster"])
     async def list_owners(namespace: str, topic: str, request: Request) -> Owners:
@@ -157,16 +159,11 @@ def topic_model(info: TopicInfo) -> Topic:
     )
 
 
-def topic_page(found: list[TopicInfo], start_after: str, limit: int) -> TopicList:
-    """``limit`` topics after the one named ``start_after`` (``namespace/topic``)."""
-    rest = sorted((info for info in found if str(info.name) > start_after), key=_full_name)
-    page = rest[:limit]
-    more = len(rest) > limit
+def topic_page(found: list[TopicInfo], limit: int) -> TopicList:
+    """``found``: the page, and one more topic if there is another page."""
+    page = found[:limit]
+    more = len(found) > limit
     return TopicList(
         topics=[topic_model(info) for info in page],
         next_start_after=str(page[-1].name) if more else None,
     )
-
-
-def _full_name(info: TopicInfo) -> str:
-    return str(info.name)

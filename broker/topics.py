@@ -126,24 +126,29 @@ class TopicRegistry:
         return TopicWatch(self._store, self.namespaces, name, callback)
 
     async def list(
-        self, namespace: str | None = None, prefix: str = ""
+        self,
+        namespace: str | None = None,
+        prefix: str = "",
+        *,
+        start_after: str = "",
+        limit: int | None = None,
     ) -> builtins.list[TopicInfo]:
-        """Topics by name, of one namespace or all; ``prefix`` is of the topic's own name."""
-        namespaces = (
-            [namespace]
-            if namespace is not None
-            else await names_or_empty(self._store.children(TOPICS_PATH))
-        )
-        found = []
-        for space in namespaces:
-            inherited = await self._inherited(space)
-            for topic in await names_or_empty(self._store.children(f"{TOPICS_PATH}/{space}")):
-                if topic.startswith(prefix):
-                    try:
-                        found.append(await self._get(TopicName(space, topic), inherited))
-                    except FencelogError as error:  # it may have been deleted since it was listed
-                        if error.code is not ErrorCode.TOPIC_NOT_FOUND:
-                            raise
+        """Topics by full name, of one namespace or all; ``prefix`` is of the topic's own name.
+        At most ``limit``, whose full names come after ``start_after``: no others are read."""
+        names = await self._names(namespace, prefix)
+        inherited: dict[str, Policy] = {}
+        found: builtins.list[TopicInfo] = []
+        for name in sorted((name for name in names if str(name) > start_after), key=str):
+            if len(found) == limit:
+                break
+            space = name.namespace
+            if space not in inherited:
+                inherited[space] = await self._inherited(space)
+            try:
+                found.append(await self._get(name, inherited[space]))
+            except FencelogError as error:  # it may have been deleted since it was listed
+                if error.code is not ErrorCode.TOPIC_NOT_FOUND:
+                    raise
         return found
 
     async def ids(self) -> set[str]:
@@ -195,6 +200,19 @@ class TopicRegistry:
             if not is_new:
                 await node.load()
         return node
+
+    async def _names(self, namespace: str | None, prefix: str) -> builtins.list[TopicName]:
+        namespaces = (
+            [namespace]
+            if namespace is not None
+            else await names_or_empty(self._store.children(TOPICS_PATH))
+        )
+        return [
+            TopicName(space, topic)
+            for space in namespaces
+            for topic in await names_or_empty(self._store.children(f"{TOPICS_PATH}/{space}"))
+            if topic.startswith(prefix)
+        ]
 
     async def _is_alive(self, info: TopicInfo) -> bool:
         """Whether this very topic is in the registry."""

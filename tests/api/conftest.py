@@ -143,12 +143,15 @@ class FakeTopics:
             raise FencelogError(ErrorCode.TOPIC_NOT_FOUND, f"there is no topic {name}")
         return self.known[name]
 
-    async def list(self, namespace: str | None = None, prefix: str = "") -> list[TopicInfo]:
-        return [
+    async def list(
+        self, namespace: str | None = None, prefix: str = "", *, start_after: str = "", limit: int
+    ) -> list[TopicInfo]:
+        found = [
             info
-            for name, info in self.known.items()
+            for name, info in sorted(self.known.items(), key=lambda item: str(item[0]))
             if namespace in (None, name.namespace) and name.topic.startswith(prefix)
         ]
+        return [info for info in found if str(info.name) > start_after][:limit]
 
     async def delete(self, name: TopicName) -> None:
         await self.get(name)

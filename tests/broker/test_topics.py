@@ -77,6 +77,25 @@ async def test_topics_are_listed_by_namespace_and_prefix(registry) -> None:
     assert await registry.list("none") == []
 
 
+async def test_a_page_of_topics_reads_only_these(stage, registry, monkeypatch) -> None:
+    for text in ("a/x", "a/y", "a-b/x", "b/x"):
+        await registry.create(TopicName.parse(text), TopicConfig())
+    store = stage.stores[-1]
+    read: list[str] = []
+    get = store.get
+
+    async def observed(path: str) -> object:
+        read.append(path)
+        return await get(path)
+
+    monkeypatch.setattr(store, "get", observed)
+    page = await registry.list(limit=2)
+    assert [str(info.name) for info in page] == ["a-b/x", "a/x"]
+    assert [path for path in read if path.startswith("/topics")] == ["/topics/a-b/x", "/topics/a/x"]
+    rest = await registry.list(start_after="a/x", limit=9)
+    assert [str(info.name) for info in rest] == ["a/y", "b/x"]
+
+
 async def test_a_topic_created_anew_is_another_topic(registry) -> None:
     old, _ = await registry.create(NAME, TopicConfig())
     await registry.delete(NAME)
