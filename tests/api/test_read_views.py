@@ -202,7 +202,8 @@ async def test_the_policy_switches_compaction_on(
 async def test_a_compaction_that_failed_is_told(client: FencelogClient, broker: Broker) -> None:
     log = await broker.partition(T, 0)
     error = FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "two are gone")
-    log.compaction._factory.ledgers.create_errors = [error]
+    ledgers: Any = log.compaction._factory.ledgers
+    ledgers.create_errors = [error]
     with pytest.raises(FencelogError) as raised:
         await compact_now(client, "ns/t", None)
     assert "two are gone" in raised.value.detail

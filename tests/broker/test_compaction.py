@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random  # noqa: TID251 - seeded, so that a failure can be repeated
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -38,7 +40,7 @@ async def view_of(log, start: int = 0, **limits: int) -> list[Row]:
         assert result.next_offset > offset
         for stored in result.entries:
             messages = [m for window in message_windows(stored.batch, 3) for m in window]
-            offsets = range(stored.base_offset, stored.end_offset)
+            offsets: Sequence[int] = range(stored.base_offset, stored.end_offset)
             if isinstance(stored, CompactedBatch):
                 offsets = stored.offsets
             rows += [
@@ -335,7 +337,7 @@ class Log:
 
 async def test_one_log_at_a_time_what_is_due_longest_first(stage, until) -> None:
     stage.host.clock_us = 10_000
-    logs = [
+    logs: list[Any] = [
         Log("later", 9_000),
         Log("sooner", 1_000),
         Log("nothing new", None),
@@ -344,8 +346,8 @@ async def test_one_log_at_a_time_what_is_due_longest_first(stage, until) -> None
     ]
     order: list[str] = []
     for log in logs:
-        log.run = lambda log=log: _noted(log, order)  # type: ignore[method-assign]
-    keeper = CompactionKeeper(lambda: logs, stage.host)  # type: ignore[arg-type]
+        log.run = lambda log=log: _noted(log, order)
+    keeper = CompactionKeeper(lambda: logs, stage.host)
     keeper.start()
     keeper.ask(logs[4])  # by hand, whatever the policy says
     keeper.ask(logs[4])

@@ -121,9 +121,10 @@ async def test_readers_of_a_striped_log_that_follow_each_other_cost_one_read(ser
 
     async def counted(offset: int, *, max_bytes: int) -> list[StoredBatch]:
         reads.append(offset)
-        return await read(offset, max_bytes=max_bytes)
+        found: list[StoredBatch] = await read(offset, max_bytes=max_bytes)
+        return found
 
-    segment.read = counted  # type: ignore[method-assign]
+    segment.read = counted
 
     async def follow() -> None:
         offset = 0
