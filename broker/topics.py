@@ -100,7 +100,9 @@ class TopicRegistry:
         Raises FencelogError: TOPIC_NOT_FOUND, BAD_REQUEST (fewer partitions too), METADATA_….
         """
         while True:
-            info = await self._get(name)
+            inherited = await self._inherited(name.namespace)
+            # Versions start anew with every topic of the name: nothing is waited for from here on.
+            info = await self._get(name, inherited)
             wanted = info.config.partitions if partitions is None else partitions
             if wanted < info.config.partitions:
                 raise FencelogError(
@@ -109,7 +111,6 @@ class TopicRegistry:
                     field="partitions",
                 )
             config = TopicConfig(wanted, changed_overrides(info.config.overrides, changes))
-            inherited = await self._inherited(name.namespace)
             config.validate(inherited)
             policy = inherited.inherited_by(config.overrides)
             changed = replace(info, config=config, policy=policy, version=info.version + 1)
@@ -162,7 +163,7 @@ class TopicRegistry:
         gone and some of what belongs to it is left, which the sweep removes.
         """
         while True:
-            info = await self._get(name)
+            info = await self._get(name, self.namespaces.default)  # as in ``update``
             try:
                 await self._store.delete(topic_path(name), info.version)
                 break
