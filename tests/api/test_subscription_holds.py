@@ -79,7 +79,7 @@ async def test_a_hold_that_has_lapsed_is_anybodys(two: list[Site]) -> None:
     await subscribe(a, type="exclusive", lease_ms=40)
     await post(a, "x", partition=0)
     await pull_all(a, consumer="c1")
-    long = {"consumer": "c2", "lease_ms": 60_000}
+    long: dict[str, Any] = {"consumer": "c2", "lease_ms": 60_000}
     async with asyncio.timeout(5):
         while await refusal(b, "hold", **long) == "subscription_busy":  # noqa: ASYNC110
             await asyncio.sleep(0.005)

@@ -323,7 +323,8 @@ async def test_a_wait_lasts_until_the_rate_lets_something_through(stage, monkeyp
     async def counted(*args: Any, **options: Any) -> list[PulledMessage]:
         nonlocal pulls
         pulls += 1
-        return await subscriptions_pull(*args, **options)
+        found: list[PulledMessage] = await subscriptions_pull(*args, **options)
+        return found
 
     monkeypatch.setattr(log.subscriptions, "pull", counted)
     found = await take(log, info, PullRequest(wait=5))
