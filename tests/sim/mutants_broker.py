@@ -104,6 +104,19 @@ TAKING_OVER = (
 
 AMBIGUOUS = (
     Mutant(
+        "a-lost-log-goes-on",
+        "SEMANTICS.md, list of ledgers 4; I3",
+        "An instance that has lost the list goes on changing it.",
+        (
+            Edit(
+                NODE,
+                "ChainNode.check_held",
+                "        if self.lost is not None:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
         "conflict-not-read-back",
         "SEMANTICS.md, list of ledgers 4; I3, I4; pravega#4721",
         "A conflict means that the change did not land: the new ledger is deleted.",

@@ -145,8 +145,8 @@ TRIMMING = (
             Edit(
                 RETENTION,
                 "Retention._let_go",
-                "        gone: list[int] = []\n",
-                "        gone: list[int] = []\n"
+                "        await self._settle_below(settled)\n",
+                "        await self._settle_below(settled)\n"
                 "        for early in self._trimmable(self._node.chain):\n"
                 "            await self._ledgers.delete(early)\n",
             ),

@@ -48,8 +48,9 @@ PRODUCERS = (
             Edit(
                 PIPELINE,
                 "AppendPipeline._recount",
-                "        self.gate.producers.push_again((*sent, *self.queue.tracked))\n",
-                "        list(sent)\n",
+                "        self.gate.producers.push_again"
+                "((*tracked_of(self._in_flight), *self.queue.tracked))\n",
+                "",
             ),
         ),
     ),

@@ -18,7 +18,7 @@ from run_sim import Figures, describe, play, say
 from fencelog.broker.pending import Appended
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
-SEEDS = range(1, 401)
+SEEDS = range(1, 301)
 """About a minute of one core."""
 
 
