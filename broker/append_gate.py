@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from fencelog.broker.append_terms import (
     NO_TERMS,
     AppendFuture,
     Repeated,
+    Runs,
     Terms,
     Tracked,
     copy_of,
@@ -65,7 +66,8 @@ class AppendGate:
         self._pipeline = pipeline
         self._record = record
         self._recorded: asyncio.Future[None] | None = None
-        self._waiting: deque[_Bound] = deque()
+        self.waiting: deque[_Bound] = deque()
+        """Appends that cannot be decided yet."""
         self._drained: asyncio.Future[None] | None = None
         self._is_held = False
         self._refusal: FencelogError | None = None
@@ -100,7 +102,8 @@ class AppendGate:
         def send(tracked: Tracked | None) -> None:
             entry = PendingEntry(batch, info.count, size, [future], is_group=False)
             if tracked is not None:
-                entry.runs, entry.tracked = (tracked.run,), (tracked,)
+                entry.runs = Runs()
+                entry.runs.add(tracked)
             self._pipeline.queue.add_entry(entry)
 
         return self._append(_Bound(terms or NO_TERMS, info.count, size, future, send))
@@ -109,18 +112,20 @@ class AppendGate:
         try:
             if self._refusal is not None:
                 raise copy_of(self._refusal)
-            if len(self._waiting) >= MAX_WAITING_APPENDS:
+            if len(self.waiting) >= MAX_WAITING_APPENDS:
                 raise FencelogError(
                     ErrorCode.OVERLOADED,
-                    f"{len(self._waiting)} appends wait for others in partition "
+                    f"{len(self.waiting)} appends wait for others in partition "
                     f"{self._pipeline.partition}",
                 )
-            self._pipeline.admit(bound.size, bound.count)
+            if self._pipeline.refusal is not None:
+                raise copy_of(self._pipeline.refusal)
+            self._pipeline.room.admit(bound.size, bound.count)
         except FencelogError as error:
             bound.future.set_exception(error)
             return bound.future
         if self._is_held or not self._decide(bound):
-            self._waiting.append(bound)
+            self.waiting.append(bound)
         return bound.future
 
     def _decide(self, bound: _Bound) -> bool:
@@ -176,20 +181,20 @@ class AppendGate:
         fail_all([bound.future], error)
 
     def _retry(self) -> None:
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self.waiting = self.waiting, deque()
         for bound in waiting:
             if bound.future.done():
                 self._pipeline.count(-bound.size)  # its caller has gone
             elif self._pipeline.refusal is not None:
                 self._refuse(bound, self._pipeline.refusal)
             elif not self._decide(bound):
-                self._waiting.append(bound)
+                self.waiting.append(bound)
 
     # -- news from the pipeline ------------------------------------------------------------------
 
-    def settled(self, entry: PendingEntry, offset: int) -> None:
+    def settled(self, entry: PendingEntry, runs: Sequence[ProducerRun], offset: int) -> None:
         """An entry with runs of producers is in the log."""
-        self.producers.settle(entry.runs, offset, entry.publish_time_us, entry.size)
+        self.producers.settle(runs, offset, entry.publish_time_us, entry.size)
         told = self._recorded is None or self._recorded.done()
         if self._record is not None and told and self.producers.is_change_due:
             for event in self.producers.changes():
@@ -199,12 +204,12 @@ class AppendGate:
         """Appends were settled, or have vanished."""
         if self._drained is not None and self._pipeline.is_idle and not self._drained.done():
             self._drained.set_result(None)
-        if self._waiting and not self._is_held:
+        if self.waiting and not self._is_held:
             self._retry()
 
     def give_up(self, error: FencelogError) -> None:
         """Nothing of what waits here was sent, or will be."""
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self.waiting = self.waiting, deque()
         for bound in waiting:
             self._refuse(bound, error)
         if self._drained is not None and not self._drained.done():

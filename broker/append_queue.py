@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from fencelog.broker.append_terms import AppendFuture, Tracked
 from fencelog.broker.pending import PendingEntry, WaitingGroup
@@ -52,14 +52,13 @@ class AppendQueue:
         self.items.append(group)
         return group
 
-    def pop(self) -> PendingEntry:
-        """Take the first one; a group becomes an entry."""
-        head = self.items.popleft()
-        if isinstance(head, PendingEntry):
-            return head
-        if head is self.gathering:
-            self._end_group(head)
-        return head.build()
+    def build(self, group: WaitingGroup) -> PendingEntry:
+        """Of the first one, which was taken from ``items``."""
+        entry = group.build()
+        if group is self.gathering:
+            self._end_offset += entry.count
+            self.gathering = None
+        return entry
 
     def put_back(self, entry: PendingEntry) -> None:
         """It was taken, and is the first one again."""
@@ -82,8 +81,15 @@ class AppendQueue:
     @property
     def tracked(self) -> Iterable[Tracked]:
         """Appends of producers, in order."""
-        return (tracked for item in self.items for tracked in item.tracked)
+        return tracked_of(self.items)
 
     def _end_group(self, group: WaitingGroup) -> None:
         self._end_offset += group.count
         self.gathering = None
+
+
+def tracked_of(items: Iterable[PendingEntry | WaitingGroup]) -> Iterator[Tracked]:
+    """The appends of producers in these, in order."""
+    for item in items:
+        if item.runs is not None:
+            yield from item.runs.tracked

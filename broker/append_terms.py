@@ -84,7 +84,8 @@ class Tracked:
 
 
 class Runs:
-    """The producer runs of one entry, as its messages are added."""
+    """Whose the messages of one entry are: its producer runs, as they are added, and the appends
+    that others may ask for."""
 
     __slots__ = ("found", "rows", "tracked")
 
@@ -111,6 +112,15 @@ class Runs:
         if row > self.rows:
             self.found.append(ProducerRun(row - self.rows, RUN_NOBODY))
             self.rows = row
+
+    def succeed(self, partition: int, offset: int, publish_time_us: int) -> None:
+        """``offset``: of the entry's first message."""
+        for tracked in self.tracked:
+            tracked.succeed(partition, offset + tracked.row, publish_time_us)
+
+    def fail(self, error: FencelogError) -> None:
+        for tracked in self.tracked:
+            tracked.fail(error)
 
 
 def _follows(last: ProducerRun, run: ProducerRun) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -15,7 +14,7 @@ from fencelog.broker.append_terms import (
     fail_all,
 )
 from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
-from fencelog.ledgers.entry_header import HEADER, MAX_RUNS, ProducerRun
+from fencelog.ledgers.entry_header import HEADER, MAX_RUNS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import (
     KIB,
@@ -61,7 +60,7 @@ class PendingEntry:
 
     ``futures`` has one item for a whole batch, else one a message. It is emptied when the callers
     have been told that the outcome is unknown: such an entry is never sent again. ``runs`` say
-    whose its messages are, ``tracked`` are the appends of producers among them.
+    whose its messages are, None: nobody's.
     """
 
     batch: bytes
@@ -71,8 +70,7 @@ class PendingEntry:
     is_group: bool
     entry_id: int = -1
     publish_time_us: int = 0
-    runs: Sequence[ProducerRun] = ()
-    tracked: Sequence[Tracked] = ()
+    runs: Runs | None = None
 
     @property
     def is_given_up(self) -> bool:
@@ -81,8 +79,8 @@ class PendingEntry:
     def succeed(self, partition: int, offset: int) -> None:
         """Tell every caller where its messages are."""
         time = self.publish_time_us
-        for tracked in self.tracked:
-            tracked.succeed(partition, offset + tracked.row, time)
+        if self.runs is not None:
+            self.runs.succeed(partition, offset, time)
         if not self.is_group:
             for future in self.futures:
                 if not future.done():
@@ -96,8 +94,8 @@ class PendingEntry:
         """Tell every caller the same, and forget them."""
         fail_all(self.futures, error)
         self.futures = []
-        for tracked in self.tracked:
-            tracked.fail(error)
+        if self.runs is not None:
+            self.runs.fail(error)
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +107,6 @@ class WaitingGroup:
     size: int = 0
     is_plain: bool = True
     """Whether all of them are values only, with no key, event time or headers."""
-    tracked: Sequence[Tracked] = ()
     runs: Runs | None = None
 
     @property
@@ -136,7 +133,6 @@ class WaitingGroup:
         """The message that was added last is a producer's."""
         if self.runs is None:
             self.runs = Runs()
-            self.tracked = self.runs.tracked
         tracked.row = len(self.messages) - 1
         self.runs.add(tracked)
 
@@ -149,13 +145,13 @@ class WaitingGroup:
         entry = PendingEntry(batch, len(messages), self.size, self.futures, is_group=True)
         if self.runs is not None:
             self.runs.cover(len(messages))
-            entry.runs, entry.tracked = self.runs.found, self.tracked
+            entry.runs = self.runs
         return entry
 
     def fail(self, error: FencelogError) -> None:
         fail_all(self.futures, error)
-        for tracked in self.tracked:
-            tracked.fail(error)
+        if self.runs is not None:
+            self.runs.fail(error)
 
 
 class PendingBytes:

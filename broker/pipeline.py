@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 
 from fencelog.broker.append_gate import AppendGate, Record
-from fencelog.broker.append_queue import AppendQueue
+from fencelog.broker.append_queue import AppendQueue, tracked_of
 from fencelog.broker.append_room import AppendRoom
 from fencelog.broker.append_terms import Terms
 from fencelog.broker.ledger_port import EntryWriter
@@ -113,7 +113,8 @@ class AppendPipeline:
         if group is None or group.is_full:
             group = self.queue.new_group()
         group.add(message, size, future)
-        self.schedule_pump()
+        if not self._pump_scheduled:
+            self.schedule_pump()
         return future
 
     def append_batch(
@@ -126,21 +127,16 @@ class AppendPipeline:
         try:
             if size > MAX_BATCH_BYTES:
                 check_batch_size(size)
-            self.admit(size, info.count)
+            if self.refusal is not None:
+                raise copy_of(self.refusal)
+            self.room.admit(size, info.count)
         except FencelogError as error:
             future.set_exception(error)
             return future
         self.queue.add_entry(PendingEntry(batch, info.count, size, [future], is_group=False))
-        self.schedule_pump()
+        if not self._pump_scheduled:
+            self.schedule_pump()
         return future
-
-    # -- for the gate ----------------------------------------------------------------------------
-
-    def admit(self, size: int, count: int = 1) -> None:
-        """Count an append as waiting. Raises as ``AppendRoom.admit``, or the refusal."""
-        if self.refusal is not None:
-            raise copy_of(self.refusal)
-        self.room.admit(size, count)
 
     def schedule_pump(self) -> None:
         """Something was added to the queue."""
@@ -183,16 +179,16 @@ class AppendPipeline:
         """All entries of the present ledger up to this one are durable."""
         self._settle(last_entry_id)
         self._pump()
-        self.gate.progressed()
+        if self.is_gated or self.gate.waiting:
+            self.gate.progressed()
 
     def resolve(self, last_entry_id: int) -> None:
         """The failed ledger was recovered and ends at this entry: what is in it is acknowledged,
         the rest waits for the next ledger, in its old order."""
         check(self.held, "a ledger is resolved while it is in use")
         self._settle(last_entry_id)
-        unwritten = list(self._in_flight)
-        self._in_flight.clear()
-        for entry in reversed(unwritten):
+        while self._in_flight:
+            entry = self._in_flight.pop()
             if entry.is_given_up:
                 self.count(-entry.size)
                 entry.fail(_VANISHED)  # tells those who have asked since
@@ -231,8 +227,7 @@ class AppendPipeline:
     def _recount(self) -> None:
         """Appends were given up: only those that are left are on their way."""
         self.queue.recount(self.tail_offset + sum(entry.count for entry in self._in_flight))
-        sent = (tracked for entry in self._in_flight for tracked in entry.tracked)
-        self.gate.producers.push_again((*sent, *self.queue.tracked))
+        self.gate.producers.push_again((*tracked_of(self._in_flight), *self.queue.tracked))
 
     def _pump_now(self) -> None:
         self._pump_scheduled = False
@@ -244,16 +239,19 @@ class AppendPipeline:
         if self.held or self.is_paused or self._writer is None:
             return
         while items and not self.held and self._has_room(items[0]):
-            if not self._push(self._writer, self.queue.pop()):
+            head = items.popleft()
+            entry = self.queue.build(head) if isinstance(head, WaitingGroup) else head
+            if not self._push(self._writer, entry):
                 return
 
     def _has_room(self, head: PendingEntry | WaitingGroup) -> bool:
         """Whether an append may join those in flight, or is better off waiting for company."""
-        has_room = len(self._in_flight) < ENTRIES_IN_FLIGHT
-        if isinstance(head, PendingEntry):
-            return has_room
+        under_way = len(self._in_flight)
+        if isinstance(head, PendingEntry) or not under_way:
+            return under_way < ENTRIES_IN_FLIGHT
         groups = sum(entry.is_group for entry in self._in_flight)
-        return has_room and groups < (FULL_GROUPS_IN_FLIGHT if head.is_full else 1)
+        limit = FULL_GROUPS_IN_FLIGHT if head.is_full else 1
+        return under_way < ENTRIES_IN_FLIGHT and groups < limit
 
     def _push(self, writer: EntryWriter, entry: PendingEntry) -> bool:
         """Whether the ledger took it."""
@@ -265,7 +263,7 @@ class AppendPipeline:
             count=entry.count,
             first_number=self._next_number,
             publish_time_us=entry.publish_time_us,
-            runs=entry.runs,
+            runs=() if entry.runs is None else entry.runs.found,
             previous_run_entry=self._last_run_entry,
         )
         try:
@@ -275,7 +273,7 @@ class AppendPipeline:
             self.queue.put_back(entry)
             return False
         self._next_number += entry.count
-        if entry.runs:
+        if entry.runs is not None:
             self._last_run_entry = entry.entry_id
         self._in_flight.append(entry)
         return True
@@ -283,18 +281,20 @@ class AppendPipeline:
     def _settle(self, last_entry_id: int) -> None:
         in_flight = self._in_flight
         stored: list[StoredBatch] = []
+        size = 0
         while in_flight and in_flight[0].entry_id <= last_entry_id:
             entry = in_flight.popleft()
             offset = self.tail_offset
             self.tail_offset += entry.count
-            self.count(-entry.size)
+            size += entry.size
             self.settled_publish_us = entry.publish_time_us
-            if entry.runs:
+            if entry.runs is not None:
                 self.has_producers = True
-                self.gate.settled(entry, offset)
+                self.gate.settled(entry, entry.runs.found, offset)
             entry.succeed(self.partition, offset)
             stored.append(
                 StoredBatch(offset, entry.count, entry.publish_time_us, memoryview(entry.batch))
             )
         if stored:
+            self.count(-size)
             self._on_stored(stored)

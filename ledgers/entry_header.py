@@ -102,16 +102,8 @@ def pack_entry(
     previous_run_entry: int = -1,
 ) -> bytes:
     """The payload of an entry. ``runs``, at most MAX_RUNS, cover all its messages, or are none."""
-    header = HEADER.pack(
-        VERSION,
-        kind,
-        header_size(len(runs)),
-        count,
-        first_number,
-        publish_time_us,
-        len(runs),
-        previous_run_entry + 1,
-    )
+    size, link = header_size(len(runs)) if runs else HEADER.size, previous_run_entry + 1
+    header = HEADER.pack(VERSION, kind, size, count, first_number, publish_time_us, len(runs), link)
     if not runs:
         return header + batch
     packed = [RUN.pack(rows, what, 0, epoch, seq, id_) for rows, what, id_, epoch, seq in runs]

@@ -343,8 +343,9 @@ class Overtaken(FencelogClient):
 
 async def test_a_stream_goes_on_behind_what_was_on_its_way(real: str, topic: str) -> None:
     lines = [b"a", b"b", b"c"]
-    async with Overtaken(real) as client:
-        client.late = lines[:2]
+    client = Overtaken(real)
+    client.late = lines[:2]
+    async with client:
         lane = ProducerLane(client, topic, "p", partition=0)
         await lane.append(lines)
         assert (lane.acknowledged, lane.skipped) == (1, 2)

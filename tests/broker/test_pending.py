@@ -187,8 +187,9 @@ async def test_a_group_keeps_whose_its_messages_are() -> None:
         if place in (1, 2):
             group.track(appends[place - 1])
     entry = group.build()
-    assert (group.count, list(entry.tracked)) == (4, appends)
-    assert entry.runs == [
+    assert entry.runs is not None
+    assert (group.count, entry.runs.tracked) == (4, appends)
+    assert entry.runs.found == [
         ProducerRun(1, RUN_NOBODY),
         ProducerRun(2, RUN_SEQUENCE),
         ProducerRun(1, RUN_NOBODY),
@@ -222,7 +223,9 @@ async def test_a_group_is_full_of_runs_before_its_header_is() -> None:
         group.add(Message(b"x"), 1, futures(1)[0])
         group.track(Tracked(ProducerRun(1, RUN_KEY)))
     group.add(Message(b"x"), 1, futures(1)[0])
-    assert MAX_RUNS - 2 <= len(group.build().runs) <= MAX_RUNS
+    runs = group.build().runs
+    assert runs is not None
+    assert MAX_RUNS - 2 <= len(runs.found) <= MAX_RUNS
 
 
 def test_a_batch_over_the_largest_entry_is_refused() -> None:
