@@ -22,8 +22,9 @@ def test_wrong_brokers_are_caught_by_seeds_that_are_known() -> None:
     known: dict[str, int] = json.loads(Path(KNOWN_SEEDS).read_text(encoding="utf-8"))
     rows: list[Row] = []
     for mutant in TOPICS.mutants:
+        # That they are clean without a mutant is tested with all the others.
         play = partial(_play, [known.get(mutant.name, 1), 1])
-        rows += examine([mutant], play, seeds=2, jobs=1, seconds=SECONDS)
+        rows += examine([mutant], play, seeds=2, jobs=1, seconds=SECONDS, are_clean=True)
     missed = [str(row) for row in rows if not row.caught]
     assert len(missed) <= MISSED * len(rows), "\n".join(missed)
     # The others have to be out of seeds, not out of order.
