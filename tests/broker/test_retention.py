@@ -214,7 +214,7 @@ async def test_a_trim_whose_caller_goes_away_still_frees_its_space(
     store, may_write = stage.stores[0], asyncio.Event()
     write = store.set
 
-    async def wait_and_write(*args: Any) -> int:
+    async def wait_and_write(*args: Any) -> Any:
         await may_write.wait()
         return await write(*args)
 

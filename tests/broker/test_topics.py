@@ -112,7 +112,8 @@ async def test_a_change_does_not_bring_a_deleted_topic_back(stage, registry, mon
     between the look at a topic and its change."""
     old, _ = await registry.create(NAME, TopicConfig())
     store = stage.stores[-1]
-    get, made = store.get, []
+    get = store.get
+    made: list[None] = []
 
     async def get_and_be_late(path: str) -> object:
         if path.startswith("/namespaces") and not made:
