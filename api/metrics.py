@@ -61,7 +61,7 @@ class ApiMetrics(Collector):
         self.problems: dict[str, int] = {}
 
     def appended(self, messages: int, body_bytes: int, seconds: float) -> None:
-        """One append request was answered here with success (not by the owner it was passed to)."""
+        """One append request was answered here with 201 (not by the owner it was passed to)."""
         self.append_requests += 1
         self.appended_messages += messages
         self.appended_bytes += body_bytes

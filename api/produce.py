@@ -78,7 +78,8 @@ class Produce:
             appended = await log.append_message(post.message(body), post.terms)
             status, headers = appended_status(appended.duplicate)
             await exchange.respond(status, JSON, receipt(appended), headers)
-            self._metrics.appended(1, len(body), self._loop.time() - started)
+            if not appended.duplicate:
+                self._metrics.appended(1, len(body), self._loop.time() - started)
 
         raw_query: bytes = exchange.scope["query_string"]
         if post.partition is None:

@@ -161,7 +161,8 @@ class ProduceBatch:
         answer = msgspec.json.encode({"count": count, "appended": parts})
         status, headers = appended_status(duplicate)
         await exchange.respond(status, JSON, answer, headers)
-        self._metrics.appended(count, body_bytes, asyncio.get_running_loop().time() - started)
+        if not duplicate:
+            self._metrics.appended(count, body_bytes, asyncio.get_running_loop().time() - started)
 
 
 def _part(appended: Appended) -> Part:

@@ -2,7 +2,7 @@
 append is limited or being changed. What is bound to nothing passes it by.
 
 An append that cannot be decided yet waits here, in the order of arrival: for a change of access to
-become durable, or (``If-Offset``) for those before it whose outcome decides its own. Nothing is
+become durable, or (``If-Offset``) for those before it whose outcome decides its own: no offset is
 refused because of an append that may vanish.
 """
 

@@ -98,6 +98,25 @@ async def test_an_append_is_written_once(http: httpx.AsyncClient) -> None:
     assert (await http.get("/partitions/0/producers/q")).json()["next_sequence"] == 0
 
 
+async def test_a_repetition_is_not_counted_as_appended(real: str, topic: str) -> None:
+    async with httpx.AsyncClient(base_url=real, trust_env=False) as client:
+
+        async def counted() -> int:
+            lines = (await client.get("/metrics")).text.splitlines()
+            name = "fencelog_http_appended_messages_total "
+            (figure,) = (line.removeprefix(name) for line in lines if line.startswith(name))
+            return int(float(figure))
+
+        before = await counted()
+        path = f"/v1/topics/{topic}/messages"
+        for status in (201, 200):
+            first = await client.post(path, content=b"a", headers=by(0))
+            text = {**by(1), "Content-Type": "text/plain"}
+            others = await client.post(f"{path}:batch", content=b"b\nc\n", headers=text)
+            assert (first.status_code, others.status_code) == (status, status)
+        assert await counted() == before + 3
+
+
 async def test_a_place_that_is_forgotten_is_null(http: httpx.AsyncClient) -> None:
     for sequence in range(KEPT_RUNS + 1):
         await http.post("/messages", content=b"a", headers=by(sequence))

@@ -41,8 +41,10 @@ def test_what_was_packed_is_read(
     )
     header = read_entry_header(payload)
     assert header == EntryHeader(kind, HEADER.size, count, first, publish_time_us)
+    assert read_runs(payload, header) == []
     assert header.next_number == first + count
     assert payload[header.header_bytes :] == batch
+    assert read_runs(payload, header) == []
 
 
 def test_producer_runs_travel_before_the_batch() -> None:
