@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Iterable
 import pytest
 
 from fencelog.broker.chain_node import ChainNode
-from fencelog.broker.limits import STATE_ENTRY_BYTES
 from fencelog.broker.open_ledger import LedgerFactory
 from fencelog.broker.producer_table import ProducerTable
-from fencelog.broker.state_core import Event, PartitionState, decode_events, encode_events
+from fencelog.broker.state_core import Event, PartitionState
 from fencelog.broker.state_log import StateLog
 from fencelog.broker.takeover import take_over
 from fencelog.ledgers.client import Replication
@@ -175,26 +174,3 @@ async def test_abandoned_changes_are_of_unknown_outcome_at_once(own, ledgers, un
         with pytest.raises(FencelogError) as caught:
             await sent
     assert caught.value.code is ErrorCode.STATE_UNKNOWN
-
-
-def test_large_snapshots_take_several_entries() -> None:
-    events: list[Event] = [["set", "x" * 1000, number] for number in range(2500)]
-    parts = list(encode_events(events))
-    assert len(parts) == 3
-    assert all(len(data) <= STATE_ENTRY_BYTES for _, data in parts)
-    assert [event for _, data in parts for event in decode_events(data)] == events
-    assert sum(count for count, _ in parts) == len(events)
-
-
-@pytest.mark.parametrize("event", [["other"], [], ["set"], ["set", "a", "b"], [[]], ["set", [], 1]])
-def test_an_event_that_cannot_be_is_corrupt(event: Event) -> None:
-    with pytest.raises(FencelogError) as caught:
-        PartitionState([Sums()]).apply(event)
-    assert caught.value.code is ErrorCode.CORRUPT
-
-
-def test_bytes_that_are_no_events_are_corrupt() -> None:
-    for data in (b"", b"[", b"{}", b'["set","a",1]\n'):
-        with pytest.raises(FencelogError) as caught:
-            decode_events(data)
-        assert caught.value.code is ErrorCode.CORRUPT

@@ -47,7 +47,7 @@ def test_bisection_finds_what_a_scan_finds(
 
 def test_remembered_places_stay_few_and_in_order() -> None:
     index = TimeIndex()
-    for entry_id in [*range(0, 3 * MAX_PLACES, 2), *range(1, 3 * MAX_PLACES, 2), 5, 5]:
+    for entry_id in [*range(0, 3 * MAX_PLACES, 2), *range(1, 3 * MAX_PLACES, 2), 5, 5, 5]:
         index.add(Place(entry_id, entry_id // 3, entry_id))
     assert len(index._places) <= MAX_PLACES
     assert index._places == sorted(set(index._places))

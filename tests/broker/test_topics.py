@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from fencelog.broker.names import TopicName
-from fencelog.broker.topics import TopicConfig, TopicRegistry
+from fencelog.broker.topics import TopicConfig, TopicInfo, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
 
@@ -113,18 +113,18 @@ async def test_a_change_does_not_bring_a_deleted_topic_back(stage, registry, mon
     old, _ = await registry.create(NAME, TopicConfig())
     store = stage.stores[-1]
     get = store.get
-    made: list[None] = []
+    made: list[TopicInfo] = []
 
     async def get_and_be_late(path: str) -> object:
-        if path.startswith("/namespaces") and not made:
-            made.append(None)
+        if path.startswith("/namespaces"):
+            monkeypatch.undo()
             await registry.delete(NAME)
             made.append((await registry.create(NAME, TopicConfig()))[0])
         return await get(path)
 
     monkeypatch.setattr(store, "get", get_and_be_late)
     changed = await registry.update(NAME, {"roll_entries": 7})
-    assert changed.topic_id == made[1].topic_id != old.topic_id
+    assert changed.topic_id == made[0].topic_id != old.topic_id
     assert await registry.get(NAME) == changed
 
 

@@ -64,6 +64,7 @@ CORES = {
     "broker/policy.py": ["tests/broker/test_policy.py"],
     "broker/retention_core.py": ["tests/broker/test_retention_core.py"],
     "broker/backlog_core.py": ["tests/broker/test_backlog_core.py"],
+    "broker/state_core.py": ["tests/broker/test_state_core.py"],
     "broker/sweep_core.py": ["tests/broker/test_sweep_core.py"],
     "broker/append_terms.py": ["tests/broker/test_producer_table.py"],
     "broker/producer_access.py": ["tests/broker/test_producer_access.py"],
