@@ -77,6 +77,8 @@ class OwnerNode:
         """Own the partition, if nobody does. Raises NotOwner, METADATA_…."""
         self._is_missing = False
         self._check(await self._ownership.claim(self._topic_id, self._partition))
+        # The watch need not tell: a node that went and came back may look as it has looked before.
+        self._set_other(None)
 
     async def is_ours_as_far_as_known(self) -> bool:
         """False only if another broker's node stands there for certain."""

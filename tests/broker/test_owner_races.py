@@ -14,7 +14,8 @@ import pytest
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
-from fencelog.broker.ownership import NotOwner
+from fencelog.broker.owner_node import OwnerNode
+from fencelog.broker.ownership import NotOwner, Owner
 from fencelog.broker.topics import TopicConfig
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
@@ -254,3 +255,36 @@ async def test_an_owner_that_lives_is_not_taken_for_dead_for_long(
         with pytest.raises(NotOwner):
             await b.partition(NAME, partition)
     assert [log.is_serving for log in logs] == [True, True]
+
+
+class _Unwatched:
+    """``Ownership`` of broker "a": "b" owns the partition, then nobody; its watch says nothing,
+    since the node looks at the end as it did at the beginning."""
+
+    def __init__(self) -> None:
+        self.owner: Owner | None = Owner("b", "http://b", 2, 0)
+
+    async def get(self, topic_id: str, partition: int) -> Owner | None:
+        return self.owner
+
+    async def claim(self, topic_id: str, partition: int) -> Owner | None:
+        return self.owner
+
+    def is_this_broker(self, owner: Owner) -> bool:
+        return owner.broker_id == "a"
+
+    def watch(self, topic_id: str, partition: int, callback: Any) -> Any:
+        return object()
+
+
+async def test_who_owns_a_partition_does_not_send_others_to_its_former_owner() -> None:
+    """Two brokers sent requests to each other for ever, and the node of one stood there."""
+    ownership: Any = _Unwatched()
+    holder: Any = None
+    node = OwnerNode(ownership, "topic", 0, holder=holder)
+    with pytest.raises(NotOwner):
+        await node.check_free()
+    assert node.other == ownership.owner
+    ownership.owner = None
+    await node.claim()
+    assert node.other is None
