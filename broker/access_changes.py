@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from fencelog.broker.append_gate import AppendGate
+from fencelog.broker.limits import MAX_WAITING_CHANGES
 from fencelog.broker.producer_access import WAIT
 from fencelog.broker.producer_table import Producer
 from fencelog.broker.state_core import Event
@@ -97,6 +98,10 @@ class AccessChanges:
         }
 
     async def _change(self, decide: Callable[[], Event]) -> Event:
+        if len(self._tasks) >= MAX_WAITING_CHANGES:
+            raise FencelogError(
+                ErrorCode.OVERLOADED, f"{len(self._tasks)} changes of who may append wait"
+            )
         task = asyncio.get_running_loop().create_task(self._carry_out(decide))
         self._tasks.add(task)
         task.add_done_callback(self._ended)

@@ -66,6 +66,10 @@ MAX_IDEMPOTENCY_KEY_BYTES = 256
 MAX_FENCING_TOKEN_BYTES = 256
 """A fencing token, in a header of HTTP."""
 
+MAX_WAITING_CHANGES = 100
+"""Changes of who may append that wait for one another in one partition: each may take seconds where
+the state log is not written, and goes on without its caller. Over it: ``OVERLOADED``."""
+
 MAX_CLAIMED_PRODUCERS = 1_000
 """Producers that have held a partition exclusively, whose former epochs stay fenced; the one that
 claimed longest ago goes."""

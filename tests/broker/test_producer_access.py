@@ -300,6 +300,18 @@ async def test_a_change_is_not_made_on_top_of_what_is_unknown(stage, ledgers, un
     await append(log)
 
 
+async def test_few_changes_wait_for_one_another(stage, ledgers, monkeypatch) -> None:
+    monkeypatch.setattr("fencelog.broker.access_changes.MAX_WAITING_CHANGES", 2)
+    log = await stage.open()
+    ledgers.create_gate.clear()
+    waiting = [asyncio.create_task(log.access.fence(token)) for token in ("s", "t")]
+    await asyncio.sleep(0)
+    assert await code_of(log.access.fence("u")) is ErrorCode.OVERLOADED
+    ledgers.create_gate.set()
+    await asyncio.gather(*waiting)
+    await log.access.fence("u", expected=("t",))
+
+
 async def test_a_claim_ends_the_epochs_in_the_log(stage) -> None:
     log = await stage.open()
     await append(log, by("a", 4))
