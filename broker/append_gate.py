@@ -71,6 +71,9 @@ class AppendGate:
         self._drained: asyncio.Future[None] | None = None
         self._is_held = False
         self._refusal: FencelogError | None = None
+        self.doubt: Callable[[], None] = lambda: None
+        """Called when an append is refused that builds on others which are not known here: another
+        owner may have them."""
         self._loop = asyncio.get_running_loop()
 
     # -- appends ---------------------------------------------------------------------------------
@@ -146,6 +149,8 @@ class AppendGate:
                 return False
         except FencelogError as error:
             self._refuse(bound, error)
+            if _builds_on_unknown(terms, error):
+                self.doubt()
             return True
         if tracked is not None:
             self.producers.push(tracked)
@@ -262,3 +267,12 @@ class AppendGate:
 
 def _run_bytes(terms: Terms | None) -> int:
     return RUN.size if terms is not None and terms.run is not None else 0
+
+
+def _builds_on_unknown(terms: Terms, error: FencelogError) -> bool:
+    """Whether a refused append names a sequence or an offset beyond what is known here."""
+    sequence: int | None = error.extra.get("expected_sequence")
+    offset: int | None = error.extra.get("next_offset")
+    if sequence is not None and terms.run is not None:
+        return terms.run.sequence > sequence
+    return offset is not None and terms.if_offset is not None and terms.if_offset > offset

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from fencelog.broker.access_changes import AccessChanges
+from fencelog.broker.chain_doubt import ChainDoubt
 from fencelog.broker.chain_node import ChainNode
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_port import Ledgers
@@ -55,6 +56,8 @@ class PartitionLog:
         self.compaction.view.limit = self.subscriptions.limit = lambda: self._dispatch
         self.access = AccessChanges(pipeline.gate, parts.state_log)
         """Who may append."""
+        self._doubt = ChainDoubt(node)
+        pipeline.gate.doubt = self._doubt.look
         self.terminate = parts.writer.terminate
         """End the log for good, see ``LogWriter.terminate``."""
         # The hot path, bound once.
@@ -208,6 +211,7 @@ class PartitionLog:
         """Let appends under way finish, seal the last ledger, end. Never raises."""
         self._closing = True
         self._admission.close()
+        await self._doubt.close()
         await self.compaction.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._close_timeout_s):
@@ -220,6 +224,7 @@ class PartitionLog:
     async def abandon(self, error: FencelogError) -> None:
         """End at once, as after a crash; callers get ``error`` or APPEND_UNKNOWN. Never raises."""
         self._admission.close()
+        await self._doubt.close()
         await self.compaction.close()
         await self._state_log.abandon(error)
         self.access.close()

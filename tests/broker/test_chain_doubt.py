@@ -1,0 +1,124 @@
+"""Owners that were replaced, and hear only of appends that they refuse."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fencelog.broker import chain_doubt as module
+from fencelog.broker.append_terms import Terms
+from fencelog.broker.chain_doubt import ChainDoubt
+from fencelog.broker.partition_log import PartitionLog
+from fencelog.ledgers.entry_header import RUN_SEQUENCE, ProducerRun, producer_digest
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import Message
+
+PRODUCER = producer_digest(b"p")
+GONE = FencelogError(ErrorCode.DRAINING, "gone")
+
+
+def numbered(sequence: int, epoch: int = 0) -> Terms:
+    return Terms(ProducerRun(0, RUN_SEQUENCE, PRODUCER, epoch, sequence))
+
+
+async def refused(log: PartitionLog, terms: Terms) -> ErrorCode:
+    with pytest.raises(FencelogError) as raised:
+        await log.append_message(Message(b"x"), terms)
+    return raised.value.code
+
+
+def looks_of(log: PartitionLog) -> list[int]:
+    """Grows by one with each look at the chain, from now on."""
+    looks: list[int] = []
+    check = log._node.check_unchanged
+
+    async def counted() -> None:
+        looks.append(len(looks))
+        await check()
+
+    log._node.check_unchanged = counted  # type: ignore[method-assign]
+    return looks
+
+
+@pytest.mark.parametrize(
+    ("terms", "code"),
+    [
+        (numbered(2), ErrorCode.SEQUENCE_MISMATCH),
+        (numbered(1, epoch=1), ErrorCode.SEQUENCE_MISMATCH),
+        (Terms(if_offset=2), ErrorCode.PRECONDITION_FAILED),
+    ],
+)
+async def test_who_was_replaced_learns_it_from_what_it_refuses(
+    stage, ledgers, until, terms: Terms, code: ErrorCode
+) -> None:
+    lost: list[bool] = []
+    former = await stage.open(on_lost=lambda: lost.append(True))
+    await former.append_message(Message(b"0"), numbered(0))
+    new = await stage.open()
+    await new.append_message(Message(b"1"), numbered(1))
+    assert former.is_serving
+    assert await refused(former, terms) is code
+    await until(lambda: not former.is_serving)
+    assert lost == [True]
+    assert await refused(former, terms) is ErrorCode.NO_OWNER
+    assert (await new.append_message(Message(b"2"), numbered(2))).offset == 2
+
+
+async def test_what_an_owner_knows_better_is_no_reason_to_look(stage, ledgers) -> None:
+    log = await stage.open()
+    for sequence in range(3):
+        await log.append_message(Message(b"x"), numbered(sequence))
+    looks = looks_of(log)
+    assert await refused(log, Terms(if_offset=1)) is ErrorCode.PRECONDITION_FAILED
+    assert await refused(log, Terms(fencing_token="t")) is ErrorCode.PRECONDITION_FAILED
+    assert (await log.append_message(Message(b"x"), numbered(1))).duplicate
+    await asyncio.sleep(0.01)
+    assert looks == []
+
+
+async def test_an_owner_that_is_one_looks_once_a_while_and_goes_on(
+    stage, ledgers, until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await stage.open()
+    looks = looks_of(log)
+    for _ in range(5):
+        assert await refused(log, numbered(7)) is ErrorCode.SEQUENCE_MISMATCH
+        await asyncio.sleep(0.002)
+    assert looks == [0]
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    log._doubt._not_before_s = 0.0
+    assert await refused(log, numbered(7)) is ErrorCode.SEQUENCE_MISMATCH
+    await until(lambda: looks == [0, 1])
+    assert (await log.append_message(Message(b"0"), numbered(0))).offset == 0
+
+
+@pytest.mark.parametrize("abandoned", [True, False])
+async def test_a_look_ends_with_the_log(stage, ledgers, abandoned: bool) -> None:
+    store = await stage.store()
+    log = await stage.open(store=store, close_timeout_s=0.05)
+    store.disconnect()
+    assert await refused(log, numbered(7)) is ErrorCode.SEQUENCE_MISMATCH
+    await asyncio.sleep(0.01)
+    looking = [task for task in asyncio.all_tasks() if task.get_name().startswith("look at")]
+    assert [task.done() for task in looking] == [False]
+    await (log.abandon(GONE) if abandoned else log.close())
+    assert [task.done() for task in looking] == [True]
+    log._doubt.look()
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("look at")]
+
+
+async def test_a_chain_that_cannot_be_read_is_no_loss(stage, ledgers, until) -> None:
+    node = await stage.node()
+    looked: list[bool] = []
+
+    async def unreadable() -> None:
+        looked.append(True)
+        raise FencelogError(ErrorCode.CORRUPT, "no chain")
+
+    node.check_unchanged = unreadable
+    doubt = ChainDoubt(node)
+    doubt.look()
+    await until(lambda: looked == [True])
+    await doubt.close()
+    assert node.lost is None
