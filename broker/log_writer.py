@@ -24,6 +24,7 @@ from fencelog.broker.ledger_endings import LedgerEndings
 from fencelog.broker.ledger_steps import LedgerSteps
 from fencelog.broker.log_reader import LogReader
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
+from fencelog.broker.patience import Patience
 from fencelog.broker.pending import copy_of
 from fencelog.broker.pipeline import AppendPipeline
 from fencelog.broker.policy import Policy
@@ -64,7 +65,7 @@ class LogWriter:
         self._stopping = False
         self._clock = RollClock(policy, self._news.set)
         self._terminating: asyncio.Future[None] | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._patience = Patience(config.repair_patience_s, self._lose_patience)
         self.lost: FencelogError | None = None
         node.on_lost = self._finish  # whichever part of the log has met another owner's change
         if ledger is None:
@@ -142,7 +143,7 @@ class LogWriter:
         if ledger is not self._ledger or self.lost is not None:
             return
         self._pipeline.held = True
-        self._patience = self._loop.call_later(self._config.repair_patience_s, self._lose_patience)
+        self._patience.begin()
         self._news.set()
 
     # -- the keeper ------------------------------------------------------------------------------
@@ -199,6 +200,7 @@ class LogWriter:
     async def _terminate(self, ledger: OpenLedger) -> None:
         """Hold appends, settle what is on its way, close the last ledger and, in one change of the
         chain, mark it sealed and the log terminated."""
+        self._patience.begin()
         await self._endings.drain(ledger, self._news)
         if ledger.failure is None:
             sealed = await self._endings.close(ledger, self._endings.facts_of(ledger))
@@ -212,8 +214,7 @@ class LogWriter:
     def _end(self) -> None:
         """The chain says that the log is terminated."""
         self._clock.stop()
-        if self._patience is not None:
-            self._patience.cancel()
+        self._patience.stop()
         self._ledger = None
         error = FencelogError(
             ErrorCode.TOPIC_TERMINATED,
@@ -246,8 +247,7 @@ class LogWriter:
     def _switch(self, ledger: OpenLedger) -> None:
         """Everything in the old ledger is settled: go on in this one."""
         self._node.check_held()  # another part of the log may have met another owner meanwhile
-        if self._patience is not None:
-            self._patience.cancel()
+        self._patience.stop()
         if not self._stopping:
             self._pipeline.refusal = None
         self._ledger = ledger
@@ -261,12 +261,13 @@ class LogWriter:
     # -- the end ---------------------------------------------------------------------------------
 
     def _lose_patience(self) -> None:
-        """A failed ledger is not replaced yet: callers are told, new ones refused meanwhile."""
-        error = FencelogError(
-            ErrorCode.BOOKIE_UNAVAILABLE,
-            f"{self._node.path} cannot be written: its ledger failed and is being replaced",
-        )
-        self._pipeline.give_up(error, self._unknown("its ledger failed"))
+        """The ledger has failed and is not replaced yet, or the log is not terminated yet: callers
+        are told, new ones refused meanwhile."""
+        terminating = self._terminating is not None
+        why = "it is being terminated" if terminating else "its ledger failed and is being replaced"
+        detail = f"{self._node.path} cannot be written: {why}"
+        error = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, detail)
+        self._pipeline.give_up(error, self._unknown(why))
         if self._pipeline.refusal is None:
             self._pipeline.refusal = error
 
@@ -276,8 +277,7 @@ class LogWriter:
             return
         self.lost = error
         self._clock.stop()
-        if self._patience is not None:
-            self._patience.cancel()
+        self._patience.stop()
         self._pipeline.held = True
         self._pipeline.refusal = error
         self._pipeline.give_up(error, self._unknown(error.detail))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fencelog.broker.append_terms import AppendFuture
+from fencelog.broker.append_terms import AppendFuture, Terms
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -161,3 +161,27 @@ async def test_appends_that_a_quota_holds_are_refused_by_the_end(stage) -> None:
     await asyncio.sleep(0)
     await log.terminate()
     assert await code_of(held) is ErrorCode.TOPIC_TERMINATED
+
+
+async def test_a_store_that_is_away_does_not_hold_appends_for_ever(stage, ledgers, until) -> None:
+    store = await stage.store()
+    log = await stage.open(store=store, patience_s=0.05)
+    await log.append_message(Message(b"0"))
+    store.disconnect()
+    ending = asyncio.create_task(log.terminate())
+    await asyncio.sleep(0)
+    await until(lambda: log._pipeline.held)
+    held = log.append_message(Message(b"held"))
+    bound = log.append_message(Message(b"bound"), Terms(if_offset=1))
+    async with asyncio.timeout(5):
+        assert await code_of(held) is ErrorCode.BOOKIE_UNAVAILABLE
+        assert await code_of(bound) is ErrorCode.BOOKIE_UNAVAILABLE
+    refused = log.append_message(Message(b"refused")).exception()
+    assert isinstance(refused, FencelogError)
+    assert refused.code is ErrorCode.BOOKIE_UNAVAILABLE
+    assert not ending.done()
+    store.reconnect()
+    await ending
+    assert log.pending_bytes == 0
+    await is_ended(log, 1)
+    assert (await stage.node()).chain.terminated
