@@ -139,8 +139,7 @@ async def test_callers_are_told_when_a_repair_takes_too_long(
     assert isinstance(refused, FencelogError)
     assert refused.code is ErrorCode.BOOKIE_UNAVAILABLE
     ledgers.create_gate.set()
-    await until(lambda: log._node.chain.segments[-1].ledger_id == 2)
-    await asyncio.sleep(0)
+    await until(lambda: log._writer.ledger.writer is ledgers.writers.get(2))
     # Entries that recovery found are in the log; the one it did not find is not sent again.
     assert (await log.append_message(Message(b"after"))).offset == 2
     assert await read_all(log) == [b"0", b"1", b"after"]
