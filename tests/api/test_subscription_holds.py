@@ -81,7 +81,7 @@ async def test_a_hold_that_has_lapsed_is_anybodys(two: list[Site]) -> None:
     await pull_all(a, consumer="c1")
     long: dict[str, Any] = {"consumer": "c2", "lease_ms": 60_000}
     async with asyncio.timeout(5):
-        while await refusal(b, "hold", **long) == "subscription_busy":  # noqa: ASYNC110
+        while await refusal(b, "hold", **long) == "subscription_busy":  # noqa: ASYNC110 - a lease
             await asyncio.sleep(0.005)
     assert (await pull(b, **long))[0]["attempt"] == 2
     assert (await hold_of(a))["name"] == "c2"
