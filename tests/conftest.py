@@ -6,10 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from hypothesis import settings
 
 from fencelog.api.zookeeper import DevelopmentZooKeeper
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host, SystemHost
+
+# How long one example takes says how busy the machine is; a test that hangs has its own limit.
+settings.register_profile("fencelog", deadline=None)
+settings.load_profile("fencelog")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -266,9 +266,7 @@ def resealed(run: bytes, changes: list[tuple[int, bytes]]) -> bytes:
     return bytes(data)
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(RESEAL, min_size=1, max_size=4), st.integers(1, 9))
 def test_a_run_with_a_right_checksum_is_still_not_believed(
     changes: list[tuple[int, bytes]], count: int

@@ -80,9 +80,7 @@ async def test_a_fence_during_the_look_up_stops_a_regular_add(open_bookie: Any, 
 spans = st.tuples(st.integers(0, ENTRIES - 1), st.integers(1, 8))
 
 
-@settings(
-    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(adds=st.lists(st.tuples(spans, st.booleans()), min_size=1, max_size=12))
 def test_any_adds_in_any_order_hold_their_union(
     adds: list[tuple[tuple[int, int], bool]], tmp_path_factory: Any, requests: Any

@@ -198,9 +198,7 @@ async def test_a_client_of_another_version_is_told_so(server: BookieServer):
     await stranger.close()
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(hostile=st.lists(st.binary(max_size=200), max_size=5), cut=st.integers(0, 200))
 def test_no_bytes_bring_the_bookie_down(
     hostile: list[bytes], cut: int, tmp_path_factory: Any, requests: Any, serve_and_attack: Any

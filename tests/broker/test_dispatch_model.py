@@ -171,7 +171,6 @@ def test_every_promise_holds_in_any_order_of_events(kind: str) -> None:
         settings=settings(
             max_examples=20,
             stateful_step_count=40,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

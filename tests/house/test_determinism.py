@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from house import Source
+from hypothesis import settings
 
 SIMULATED = {"ledgers", "bookie", "broker"}
 
@@ -67,6 +68,19 @@ def test_clock_and_chance_come_from_the_host_port(package_sources: list[Source])
 
 def test_threads_belong_to_the_blocking_ports(package_sources: list[Source]) -> None:
     assert offenders(package_sources, THREADS).keys() == THREAD_PORTS
+
+
+def test_no_property_has_to_be_quick(all_sources: list[Source]) -> None:
+    """Bare times fail on a busy machine. The profile has none, and nobody sets his own."""
+    assert settings().deadline is None
+    own = [
+        f"{source.path}:{call.lineno}"
+        for source in all_sources
+        for call in ast.walk(source.tree)
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("settings")
+        if any(keyword.arg == "deadline" for keyword in call.keywords)
+    ]
+    assert own == []
 
 
 def test_the_rule_itself_sees_every_spelling() -> None:

@@ -133,7 +133,7 @@ def holders(world: World, held: dict[str, set[int]], entry_id: int) -> list[str]
     return [bookie for bookie in members if entry_id in held.get(bookie, set())]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds())
 def test_a_recovery_never_truncates_never_passes_a_hole_and_always_ends(world: World) -> None:
     before = {bookie: set(entries) for bookie, entries in world.held.items()}
@@ -176,7 +176,7 @@ def check_durable(world: World, fragments: tuple[Fragment, ...], last: int) -> N
         assert len(copies) >= world.metadata.ack_quorum
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(worlds())
 def test_with_all_bookies_there_every_recovery_closes(world: World) -> None:
     world.silent.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -129,7 +129,6 @@ class Story:
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_acknowledged_means_qa_copies_and_nothing_waits_for_ever(data: st.DataObject) -> None:
     story = Story(data)
     for _ in range(data.draw(st.integers(1, 30))):

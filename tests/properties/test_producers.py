@@ -210,7 +210,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(STEPS, min_size=15, max_size=30))
 def test_the_log_holds_every_numbered_message_once(steps: list[tuple[object, ...]]) -> None:
     asyncio.run(history(steps))

@@ -56,7 +56,7 @@ def messages_of(batch: pa.RecordBatch) -> list[Message]:
 
 
 @given(messages)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_rows_are_the_messages(sent: list[Message]) -> None:
     arrow = rows(encode_batch(sent))
     assert messages_of(arrow) == sent
@@ -66,7 +66,7 @@ def test_rows_are_the_messages(sent: list[Message]) -> None:
 
 
 @given(st.lists(messages, min_size=2, max_size=5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_batches_that_follow_each_other_become_one(sent: list[list[Message]]) -> None:
     arrow = rows(*map(encode_batch, sent))
     arrow.validate(full=True)

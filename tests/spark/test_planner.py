@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -56,7 +56,6 @@ answers = st.lists(st.lists(shapes, max_size=6), min_size=1, max_size=4).map(
 )
 
 
-@settings(deadline=None)
 @given(answers, st.integers(1, 5_000))
 def test_all_entries_are_planned_once_in_order(
     answers: list[PartitionSegments], target: int
@@ -74,7 +73,6 @@ def test_all_entries_are_planned_once_in_order(
     assert all(part.entries > 0 for task in tasks for part in task.ranges)
 
 
-@settings(deadline=None)
 @given(answers, st.integers(1, 50))
 def test_there_are_at_most_as_many_tasks_as_asked_for(
     answers: list[PartitionSegments], wanted: int
@@ -84,7 +82,6 @@ def test_there_are_at_most_as_many_tasks_as_asked_for(
     assert len(entries_of(tasks)) == sum(s.entries for a in answers for s in a.segments)
 
 
-@settings(deadline=None)
 @given(answers, st.data())
 def test_offsets_bound_every_range(answers: list[PartitionSegments], data: st.DataObject) -> None:
     starts = {a.partition: data.draw(st.integers(0, a.end_offset)) for a in answers}

@@ -73,7 +73,7 @@ counts_of_entries = st.lists(st.integers(1, 9), min_size=1, max_size=40)
 
 
 @given(counts_of_entries, st.integers(1, 7), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 async def test_exactly_the_wanted_messages_come_in_order(
     counts: list[int], chunk: int, data: st.DataObject
 ) -> None:
