@@ -13,6 +13,7 @@ from broker_history import LogHistory, Sent
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 from chain_watch import ChainWatch
 from cluster import Cluster
+from ending import give_new_disks
 from history import History
 from process import Process
 from subscription_history import SubscriptionHistory
@@ -105,6 +106,7 @@ class TopicEnding:
         self._history.violate(22, f"not within {budget_s:g} s: {what}")
 
     def _all_serve(self) -> bool:
+        give_new_disks(self._cluster)
         return all(
             machine.bookie is not None for machine in self._cluster.bookies.values()
         ) and all(machine.broker is not None for machine in self._brokers.values())

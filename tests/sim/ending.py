@@ -81,13 +81,7 @@ class Ending:
         self._history.violate(22, f"not within {budget_s:g} s: {what}")
 
     def _bookies_serve(self) -> bool:
-        """Also the operator's part: a bookie that lost data for good gets a new disk."""
-        for machine in self._cluster.bookies.values():
-            damaged = self._history.bookie(machine.name).is_damaged
-            if machine.refused is ErrorCode.CORRUPT and damaged:
-                machine.replace_disk()
-                machine.refused = None
-            machine.start()
+        give_new_disks(self._cluster)
         return all(machine.bookie is not None for machine in self._cluster.bookies.values())
 
     async def _let_ghosts_in(self) -> None:
@@ -227,3 +221,14 @@ class Ending:
                 return range(entry_id, read_run_header(reply.run).last_entry_id + 1)
             await asyncio.sleep(STEP_S)
         return range(0)
+
+
+def give_new_disks(cluster: Cluster) -> None:
+    """All bookies are started; and the operator's part: one that lost data for good gets a new
+    disk."""
+    for machine in cluster.bookies.values():
+        damaged = cluster.history.bookie(machine.name).is_damaged
+        if machine.refused is ErrorCode.CORRUPT and damaged:
+            machine.replace_disk()
+            machine.refused = None
+        machine.start()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import mutants
+from broker_bookies import DISK_TARGETS
 from broker_plan import TOPIC_TARGETS
 from broker_runner import run_topic_seed
 from mutation import Mutant
@@ -35,6 +36,6 @@ class Kind:
 
 
 LEDGERS = Kind("ledgers", run_seed, TARGETS, mutants.LEDGER_MUTANTS)
-TOPICS = Kind("topics", run_topic_seed, TOPIC_TARGETS, mutants.TOPIC_MUTANTS)
+TOPICS = Kind("topics", run_topic_seed, {**TOPIC_TARGETS, **DISK_TARGETS}, mutants.TOPIC_MUTANTS)
 
 KINDS = {kind.name: kind for kind in (LEDGERS, TOPICS)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mutants_bookie
 import mutants_broker
+import mutants_broker_bookies
 import mutants_broker_cursors
 import mutants_broker_state
 import mutants_garbage
@@ -31,6 +32,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker.MUTANTS,
     *mutants_broker_state.MUTANTS,
     *mutants_broker_cursors.MUTANTS,
+    *mutants_broker_bookies.MUTANTS,
 )
 """Of the brokers; histories of topics have to see them."""
 
