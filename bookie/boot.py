@@ -6,7 +6,8 @@ from as it is, it would take adds of a ledger that it had fenced (seed 002, scen
 entry that it had acknowledged (scenario 2). So, durably and before anything else:
 
 * every ledger that names it in any fragment is fenced, closed ones too: a writer that sleeps since
-  before the close may yet wake up;
+  before the close may yet wake up; and so is every ledger that is being recovered, whomever it
+  names: the recoverer may have written entries to this bookie, and will name it when it closes;
 * all of them enter limbo: an entry that is missing of them is unknown. (BP-46 leaves closed ones
   out: where they end is settled, and denying an entry cannot move it. But a reader would be told
   "no" of what is merely not here, and limbo is also what says that there is something to repair.)
@@ -22,8 +23,10 @@ cookies keep the second from starting.) So a ledger, or a fragment, that names t
 written after T
 
 * was given nothing by that process: what a writer adds to, it has written to the metadata before.
-  (What a recovery rewrites to a member that is not in the metadata yet counts only once it is
-  there, and then the ledger is closed with that write. A copy less is what any lost disk costs.)
+  Only a recovery adds to members that it names later, with the close: it has said IN_RECOVERY
+  before it added anything, hence before T, and at T the ledger is still so, or closed and names
+  this bookie. (Closed without it, or deleted, none of that counts.) Served as one that was never
+  here, it would deny what was acknowledged, and nobody would ever copy it back;
 * was never fenced at that process, for the same reason: recovery fences the members it reads there;
 * gets regular adds only from a writer that saw the new incarnation, hence chose this bookie after
   it was registered: all that it ever acknowledges under that incarnation, it remembers. A writer
@@ -42,6 +45,7 @@ from fencelog.bookie.bookie import Bookie
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.instance import check_session, read_instance
 from fencelog.ledgers.ledger_store import LedgerStore
+from fencelog.ledgers.metadata import LedgerState
 from fencelog.ledgers.metadata_store import MetadataStore
 
 
@@ -63,7 +67,8 @@ async def fence_before_serving(bookie: Bookie, store: MetadataStore) -> None:
             f"is that of {instance}",
         )
     async for metadata in LedgerStore(store).read_all():
-        if any(bookie.bookie_id in fragment.bookies for fragment in metadata.fragments):
+        is_named = any(bookie.bookie_id in fragment.bookies for fragment in metadata.fragments)
+        if is_named or metadata.state is LedgerState.IN_RECOVERY:
             bookie.fence_forgotten(metadata.ledger_id)
     check_session(store, session_id, "read all ledgers")
     await bookie.forgotten_are_fenced()

@@ -20,7 +20,7 @@ from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import Fragment, LedgerMetadata, new_metadata
 from fencelog.ledgers.metadata_memory import MemoryMetadataStore
 
-OPEN, CLOSED, NAMED_EARLIER, IN_RECOVERY, STRANGER = range(1, 6)
+OPEN, CLOSED, NAMED_EARLIER, IN_RECOVERY, STRANGER, MAY_BE_NAMED = range(1, 7)
 
 
 def ledger(ledger_id: int, *ensemble: str) -> LedgerMetadata:
@@ -46,7 +46,8 @@ def open_bookie(open_bookie: Any, store: MemoryMetadataStore) -> Any:
 
 @pytest.fixture
 async def ledgers(store: MemoryMetadataStore) -> LedgerStore:
-    """Ledgers of which bookie b1 holds all but the last."""
+    """Ledgers of which bookie b1 holds all but the last two; the recovery of the last one may have
+    written to it, and may name it yet."""
     ledgers = LedgerStore(store)
     changed = ledger(NAMED_EARLIER, "b1", "b2", "b3")
     fragments = (*changed.fragments, Fragment(7, ("b4", "b2", "b3")))
@@ -56,6 +57,7 @@ async def ledgers(store: MemoryMetadataStore) -> LedgerStore:
         replace(changed, fragments=fragments),
         ledger(IN_RECOVERY, "b3", "b2", "b1").in_recovery(),
         ledger(STRANGER, "b2", "b3", "b4"),
+        ledger(MAY_BE_NAMED, "b2", "b3", "b4").in_recovery(),
     ):
         await ledgers.create(metadata)
     return ledgers
@@ -71,7 +73,7 @@ async def code_of(request: Any) -> ErrorCode | None:
 
 async def expect_fenced(bookie: Any, requests: Any, *, reads: dict[int, ErrorCode]) -> None:
     assert not bookie.may_have_forgotten
-    for ledger_id in (OPEN, CLOSED, NAMED_EARLIER, IN_RECOVERY):
+    for ledger_id in (OPEN, CLOSED, NAMED_EARLIER, IN_RECOVERY, MAY_BE_NAMED):
         add = requests.add(bookie, requests.run(ledger_id, 3))
         assert await code_of(add) is ErrorCode.LEDGER_FENCED
     assert {i: await code_of(requests.read(bookie, i, 3)) for i in reads} == reads
@@ -84,6 +86,7 @@ FORGOTTEN = {
     NAMED_EARLIER: LIMBO,
     IN_RECOVERY: LIMBO,
     STRANGER: ErrorCode.NO_SUCH_LEDGER,
+    MAY_BE_NAMED: LIMBO,
 }
 
 
