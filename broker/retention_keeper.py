@@ -15,7 +15,7 @@ from fencelog.broker.chain_node import ChainLost
 from fencelog.broker.partition_log import PartitionLog
 
 STEPS = 50
-"""Parts of a period."""
+"""Parts of a period, at most: a broker with few logs wakes up for each of them and no more."""
 
 AT_ONCE = 16
 """Logs that are tended at the same time: each changes metadata, and producers need that too."""
@@ -48,9 +48,10 @@ class RetentionKeeper:
     async def _keep(self) -> None:
         while True:
             logs = [each for each in self._logs() if each is not None]
-            share = ceil(len(logs) / STEPS)
-            for step in range(STEPS):
-                await asyncio.sleep(self._period_s / STEPS)
+            steps = max(1, min(STEPS, len(logs)))
+            share = ceil(len(logs) / steps)
+            for step in range(steps):
+                await asyncio.sleep(self._period_s / steps)
                 for each in logs[step * share : (step + 1) * share]:
                     await self._look_at(each)
 
