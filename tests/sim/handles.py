@@ -11,35 +11,31 @@ if TYPE_CHECKING:
     from loop import SimLoop
 
 
-class SimHandle(asyncio.Handle):
-    """A callback of a process. Built by hand: the loop makes one for every step of every task."""
+class SimHandle:
+    """A callback of a process, which it has until it is cancelled. No more than the loop looks at:
+    it makes one for every step of every task."""
 
-    __slots__ = ()
+    __slots__ = ("_args", "_callback", "_context")
 
     def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-        loop: SimLoop,
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context
     ) -> None:
-        self._context = context
-        self._loop = loop
         self._callback: Callable[..., object] | None = callback
-        self._args: tuple[Any, ...] | None = args  # type: ignore[assignment]
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
+        self._args = args
+        self._context = context
 
     def cancel(self) -> None:
-        self._cancelled = True
-        self._callback = self._args = None
+        self._callback = None
+        self._args = ()
+
+    def cancelled(self) -> bool:
+        return self._callback is None
 
 
 class SimTimer(SimHandle):
     """A callback with a time."""
 
-    __slots__ = ("_scheduled", "_when")
+    __slots__ = ("_loop", "_scheduled", "_when")
 
     def __init__(
         self,
@@ -49,14 +45,18 @@ class SimTimer(SimHandle):
         context: Context,
         loop: SimLoop,
     ) -> None:
-        super().__init__(callback, args, context, loop)
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._loop = loop
         self._when = when
-        self._scheduled = False
+        self._scheduled = True
 
     def cancel(self) -> None:
-        if not self._cancelled and self._scheduled:
+        if self._callback is not None and self._scheduled:
             self._loop.timer_cancelled()
-        super().cancel()
+        self._callback = None
+        self._args = ()
 
     def when(self) -> float:
         return self._when

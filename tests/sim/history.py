@@ -93,7 +93,10 @@ class History:
         return versions[-1] if versions else None
 
     def bookie(self, bookie_id: str) -> BookieMemory:
-        return self.bookies.setdefault(bookie_id, BookieMemory())
+        memory = self.bookies.get(bookie_id)
+        if memory is None:
+            memory = self.bookies[bookie_id] = BookieMemory()
+        return memory
 
     # -- what clients were told ------------------------------------------------------------------
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import heapq
 import random  # noqa: TID251 - for the type of a seeded stream
 import traceback
 from array import array
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from handles import SimHandle, SimTask, SimTimer
@@ -31,6 +31,7 @@ _BATCHES_PER_COLLECTION = 25
 _MAX_CALLBACK_US = 20
 _MIN_TIMERS_TO_TIDY = 256
 _NEVER_US = 1 << 62
+_NEVER_S = _NEVER_US / 1e6
 
 
 class SimTimeout(Exception):
@@ -81,11 +82,12 @@ class SimLoop(asyncio.BaseEventLoop):
             process, context = self._here()
         else:
             process = context.get(CURRENT, self.world)
-        handle = SimHandle(callback, args, context, self)
+        handle = SimHandle(callback, args, context)
         if process.is_alive and not self._is_muted:
             process.ready.append(handle)
-            if not process.is_queued:
-                self.wake(process)
+            if not process.is_queued and not process.is_paused:
+                process.is_queued = True
+                self._runnable.append(process)
         else:
             process.remains.append(handle)
         return handle
@@ -103,9 +105,11 @@ class SimLoop(asyncio.BaseEventLoop):
             process = context.get(CURRENT, self.world)
         timer = SimTimer(when, callback, args, context, self)
         if process.is_alive and not self._is_muted:
-            timer._scheduled = True
-            self._push(_microseconds(when), process, timer, None)
+            # Never early, as its callback costs time before it looks at it.
+            due_us = int(when * 1e6) if when < _NEVER_S else _NEVER_US
+            self._push(due_us, process, timer, None)
         else:
+            timer._scheduled = False
             process.remains.append(timer)
         return timer
 
@@ -209,7 +213,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def deliver(self, process: Process, callback: Callable[..., object], *args: Any) -> None:
         """Let a process call back as soon as it gets to it; nothing happens if it is dead."""
         if process.is_alive:
-            process.ready.append(SimHandle(callback, args, process.context, self))
+            process.ready.append(SimHandle(callback, args, process.context))
             if not process.is_queued:
                 self.wake(process)
 
@@ -243,26 +247,27 @@ class SimLoop(asyncio.BaseEventLoop):
     def _push(self, due_us: int, process: Process | None, callback: Any, args: Any) -> None:
         timers = self._timers
         if len(timers) > _MIN_TIMERS_TO_TIDY and 2 * self._cancelled_timers > len(timers):
-            timers[:] = [timer for timer in timers if timer[2] is None or not timer[3]._cancelled]
-            heapq.heapify(timers)
+            timers[:] = [timer for timer in timers if timer[2] is None or timer[3]._callback]
+            heapify(timers)
             self._cancelled_timers = 0
         self._timers_made += 1
-        heapq.heappush(timers, (due_us, self._timers_made, process, callback, args))
+        heappush(timers, (due_us, self._timers_made, process, callback, args))
 
     def _run_once(self) -> None:
         """Run up to a batch of callbacks."""
         chance = self._chance.random
         timers = self._timers
         runnable = self._runnable
-        steps = self._steps
+        add_step = self._steps.append
         deadline_us = self.deadline_us
+        now_us = self.now_us
         for _ in range(_BATCH):
             if self._stopping:
                 break
-            if timers and timers[0][0] <= self.now_us:
+            if timers and timers[0][0] <= now_us:
                 self._take_due()
             if not runnable:
-                self._jump()
+                now_us = self._jump()
                 continue
             pick = chance() * len(runnable)
             index = int(pick)
@@ -274,14 +279,15 @@ class SimLoop(asyncio.BaseEventLoop):
                 last = runnable.pop()
                 if last is not process:
                     runnable[index] = last
-            if handle._cancelled:
+            callback = handle._callback
+            if callback is None:
                 continue
-            self.now_us = now_us = self.now_us + 1 + int((pick - index) * _MAX_CALLBACK_US)
+            self.now_us = now_us = now_us + 1 + int((pick - index) * _MAX_CALLBACK_US)
             if now_us > deadline_us:
                 raise SimTimeout(f"not done after {deadline_us / 1e6:g} virtual seconds")
-            steps.append(now_us << 8 | process.number & 255)
+            add_step(now_us << 8 | process.number & 255)
             try:
-                handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type,misc]
+                handle._context.run(callback, *handle._args)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
@@ -300,31 +306,33 @@ class SimLoop(asyncio.BaseEventLoop):
         del self._steps[:]
 
     def _take_due(self) -> None:
-        timers = self._timers
-        while timers and timers[0][0] <= self.now_us:
-            _, _, process, callback, args = heapq.heappop(timers)
+        """Put what has come due behind what its process can run; the network is called at once."""
+        timers, now_us = self._timers, self.now_us
+        while timers and timers[0][0] <= now_us:
+            _, _, process, callback, args = heappop(timers)
             if process is None:
                 callback(*args)
                 continue
             callback._scheduled = False
-            if callback._cancelled:
+            if callback._callback is None:
                 self._cancelled_timers -= 1
             elif process.is_alive:
                 process.ready.append(callback)
-                self.wake(process)
+                if not process.is_queued:
+                    self.wake(process)
             else:
                 process.remains.append(callback)
 
-    def _jump(self) -> None:
+    def _jump(self) -> int:
         """Nothing is ready: let time pass until something comes due."""
         timers = self._timers
         while timers:
             due_us, _, process, callback, _ = timers[0]
-            if process is None or (process.is_alive and not callback._cancelled):
+            if process is None or (process.is_alive and callback._callback is not None):
                 break
-            heapq.heappop(timers)
+            heappop(timers)
             callback._scheduled = False
-            if callback._cancelled:
+            if callback._callback is None:
                 self._cancelled_timers -= 1
             else:
                 process.remains.append(callback)
@@ -332,7 +340,9 @@ class SimLoop(asyncio.BaseEventLoop):
             raise SimStuck("nothing is left to run, and the run is not done")
         if due_us > self.deadline_us:
             raise SimTimeout(f"not done after {self.deadline_us / 1e6:g} virtual seconds")
-        self.now_us = max(self.now_us, due_us)
+        if due_us > self.now_us:
+            self.now_us = due_us
+        return self.now_us
 
     def __del__(self) -> None:
         """A loop that never ran holds nothing that would have to be closed."""
@@ -342,8 +352,3 @@ class SimLoop(asyncio.BaseEventLoop):
         self._runnable.clear()
         self._generators.clear()
         super().close()
-
-
-def _microseconds(when: float) -> int:
-    """When a timer comes due: never early, as its callback costs time before it looks at it."""
-    return int(when * 1e6) if when < _NEVER_US / 1e6 else _NEVER_US

@@ -162,8 +162,9 @@ class Network:
         self._spike = (0.0, 0.0)
 
     @property
-    def now_us(self) -> int:
-        return self.loop.now_us
+    def is_impeded(self) -> bool:
+        """Whether there is anything that ``holds`` could find."""
+        return bool(self._blocked or self._down)
 
     # -- faults ----------------------------------------------------------------------------------
 
@@ -177,7 +178,7 @@ class Network:
         if held is not None:
             self._note(f"unblock {source} > {target}")
             for retry in held:
-                self.at(self.now_us + self.delay_us(source, target), retry)
+                self.at(self.loop.now_us + self.delay_us(source, target), retry)
 
     def is_blocked(self, source: str, target: str) -> bool:
         return (source, target) in self._blocked
@@ -202,7 +203,7 @@ class Network:
             source, target = end.incoming.source, end.incoming.target
             if (source, target) in ((one, other), (other, one)):
                 end.cut()
-                self.at(self.now_us + self.delay_us(source, target), end.lose)
+                self.at(self.loop.now_us + self.delay_us(source, target), end.lose)
 
     def latency(self, min_s: float, max_s: float) -> None:
         """What every segment takes, evenly distributed."""
@@ -243,7 +244,7 @@ class Network:
         """Call back, outside of all processes, when a message has come to its target; not in
         order with others. It waits while the direction is blocked or the target has no power."""
         self.at(
-            self.now_us + self.delay_us(source, target),
+            self.loop.now_us + self.delay_us(source, target),
             self._carried,
             source,
             target,
@@ -251,7 +252,8 @@ class Network:
         )
 
     def _carried(self, source: str, target: str, callback: Callback) -> None:
-        if not self.holds(source, target, partial(self._carried, source, target, callback)):
+        retry = partial(self._carried, source, target, callback)
+        if not (self.is_impeded and self.holds(source, target, retry)):
             callback()
 
     def holds(self, source: str, target: str, retry: Callback) -> bool:
@@ -353,7 +355,7 @@ class Network:
     def machine_up(self, machine: str) -> None:
         """It has power again: what was sent to it meanwhile comes again."""
         for retry in self._down.pop(machine, ()):
-            self.at(self.now_us + int(self.chance.random() * _BOOT_S * 1e6), retry)
+            self.at(self.loop.now_us + int(self.chance.random() * _BOOT_S * 1e6), retry)
 
     def close(self) -> None:
         """The run is over: let everything go."""

@@ -17,7 +17,7 @@ Operation = Callable[[Any], Any]
 """Run by the server, with its side of the connection."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     number: int
     operation: Operation
@@ -25,7 +25,7 @@ class Request:
     """The server's connection breaks instead of the reply."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reply:
     number: int
     result: Any
@@ -86,7 +86,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        data = self._received + data
+        if self._received:
+            data = self._received + data
         whole = len(data) // _NAME_BYTES * _NAME_BYTES
         self._received = data[whole:]
         for start in range(0, whole, _NAME_BYTES):

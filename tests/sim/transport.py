@@ -47,24 +47,20 @@ class Stream:
         self.receiver: SimTransport
         self._network = network
         self._number = number
-        self._window = network.choose_window()
-        self._unread = 0
+        self.room = network.choose_window()
+        """How many bytes more may be sent now."""
         self._segments: deque[tuple[int, bytes | Mark]] = deque()
         self._timetable = 0
         self._is_cut = False
 
-    @property
-    def room(self) -> int:
-        """How many bytes more may be sent now."""
-        return self._window - self._unread
-
     def send(self, item: bytes | Mark) -> None:
-        if self._is_cut and isinstance(item, bytes):
-            return
-        due_us = self._network.now_us + self._network.delay_us(self.source, self.target)
+        network = self._network
         if isinstance(item, bytes):
-            self._unread += len(item)
-            self._network.trace.mark(self._number, len(item), crc32(item))
+            if self._is_cut:
+                return
+            self.room -= len(item)
+            network.trace.mark(self._number, len(item), crc32(item))
+        due_us = network.loop.now_us + network.delay_us(self.source, self.target)
         self._segments.append((due_us, item))
         if len(self._segments) == 1:
             self._schedule()
@@ -77,10 +73,11 @@ class Stream:
         """Everything that is due has come, unless a newer timetable holds or the way is shut."""
         if timetable != self._timetable or not self._segments:
             return
-        if self._network.holds(self.source, self.target, self.hurry):
+        network = self._network
+        if network.is_impeded and network.holds(self.source, self.target, self.hurry):
             self._timetable += 1
             return
-        now_us = self._network.now_us
+        now_us = network.loop.now_us
         while self._segments and self._segments[0][0] <= now_us:
             self.receiver.take(self._segments.popleft()[1])
         if self._segments and timetable == self._timetable:
@@ -88,7 +85,7 @@ class Stream:
 
     def hurry(self) -> None:
         """Retransmit: what is on its way gets new times, as the network is now."""
-        now_us, delay_us = self._network.now_us, self._network.delay_us
+        now_us, delay_us = self._network.loop.now_us, self._network.delay_us
         self._segments = deque(
             (now_us + delay_us(self.source, self.target), item) for _, item in self._segments
         )
@@ -113,10 +110,10 @@ class Stream:
         if self.sender.is_waiting or self._network.is_blocked(self.target, self.source):
             self._network.carry(self.target, self.source, self._acknowledged, size)
         else:
-            self._unread -= size
+            self.room += size
 
     def _acknowledged(self, size: int) -> None:
-        self._unread -= size
+        self.room += size
         self.sender.has_room()
 
 
@@ -165,8 +162,9 @@ class SimTransport(asyncio.Transport):
             raise TypeError(f"bytes are expected, not {type(data).__name__}")
         if self._is_closing or not data:
             return
-        self._buffer.append(bytes(data))
-        self._buffered += len(self._buffer[-1])
+        data = bytes(data)
+        self._buffer.append(data)
+        self._buffered += len(data)
         if len(self._buffer) == 1:
             self._send()
         if self._buffered > self._high and not self._is_full:
@@ -247,17 +245,21 @@ class SimTransport(asyncio.Transport):
 
     def _send(self) -> None:
         """Give the kernel what its window has room for, cut where chance says."""
-        chance = self._network.chance
-        while self._buffer and (room := self._outgoing.room) > 0:
-            data = self._buffer.popleft()
-            size = min(len(data), room, _MAX_SEGMENT_BYTES)
-            if size > _WHOLE_BYTES and chance.random() < _CUT:
-                size = chance.randrange(1, size)
+        chance, stream, buffer = self._network.chance, self._outgoing, self._buffer
+        while buffer and (room := stream.room) > 0:
+            data = buffer.popleft()
+            size = len(data)
+            if size > _WHOLE_BYTES:
+                size = min(size, room, _MAX_SEGMENT_BYTES)
+                if size > _WHOLE_BYTES and chance.random() < _CUT:
+                    size = chance.randrange(1, size)
+            elif size > room:
+                size = room
             if size < len(data):
-                self._buffer.appendleft(data[size:])
+                buffer.appendleft(data[size:])
                 data = data[:size]
             self._buffered -= size
-            self._outgoing.send(data)
+            stream.send(data)
 
     def _write_ready(self) -> None:
         self._write_pending = False
@@ -293,19 +295,26 @@ class SimTransport(asyncio.Transport):
 
     def take(self, item: bytes | Mark) -> None:
         """Something arrived."""
-        if item is Mark.RESET:
+        if isinstance(item, bytes):
+            if self._is_open:
+                self._received.append(item)
+                self._expect_read()
+            else:
+                self._refuse()
+        elif item is Mark.RESET:
             self.lose()
-        elif not self._is_open:
-            if item is not Mark.END:
-                self._network.carry(self.incoming.target, self.incoming.source, self.reset_peer)
-        elif item is Mark.ACCEPT:
-            self._network.deliver(self.process, self._accept)
         elif item is Mark.END:
-            self._at_end = True
-            self._expect_read()
-        elif isinstance(item, bytes):
-            self._received.append(item)
-            self._expect_read()
+            if self._is_open:
+                self._at_end = True
+                self._expect_read()
+        elif self._is_open:
+            self._network.deliver(self.process, self._accept)
+        else:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """What arrives where nobody is any more is answered with a reset."""
+        self._network.carry(self.incoming.target, self.incoming.source, self.reset_peer)
 
     def _accept(self) -> None:
         if self.server is not None and self._is_open:
@@ -314,8 +323,8 @@ class SimTransport(asyncio.Transport):
     def _expect_read(self) -> None:
         """Tell the process that there is something to read."""
         if (
-            (self._received or self._at_end)
-            and not self._read_pending
+            not self._read_pending
+            and (self._received or self._at_end)
             and self._is_reading
             and self._protocol is not None
         ):
