@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ class Result:
     counts: Counter[str] = field(default_factory=Counter)
     digest: str = ""
     virtual_s: float = 0.0
+    cpu_s: float = 0.0
+    """What it cost to play; not the same each time."""
     trace: list[str] = field(default_factory=list)
 
 
@@ -42,6 +45,7 @@ def outcome_of(engine: Engine, play: Play, faults: tuple[Fault, ...], *, budget_
     """Play it to its end, which has to come within so many virtual seconds."""
     log = logging.getLogger("fencelog")
     level = log.level
+    begun_s = time.process_time()
     log.setLevel(logging.CRITICAL)  # what it would log, the trace has
     try:
         engine.run(play.run(faults), budget_s=budget_s)
@@ -60,5 +64,6 @@ def outcome_of(engine: Engine, play: Play, faults: tuple[Fault, ...], *, budget_
         counts=play.history.counts,
         digest=engine.trace.digest,
         virtual_s=engine.now_us / 1e6,
+        cpu_s=time.process_time() - begun_s,
         trace=list(engine.trace.notes),
     )

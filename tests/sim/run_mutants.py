@@ -4,8 +4,9 @@
 
 A mutant is caught by the first seed, counted from 1, whose run reports a violation with the mutant
 and none without it. Each runs in a process of its own, so that one that hangs or crashes costs its
-time limit and nothing else. First a few seeds run over the code as it is, and have to be clean. A
-row is printed as each mutant ends; the last line says how many passed (were caught) and failed.
+limit of CPU time and nothing else. First a few seeds run over the code as it is, and have to be
+clean. A row is printed as each mutant ends; the last line says how many passed (were caught) and
+failed.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import resource
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from math import ceil
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +34,10 @@ KNOWN_SEEDS = Path(__file__).with_name("known_seeds.json")
 
 CLEAN_SEEDS = 5
 _SHOWN_CHARACTERS = 110
+
+_WALL_PER_CPU = 15
+"""How much longer a mutant may take on the clock than its limit of CPU time, for others may use the
+machine too. It ends those that wait for ever, which takes no CPU."""
 
 
 class _Result(Protocol):
@@ -81,8 +89,9 @@ def examine(
     seconds: float,
     are_clean: bool = False,
 ) -> Iterator[Row]:
-    """A row for each mutant as it ends; ``jobs`` of them run at a time, each at most ``seconds``.
-    ``are_clean``: it is known that the seeds show nothing without a mutant.
+    """A row for each mutant as it ends; ``jobs`` of them run at a time, each for at most so many
+    ``seconds`` of CPU time. ``are_clean``: it is known that the seeds show nothing without a
+    mutant.
 
     Processes that still run when the iteration is given up are killed.
     """
@@ -125,14 +134,14 @@ class _Examination:
         self._seconds = seconds
         self._last = _Report(0)
         self._process = context.Process(
-            target=_work, args=(mutant, run_seed, seeds, are_clean, theirs)
+            target=_work, args=(mutant, run_seed, seeds, are_clean, theirs, seconds)
         )
         self._process.start()
         theirs.close()
 
     @property
     def deadline(self) -> float:
-        return self._begun + self._seconds
+        return self._begun + _WALL_PER_CPU * self._seconds
 
     def look(self) -> Row | None:
         """Take what the process has sent; the row if that was all, or its time is over."""
@@ -142,11 +151,13 @@ class _Examination:
         except EOFError:
             self._process.join()
             says = f"its process died with exit code {self._process.exitcode}"
+            if self._process.exitcode == -signal.SIGXCPU:
+                says = f"over {self._seconds:g} s of CPU"
             return self._end(_Report(self._last.seeds, says=says))
         if self._last.ended:
             return self._end(self._last)
         if time.monotonic() >= self.deadline:
-            return self._end(_Report(self._last.seeds, says=f"over {self._seconds:g} s"))
+            return self._end(_Report(self._last.seeds, says="it does not end"))
         return None
 
     def kill(self) -> None:
@@ -160,8 +171,16 @@ class _Examination:
         return Row(self._mutant, report.caught, report.seeds, taken, report.says)
 
 
-def _work(mutant: Mutant, run_seed: RunSeed, seeds: int, are_clean: bool, pipe: Connection) -> None:
+def _work(
+    mutant: Mutant,
+    run_seed: RunSeed,
+    seeds: int,
+    are_clean: bool,
+    pipe: Connection,
+    seconds: float,
+) -> None:
     """In the process of a mutant."""
+    _limit_cpu(seconds)
     seed, violations = 0, list[str]()
     try:
         with _in_force(mutant):
@@ -178,6 +197,13 @@ def _work(mutant: Mutant, run_seed: RunSeed, seeds: int, are_clean: bool, pipe: 
             pipe.send(_Report(seed, ended=True, caught=True, says=violations[0]))
     except Exception as error:  # the simulator reports violations; this is a fault of its own
         pipe.send(_Report(seed, ended=True, says=f"seed {seed} raised {error!r}"))
+
+
+def _limit_cpu(seconds: float) -> None:
+    """This process dies of SIGXCPU, without a core, when it has used so much (in whole seconds)."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (ceil(time.process_time() + seconds), most))
 
 
 def _in_force(mutant: Mutant) -> AbstractContextManager[None]:
@@ -226,7 +252,7 @@ def _parser() -> argparse.ArgumentParser:
         "--remember", action="store_true", help="write down the seeds for the suite"
     )
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
-    parser.add_argument("--seconds", type=float, default=600.0, help="time limit of each mutant")
+    parser.add_argument("--seconds", type=float, default=600.0, help="CPU time of each mutant")
     parser.add_argument(
         "--only",
         nargs="+",

@@ -17,11 +17,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
 from multiprocessing import get_context
+from multiprocessing.pool import Pool
 
 from kinds import KINDS, Kind
 from outcome import Result
 from plan import Fault
 from shrink import shortened
+
+_ROUND = 50
+"""Seeds between two looks at what is left of a budget."""
 
 MAX_SHRUNK = 3
 """Failing seeds whose faults are shortened; it takes dozens of runs each."""
@@ -38,6 +42,7 @@ class Figures:
     kinds: Counter[str] = field(default_factory=Counter)
     pairs: set[tuple[str, str]] = field(default_factory=set)
     virtual_s: float = 0.0
+    cpu_s: float = 0.0
 
     def add(self, result: Result) -> None:
         if result.violations:
@@ -46,6 +51,7 @@ class Figures:
             self.passed += 1
         self.counts += result.counts
         self.virtual_s += result.virtual_s
+        self.cpu_s += result.cpu_s
         fired = Counter(fault.kind for fault in result.fired)
         self.kinds += fired
         self.pairs |= set(combinations(sorted(fired), 2))
@@ -54,7 +60,8 @@ class Figures:
         seeds = self.passed + len(self.failed)
         yield (
             f"{seeds} histories of {self.kind.name} in {seconds:.0f} s, "
-            f"{seeds / max(seconds, 1e-9):.1f}/s; {self.virtual_s / 3600:.1f} simulated hours"
+            f"{self.cpu_s:.0f} s of CPU, {seeds / max(self.cpu_s, 1e-9):.1f} per CPU second; "
+            f"{self.virtual_s / 3600:.1f} simulated hours"
         )
         yield ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items()))
         possible = len(self.kind.faults)
@@ -93,10 +100,39 @@ def play(kind: Kind, seeds: range, jobs: int) -> Iterator[Result]:
     if jobs == 1 or len(seeds) == 1:
         yield from map(kind.run_seed, seeds)
         return
-    context = get_context("fork")
-    gc.freeze()
-    with context.Pool(jobs, maxtasksperchild=200) as pool:
+    with _workers(jobs) as pool:
         yield from pool.imap(partial(_brief, kind.name), seeds, chunksize=4)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many histories are played where the time that they take counts."""
+
+    at_least: int
+    """So many, whatever they take: what is asked of these is the same on every machine."""
+    cpu_s: float
+    """And more, until all have taken so much: a machine that is busy plays no fewer."""
+    wall_s: float
+    """But none are begun after so long."""
+
+
+def play_within(kind: Kind, budget: Budget, jobs: int) -> Iterator[Result]:
+    """The results of seeds from 1 on, in their order, of as many as the budget allows."""
+    began_s, spent_s, next_seed = time.monotonic(), 0.0, 1
+    with _workers(jobs) as pool:
+        while next_seed <= budget.at_least or (
+            spent_s < budget.cpu_s and time.monotonic() - began_s < budget.wall_s
+        ):
+            seeds = range(next_seed, next_seed + _ROUND)
+            for result in pool.imap(partial(_brief, kind.name), seeds, chunksize=4):
+                spent_s += result.cpu_s
+                yield result
+            next_seed = seeds.stop
+
+
+def _workers(jobs: int) -> Pool:
+    gc.freeze()
+    return get_context("fork").Pool(jobs, maxtasksperchild=200)
 
 
 def _brief(kind: str, seed: int) -> Result:

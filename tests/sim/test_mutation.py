@@ -320,13 +320,23 @@ def test_what_crashes_or_does_not_fit_ends_its_own_row_only(sample: ModuleType) 
     assert "found 0 times" in by_value[""].says
 
 
-def test_one_that_hangs_is_ended_at_its_time_limit() -> None:
+def test_one_that_hangs_is_ended() -> None:
     def run_seed(seed: int) -> Result:
         threading.Event().wait()
         return Result([])
 
-    (row,) = rows([AS_IT_IS], run_seed, seconds=0.2)
-    assert (row.caught, row.says) == (False, "over 0.2 s")
+    (row,) = rows([AS_IT_IS], run_seed, seconds=0.1)
+    assert (row.caught, row.says) == (False, "it does not end")
+
+
+def test_one_that_is_busy_for_ever_is_ended_at_its_limit_of_cpu_time() -> None:
+    def run_seed(seed: int) -> Result:
+        while seed:
+            pass
+        return Result([])
+
+    (row,) = rows([AS_IT_IS], run_seed, seconds=1)
+    assert (row.caught, row.says) == (False, "over 1 s of CPU")
 
 
 def test_the_code_as_it_is_can_be_examined_too() -> None:
