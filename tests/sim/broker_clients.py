@@ -7,12 +7,14 @@ given, in the broker's process, whether or not they reach the client.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import Any, cast
 
 from broker_history import LogHistory, Sent
 from broker_plan import ReaderPlan
+from broker_reads import look_around, look_at_tail, read_directly, read_some
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 from cluster import Cluster
 from faults import Moments
@@ -26,8 +28,8 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, decode_batch, encode_batch
 
 PATIENCE_S = 0.15
-READ_BYTES = 1 << 16
-WAIT_MS = 200
+LOOKS = 0.15
+"""How often a reader asks for something else than messages."""
 
 
 class Clients:
@@ -69,9 +71,7 @@ class Clients:
         machine = self.some_broker(chance)
         while not self.is_over.is_set():
             try:
-                result = await machine.ask(
-                    partial(read_some, plan.partition, offset, plan.max_messages)
-                )
+                result = await machine.ask(partial(read_some, log, offset, plan.max_messages))
             except (FencelogError, Unreached, Unanswered) as error:
                 offset = self.after_error(log, offset, error)
                 machine = self.directed(chance, error)
@@ -79,8 +79,18 @@ class Clients:
                 continue
             note_read(log, offset, result)
             offset = result.next_offset
+            if chance.random() < LOOKS:
+                await self._look_around(log, machine, chance)
             if chance.random() < 0.1:
                 offset, machine = log.start_offset, self.some_broker(chance)
+
+    async def _look_around(self, log: LogHistory, machine: BrokerMachine, chance: Random) -> None:
+        """Ask for an offset by time, or for ranges to read directly."""
+        time_us = None
+        if log.times and chance.random() < 0.7:
+            time_us = log.times[chance.choice(list(log.times))] + chance.choice((0, 0, -1, 1, 1000))
+        with suppress(FencelogError, Unreached, Unanswered):
+            await machine.ask(partial(look_around, log, time_us))
 
     def after_error(self, log: LogHistory, offset: int, error: Exception) -> int:
         """Where to read on; and "it is not there" about what must be is loss."""
@@ -102,12 +112,16 @@ async def append_all(
 ) -> list[FencelogError | None]:
     """Append them together; what became of each."""
     instance = await broker.partition(TOPIC, log.partition)
+    look_at_tail(log, instance)
     futures = []
     for sent in waiting:
         log.attempted(sent)
         future = _append(instance, sent)
         future.add_done_callback(partial(_answered, log, sent, instance))
         futures.append(future)
+    if log.is_rolling:
+        with suppress(FencelogError):
+            await read_directly(log, instance)
     if futures:
         await asyncio.wait(futures)
     return [_error_of(future) for future in futures]
@@ -132,15 +146,9 @@ def _answered(log: LogHistory, sent: Sent, instance: PartitionLog, future: Appen
     error: Any = future.exception()
     if error is None:
         log.acknowledged(sent, future.result(), instance, instance.epoch)
+        look_at_tail(log, instance)
     else:
         log.refused(sent, error)
-
-
-async def read_some(partition: int, offset: int, max_messages: int, broker: Broker) -> ReadResult:
-    instance = await broker.partition(TOPIC, partition)
-    return await instance.read(
-        offset, max_messages=max_messages, max_bytes=READ_BYTES, wait_ms=WAIT_MS
-    )
 
 
 def note_read(log: LogHistory, offset: int, result: ReadResult) -> list[int]:
@@ -154,6 +162,7 @@ def note_read(log: LogHistory, offset: int, result: ReadResult) -> list[int]:
         if position not in (None, batch.base_offset):
             log.violate(21, f"read gave {batch.base_offset} where {position} was next")
         position = batch.end_offset
+        log.published(batch.base_offset, batch.count, batch.publish_time_us)
         log.seen(batch.base_offset, payloads, "read")
     if result.entries and not (
         result.entries[0].base_offset <= offset < result.entries[0].end_offset

@@ -4,13 +4,14 @@ and all of it may be answered, refused, or neither."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import Any
 
-from broker_clients import PATIENCE_S, READ_BYTES, Clients
+from broker_clients import PATIENCE_S, Clients
 from broker_plan import ConsumerPlan
+from broker_reads import READ_BYTES, look_at_tail
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 from subscription_history import SubscriptionHistory
 
@@ -53,7 +54,7 @@ class Consumer:
     async def finish(self) -> None:
         """Pull and acknowledge until nothing is left."""
         subscription = self._subscription
-        while subscription.needed < subscription.log.known_end:
+        while not subscription.is_finished:
             await self.acknowledge(await self.pull(100))
 
     async def _treat(self, plan: ConsumerPlan, pulled: list[PulledMessage]) -> None:
@@ -104,8 +105,11 @@ class Consumer:
         async def ask(broker: Broker) -> Any:
             subscription = self._subscription
             instance = await broker.partition(TOPIC, subscription.log.partition)
-            await instance.subscriptions.open(subscription.info, start_offset=0)
-            subscription.is_open = True
+            cursors = instance.subscriptions
+            await cursors.open(subscription.info, start_offset=0)
+            acked_to = cursors.stats(subscription.info.subscription_id)["acked_to"]
+            subscription.opened(instance, acked_to)
+            look_at_tail(subscription.log, instance)
             return await work(instance)
 
         try:
@@ -121,19 +125,15 @@ class Consumer:
 
     async def _pulled(self, count: int, instance: PartitionLog) -> list[PulledMessage]:
         subscription, loop = self._subscription, asyncio.get_running_loop()
-        began_s = loop.time()
-        try:
-            messages = await instance.subscriptions.pull(
-                subscription.info, self._name, max_messages=count, max_bytes=READ_BYTES
-            )
-        except BaseException:
-            subscription.pull_lost(instance, loop.time() + self._lease_s)
-            raise
+        began_s, seeks = loop.time(), subscription.views[instance].seeks
+        messages = await instance.subscriptions.pull(
+            subscription.info, self._name, max_messages=count, max_bytes=READ_BYTES
+        )
         subscription.handed_out(
             messages,
             self._name,
-            instance=instance,
-            epoch=instance.epoch,
+            owner=instance,
+            seeks=seeks,
             began_s=began_s,
             now_s=loop.time(),
             lease_s=self._lease_s,
@@ -145,30 +145,50 @@ class Consumer:
 
     async def _acknowledged(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
         subscription = self._subscription
-        is_stale = subscription.sought_last > self._pulled_at
-        subscription.acknowledging(message.offset for message in pulled)
-        result = await instance.subscriptions.ack(
-            subscription.info, [message.ack_id for message in pulled]
-        )
-        confirmed = [m.offset for m in pulled if m.ack_id not in result.stale]
+        is_stale = subscription.outdates(self._pulled_at, instance)
+
+        async def ack() -> list[int]:
+            result = await instance.subscriptions.ack(
+                subscription.info, [message.ack_id for message in pulled]
+            )
+            return [m.offset for m in pulled if m.ack_id in result.stale]
+
+        confirmed = await self._asked([m.offset for m in pulled], instance, ack)
         if is_stale and confirmed:
             subscription.violate(19, f"{confirmed} acknowledged by ids from before a seek")
-        now_s = asyncio.get_running_loop().time()
-        subscription.acknowledged(confirmed, instance.epoch, now_s)
 
     async def _passed(self, offset: int, instance: PartitionLog) -> None:
         """Acknowledge everything up to this one."""
+
+        async def ack() -> list[int]:
+            await instance.subscriptions.ack_through(self._subscription.info, offset)
+            return []
+
+        below = range(self._subscription.log.start_offset, offset + 1)
+        await self._asked(below, instance, ack)
+
+    async def _asked(
+        self,
+        offsets: Sequence[int],
+        instance: PartitionLog,
+        ack: Callable[[], Awaitable[list[int]]],
+    ) -> list[int]:
+        """What is confirmed by an acknowledgement, which gives what of it was stale."""
         subscription = self._subscription
-        below = range(subscription.log.start_offset, offset + 1)
-        subscription.acknowledging(below)
-        await instance.subscriptions.ack_through(subscription.info, offset)
-        now_s = asyncio.get_running_loop().time()
-        subscription.acknowledged(below, instance.epoch, now_s)
+        ask = subscription.acknowledging(offsets, instance, asyncio.get_running_loop().time())
+        try:
+            stale = await ack()
+        except FencelogError as error:
+            if error.code.effects is Effects.NONE:  # it was refused at once
+                subscription.refused(ask, instance)
+            raise
+        return subscription.acknowledged(ask, stale, instance)
 
     async def _refused(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
         subscription = self._subscription
-        subscription.returned(message.offset for message in pulled)
-        instance.subscriptions.nack(subscription.info, [message.ack_id for message in pulled])
+        ids = [message.ack_id for message in pulled]
+        stale = instance.subscriptions.nack(subscription.info, ids)
+        subscription.refusing([m.offset for m in pulled if m.ack_id not in stale], instance)
 
     async def _extended(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
         subscription, now_s = self._subscription, asyncio.get_running_loop().time()
@@ -181,14 +201,11 @@ class Consumer:
 
     async def _sought(self, offset: int, instance: PartitionLog) -> None:
         subscription = self._subscription
-        before = subscription.seeking(offset)
-        number = subscription.seeks_begun
+        seek = subscription.seeking(offset, instance)
         try:
-            await instance.subscriptions.seek(subscription.info, offset)
-        except BaseException as error:
-            if isinstance(error, FencelogError) and error.code.effects is Effects.NONE:
-                subscription.seeks -= 1
-            else:
-                subscription.seek_lost(offset)
+            found = await instance.subscriptions.seek(subscription.info, offset)
+        except FencelogError as error:
+            if error.code.effects is Effects.NONE:  # it was refused at once
+                subscription.not_sought(seek)
             raise
-        subscription.sought(number, offset, before)
+        subscription.sought(seek, found)

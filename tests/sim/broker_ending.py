@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from broker_clients import Clients, append_all, note_read, read_some
+from broker_clients import Clients, append_all, note_read
 from broker_consumers import Consumer
 from broker_history import LogHistory, Sent
+from broker_reads import read_some
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 from chain_watch import ChainWatch
 from cluster import Cluster
@@ -136,7 +137,7 @@ class TopicEnding:
         start = offset = log.start_offset
         while last.offset is None or offset <= last.offset:
             try:
-                result = await machine.ask(partial(read_some, log.partition, offset, READ_MESSAGES))
+                result = await machine.ask(partial(read_some, log, offset, READ_MESSAGES))
             except (FencelogError, Unreached, Unanswered) as error:
                 if self._clients.after_error(log, offset, error) > offset:  # trimmed meanwhile
                     start = offset = log.start_offset

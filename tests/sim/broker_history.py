@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from history import History
+from state_watch import StateWatch
 
 from fencelog.broker.append_terms import FORGOTTEN, NO_TERMS, Appended, Terms
 from fencelog.ledgers.entry_header import RUN_SEQUENCE
@@ -65,8 +66,20 @@ class LogHistory:
     known_end: int = 0
     """Everything below was acknowledged, or read."""
     acked_end: int = 0
+    told_end: dict[object, int] = field(default_factory=dict)
+    """By instance: how far it has acknowledged, or shown."""
+    times: dict[int, int] = field(default_factory=dict)
+    """By offset: publish times that anybody was told, as far as they are known."""
     start_offset: int = 0
     on_trim: Callable[[int], None] = lambda offset: None
+    listed: set[int] = field(default_factory=set)
+    """Ledgers that its list has had."""
+    is_rolling: bool = False
+    """Its list has two ledgers that are not sealed."""
+    state: StateWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = StateWatch(self.history, self.violate)
 
     def violate(self, invariant: int, text: str) -> None:
         self.history.violate(invariant, f"partition {self.partition}: {text}")
@@ -126,7 +139,9 @@ class LogHistory:
         if sent.terms.if_offset not in (None, told.offset):
             self.violate(21, f"append at {told.offset}, {sent.terms.if_offset} was expected")
         self.seen(told.offset, sent.payloads, "acknowledged")
+        self.published(told.offset, len(sent.payloads), told.publish_time_us)
         self.acked_end = max(self.acked_end, end)
+        self.told_end[instance] = max(end, self.told_end.get(instance, 0))
         self.history.on_event("append ack")
 
     def _check_epoch(self, offset: int, end: int, instance: object, epoch: int) -> None:
@@ -155,6 +170,25 @@ class LogHistory:
             if self.places.setdefault(payload, place) != place:
                 self.violate(21, f"{how}: {payload!r} is at {place}, and at {self.places[payload]}")
         self.known_end = max(self.known_end, offset + len(payloads))
+
+    def published(self, offset: int, count: int, time_us: int) -> None:
+        """Somebody was told when: the same for everybody, for ever. FORGOTTEN says nothing."""
+        if time_us == FORGOTTEN:
+            return
+        for place in range(offset, offset + count):
+            if self.times.setdefault(place, time_us) != time_us:
+                self.violate(21, f"{place} was published at {self.times[place]}, and at {time_us}")
+
+    def floor_of(self, instance: object, epoch: int) -> int:
+        """How far the instance knows the log to reach, as it has told."""
+        return max(self.told_end.get(instance, 0), self.begins.get(epoch, 0))
+
+    def tail_shown(self, tail: int, floor: int, instance: object) -> None:
+        """The instance said that the log ends there; it had told ``floor`` when it was asked."""
+        if tail < floor:
+            self.violate(21, f"a tail of {tail} is shown, the same had told {floor}")
+        self.told_end[instance] = max(tail, self.told_end.get(instance, 0))
+        self.known_end = max(self.known_end, tail)  # everything below is durable
 
     def begun(self, epoch: int, offset: int) -> None:
         """A takeover stands in the list of ledgers."""

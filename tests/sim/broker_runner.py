@@ -7,9 +7,11 @@ Invariants, beside those of the ledgers underneath (``runner.py``), and where ea
    nothing acknowledged in what it has not                         observed_ledgers.py
 17 what a producer numbered is there once, in order                broker_history.py
 18 nothing is with two, nothing is left out, order, keys           subscription_history.py
-19 what is acknowledged does not come again                        subscription_history.py
+19 what is acknowledged does not come again, is durable            subscription_history.py,
+                                                                   state_watch.py
 20 nothing is trimmed that somebody still needs                    subscription_history.py
-21 one sequence of messages for everybody, for ever                broker_history.py
+21 one sequence of messages for everybody, for ever                broker_history.py,
+                                                                   broker_reads.py
 22 after healing all is served, and sealed in the end              broker_ending.py
 23 the same seed gives the same trace                              test_topic_simulation.py
 """
@@ -142,11 +144,21 @@ def _subscription(
     log = logs[plan.partition]
     info = SubscriptionInfo(plan.name, f"{number:024x}", plan.config, "earliest")
     subscription = SubscriptionHistory(log, info)
-    before = log.on_trim
+    _chain(log, subscription)
+    return subscription
+
+
+def _chain(log: LogHistory, subscription: SubscriptionHistory) -> None:
+    """Have it told of what happens to its log, after those that are told already."""
+    on_trim, on_acked = log.on_trim, log.state.on_acked
 
     def trimmed(offset: int) -> None:
-        before(offset)
+        on_trim(offset)
         subscription.check_trimmed(offset)
 
-    log.on_trim = trimmed
-    return subscription
+    def acked(subscription_id: str, offsets: list[int]) -> None:
+        on_acked(subscription_id, offsets)
+        if subscription_id == subscription.info.subscription_id:
+            subscription.check_acked(offsets)
+
+    log.on_trim, log.state.on_acked = trimmed, acked

@@ -21,7 +21,7 @@ class ChainWatch:
     """Made after the watch over ledgers, so that it finds their metadata up to date."""
 
     def __init__(self, history: History, cluster: MemoryCluster, logs: list[LogHistory]) -> None:
-        self._history = history
+        self.history = history
         self._cluster = cluster
         self._logs = logs
         self.chains: dict[int, Chain] = {}
@@ -37,11 +37,11 @@ class ChainWatch:
             self._chain_changed(path, int(parts[3]))
 
     def _ledger_changed(self, ledger_id: int) -> None:
-        if self._history.latest(ledger_id) is not None:
+        if self.history.latest(ledger_id) is not None:
             return
         for partition, chain in self.chains.items():
             if ledger_id in chain.ledgers:
-                self._history.violate(
+                self.history.violate(
                     16, f"ledger {ledger_id} is deleted, partition {partition} lists it (I4)"
                 )
 
@@ -54,10 +54,13 @@ class ChainWatch:
             return
         before = self.chains.get(partition)
         self.chains[partition] = now
+        log.listed |= now.ledgers
+        log.is_rolling = sum(segment.sealed is None for segment in now.segments) > 1
+        log.state.listed(now.state_ledger)
         if before is not None:
             self._check(log, before, now)
         self.listed |= now.ledgers
-        for ledger_id in sorted(now.ledgers & self._history.deleted):
+        for ledger_id in sorted(now.ledgers & self.history.deleted):
             log.violate(16, f"ledger {ledger_id} is listed, and was deleted (I4)")
 
     def _check(self, log: LogHistory, before: Chain, now: Chain) -> None:
@@ -81,10 +84,10 @@ class ChainWatch:
         if now.epoch != before.epoch:
             self._check_takeover(log, before, now)
         elif len(now.segments) > len(before.segments):
-            self._history.on_event("rolling")
-            self._history.counts["rolls"] += 1
+            self.history.on_event("rolling")
+            self.history.counts["rolls"] += 1
         else:
-            self._history.on_event("sealed")
+            self.history.on_event("sealed")
 
     def _check_kept(self, log: LogHistory, before: Chain, now: Chain) -> None:
         """What was sealed stays as it is; what goes was trimmed, or closed empty (I13)."""
@@ -102,14 +105,14 @@ class ChainWatch:
     def _check_dropped(self, log: LogHistory, segment: Segment, now: Chain) -> None:
         if segment.end_offset is not None and segment.end_offset <= now.start_offset:
             return
-        metadata = self._history.latest(segment.ledger_id)
+        metadata = self.history.latest(segment.ledger_id)
         if metadata is None or not metadata.is_closed or metadata.last_entry_id >= 0:
             log.violate(16, f"ledger {segment.ledger_id} was dropped, and not proved empty (I13)")
 
     def _check_sealed(self, log: LogHistory, segment: Segment) -> None:
         if segment.sealed is None:
             return
-        metadata = self._history.latest(segment.ledger_id)
+        metadata = self.history.latest(segment.ledger_id)
         if metadata is None:
             log.violate(16, f"ledger {segment.ledger_id} is listed, and not there")
         elif not metadata.is_closed or metadata.last_entry_id + 1 != segment.sealed.entries:
@@ -130,7 +133,8 @@ class ChainWatch:
             log.violate(16, f"epoch {now.epoch} begins at an offset that is not known")
         else:
             log.begun(now.epoch, base)
-        self._history.on_event("takeover")
+        log.state.taken_over(now.epoch)
+        self.history.on_event("takeover")
 
 
 def _end_of(segment: Segment) -> int | None:

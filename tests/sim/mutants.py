@@ -10,6 +10,7 @@ import mutants_bookie
 import mutants_broker
 import mutants_broker_bookies
 import mutants_broker_cursors
+import mutants_broker_reads
 import mutants_broker_state
 import mutants_garbage
 import mutants_reader
@@ -33,6 +34,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_state.MUTANTS,
     *mutants_broker_cursors.MUTANTS,
     *mutants_broker_bookies.MUTANTS,
+    *mutants_broker_reads.MUTANTS,
 )
 """Of the brokers; histories of topics have to see them."""
 

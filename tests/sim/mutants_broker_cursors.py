@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutation import Edit, Mutant
 
 CURSORS = "fencelog.broker.cursor_core"
+CURSOR_LOG = "fencelog.broker.subscription_cursors"
 KEY_SHARED = "fencelog.broker.dispatch_key_shared"
 ORDERED = "fencelog.broker.dispatch_ordered"
 RETENTION = "fencelog.broker.retention"
@@ -50,6 +51,39 @@ CURSOR_MUTANTS = (
                 "Subscriptions._is_known",
                 "            ack_id.generation == subscription.cursor.generation\n            and ",
                 "            ",
+            ),
+        ),
+    ),
+    Mutant(
+        "confirmed-past-a-seek",
+        "SEMANTICS.md, retention; I10",
+        "An acknowledgement that is confirmed after a seek lets go what has to come again.",
+        (
+            Edit(
+                CURSOR_LOG,
+                "_confirm",
+                " and cursor.generation == generation:",
+                ":",
+            ),
+        ),
+    ),
+    Mutant(
+        "snapshot-before-the-ledger",
+        "SEMANTICS.md, state log",
+        "What is recorded while a new state ledger is created is in it or not.",
+        (
+            Edit(
+                STATE_LOG,
+                "StateLog._roll",
+                "        created, self._next = self._next or self._create(), None\n",
+                "        snapshot = list(self._state.snapshot())\n"
+                "        created, self._next = self._next or self._create(), None\n",
+            ),
+            Edit(
+                STATE_LOG,
+                "StateLog._roll",
+                "self._append(ledger, list(self._state.snapshot()))",
+                "self._append(ledger, snapshot)",
             ),
         ),
     ),
@@ -134,6 +168,19 @@ TRIMMING = (
                 "_is_held",
                 "        unacknowledged is not None\n        and ",
                 "        False and ",
+            ),
+        ),
+    ),
+    Mutant(
+        "retention-by-acks-in-memory",
+        "SEMANTICS.md, retention; I10",
+        "Messages go by acknowledgements that are not durable yet.",
+        (
+            Edit(
+                CURSOR_LOG,
+                "CursorLog.slowest_offset",
+                "c.confirmed_to for c",
+                "c.acks.acked_to for c",
             ),
         ),
     ),

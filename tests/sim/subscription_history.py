@@ -1,54 +1,98 @@
 """What happened to one subscription in one partition: the oracle of deliveries (18, 19, 20).
 
-Leases are soft: they live in one instance of the log's owner, so who holds what is remembered for
-each instance. Acknowledgements are durable: what one instance has confirmed, no later one hands
-out again. (A former owner that has not noticed yet may: it cannot take an acknowledgement.)
+Leases are soft: they live in one instance of the log's owner, and so does what it counts as
+acknowledged before that is durable (``owner_view.py``). What it has confirmed is durable in the
+state log (``state_watch.py``), and what is durable there somebody has asked for, or it is lawful
+without that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from broker_history import LogHistory
+from owner_view import Ask, View
+from state_watch import DurableCursor
 
 from fencelog.broker.subscription_answers import PulledMessage
 from fencelog.broker.subscription_config import KEY_SHARED, ORDERED, SubscriptionInfo
 
 
-@dataclass(slots=True)
-class Lease:
-    """A message that was handed out. ``until_s``: certainly held until then."""
+class Owner(Protocol):
+    """An instance of the log's owner."""
 
-    consumer: str
-    key: bytes | None
-    until_s: float
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def earliest_offset(self) -> int: ...
+
+
+@dataclass(slots=True, eq=False)
+class Seek:
+    """A seek that an instance was asked for. ``asks``: so many had been asked for before."""
+
+    number: int
+    view: View
+    former: View
+    offset: int
+    asks: int
+    generation: int
+    """Of the durable cursor when it began."""
+    is_confirmed: bool = False
 
 
 @dataclass(slots=True)
 class SubscriptionHistory:
     log: LogHistory
     info: SubscriptionInfo
-    leases: dict[object, dict[int, Lease]] = field(default_factory=dict)
-    """By instance of the owner, then by offset."""
-    confirmed: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """Offsets whose acknowledgement was confirmed, by which epoch first, and when."""
-    tried: set[int] = field(default_factory=set)
-    """Offsets that somebody tried to acknowledge: they need not come again."""
-    passed: int = 0
-    """Everything below was let go before there was a cursor, or jumped over by a seek."""
+    views: dict[object, View] = field(default_factory=dict)
+    """By instance of the owner."""
+    latest: View | None = None
+    """Of the instance that was asked last."""
+    asks: int = 0
+    asked: dict[int, set[int]] = field(default_factory=dict)
+    """By offset: the asks that have not been refused."""
+    seeks: list[Seek] = field(default_factory=list)
+    """Those that have not been refused."""
     seeks_begun: int = 0
-    sought_last: int = 0
-    """Number of the latest seek that was confirmed: ids from before it say nothing any more."""
     is_open: bool = False
     """There is a cursor, and it is durable."""
-    seeks: int = 0
-    """Under way, or of unknown outcome: as long as there is one, anything may come next."""
-    blurred_s: dict[object, float] = field(default_factory=dict)
-    """By instance: until when nobody knows all that it has handed out."""
+    lawful: list[Callable[[int], bool]] = field(default_factory=list)
+    """Reasons for which a message may be passed over that nobody has acknowledged."""
 
     def violate(self, invariant: int, text: str) -> None:
         self.log.violate(invariant, f"{self.info.name}: {text}")
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.info.config.type in ORDERED
+
+    @property
+    def durable(self) -> DurableCursor | None:
+        """What a takeover would find now."""
+        return self.log.state.cursors().get(self.info.subscription_id)
+
+    def opened(self, owner: Owner, acked_to: int) -> View:
+        """This instance has just said that it has a cursor. ``acked_to``: as it says."""
+        view = self.views.get(owner)
+        if view is None:
+            found = self.log.state.openings.get(owner.epoch, {}).get(self.info.subscription_id)
+            if found is not None:
+                view = View.of(owner.epoch, found)
+            else:
+                view = View(owner.epoch, acked_to)
+                if acked_to > owner.earliest_offset:
+                    self.violate(18, f"begins at {acked_to}, the log at {owner.earliest_offset}")
+            self.views[owner] = view
+        if self.info.config.durable:
+            self.is_open = True
+            if self.durable is None:
+                self.violate(19, "its cursor was confirmed, and is not durable")
+        self.latest = view
+        return view
 
     # -- deliveries ------------------------------------------------------------------------------
 
@@ -57,128 +101,191 @@ class SubscriptionHistory:
         messages: Sequence[PulledMessage],
         consumer: str,
         *,
-        instance: object,
-        epoch: int,
+        owner: Owner,
+        seeks: int,
         began_s: float,
         now_s: float,
         lease_s: float,
     ) -> None:
-        """A pull that began then was answered now, in the owner's process."""
+        """A pull that began then was answered now, in the owner's process. ``seeks``: that the
+        instance had taken when it began."""
         self.log.counts["messages pulled"] += len(messages)
-        held = self.leases.setdefault(instance, {})
-        for offset in [o for o, lease in held.items() if lease.until_s <= now_s]:
-            del held[offset]
+        view = self.views[owner]
         for message in messages:
-            self._check_one(message, consumer, held, epoch, began_s)
             self.log.seen(message.offset, (message.message.value,), "pulled")
-            held[message.offset] = Lease(consumer, message.message.key, began_s + lease_s)
-        is_clear = now_s >= self.blurred_s.get(instance, 0.0) and not self.seeks
-        if self.info.config.type in ORDERED and messages and is_clear:
-            self._check_order([message.offset for message in messages], held)
+        if view.seeks != seeks:
+            return  # it may have begun before the seek, and then these are with nobody
+        view.forget_expired(now_s)
+        for message in messages:
+            self._check_one(message, consumer, view, began_s)
+            view.held.pop(message.offset, None)
+        if self.is_ordered and messages:
+            offsets = [message.offset for message in messages]
+            self._check_order(offsets, consumer, view, owner.earliest_offset, began_s)
+        for message in messages:
+            view.leased(
+                message.offset,
+                consumer,
+                message.message.key,
+                least_s=began_s + lease_s,
+                most_s=now_s + lease_s,
+            )
 
-    def _check_one(
-        self,
-        message: PulledMessage,
-        consumer: str,
-        held: dict[int, Lease],
-        epoch: int,
-        began_s: float,
-    ) -> None:
-        offset, kind = message.offset, self.info.config.type
+    def _check_one(self, message: PulledMessage, consumer: str, view: View, began_s: float) -> None:
+        offset, held = message.offset, view.held
         if message.attempt > 1:
             self.log.counts["redeliveries"] += 1
-        by, when_s = self.confirmed.get(offset, (epoch + 1, 0.0))
-        if by <= epoch and when_s < began_s:
+        if view.was_acked(offset, began_s):
             self.violate(19, f"{offset} was acknowledged, and is handed out again")
-        if offset in held and kind not in ORDERED:
+        if offset in held and not self.is_ordered:
             self.violate(18, f"{offset} is with {held[offset].consumer}, and with {consumer}")
-        if kind in ORDERED:  # where one message fails all come again, to the same consumer
+        if self.is_ordered:  # where one message fails all come again, to the same consumer
             others = {lease.consumer for lease in held.values()} - {consumer}
             if others:
                 self.violate(18, f"{offset} goes to {consumer} while {others} hold messages")
         key = message.message.key
-        if kind == KEY_SHARED and key is not None:
+        if self.info.config.type == KEY_SHARED and key is not None:
             for other, lease in held.items():
                 if lease.key == key and (lease.consumer != consumer or other > offset):
                     self.violate(
                         18, f"{offset} of {key!r} goes to {consumer}, {other} is with {lease}"
                     )
 
-    def _check_order(self, offsets: list[int], held: dict[int, Lease]) -> None:
-        """Nothing is handed out before what comes before it."""
+    def _check_order(
+        self, offsets: list[int], consumer: str, view: View, earliest: int, began_s: float
+    ) -> None:
+        """Nothing is handed out before what comes before it: that is acknowledged, or with the
+        same consumer."""
         if offsets != sorted(offsets):
             self.violate(18, f"handed out as {offsets}")
-        for offset in range(max(self.passed, self.log.start_offset), offsets[-1]):
-            if offset not in self.tried and offset not in held:
+        given = set(offsets)
+        for offset in range(max(view.acked_to, earliest), offsets[-1]):
+            lease = view.perhaps.get(offset)
+            is_held = lease and lease.consumer == consumer and lease.until_s >= began_s
+            if offset not in given and not is_held and not self._may_be_passed(offset, view):
                 self.violate(18, f"{offsets[-1]} is handed out before {offset}")
                 return
 
-    def pull_lost(self, instance: object, until_s: float) -> None:
-        """Nobody knows what a pull has handed out."""
-        self.blurred_s[instance] = max(until_s, self.blurred_s.get(instance, 0.0))
+    def _may_be_passed(self, offset: int, view: View) -> bool:
+        return view.may_be_acked(offset) or any(reason(offset) for reason in self.lawful)
 
     # -- what consumers say ----------------------------------------------------------------------
 
-    def returned(self, offsets: Iterable[int]) -> None:
-        """A consumer refuses them, or has begun to acknowledge them: they are nobody's."""
-        for offset in offsets:
-            for held in self.leases.values():
-                held.pop(offset, None)
+    def refusing(self, offsets: Iterable[int], owner: Owner) -> None:
+        """A consumer has given these back, which it had."""
+        view, offsets = self.views[owner], list(offsets)
+        if self.is_ordered and offsets:
+            view.clear_leases()
+        view.returned(offsets)
 
-    def extended(self, offsets: Iterable[int], instance: object, until_s: float) -> None:
-        held = self.leases.get(instance, {})
-        for offset in offsets:
-            if offset in held:
-                held[offset].until_s = until_s
+    def extended(self, offsets: Iterable[int], owner: Owner, until_s: float) -> None:
+        self.views[owner].extended(offsets, until_s)
 
-    def acknowledging(self, offsets: Iterable[int]) -> None:
-        """An acknowledgement begins; whatever comes of it, they need not come again."""
-        offsets = list(offsets)
-        self.tried.update(offsets)
-        self.returned(offsets)
+    def acknowledging(self, offsets: Iterable[int], owner: Owner, now_s: float) -> Ask:
+        """An acknowledgement begins."""
+        view = self.views[owner]
+        self.asks += 1
+        ask = Ask(self.asks, list(offsets), now_s, view.seeks, self.seeks_begun)
+        for offset in ask.offsets:
+            self.asked.setdefault(offset, set()).add(ask.number)
+        view.asked(ask)
+        return ask
 
-    def acknowledged(self, offsets: Iterable[int], epoch: int, now_s: float) -> None:
+    def acknowledged(self, ask: Ask, stale: Iterable[int], owner: Owner) -> list[int]:
+        """It was confirmed, except for these, of which nothing was done. What was confirmed."""
         self.log.counts["acknowledgements"] += 1
+        view, nothing = self.views[owner], set(stale)
+        confirmed = [offset for offset in ask.offsets if offset not in nothing]
+        self._refuse(ask, nothing)
+        view.answered(ask, confirmed)
+        if self.info.config.durable and not self._was_sought_since(ask, view):
+            durable = self.durable
+            missing = [o for o in confirmed if durable is None or o not in durable]
+            if missing:
+                self.violate(19, f"acks of {missing[:5]} are confirmed, and not durable")
+        return confirmed
+
+    def refused(self, ask: Ask, owner: Owner) -> None:
+        """Nothing of it was done."""
+        self.views[owner].answered(ask, ())
+        self._refuse(ask, ask.offsets)
+
+    def _refuse(self, ask: Ask, offsets: Iterable[int]) -> None:
         for offset in offsets:
-            self.confirmed.setdefault(offset, (epoch, now_s))
+            self.asked[offset].discard(ask.number)
 
-    def seeking(self, offset: int) -> frozenset[int]:
-        """A seek begins: from here on nothing is certain of what lies behind. What ``sought`` has
-        to be given."""
-        self.seeks += 1
+    def _was_sought_since(self, ask: Ask, view: View) -> bool:
+        """Whether a seek may stand behind it in the state log."""
+        return any(
+            seek.view.epoch > view.epoch or (seek.view is view and seek.number > ask.seeks_begun)
+            for seek in self.seeks
+        )
+
+    # -- seeks -----------------------------------------------------------------------------------
+
+    def seeking(self, offset: int, owner: Owner) -> Seek:
+        """A seek begins. ``sought`` or ``not_sought`` has to follow, unless nobody knows."""
+        view, durable = self.views[owner], self.durable
         self.seeks_begun += 1
-        self.leases.clear()
-        self.confirmed = {o: told for o, told in self.confirmed.items() if o < offset}
-        return frozenset(self.tried)
+        begin = max(offset, owner.earliest_offset)
+        generation = -1 if durable is None else durable.generation
+        former = view.sought(begin)
+        seek = Seek(self.seeks_begun, view, former, begin, self.asks, generation)
+        self.seeks.append(seek)
+        return seek
 
-    def sought(self, number: int, offset: int, before: frozenset[int]) -> None:
+    def sought(self, seek: Seek, offset: int) -> None:
         """It was confirmed: everything from there on has to come again, nothing before it."""
-        self.sought_last = max(self.sought_last, number)
         self.log.counts["seeks"] += 1
-        self.seeks -= 1
-        since = self.tried - before
-        # What was confirmed meanwhile may have been recorded before it.
-        self.confirmed = {o: told for o, told in self.confirmed.items() if o < offset}
-        self.tried = {o for o in before if o < offset} | since
-        self.passed = offset
+        seek.is_confirmed = True
+        durable = self.durable  # what it has come to by now was asked for before
+        if offset != seek.offset:
+            self.violate(19, f"sought {offset}, it had to be {seek.offset}")
+        for numbers in (self.asked[o] for o in self.asked if o >= offset):
+            numbers.difference_update([n for n in numbers if n <= seek.asks])
+        if self.info.config.durable and (durable is None or durable.generation <= seek.generation):
+            self.violate(19, f"a seek to {offset} is confirmed, and not durable")
 
-    def seek_lost(self, offset: int) -> None:
-        """Nobody knows what became of it."""
-        self.passed = max(self.passed, offset)
+    def not_sought(self, seek: Seek) -> None:
+        """It was refused, at once: nothing was done."""
+        self.seeks.remove(seek)
+        seek.view.restore(seek.former)
+
+    def outdates(self, pulled_at: int, owner: Owner) -> bool:
+        """Whether ids say nothing at this instance that were given when so many seeks had begun."""
+        view, is_durable = self.views[owner], self.info.config.durable
+        return any(
+            seek.number > pulled_at
+            and seek.is_confirmed
+            and (seek.view is view or (is_durable and seek.view.epoch <= view.epoch))
+            for seek in self.seeks
+        )
 
     # -- what may go -----------------------------------------------------------------------------
 
-    @property
-    def needed(self) -> int:
-        """The first offset that nobody has tried to acknowledge."""
-        offset = self.passed
-        while offset in self.tried:
-            offset += 1
-        return offset
+    def check_acked(self, offsets: Iterable[int]) -> None:
+        """These are acknowledged, durably: somebody has asked for it (18)."""
+        for offset in offsets:
+            if not self.asked.get(offset) and not any(reason(offset) for reason in self.lawful):
+                self.violate(18, f"{offset} counts as acknowledged, and nobody has asked for it")
+                return
 
     def check_trimmed(self, start_offset: int) -> None:
         """Everything below was let go (20)."""
-        if not self.is_open:
-            self.passed = max(self.passed, start_offset)
-        elif start_offset > self.needed:
-            self.violate(20, f"trimmed to {start_offset}, nobody acknowledged {self.needed}")
+        durable = self.durable if self.info.config.durable else None
+        if durable is not None and start_offset > durable.acked_to:
+            self.violate(
+                20, f"trimmed to {start_offset}, {durable.acked_to} is not acknowledged durably"
+            )
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing has to come any more."""
+        end = self.log.known_end
+        if self.info.config.durable:
+            durable = self.durable
+            return durable is not None and durable.acked_to >= end
+        view = self.latest
+        return view is not None and all(
+            offset in view.since for offset in range(max(view.acked_to, self.log.start_offset), end)
+        )
