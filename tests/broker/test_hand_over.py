@@ -251,7 +251,7 @@ async def test_draining_ends_when_its_time_is_over(make: Make, network: Network)
     for number in range(3):
         await a.partition(NAME, number)
     network.gate.clear()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         await a.drain()
         await a.close()
     network.gate.set()

@@ -91,7 +91,7 @@ async def test_a_chunk_is_there_before_it_is_asked_for() -> None:
     await asyncio.sleep(0.001)
     assert source.loads[1:] == [(5, 10 * BATCH), (15, 10 * BATCH)]
     source.gate.clear()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(10):
         await read_to(reads, 10, 25)
         await asyncio.sleep(0.001)
     assert source.loads[3:] == [(25, 10 * BATCH)]

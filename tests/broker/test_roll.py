@@ -167,7 +167,7 @@ async def test_a_roll_in_a_log_that_was_lost_meanwhile_ends_there(stage, ledgers
     ledgers.recover_gate.set()
     await asyncio.sleep(0.01)
     with pytest.raises(FencelogError) as raised:
-        await asyncio.wait_for(append_entry(log, 1), timeout=2)
+        await asyncio.wait_for(append_entry(log, 1), timeout=10)
     assert raised.value.code is ErrorCode.NO_OWNER
 
 

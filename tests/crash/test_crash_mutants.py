@@ -10,7 +10,7 @@ from mutation import Mutant
 CASES = [(workload, mutant) for workload, mutants in MUTANTS.items() for mutant in mutants]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("workload", "mutant"), CASES, ids=[mutant.name for _, mutant in CASES])
 def test_what_is_broken_is_seen(workload: str, mutant: Mutant) -> None:
     failure = first_failure(workload, mutant)

@@ -14,7 +14,7 @@ from run_crash import describe, examine_all, jobs, table
 STRIDE = 8
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_every_workload_crashed_here_and_there() -> None:
     found = list(jobs(list(WORKLOADS), stride=STRIDE, depth=1))
     kinds, failures = Counter[str](), []
@@ -26,7 +26,7 @@ def test_every_workload_crashed_here_and_there() -> None:
     assert kinds.total() > 1200
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)
 def test_one_workload_crashed_everywhere() -> None:
     story = story_of("flush")
     findings = examine(story, story.crashes())
@@ -35,7 +35,7 @@ def test_one_workload_crashed_everywhere() -> None:
     assert len(list(table({"flush": findings}))) == 3
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)
 def test_what_a_start_goes_by_is_durable_before_it_serves() -> None:
     """A killed process leaves its latest small files in memory alone. Who starts from them, and
     then loses power, must not find the older ones."""
