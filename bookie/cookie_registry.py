@@ -9,7 +9,7 @@ from fencelog.bookie.cookies_core import Registered
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.instance import check_session, create_instance, read_instance
-from fencelog.ledgers.metadata_store import MetadataStore, Versioned
+from fencelog.ledgers.metadata_store import MetadataStore, Version, Versioned
 from fencelog.ledgers.registration import BOOKIES_PATH
 
 COOKIES_PATH = "/cookies"
@@ -22,7 +22,7 @@ class Held:
     """What the store said, and the version of the cookie (None: there is none)."""
 
     registered: Registered
-    version: int | None = None
+    version: Version | None = None
 
 
 class CookieRegistry:
@@ -92,7 +92,7 @@ class CookieRegistry:
         check_session(self._store, session_id, "list the cookies")
         return names
 
-    async def delete(self, bookie_id: str, version: int) -> None:
+    async def delete(self, bookie_id: str, version: Version) -> None:
         """Raises METADATA_CONFLICT, METADATA_NOT_FOUND."""
         await self._store.delete(f"{COOKIES_PATH}/{bookie_id}", version)
 

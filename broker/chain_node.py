@@ -20,7 +20,7 @@ from fencelog.broker.chain import Chain
 from fencelog.broker.chain_codec import decode_chain, encode_chain
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metadata_store import MetadataStore
+from fencelog.ledgers.metadata_store import NO_VERSION, MetadataStore, Version
 
 RETRY_S = 0.25
 """Pause before an unanswered change is sent again."""
@@ -55,7 +55,7 @@ class ChainNode:
         self._store = store
         self.path = path
         self._host = host
-        self._version = 0
+        self._version = NO_VERSION
         self._turn = asyncio.Lock()
         self._changing: asyncio.Task[None] | None = None
         self.chain = Chain()
@@ -71,13 +71,22 @@ class ChainNode:
     async def create(self) -> bool:
         """Make the node with an empty chain. False: it is there, and still to be loaded."""
         try:
-            await self._store.create(self.path, encode_chain(Chain()))
+            self._version = await self._store.create(self.path, encode_chain(Chain()))
         except FencelogError as error:
             if error.code is not ErrorCode.METADATA_EXISTS:
                 raise
             return False
-        self.chain, self._version = Chain(), 0
+        self.chain = Chain()
         return True
+
+    async def delete(self) -> None:
+        """Remove the node, as it was read or written here last; nothing to do if it is gone.
+        Raises METADATA_CONFLICT if it was changed meanwhile, METADATA_…."""
+        try:
+            await self._store.delete(self.path, self._version)
+        except FencelogError as error:
+            if error.code is not ErrorCode.METADATA_NOT_FOUND:
+                raise
 
     async def check_unchanged(self) -> None:
         """Raises ChainLost if another instance has changed the chain; waits out a store that
@@ -86,7 +95,7 @@ class ChainNode:
             if self._changing is not None:
                 await asyncio.wait((self._changing,))
             self.check_held()
-            found = await self._read_back()
+            found, _ = await self._read_back()
             if found is None or found.token != self.chain.token:
                 lost = ChainLost(self.path, found)
                 self._lose(lost)
@@ -146,15 +155,15 @@ class ChainNode:
             self.lost = lost
             self.on_lost(lost)
 
-    async def _set(self, value: bytes, token: str) -> int:
+    async def _set(self, value: bytes, token: str) -> Version:
         while True:
             try:
                 return await self._store.set(self.path, value, self._version)
             except FencelogError as error:
                 if error.code is ErrorCode.METADATA_CONFLICT:
-                    found = await self._read_back()
+                    found, version = await self._read_back()
                     if found is not None and found.token == token:
-                        return self._version + 1
+                        return version
                     raise ChainLost(self.path, found) from error
                 if error.code is ErrorCode.METADATA_NOT_FOUND:
                     raise ChainLost(self.path, None) from error
@@ -162,13 +171,14 @@ class ChainNode:
                     raise
             await asyncio.sleep(RETRY_S)
 
-    async def _read_back(self) -> Chain | None:
+    async def _read_back(self) -> tuple[Chain | None, Version]:
         while True:
             try:
-                return decode_chain((await self._store.get(self.path)).value)
+                node = await self._store.get(self.path)
+                return decode_chain(node.value), node.version
             except FencelogError as error:
                 if error.code is ErrorCode.METADATA_NOT_FOUND:
-                    return None
+                    return None, NO_VERSION
                 if error.code not in _TRANSIENT:
                     raise
             await asyncio.sleep(RETRY_S)

@@ -55,7 +55,7 @@ class KnownTopics:
         known = self._known.get(info.name)
         if known is None or known[0].topic_id != info.topic_id:
             return
-        if known[0].version < info.version:
+        if known[0].version.number < info.version.number:
             self._replace(info, known[1])
 
     def _replace(self, info: TopicInfo, watch: Watch) -> None:
@@ -68,7 +68,7 @@ class KnownTopics:
             return
         if info is not None and info.topic_id == topic_id:
             # Of the same version: the namespace has changed, which only the watch tells in order.
-            if known[0].version <= info.version and known[0] != info:
+            if known[0].version.number <= info.version.number and known[0] != info:
                 self._replace(info, known[1])
         else:
             del self._known[name]

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from fencelog.broker.policy import Overrides, Policy, changed_overrides
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metadata_store import MetadataStore, Versioned, Watch
+from fencelog.ledgers.instance import catch_up, check_session
+from fencelog.ledgers.metadata_store import MetadataStore, Version, Versioned, Watch
 from fencelog.ledgers.metadata_watch import names_or_empty
 
 log = logging.getLogger(__name__)
@@ -136,10 +137,12 @@ class Namespaces:
         """Remove an empty namespace with its settings. A topic that is created at the same moment
         has the cluster's settings then. Raises FencelogError: NAMESPACE_NOT_FOUND,
         NAMESPACE_NOT_EMPTY, METADATA_…."""
+        # No server that is behind may say that there is no topic.
+        session_id = await catch_up(self._store)
         await self.get(name)
         topics = f"{TOPICS_PATH}/{name}"
         try:
-            await self._delete(topics)  # whether it has children is never told of the past
+            await self._delete(topics)
         except FencelogError as error:
             if error.code is not ErrorCode.METADATA_CONFLICT:
                 raise
@@ -147,7 +150,13 @@ class Namespaces:
             raise FencelogError(
                 ErrorCode.NAMESPACE_NOT_EMPTY, f"namespace {name} has {count} topics", topics=count
             ) from None
-        await self._delete(_path(name))
+        check_session(self._store, session_id, f"delete namespace {name}")
+        while True:
+            try:
+                return await self._delete(_path(name))
+            except FencelogError as error:
+                if error.code is not ErrorCode.METADATA_CONFLICT:  # its settings were changed
+                    raise
 
     def watch(self, name: str, callback: Callable[[Overrides], None]) -> Watch:
         """Call back with the namespace's overrides now and after every change."""
@@ -177,7 +186,7 @@ class Namespaces:
             shared.watch.close()
             del self._shared[name]
 
-    async def _get(self, name: str) -> tuple[NamespaceInfo, int] | None:
+    async def _get(self, name: str) -> tuple[NamespaceInfo, Version] | None:
         try:
             node = await self._store.get(_path(name))
         except FencelogError as error:
@@ -188,7 +197,8 @@ class Namespaces:
 
     async def _delete(self, path: str) -> None:
         try:
-            await self._store.delete(path)
+            node = await self._store.get(path)
+            await self._store.delete(path, node.version)
         except FencelogError as error:
             if error.code is not ErrorCode.METADATA_NOT_FOUND:
                 raise

@@ -17,7 +17,7 @@ from typing import Any
 from fencelog.broker.chain_codec import decode_chain
 from fencelog.broker.chain_node import chain_path
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata_store import MetadataStore, Versioned, Watch
+from fencelog.ledgers.metadata_store import MetadataStore, Version, Versioned, Watch
 
 OWNERS_PATH = "/owners"
 
@@ -34,7 +34,7 @@ class Owner:
     broker_id: str
     url: str
     session_id: int
-    version: int
+    version: Version
 
 
 class NotOwner(FencelogError):
@@ -159,7 +159,7 @@ class Ownership:
 
         return self._store.watch_value(_path(topic_id, partition), changed)
 
-    async def _remove(self, path: str, version: int) -> None:
+    async def _remove(self, path: str, version: Version) -> None:
         gone = (
             ErrorCode.METADATA_NOT_FOUND,
             ErrorCode.METADATA_CONFLICT,

@@ -20,7 +20,9 @@ from fencelog.broker.names import check_name
 from fencelog.broker.subscription_config import Start, SubscriptionConfig, SubscriptionInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metadata_store import MetadataStore, Versioned, Watch
+from fencelog.ledgers.instance import catch_up, check_session
+from fencelog.ledgers.metadata_store import MetadataStore, Version, Versioned, Watch
+from fencelog.ledgers.metadata_watch import names_or_empty
 
 SUBSCRIPTIONS_PATH = "/subscriptions"
 FORMAT_VERSION = 1
@@ -134,6 +136,19 @@ class SubscriptionRegistry:
                     raise  # what is not there was deleted since it was listed
         return found
 
+    async def list_latest(self, topic_id: str) -> builtins.list[Registered]:
+        """A topic's subscriptions, by name, none older than this call. It costs the store a write.
+        Raises FencelogError: METADATA_…, CORRUPT."""
+        session_id = await catch_up(self._store)
+        found = await self.list(topic_id)
+        check_session(self._store, session_id, f"list the subscriptions of topic {topic_id}")
+        return found
+
+    async def topic_ids(self) -> set[str]:
+        """Ids of topics that have, or have had, a subscription; no others have one, as far as this
+        session's server knows."""
+        return set(await names_or_empty(self._store.children(SUBSCRIPTIONS_PATH)))
+
     async def delete(self, topic_id: str, name: str) -> Registered:
         """Remove a subscription; its cursors are the caller's to drop.
 
@@ -165,7 +180,7 @@ class SubscriptionRegistry:
         if known is not None:
             known[1].close()
 
-    async def _get(self, topic_id: str, name: str) -> tuple[Registered, int]:
+    async def _get(self, topic_id: str, name: str) -> tuple[Registered, Version]:
         try:
             node = await self._store.get(_path(topic_id, name))
         except FencelogError as error:

@@ -30,7 +30,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.metadata_paths import unavailable
-from fencelog.ledgers.metadata_store import ANY_VERSION, MetadataStore
+from fencelog.ledgers.metadata_store import MetadataStore, Version
 from fencelog.ledgers.metadata_watch import names_or_empty
 
 LOCK_PATH = "/sweep/lock"
@@ -46,7 +46,7 @@ class LedgerCatalogue(Protocol):
 
     def list(self) -> AsyncIterator[int]: ...
 
-    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, int]: ...
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]: ...
 
 
 @dataclass(slots=True)
@@ -94,20 +94,21 @@ class Sweep:
             raise _busy()
         self._sweeping = True
         try:
-            await self._lock()
+            lock = await self._lock()
             # From here on this session reads nothing that is older than this moment.
             session_id = self._store.session_id
             try:
                 return await self._all(_Pass(False, session_id, pause_s))
             finally:
                 with suppress(FencelogError):
-                    await self._store.delete(LOCK_PATH)
+                    await self._store.delete(LOCK_PATH, lock)
         finally:
             self._sweeping = False
 
     async def sweep_if_due(self, interval_s: float) -> Swept | None:
         """A slow sweep, unless some broker ended one within the interval, or does one now."""
-        since_us = self._host.now_us() - await self._last_us()
+        last_us, version = await self._last_us()
+        since_us = self._host.now_us() - last_us
         if abs(since_us) < interval_s * 1e6:  # far in the future: some clock was wrong
             return None
         try:
@@ -116,30 +117,35 @@ class Sweep:
             if error.code is ErrorCode.METADATA_CONFLICT:
                 return None
             raise
-        await self._store.set(LAST_PATH, b"%d" % self._host.now_us(), ANY_VERSION)
+        try:
+            await self._store.set(LAST_PATH, b"%d" % self._host.now_us(), version)
+        except FencelogError as error:
+            if error.code is not ErrorCode.METADATA_CONFLICT:  # another sweep has ended as well
+                raise
         return swept
 
-    async def _last_us(self) -> int:
+    async def _last_us(self) -> tuple[int, Version]:
         try:
-            return int((await self._store.get(LAST_PATH)).value)
+            node = await self._store.get(LAST_PATH)
+            return int(node.value), node.version
         except FencelogError as error:
             if error.code is not ErrorCode.METADATA_NOT_FOUND:
                 raise
-        await self._store.create(LAST_PATH, b"0")
-        return 0
+        return 0, await self._store.create(LAST_PATH, b"0", once=True)
 
-    async def _lock(self) -> None:
+    async def _lock(self) -> Version:
         try:
-            await self._store.create(LOCK_PATH, b"", ephemeral=True)
+            return await self._store.create(LOCK_PATH, b"", ephemeral=True)
         except FencelogError as error:
             if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
                 raise
             try:
-                owner = (await self._store.get(LOCK_PATH)).ephemeral_owner
+                lock = await self._store.get(LOCK_PATH)
             except FencelogError:
                 raise _busy() from error
-            if owner != self._store.session_id:
+            if lock.ephemeral_owner != self._store.session_id:
                 raise _busy() from error
+            return lock.version
 
     async def _all(self, sweep: _Pass) -> Swept:
         # What hangs below an id is read before the registry: a topic is there before what is its.

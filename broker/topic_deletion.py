@@ -70,11 +70,12 @@ class TopicDeletion:
                     await self._ledgers.recover(segment.ledger_id)
         for ledger_id in sorted(node.chain.ledgers):
             await self._ledgers.delete(ledger_id, unfenced=True)
-        await self._delete(node.path, _GONE)
+        await node.delete()
 
     async def _delete(self, path: str, tolerated: tuple[ErrorCode, ...]) -> None:
         try:
-            await self._store.delete(path)
+            node = await self._store.get(path)
+            await self._store.delete(path, node.version)
         except FencelogError as error:
             if error.code not in tolerated:
                 raise

@@ -16,7 +16,7 @@ from fencelog.broker.names import TopicName
 from fencelog.broker.namespaces import TOPICS_PATH, Namespaces
 from fencelog.broker.policy import Overrides, Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata_store import MetadataStore, Versioned
+from fencelog.ledgers.metadata_store import NO_VERSION, MetadataStore, Version, Versioned
 
 log = logging.getLogger(__name__)
 
@@ -44,15 +44,15 @@ class TopicConfig:
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
     """A topic as it stands in the registry. ``created_us`` since 1970 UTC. ``policy``: the settings
-    that hold for it, its own and those it inherits. ``version``: its node's, which grows with
-    every change of what the topic sets itself."""
+    that hold for it, its own and those it inherits. ``version``: its node's, which
+    counts the changes of what the topic sets itself."""
 
     name: TopicName
     topic_id: str
     config: TopicConfig
     created_us: int
     policy: Policy = field(default_factory=Policy)
-    version: int = 0
+    version: Version = NO_VERSION
 
 
 class TopicWatch:

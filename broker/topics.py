@@ -63,8 +63,8 @@ class TopicRegistry:
         policy = inherited.inherited_by(config.overrides)
         wanted = TopicInfo(name, topic_id, config, self._host.now_us(), policy)
         try:
-            await self._store.create(topic_path(name), encode_topic(wanted))
-            return wanted, True
+            version = await self._store.create(topic_path(name), encode_topic(wanted))
+            return replace(wanted, version=version), True
         except FencelogError as error:
             if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
                 raise
@@ -101,7 +101,6 @@ class TopicRegistry:
         """
         while True:
             inherited = await self._inherited(name.namespace)
-            # Versions start anew with every topic of the name: nothing is waited for from here on.
             info = await self._get(name, inherited)
             wanted = info.config.partitions if partitions is None else partitions
             if wanted < info.config.partitions:
@@ -113,10 +112,12 @@ class TopicRegistry:
             config = TopicConfig(wanted, changed_overrides(info.config.overrides, changes))
             config.validate(inherited)
             policy = inherited.inherited_by(config.overrides)
-            changed = replace(info, config=config, policy=policy, version=info.version + 1)
+            changed = replace(info, config=config, policy=policy)
             try:
-                await self._store.set(topic_path(name), encode_topic(changed), info.version)
-                return changed
+                # The version is that of this very topic: another one that has its name now stays
+                # as it is.
+                path, value = topic_path(name), encode_topic(changed)
+                return replace(changed, version=await self._store.set(path, value, info.version))
             except FencelogError as error:
                 if error.code not in _MISSING:
                     raise
@@ -163,7 +164,7 @@ class TopicRegistry:
         gone and some of what belongs to it is left, which the sweep removes.
         """
         while True:
-            info = await self._get(name, self.namespaces.default)  # as in ``update``
+            info = await self._get(name, self.namespaces.default)
             try:
                 await self._store.delete(topic_path(name), info.version)
                 break

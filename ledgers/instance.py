@@ -12,12 +12,9 @@ import json
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_paths import unavailable
-from fencelog.ledgers.metadata_store import MetadataStore
+from fencelog.ledgers.metadata_store import NO_VERSION, MetadataStore
 
 INSTANCE_PATH = "/instance"
-
-_NO_VERSION = (1 << 31) - 1
-"""That of no node: a compare-and-set with it changes nothing, yet is a write."""
 
 _ATTEMPTS = 3
 
@@ -68,12 +65,14 @@ async def create_instance(store: MetadataStore, host: Host) -> tuple[str, bool]:
 
 async def catch_up(store: MetadataStore) -> int:
     """Until the session that is returned ends, read nothing that is older than this call: a
-    session's reads are never older than its own writes. Raises FencelogError:
-    METADATA_UNAVAILABLE, METADATA_UNKNOWN; nothing was changed either way."""
+    session's reads are never older than its own writes, and a write comes after all that were
+    acknowledged before, to anybody. (ZooKeeper's ``sync`` is less: it asks a leader that may have
+    been replaced without knowing it.) Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN;
+    nothing was changed either way."""
     for attempt in range(1, _ATTEMPTS + 1):
         session_id = store.session_id
         try:
-            await store.set(INSTANCE_PATH, b"", _NO_VERSION)
+            await store.set(INSTANCE_PATH, b"", NO_VERSION)
         except FencelogError as error:
             if error.code in (ErrorCode.METADATA_CONFLICT, ErrorCode.METADATA_NOT_FOUND):
                 return session_id

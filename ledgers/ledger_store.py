@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.instance import catch_up, check_session
 from fencelog.ledgers.metadata import LedgerMetadata, decode_metadata, encode_metadata
-from fencelog.ledgers.metadata_paths import unavailable
-from fencelog.ledgers.metadata_store import ANY_VERSION, MetadataStore, Versioned
+from fencelog.ledgers.metadata_store import MetadataStore, Version, Versioned
+
+T = TypeVar("T")
 
 LEDGERS_PATH = "/ledgers"
 
@@ -28,7 +31,7 @@ class LedgerStore:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
-    async def create(self, metadata: LedgerMetadata) -> int:
+    async def create(self, metadata: LedgerMetadata) -> Version:
         """Write the metadata of a new ledger; returns its version.
 
         Safe after a lost reply: what stands there is ours if it carries our token, also where
@@ -38,31 +41,28 @@ class LedgerStore:
         path = _path(metadata.ledger_id)
         value = encode_metadata(metadata)
 
-        async def create() -> None:
+        async def create() -> Version:
             try:
-                await self._store.create(path, value)
+                return await self._store.create(path, value, once=True)
             except FencelogError as error:
-                exists = error.code is ErrorCode.METADATA_EXISTS
-                if not exists or await self._token(metadata.ledger_id) != metadata.token:
+                if error.code is not ErrorCode.METADATA_EXISTS:
                     raise
+                found, version = await self._existing(metadata.ledger_id)
+                if found.token != metadata.token:
+                    raise
+                # The version that *we* wrote. If another has changed it since, our next
+                # compare-and-set has to fail, not to undo that change.
+                return version.first
 
-        await _until_known(create)
-        # The version that *we* wrote. If another has changed it since, our next compare-and-set has
-        # to fail, not to undo that change.
-        return 0
+        return await _until_known(create)
 
-    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
         """The metadata and its version. Raises FencelogError: LEDGER_NOT_FOUND, CORRUPT, ….
 
         A value may be a little stale, which a compare-and-set finds out; that there is none is
         believed of no server that may be behind: nothing would find that out.
         """
-        try:
-            node = await self._store.get(_path(ledger_id))
-        except FencelogError as error:
-            if error.code is not ErrorCode.METADATA_NOT_FOUND:
-                raise
-            node = await self._get_after_catching_up(ledger_id)
+        node = await self._node(ledger_id)
         metadata = decode_metadata(node.value)
         if metadata.ledger_id != ledger_id:
             raise FencelogError(
@@ -71,15 +71,15 @@ class LedgerStore:
             )
         return metadata, node.version
 
-    async def get_latest(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
+    async def get_latest(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
         """The same, and none of it older than this call: for who is about to act on metadata where
         no compare-and-set finds out that it is stale. It costs the store a write."""
-        session_id = await self._catch_up()
+        session_id = await catch_up(self._store)
         latest = await self.get(ledger_id)
-        self._check_session(session_id, f"read ledger {ledger_id}")
+        check_session(self._store, session_id, f"read ledger {ledger_id}")
         return latest
 
-    async def update(self, metadata: LedgerMetadata, version: int) -> int:
+    async def update(self, metadata: LedgerMetadata, version: Version) -> Version:
         """Compare-and-set; returns the new version.
 
         Raises FencelogError: METADATA_CONFLICT (another was faster: read again), LEDGER_NOT_FOUND,
@@ -98,11 +98,15 @@ class LedgerStore:
         """
 
         async def delete() -> None:
-            try:
-                await self._store.delete(_path(ledger_id))
-            except FencelogError as error:
-                if error.code is not ErrorCode.METADATA_NOT_FOUND:
-                    raise
+            while True:
+                try:
+                    node = await self._node(ledger_id)
+                    return await self._store.delete(_path(ledger_id), node.version)
+                except FencelogError as error:
+                    if error.code in (ErrorCode.METADATA_NOT_FOUND, ErrorCode.LEDGER_NOT_FOUND):
+                        return
+                    if error.code is not ErrorCode.METADATA_CONFLICT:
+                        raise
 
         await _until_known(delete)
 
@@ -120,49 +124,28 @@ class LedgerStore:
         or there. Raises FencelogError rather than end early: METADATA_UNAVAILABLE,
         METADATA_UNKNOWN, CORRUPT.
         """
-        session_id = await self._catch_up()
+        session_id = await catch_up(self._store)
         ledger_ids = [ledger_id async for ledger_id in self.list()]
         for at in range(0, len(ledger_ids), _READS_AT_ONCE):
             chunk = ledger_ids[at : at + _READS_AT_ONCE]
             for metadata in await asyncio.gather(*map(self._get_unless_deleted, chunk)):
                 if metadata is not None:
                     yield metadata
-        self._check_session(session_id, "read all ledgers")
+        check_session(self._store, session_id, "read all ledgers")
 
-    async def _get_after_catching_up(self, ledger_id: int) -> Versioned:
-        session_id = await self._catch_up()
+    async def _node(self, ledger_id: int) -> Versioned:
+        """Raises LEDGER_NOT_FOUND only where no server that is behind has said so."""
         try:
             return await self._store.get(_path(ledger_id))
         except FencelogError as error:
-            self._check_session(session_id, f"read ledger {ledger_id}")
+            if error.code is not ErrorCode.METADATA_NOT_FOUND:
+                raise
+        session_id = await catch_up(self._store)
+        try:
+            return await self._store.get(_path(ledger_id))
+        except FencelogError as error:
+            check_session(self._store, session_id, f"read ledger {ledger_id}")
             raise _translated(error, ledger_id) from error
-
-    async def _catch_up(self) -> int:
-        """Until the session that is returned ends, read nothing that is older than this call.
-
-        A session's reads are never older than its own writes, and a write comes after all that
-        were acknowledged before, to anybody. (ZooKeeper's ``sync`` is less: it asks a leader that
-        may have been replaced without knowing it.)
-        """
-
-        session_id = 0
-
-        async def write() -> None:
-            nonlocal session_id
-            session_id = self._store.session_id
-            try:
-                await self._store.set(LEDGERS_PATH, b"", ANY_VERSION)
-            except FencelogError as error:
-                if error.code is not ErrorCode.METADATA_NOT_FOUND:  # there is no ledger at all
-                    raise
-
-        await _until_known(write)
-        return session_id
-
-    def _check_session(self, session_id: int, what: str) -> None:
-        """Raises METADATA_UNAVAILABLE where another session may have read what is older."""
-        if self._store.session_id != session_id:
-            raise unavailable(what, "the session was lost meanwhile")
 
     async def _get_unless_deleted(self, ledger_id: int) -> LedgerMetadata | None:
         try:
@@ -184,20 +167,19 @@ class LedgerStore:
                 return ()
             raise
 
-    async def _token(self, ledger_id: int) -> str:
-        """Whose ledger it is that exists. METADATA_UNKNOWN if it cannot be found all the same."""
+    async def _existing(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
+        """A ledger that exists. METADATA_UNKNOWN if it cannot be found all the same."""
         try:
-            metadata, _ = await self.get(ledger_id)
+            return await self.get(ledger_id)
         except FencelogError as error:
             if error.code is ErrorCode.LEDGER_NOT_FOUND:
                 raise FencelogError(
                     ErrorCode.METADATA_UNKNOWN, f"ledger {ledger_id} was there and is not"
                 ) from error
             raise
-        return metadata.token
 
 
-async def _until_known(step: Callable[[], Awaitable[None]]) -> None:
+async def _until_known(step: Callable[[], Awaitable[T]]) -> T:
     """Carry out a step that recognises its own work, again while its outcome is unknown.
 
     Raises METADATA_UNKNOWN where it stays so, also when the store cannot be asked any more.

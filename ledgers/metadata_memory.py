@@ -25,7 +25,7 @@ from fencelog.ledgers.metadata_paths import (
     unknown,
     version_conflict,
 )
-from fencelog.ledgers.metadata_store import ANY_VERSION, SessionState, Versioned, Watch
+from fencelog.ledgers.metadata_store import SessionState, Version, Versioned, Watch
 from fencelog.ledgers.metadata_watch import (
     SessionListeners,
     WatchTable,
@@ -38,8 +38,8 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Node:
+    version: Version
     value: bytes = b""
-    version: int = 0
     owner: int = 0
     children: set[str] = field(default_factory=set)
 
@@ -48,9 +48,10 @@ class MemoryCluster:
     """The tree. Everything is synchronous: a change and its notices are one step."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, _Node] = {"": _Node()}
+        self._nodes: dict[str, _Node] = {"": _Node(Version(0, 0))}
         self._on_change: list[Callable[[str], None]] = []
         self._last_session = 0
+        self._last_incarnation = 0
 
     def new_session(self) -> int:
         self._last_session += 1
@@ -59,14 +60,14 @@ class MemoryCluster:
     def end_session(self, session_id: int) -> None:
         """Its ephemeral nodes go."""
         for path in [p for p, node in self._nodes.items() if node.owner == session_id]:
-            self.delete(path)
+            self._remove(path)
 
     def subscribe(self, on_change: Callable[[str], None]) -> Callable[[], None]:
         """Call with the path of every node that changes; returns how to end that."""
         self._on_change.append(on_change)
         return lambda: self._on_change.remove(on_change)
 
-    def create(self, path: str, value: bytes, *, owner: int = 0) -> None:
+    def create(self, path: str, value: bytes, *, owner: int = 0) -> Version:
         if path in self._nodes:
             raise exists(path)
         ancestors = ancestors_of(path)
@@ -74,31 +75,29 @@ class MemoryCluster:
             raise below_ephemeral(path)
         for ancestor in ancestors:
             if ancestor not in self._nodes:
-                self._add(ancestor, _Node())
-        self._add(path, _Node(value, owner=owner))
+                self._add(ancestor, b"", 0)
+        return self._add(path, value, owner)
 
     def get(self, path: str) -> Versioned:
         node = self._node(path)
         return Versioned(node.value, node.version, node.owner)
 
-    def set(self, path: str, value: bytes, version: int) -> int:
+    def set(self, path: str, value: bytes, version: Version) -> Version:
         node = self._node(path)
-        if version not in (ANY_VERSION, node.version):
+        if version != node.version:
             raise version_conflict(path, version)
         node.value = value
-        node.version += 1
+        node.version = Version(version.incarnation, version.number + 1)
         self._notify(path)
         return node.version
 
-    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+    def delete(self, path: str, version: Version) -> None:
         node = self._node(path)
-        if version not in (ANY_VERSION, node.version):
+        if version != node.version:
             raise version_conflict(path, version)
         if node.children:
             raise has_children(path)
-        del self._nodes[path]
-        self._nodes[parent_of(path)].children.discard(path.rpartition("/")[2])
-        self._notify(path)
+        self._remove(path)
 
     def children(self, path: str) -> list[str]:
         return sorted(self._node(path).children)
@@ -109,9 +108,17 @@ class MemoryCluster:
             raise not_found(path)
         return node
 
-    def _add(self, path: str, node: _Node) -> None:
-        self._nodes[path] = node
+    def _add(self, path: str, value: bytes, owner: int) -> Version:
+        self._last_incarnation += 1
+        version = Version(self._last_incarnation, 0)
+        self._nodes[path] = _Node(version, value, owner)
         self._nodes[parent_of(path)].children.add(path.rpartition("/")[2])
+        self._notify(path)
+        return version
+
+    def _remove(self, path: str) -> None:
+        del self._nodes[path]
+        self._nodes[parent_of(path)].children.discard(path.rpartition("/")[2])
         self._notify(path)
 
     def _notify(self, path: str) -> None:
@@ -147,20 +154,24 @@ class MemoryMetadataStore:
         await self._watches.close()
         self._cluster.end_session(self._session_id)
 
-    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> None:
+    async def create(
+        self, path: str, value: bytes, *, ephemeral: bool = False, once: bool = False
+    ) -> Version:
         check_node(path, value)
         owner = self._session_id if ephemeral else 0
-        await self._write(f"create {path}", lambda: self._cluster.create(path, value, owner=owner))
+        return await self._write(
+            f"create {path}", lambda: self._cluster.create(path, value, owner=owner)
+        )
 
     async def get(self, path: str) -> Versioned:
         check_path(path)
         return await self._read(f"get {path}", lambda: self._cluster.get(path))
 
-    async def set(self, path: str, value: bytes, version: int) -> int:
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
         check_node(path, value)
         return await self._write(f"set {path}", lambda: self._cluster.set(path, value, version))
 
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+    async def delete(self, path: str, version: Version) -> None:
         check_path(path)
         await self._write(f"delete {path}", lambda: self._cluster.delete(path, version))
 

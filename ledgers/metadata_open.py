@@ -33,11 +33,11 @@ def open_metadata_store(url: str, *, host: Host) -> MetadataStore:
     if scheme == "sqlite" and rest:
         return SqliteMetadataStore(Path(rest), host=host)
     if scheme == "zk" and colon:
-        return _open_zookeeper(url)
+        return _open_zookeeper(url, host)
     raise _bad(url, "use memory:, sqlite:PATH or zk://host:port,host:port/root")
 
 
-def _open_zookeeper(url: str) -> ZooKeeperMetadataStore:
+def _open_zookeeper(url: str, host: Host) -> ZooKeeperMetadataStore:
     parts = urlsplit(url)
     hosts = parts.netloc.split(",")
     for address in hosts:
@@ -53,7 +53,7 @@ def _open_zookeeper(url: str) -> ZooKeeperMetadataStore:
         raise _bad(url, "the only option is session_timeout_ms")
     if not timeout_ms.isdigit() or int(timeout_ms) not in _SESSION_TIMEOUT_RANGE_MS:
         raise _bad(url, f"session_timeout_ms={timeout_ms} is not within 1000..60000")
-    return ZooKeeperMetadataStore(hosts, root=root, session_timeout_ms=int(timeout_ms))
+    return ZooKeeperMetadataStore(hosts, host=host, root=root, session_timeout_ms=int(timeout_ms))
 
 
 def _bad(url: str, why: str) -> FencelogError:

@@ -6,6 +6,7 @@ import re
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_METADATA_BYTES
+from fencelog.ledgers.metadata_store import Version
 
 MAX_PATH_BYTES = 1024
 """A path; servers keep every node's path in memory and send it with every request."""
@@ -49,7 +50,7 @@ def exists(path: str) -> FencelogError:
     return FencelogError(ErrorCode.METADATA_EXISTS, f"{path} is there already")
 
 
-def version_conflict(path: str, version: int) -> FencelogError:
+def version_conflict(path: str, version: Version) -> FencelogError:
     return FencelogError(ErrorCode.METADATA_CONFLICT, f"{path} is no longer at version {version}")
 
 

@@ -18,7 +18,7 @@ from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_paths import check_node, check_path, unavailable
 from fencelog.ledgers.metadata_sqlite_tree import Operation, SqliteTree
-from fencelog.ledgers.metadata_store import ANY_VERSION, SessionState, Versioned, Watch
+from fencelog.ledgers.metadata_store import SessionState, Version, Versioned, Watch
 from fencelog.ledgers.metadata_watch import (
     SessionListeners,
     WatchTable,
@@ -75,21 +75,29 @@ class SqliteMetadataStore:
             await asyncio.get_running_loop().run_in_executor(thread, tree.close)
             thread.shutdown()
 
-    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> None:
+    async def create(
+        self, path: str, value: bytes, *, ephemeral: bool = False, once: bool = False
+    ) -> Version:
         check_node(path, value)
         owner = self._session_id if ephemeral else 0
-        await self._submit(f"create {path}", lambda tree: tree.create(path, value, owner))
+        version: Version = await self._submit(
+            f"create {path}", lambda tree: tree.create(path, value, owner)
+        )
+        return version
 
     async def get(self, path: str) -> Versioned:
         check_path(path)
         node: Versioned = await self._submit(f"get {path}", lambda tree: tree.get(path))
         return node
 
-    async def set(self, path: str, value: bytes, version: int) -> int:
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
         check_node(path, value)
-        return int(await self._submit(f"set {path}", lambda tree: tree.set(path, value, version)))
+        changed: Version = await self._submit(
+            f"set {path}", lambda tree: tree.set(path, value, version)
+        )
+        return changed
 
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+    async def delete(self, path: str, version: Version) -> None:
         check_path(path)
         await self._submit(f"delete {path}", lambda tree: tree.delete(path, version))
 

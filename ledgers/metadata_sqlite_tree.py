@@ -1,6 +1,9 @@
 """The tree of ``metadata_sqlite`` as SQL. Synchronous; belongs to one thread.
 
-nodes(path, parent, value, version, owner)    owner: session id of an ephemeral node, else 0
+nodes(path, parent, value, incarnation, number, owner)
+    A node's version is (incarnation, number). owner: session id of an ephemeral node, else 0.
+incarnations(last)
+    One row: the newest incarnation that was given.
 """
 
 from __future__ import annotations
@@ -23,9 +26,9 @@ from fencelog.ledgers.metadata_paths import (
     unknown,
     version_conflict,
 )
-from fencelog.ledgers.metadata_store import ANY_VERSION, Versioned
+from fencelog.ledgers.metadata_store import Version, Versioned
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """``PRAGMA user_version`` of the file."""
 
 _SCHEMA = """
@@ -33,9 +36,12 @@ CREATE TABLE nodes (
     path TEXT PRIMARY KEY,
     parent TEXT NOT NULL,
     value BLOB NOT NULL,
-    version INTEGER NOT NULL,
+    incarnation INTEGER NOT NULL,
+    number INTEGER NOT NULL,
     owner INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE incarnations (last INTEGER NOT NULL);
+INSERT INTO incarnations VALUES (0);
 CREATE INDEX children ON nodes (parent, path);
 CREATE INDEX ephemerals ON nodes (owner) WHERE owner != 0;
 """
@@ -103,7 +109,7 @@ class SqliteTree:
 
     # -- operations, within a transaction ----------------------------------------------------------
 
-    def create(self, path: str, value: bytes, owner: int) -> None:
+    def create(self, path: str, value: bytes, owner: int) -> Version:
         if self._find(path) is not None:
             raise exists(path)
         known = [(ancestor, self._find(ancestor)) for ancestor in ancestors_of(path)]
@@ -112,7 +118,7 @@ class SqliteTree:
         for ancestor, node in known:
             if node is None:
                 self._insert(ancestor, b"", 0)
-        self._insert(path, value, owner)
+        return self._insert(path, value, owner)
 
     def get(self, path: str) -> Versioned:
         node = self._find(path)
@@ -120,19 +126,17 @@ class SqliteTree:
             raise not_found(path)
         return node
 
-    def set(self, path: str, value: bytes, version: int) -> int:
-        node = self.get(path)
-        if version not in (ANY_VERSION, node.version):
+    def set(self, path: str, value: bytes, version: Version) -> Version:
+        if version != self.get(path).version:
             raise version_conflict(path, version)
         self._connection.execute(
-            "UPDATE nodes SET value = ?, version = version + 1 WHERE path = ?", (value, path)
+            "UPDATE nodes SET value = ?, number = number + 1 WHERE path = ?", (value, path)
         )
         self._changed.append(path)
-        return node.version + 1
+        return Version(version.incarnation, version.number + 1)
 
-    def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        node = self.get(path)
-        if version not in (ANY_VERSION, node.version):
+    def delete(self, path: str, version: Version) -> None:
+        if version != self.get(path).version:
             raise version_conflict(path, version)
         if self._connection.execute("SELECT 1 FROM nodes WHERE parent = ?", (path,)).fetchone():
             raise has_children(path)
@@ -171,16 +175,24 @@ class SqliteTree:
 
     def _find(self, path: str) -> Versioned | None:
         row = self._connection.execute(
-            "SELECT value, version, owner FROM nodes WHERE path = ?", (path,)
+            "SELECT value, incarnation, number, owner FROM nodes WHERE path = ?", (path,)
         ).fetchone()
-        return None if row is None else Versioned(*row)
+        if row is None:
+            return None
+        value, incarnation, number, owner = row
+        return Versioned(value, Version(incarnation, number), owner)
 
-    def _insert(self, path: str, value: bytes, owner: int) -> None:
+    def _insert(self, path: str, value: bytes, owner: int) -> Version:
+        ((incarnation,),) = self._connection.execute(
+            "UPDATE incarnations SET last = last + 1 RETURNING last"
+        ).fetchall()
         self._connection.execute(
-            "INSERT INTO nodes (path, parent, value, version, owner) VALUES (?, ?, ?, 0, ?)",
-            (path, parent_of(path), value, owner),
+            "INSERT INTO nodes (path, parent, value, incarnation, number, owner)"
+            " VALUES (?, ?, ?, ?, 0, ?)",
+            (path, parent_of(path), value, incarnation, owner),
         )
         self._changed.append(path)
+        return Version(incarnation, 0)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

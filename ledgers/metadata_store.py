@@ -4,9 +4,14 @@ ZooKeeper's model, cut down to what the protocol needs. Implementations: ``metad
 simulator), ``metadata_sqlite`` (durable, one process), ``metadata_zookeeper`` (a cluster). One
 conformance suite (``tests/conformance``) runs against all three.
 
-Paths are absolute, ``/a/b/c``; segments are ``[A-Za-z0-9._-]+``. Versions start at 0 and grow by
-one a ``set``; a node that was deleted and created again starts at 0. ``create`` makes missing
-parents (with empty values). Values are at most MAX_METADATA_BYTES.
+Paths are absolute, ``/a/b/c``; segments are ``[A-Za-z0-9._-]+``. ``create`` makes missing parents
+(with empty values). Values are at most MAX_METADATA_BYTES.
+
+Every change names the ``Version`` it is based on, and a version belongs to one creation of a node:
+a node that was deleted and created again has none of the versions that the former one had. So a
+writer that slept can never change or delete the successor of what it has read, and there is no way
+to change a node without having read it. (ZooKeeper's own versions begin at 0 with every creation,
+which is not enough.)
 
 Errors, always FencelogError:
 
@@ -24,8 +29,26 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-ANY_VERSION = -1
-"""Set or delete whatever version the node has."""
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One state of one creation of a node: ``incarnation`` names the creation, ``number`` counts
+    its changes from 0. Only stores make new ones."""
+
+    incarnation: int
+    number: int
+
+    @property
+    def first(self) -> Version:
+        """The version with which the same creation began."""
+        return Version(self.incarnation, 0)
+
+    def __str__(self) -> str:
+        return f"{self.number} of incarnation {self.incarnation:x}"
+
+
+NO_VERSION = Version((1 << 128) - 1, (1 << 31) - 1)
+"""The version of no node: a compare-and-set with it changes nothing, yet is a write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +56,7 @@ class Versioned:
     """A value and its version. ``ephemeral_owner`` is the session's id, or 0."""
 
     value: bytes
-    version: int
+    version: Version
     ephemeral_owner: int = 0
 
 
@@ -69,16 +92,20 @@ class MetadataStore(Protocol):
     async def close(self) -> None:
         """End the session; its ephemeral nodes go at once."""
 
-    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> None:
-        """Create a node at version 0, and its missing parents. METADATA_EXISTS if it is there."""
+    async def create(
+        self, path: str, value: bytes, *, ephemeral: bool = False, once: bool = False
+    ) -> Version:
+        """Create a node, and its missing parents; returns its first version. METADATA_EXISTS if it
+        is there. ``once``: no node of this path is ever created again after this one was deleted,
+        which spares the store what tells incarnations apart."""
 
     async def get(self, path: str) -> Versioned:
         """METADATA_NOT_FOUND if it is not there."""
 
-    async def set(self, path: str, value: bytes, version: int) -> int:
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
         """Compare-and-set; returns the new version. METADATA_CONFLICT, METADATA_NOT_FOUND."""
 
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+    async def delete(self, path: str, version: Version) -> None:
         """METADATA_CONFLICT (version, or it has children), METADATA_NOT_FOUND."""
 
     async def children(self, path: str) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.metadata_store import Version
 
 RETRY_MIN_S, RETRY_MAX_S = 0.01, 0.25
 """Pauses before the third and later attempts, doubling. The second comes at once: one conflict, or
@@ -25,9 +26,9 @@ Transform = Callable[[LedgerMetadata], LedgerMetadata | None]
 class Ledgers(Protocol):
     """What of ``LedgerStore`` the loop needs."""
 
-    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, int]: ...
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]: ...
 
-    async def update(self, metadata: LedgerMetadata, version: int) -> int: ...
+    async def update(self, metadata: LedgerMetadata, version: Version) -> Version: ...
 
 
 def retry_pauses() -> Iterator[float]:
@@ -40,8 +41,8 @@ def retry_pauses() -> Iterator[float]:
 
 
 async def update_metadata(
-    ledgers: Ledgers, base: LedgerMetadata, version: int, transform: Transform
-) -> tuple[LedgerMetadata, int]:
+    ledgers: Ledgers, base: LedgerMetadata, version: Version, transform: Transform
+) -> tuple[LedgerMetadata, Version]:
     """Bring ledger metadata to ``transform(metadata)``; returns what stands there and its version.
 
     ``transform`` returns None when there is nothing (more) to do and raises to stop. Raises
@@ -68,7 +69,7 @@ async def update_metadata(
 
 async def _read_back(
     ledgers: Ledgers, ledger_id: int, pauses: Iterator[float], *, insist: bool
-) -> tuple[LedgerMetadata, int]:
+) -> tuple[LedgerMetadata, Version]:
     while True:
         await asyncio.sleep(next(pauses))
         try:

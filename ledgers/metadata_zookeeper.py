@@ -1,6 +1,7 @@
 """The metadata store in ZooKeeper, for a cluster: nodes, watches and errors in its terms.
 
-How requests get there, and what it means when they get lost, is ``zookeeper_session``'s.
+How requests get there, and what it means when they get lost, is ``zookeeper_session``'s; what makes
+versions unique is ``zookeeper_incarnations``'.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from kazoo import exceptions as zk
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_paths import (
     below_ephemeral,
     check_node,
@@ -18,11 +20,25 @@ from fencelog.ledgers.metadata_paths import (
     has_children,
     not_found,
     parent_of,
+    unavailable,
     version_conflict,
 )
-from fencelog.ledgers.metadata_store import ANY_VERSION, SessionState, Versioned, Watch
+from fencelog.ledgers.metadata_store import SessionState, Version, Versioned, Watch
 from fencelog.ledgers.metadata_watch import SessionListeners, WatchTable
-from fencelog.ledgers.zookeeper_session import SESSION_TIMEOUT_MS, ZooKeeperSession
+from fencelog.ledgers.zookeeper_incarnations import (
+    GUARDS_PATH,
+    INCARNATION_BYTES,
+    UNGUARDED,
+    GuardedNode,
+    check_committed,
+    decode_node,
+)
+from fencelog.ledgers.zookeeper_session import (
+    REFUSALS,
+    SESSION_TIMEOUT_MS,
+    Request,
+    ZooKeeperSession,
+)
 
 
 class ZooKeeperMetadataStore:
@@ -32,6 +48,7 @@ class ZooKeeperMetadataStore:
         self,
         hosts: Sequence[str],
         *,
+        host: Host,
         root: str = "",
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
     ) -> None:
@@ -39,6 +56,7 @@ class ZooKeeperMetadataStore:
         self._session = ZooKeeperSession(
             hosts, timeout_ms=session_timeout_ms, on_state=self._on_state
         )
+        self._host = host
         self._root = root
         self._watches = WatchTable()
         self._listeners = SessionListeners()
@@ -50,8 +68,7 @@ class ZooKeeperMetadataStore:
     async def start(self) -> None:
         await self._session.start()
         try:
-            if self._root:
-                await self._ensure(self._root)
+            await self._ensure(self._root + GUARDS_PATH)
         except BaseException:
             await self._session.close()
             raise
@@ -60,22 +77,31 @@ class ZooKeeperMetadataStore:
         await self._watches.close()
         await self._session.close()
 
-    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> None:
+    async def create(
+        self, path: str, value: bytes, *, ephemeral: bool = False, once: bool = False
+    ) -> Version:
         check_node(path, value)
-        node = self._root + path
+        node = GuardedNode(self._root, path)
+        incarnation = UNGUARDED
+        if not once:
+            incarnation = int.from_bytes(self._host.random_bytes(INCARNATION_BYTES), "big")
         while True:
             try:
-                await self._session.write(
+                await self._commit(
                     f"create {path}",
-                    lambda client: client.create_async(node, value, ephemeral=ephemeral),
+                    lambda client: node.create(
+                        client, value, incarnation=incarnation, ephemeral=ephemeral
+                    ),
+                    guard_gone=zk.NoNodeError,
                 )
-                return
+                return Version(incarnation, 0)
             except zk.NodeExistsError:
                 raise exists(path) from None
             except zk.NoChildrenForEphemeralsError:
                 raise below_ephemeral(path) from None
-            except zk.NoNodeError:
-                await self._ensure(parent_of(node))
+            except zk.NoNodeError:  # the parent of either node
+                await self._ensure(parent_of(self._root + path))
+                await self._ensure(self._root + GUARDS_PATH)
 
     async def get(self, path: str) -> Versioned:
         check_path(path)
@@ -86,27 +112,31 @@ class ZooKeeperMetadataStore:
             )
         except zk.NoNodeError:
             raise not_found(path) from None
-        return Versioned(value, stat.version, stat.ephemeralOwner)
+        return decode_node(path, value, stat)
 
-    async def set(self, path: str, value: bytes, version: int) -> int:
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
         check_node(path, value)
-        node = self._root + path
+        node = GuardedNode(self._root, path)
         try:
-            stat = await self._session.write(
-                f"set {path}", lambda client: client.set_async(node, value, version)
+            await self._commit(
+                f"set {path}",
+                lambda client: node.set(client, value, version),
+                guard_gone=zk.BadVersionError,
             )
         except zk.NoNodeError:
             raise not_found(path) from None
         except zk.BadVersionError:
             raise version_conflict(path, version) from None
-        return int(stat.version)
+        return Version(version.incarnation, version.number + 1)
 
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+    async def delete(self, path: str, version: Version) -> None:
         check_path(path)
-        node = self._root + path
+        node = GuardedNode(self._root, path)
         try:
-            await self._session.write(
-                f"delete {path}", lambda client: client.delete_async(node, version)
+            await self._commit(
+                f"delete {path}",
+                lambda client: node.delete(client, version),
+                guard_gone=zk.BadVersionError,
             )
         except zk.NoNodeError:
             raise not_found(path) from None
@@ -135,7 +165,7 @@ class ZooKeeperMetadataStore:
             while True:
                 try:
                     value, stat = await arm(lambda client: client.get_async(node, changed))
-                    return Versioned(value, stat.version, stat.ephemeralOwner)
+                    return decode_node(path, value, stat)
                 except zk.NoNodeError:
                     if await arm(lambda client: client.exists_async(node, changed)) is None:
                         return None
@@ -169,6 +199,17 @@ class ZooKeeperMetadataStore:
         self._listeners.notify(state)
         if state is SessionState.CONNECTED:
             self._watches.refresh_all()
+
+    async def _commit(
+        self, what: str, request: Request, *, guard_gone: type[zk.KazooException]
+    ) -> None:
+        results = await self._session.write(what, request)
+        try:
+            check_committed(results, guard_gone=guard_gone)
+        except REFUSALS:
+            raise
+        except zk.KazooException as error:  # of the session, say, and not of a node
+            raise unavailable(what, f"refused with {type(error).__name__}") from error
 
     async def _ensure(self, node: str) -> None:
         """Create an empty node, and its missing parents, if it is not there.

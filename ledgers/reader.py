@@ -21,6 +21,7 @@ from fencelog.ledgers.limits import (
     SPECULATIVE_READ_MS,
 )
 from fencelog.ledgers.metadata import NO_ENTRY, LedgerMetadata, LedgerState
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.reader_core import LacRound, is_older
 from fencelog.ledgers.run import Entry
 from fencelog.ledgers.tail import LacPolls
@@ -32,7 +33,7 @@ LOOK_AGAIN_S = 0.25
 class MetadataSource(Protocol):
     """Where newer metadata of an open ledger comes from (``LedgerStore``)."""
 
-    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, int]: ...
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]: ...
 
 
 class LedgerReader:

@@ -14,7 +14,7 @@ from functools import partial
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import METADATA_TIMEOUT_MS
 from fencelog.ledgers.metadata_paths import unavailable
-from fencelog.ledgers.metadata_store import MetadataStore, Versioned, Watch
+from fencelog.ledgers.metadata_store import MetadataStore, Version, Versioned, Watch
 
 BOOKIES_PATH = "/bookies"
 BROKERS_PATH = "/brokers"
@@ -123,7 +123,7 @@ class Registration:
                 return None
             raise
 
-    async def _rewrite(self, version: int) -> bool:
+    async def _rewrite(self, version: Version) -> bool:
         """Whether our value stands there now; if not, look again."""
         try:
             await self._store.set(self._path, self._value, version)
@@ -134,7 +134,7 @@ class Registration:
             return False
         return True
 
-    async def _remove(self, version: int) -> None:
+    async def _remove(self, version: Version) -> None:
         try:
             await self._store.delete(self._path, version)
         except FencelogError as error:

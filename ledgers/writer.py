@@ -15,6 +15,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.explicit_lac import ExplicitLac
 from fencelog.ledgers.limits import MAX_ENTRY_BYTES, WRITER_MAX_PENDING_BYTES
 from fencelog.ledgers.metadata import NO_ENTRY, LedgerMetadata
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.metadata_update import Ledgers
 from fencelog.ledgers.placement import Placement
 from fencelog.ledgers.run import build_run
@@ -60,7 +61,7 @@ class LedgerWriter:
     def __init__(
         self,
         metadata: LedgerMetadata,
-        version: int,
+        version: Version,
         *,
         ledgers: Ledgers,
         bookies: BookieDirectory,

@@ -11,6 +11,7 @@ from functools import partial
 from fencelog.ledgers.bookie_port import BookieDirectory
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import Fragment, LedgerMetadata
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.metadata_update import Ledgers, Transform, update_metadata
 from fencelog.ledgers.placement import Placement
 from fencelog.ledgers.transitions import closed_by_writer, with_new_ensemble
@@ -24,7 +25,7 @@ class WriterMetadata:
     def __init__(
         self,
         metadata: LedgerMetadata,
-        version: int,
+        version: Version,
         *,
         ledgers: Ledgers,
         bookies: BookieDirectory,

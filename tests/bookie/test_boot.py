@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metadata_nodes import remove
 
 from fencelog.bookie.boot import fence_before_serving
 from fencelog.bookie.cookie_registry import CookieRegistry
@@ -123,7 +124,7 @@ async def test_a_listing_of_another_cluster_counts_for_nothing(
 ):
     """The store was emptied, and perhaps filled again, since the bookie was let in."""
     bookie = await open_bookie(bookie_id="b1")
-    await store.delete("/instance")
+    await remove(store, "/instance")
     if instance is not None:
         await store.create("/instance", json.dumps({"instance": instance}).encode())
     assert await code_of(fence_before_serving(bookie, store)) is ErrorCode.BAD_REQUEST
@@ -226,7 +227,7 @@ async def test_wherever_it_dies_the_next_start_fences_or_it_was_done(
             await fence_before_serving(again, store)
         await expect_fenced(again, requests, reads=FORGOTTEN)
         await again.close()
-        await store.delete("/cookies/b1")  # the next directory is that of another life
+        await remove(store, "/cookies/b1")  # the next directory is that of another life
         calls += 1
         assert calls < 200
     assert died_before > 10

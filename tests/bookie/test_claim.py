@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
 import pytest
+from metadata_nodes import remove
 
 from fencelog.bookie.boot import fence_before_serving
 from fencelog.bookie.config import BookieConfig
@@ -21,6 +22,7 @@ from fencelog.ledgers.instance import create_instance
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.registration import Registration
 
 UNKNOWN = ErrorCode.METADATA_UNKNOWN
@@ -34,13 +36,13 @@ class Failing(MemoryMetadataStore):
 
     fails: list[tuple[ErrorCode, bool]]
 
-    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> None:
-        await self._attempt(path, partial(super().create, path, value, ephemeral=ephemeral))
+    async def create(self, path: str, value: bytes, **options: bool) -> Version:
+        return await self._attempt(path, partial(super().create, path, value, **options))
 
-    async def set(self, path: str, value: bytes, version: int) -> int:
-        return int(await self._attempt(path, partial(super().set, path, value, version)))
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
+        return await self._attempt(path, partial(super().set, path, value, version))
 
-    async def _attempt(self, path: str, write: Any) -> Any:
+    async def _attempt(self, path: str, write: Callable[[], Awaitable[Version]]) -> Version:
         if path.startswith("/cookies/") and self.fails:
             code, happens = self.fails.pop(0)
             if happens:
@@ -155,9 +157,8 @@ def is_incarnation(found: Any, bookie: Any) -> bool:
 
 
 async def test_a_store_without_an_instance_starts_no_bookie(machine: Machine):
-    await machine.store.delete("/instance")
-    reason = await refused(machine.start(), ErrorCode.METADATA_NOT_FOUND)
-    assert "fencelog metadata init" in reason
+    await remove(machine.store, "/instance")
+    assert "fencelog metadata init" in await refused(machine.start(), ErrorCode.METADATA_NOT_FOUND)
     assert [path.name for path in machine.directories[0].iterdir()] == ["lock"]
 
 
@@ -221,11 +222,11 @@ async def test_of_two_that_start_at_once_one_wins(
     other = Machine(tmp_path / "other", store, open_bookie, requests)
     create = store.create
 
-    async def late(path: str, value: bytes, *, ephemeral: bool = False) -> None:
+    async def late(path: str, value: bytes, **options: bool) -> Version:
         if path == "/cookies/b1":
             store.create = create  # type: ignore[method-assign]
             await other.serve()
-        await create(path, value, ephemeral=ephemeral)
+        return await create(path, value, **options)
 
     store.create = late  # type: ignore[method-assign]
     reason = await refused(machine.start(), ErrorCode.METADATA_CONFLICT)
@@ -249,7 +250,7 @@ async def test_a_first_start_goes_on_wherever_it_died(machine: Machine, faulty_d
         await again.close()
         for path in machine.directories:
             rmtree(path)
-        await machine.store.delete("/cookies/b1")
+        await remove(machine.store, "/cookies/b1")
         deaths += died is not None
         if died is None:
             break

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metadata_nodes import remove
 
 from fencelog.bookie.garbage_ledgers import ClusterMetadata, LedgerGarbage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -165,7 +166,7 @@ async def test_ledgers_that_a_restored_backup_has_never_heard_of_stay(
     """The instance id is ours, the contents are older than ledgers 3 and 4."""
     for ledger_id in (2, 3, 4):
         await scene.ledgers.delete(ledger_id)
-    await scene.store.delete(COUNTER_PATH)
+    await remove(scene.store, COUNTER_PATH)
     if given is not None:
         await scene.store.create(COUNTER_PATH, given)
     assert await scene.garbage.collect() == ([2] if given else [])

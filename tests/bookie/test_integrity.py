@@ -18,6 +18,7 @@ from fencelog.bookie.bookie import Bookie
 from fencelog.ledgers.bookie_port import ReadReply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.recovery import recover_ledger
 from fencelog.ledgers.recovery_core import AcceptedLoss
 
@@ -296,7 +297,7 @@ async def test_a_ledger_removed_meanwhile_stays_in_limbo(
     integrity = cluster.integrity("b1")
     get_latest = cluster.ledgers.get_latest
 
-    async def removing(ledger_id: int) -> tuple[LedgerMetadata, int]:
+    async def removing(ledger_id: int) -> tuple[LedgerMetadata, Version]:
         latest = await get_latest(ledger_id)
         shard = b1.shard(ledger_id)
         if (state := shard.states.get(ledger_id)) is not None and state.removals == 0:
@@ -340,17 +341,18 @@ async def test_metadata_that_changed_meanwhile_is_gone_through_again(tmp_path: P
             changed,
             fragments=(changed.fragments[0], replace(changed.fragments[1], bookies=swapped)),
         )
-        await cluster.ledgers.update(split, 1)
+        _, version = await cluster.ledgers.get(closed.ledger_id)
+        version = await cluster.ledgers.update(split, version)
         bookie = await cluster.lose_disk(lost)
         integrity = cluster.integrity(lost)
         get_latest = cluster.ledgers.get_latest
         calls = 0
 
-        async def changing(ledger_id: int) -> tuple[LedgerMetadata, int]:
+        async def changing(ledger_id: int) -> tuple[LedgerMetadata, Version]:
             nonlocal calls
             calls += 1
             if calls == 1:
-                await cluster.ledgers.update(changed, 2)
+                await cluster.ledgers.update(changed, version)
             return await get_latest(ledger_id)
 
         cluster.ledgers.get_latest = changing  # type: ignore[method-assign]
@@ -368,7 +370,9 @@ async def test_a_ledger_that_names_the_bookie_no_more_stays_in_limbo(tmp_path: P
         bookie = await cluster.lose_disk(ensemble[0])
         (stranger,) = {"b1", "b2", "b3", "b4"} - set(ensemble)
         fragment = replace(closed.fragments[0], bookies=(stranger, *ensemble[1:]))
-        await cluster.ledgers.update(replace(closed, fragments=(fragment,)), 1)
+        changed = replace(closed, fragments=(fragment,))
+        _, version = await cluster.ledgers.get(closed.ledger_id)
+        await cluster.ledgers.update(changed, version)
         integrity = cluster.integrity(ensemble[0])
         await integrity.check()
         assert waiting(integrity) == [(closed.ledger_id, "stranger", None, [])]

@@ -18,6 +18,7 @@ from fencelog.broker.owner_node import OwnerNode
 from fencelog.broker.ownership import NotOwner, Owner
 from fencelog.broker.topics import TopicConfig
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+from fencelog.ledgers.metadata_store import NO_VERSION
 from fencelog.ledgers.record_batch import Message
 
 NAME = TopicName.of("shop", "orders")
@@ -262,7 +263,7 @@ class _Unwatched:
     since the node looks at the end as it did at the beginning."""
 
     def __init__(self) -> None:
-        self.owner: Owner | None = Owner("b", "http://b", 2, 0)
+        self.owner: Owner | None = Owner("b", "http://b", 2, NO_VERSION)
 
     async def get(self, topic_id: str, partition: int) -> Owner | None:
         return self.owner

@@ -16,6 +16,7 @@ from fencelog.broker.sweep import LAST_PATH, LOCK_PATH, Sweep
 from fencelog.broker.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.metadata_store import NO_VERSION, Version
 from fencelog.ledgers.record_batch import Message
 
 NAME = TopicName.of("shop", "orders")
@@ -31,10 +32,10 @@ class Catalogue:
         for ledger_id in sorted(self._ledgers.writers):
             yield ledger_id
 
-    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
         if ledger_id in self._ledgers.deleted:
             raise FencelogError(ErrorCode.LEDGER_NOT_FOUND, "deleted")
-        return self._ledgers.writers[ledger_id].metadata, 0
+        return self._ledgers.writers[ledger_id].metadata, NO_VERSION
 
 
 class Scene:
@@ -194,12 +195,12 @@ async def test_ledgers_of_a_topic_that_is_gone_wait_for_the_grace_time(scene, st
 
 async def test_one_broker_sweeps_at_a_time(scene, stage, host) -> None:
     other = Scene(stage, await stage.store())
-    await other.store.create(LOCK_PATH, b"", ephemeral=True)
+    lock = await other.store.create(LOCK_PATH, b"", ephemeral=True)
     with pytest.raises(FencelogError) as raised:
         await scene.sweep.sweep()
     assert raised.value.code is ErrorCode.METADATA_CONFLICT
     assert await scene.sweep.sweep_if_due(60) is None
-    await other.store.delete(LOCK_PATH)
+    await other.store.delete(LOCK_PATH, lock)
     assert await scene.sweep.sweep_if_due(60) is not None
     assert await other.sweep.sweep_if_due(60) is None  # some broker has just done it
     stage.host.clock_us += 61_000_000

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from fencelog.broker.names import TopicName
-from fencelog.broker.topics import TopicConfig, TopicInfo, TopicRegistry
+from fencelog.broker.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
 
@@ -105,27 +105,6 @@ async def test_a_topic_created_anew_is_another_topic(registry) -> None:
     new, created = await registry.create(NAME, TopicConfig())
     assert created
     assert new.topic_id != old.topic_id
-
-
-async def test_a_change_does_not_bring_a_deleted_topic_back(stage, registry, monkeypatch) -> None:
-    """A topic that was made anew has the version of the one before it: so nothing is waited for
-    between the look at a topic and its change."""
-    old, _ = await registry.create(NAME, TopicConfig())
-    store = stage.stores[-1]
-    get = store.get
-    made: list[TopicInfo] = []
-
-    async def get_and_be_late(path: str) -> object:
-        if path.startswith("/namespaces"):
-            monkeypatch.undo()
-            await registry.delete(NAME)
-            made.append((await registry.create(NAME, TopicConfig()))[0])
-        return await get(path)
-
-    monkeypatch.setattr(store, "get", get_and_be_late)
-    changed = await registry.update(NAME, {"roll_entries": 7})
-    assert changed.topic_id == made[0].topic_id != old.topic_id
-    assert await registry.get(NAME) == changed
 
 
 async def test_a_delete_whose_reply_was_lost_is_finished(stage, host) -> None:

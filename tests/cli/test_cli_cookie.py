@@ -9,6 +9,7 @@ from shutil import rmtree
 from typing import Any
 
 import pytest
+from metadata_nodes import remove
 
 from fencelog.api import cli
 from fencelog.api.bookie_main import serving_bookie
@@ -81,7 +82,7 @@ def test_a_store_that_lost_its_id_is_not_blessed(cluster: Cluster) -> None:
     async def lose() -> None:
         store = open_metadata_store(cluster.metadata[1], host=SystemHost())
         await store.start()
-        await store.delete("/instance")
+        await remove(store, "/instance")
         await store.close()
 
     asyncio.run(lose())

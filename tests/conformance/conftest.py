@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from zookeeper_proxy import Proxy
 
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
@@ -46,12 +47,28 @@ def new_store(
     if request.param == "sqlite":
         return lambda: SqliteMetadataStore(tmp_path / "metadata.sqlite", host=host)
     address = request.getfixturevalue("zookeeper")
-    return lambda: ZooKeeperMetadataStore([address], root=root)
+    return lambda: ZooKeeperMetadataStore([address], host=host, root=root)
 
 
 @pytest.fixture
 async def store(new_store: Callable[[], MetadataStore]) -> AsyncIterator[MetadataStore]:
     store = new_store()
+    await store.start()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def proxy(zookeeper: str) -> AsyncIterator[Proxy]:
+    proxy = Proxy(zookeeper)
+    yield proxy
+    await proxy.stop()
+
+
+@pytest.fixture
+async def proxied(proxy: Proxy, host: Host, root: str) -> AsyncIterator[ZooKeeperMetadataStore]:
+    """A store whose connection the proxy breaks."""
+    store = ZooKeeperMetadataStore([await proxy.start()], host=host, root=root)
     await store.start()
     yield store
     await store.close()

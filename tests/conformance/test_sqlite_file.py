@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from metadata_nodes import later, remove
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata_sqlite import SqliteMetadataStore
 from fencelog.ledgers.metadata_sqlite_tree import SqliteTree
-from fencelog.ledgers.metadata_store import Versioned
+from fencelog.ledgers.metadata_store import NO_VERSION, Version, Versioned
 
 
 @pytest.fixture
@@ -33,15 +34,34 @@ async def test_nodes_are_there_after_reopening_and_ephemerals_are_not(
     path: Path, host: Host
 ) -> None:
     first = await opened(path, host)
-    await first.create("/kept", b"1")
-    await first.set("/kept", b"2", 0)
+    version = await first.create("/kept", b"1")
+    changed = await first.set("/kept", b"2", version)
     await first.create("/dir/gone", b"", ephemeral=True)
     await first.close()
     second = await opened(path, host)
-    assert await second.get("/kept") == Versioned(b"2", 1)
+    assert await second.get("/kept") == Versioned(b"2", changed)
+    assert changed == later(version, 1)
     assert await second.children("/dir") == []
     assert second.session_id != first.session_id
     await second.close()
+
+
+async def test_incarnations_are_unique_across_openings(path: Path, host: Host) -> None:
+    """Those of nodes that were deleted too, and of ephemeral ones that went with their session."""
+    former: list[Version] = []
+    for _ in range(3):
+        store = await opened(path, host)
+        for is_ephemeral in (True, False):
+            version = await store.create("/node", b"", ephemeral=is_ephemeral)
+            for stale in former:
+                with pytest.raises(FencelogError) as caught:
+                    await store.set("/node", b"x", stale)
+                assert caught.value.code is ErrorCode.METADATA_CONFLICT
+            former.append(version)
+            await remove(store, "/node")
+        former.append(await store.create("/node", b"", ephemeral=True))
+        await store.close()
+    assert len(set(former)) == 9
 
 
 async def test_what_was_answered_survives_a_kill(path: Path, host: Host) -> None:
@@ -88,13 +108,14 @@ def test_ephemerals_that_go_with_the_session_are_noticed(path: Path) -> None:
     tree.close()
 
 
-async def test_a_newer_format_is_refused(path: Path, host: Host) -> None:
+@pytest.mark.parametrize("number", [1, 99])
+async def test_another_format_is_refused(path: Path, host: Host, number: int) -> None:
     store = await opened(path, host)
     await store.close()
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 99")
+    connection.execute(f"PRAGMA user_version = {number}")
     connection.close()
-    with pytest.raises(FencelogError, match="format 99") as caught:
+    with pytest.raises(FencelogError, match=f"format {number}") as caught:
         await opened(path, host)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
 
@@ -121,12 +142,17 @@ async def test_one_bad_request_does_not_fail_those_beside_it(path: Path, host: H
     results = await asyncio.gather(
         store.create("/a", b"1"),
         store.create("/there", b"2"),
-        store.set("/none", b"", 0),
+        store.set("/none", b"", NO_VERSION),
         store.create("/b", b"3"),
         return_exceptions=True,
     )
-    codes = [r.code if isinstance(r, FencelogError) else r for r in results]
-    assert codes == [None, ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_NOT_FOUND, None]
+    found = [r.code if isinstance(r, FencelogError) else r for r in results]
+    assert found == [
+        (await store.get("/a")).version,
+        ErrorCode.METADATA_EXISTS,
+        ErrorCode.METADATA_NOT_FOUND,
+        (await store.get("/b")).version,
+    ]
     assert await store.children("/a") == []
     await store.close()
 
@@ -160,7 +186,9 @@ def test_a_full_disk_is_unavailable_and_passes(path: Path) -> None:
     assert [error.code for error in results] == [ErrorCode.METADATA_UNAVAILABLE] * 2
     assert changed == []
     failing.code = None
-    assert tree.run([lambda tree: tree.create("/a", b"", 0)]) == ([None], ["/a"])
+    (version,), changed = tree.run([lambda tree: tree.create("/a", b"", 0)])
+    assert changed == ["/a"]
+    assert tree.get("/a") == Versioned(b"", version)
     tree.close()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from metadata_nodes import overwrite, remove
+
 from fencelog.ledgers.metadata_store import MetadataStore, Versioned
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -14,24 +16,41 @@ async def test_a_value_watch_sees_create_set_and_delete(store: MetadataStore, un
     seen: list[Versioned | None] = []
     watch = store.watch_value("/node", seen.append)
     await until(lambda: seen == [None])
-    await store.create("/node", b"a")
-    await until(lambda: seen[-1] == Versioned(b"a", 0))
-    await store.set("/node", b"b", 0)
-    await until(lambda: seen[-1] == Versioned(b"b", 1))
-    await store.delete("/node")
+    version = await store.create("/node", b"a")
+    await until(lambda: seen[-1] == Versioned(b"a", version))
+    changed = await store.set("/node", b"b", version)
+    await until(lambda: seen[-1] == Versioned(b"b", changed))
+    await store.delete("/node", changed)
     await until(lambda: seen[-1] is None)
-    await store.create("/node", b"c")
-    await until(lambda: seen[-1] == Versioned(b"c", 0))
+    again = await store.create("/node", b"c")
+    await until(lambda: seen[-1] == Versioned(b"c", again))
     watch.close()
     assert len(seen) == 5
 
 
+async def test_a_value_watch_sees_that_a_node_was_created_again(
+    store: MetadataStore, until: Until
+) -> None:
+    """Value and number are the same; only the incarnation tells, also if the gap was missed."""
+    seen: list[Versioned | None] = []
+    former = await store.create("/node", b"same")
+    watch = store.watch_value("/node", seen.append)
+    await until(lambda: seen == [Versioned(b"same", former)])
+    await store.delete("/node", former)
+    again = await store.create("/node", b"same")
+    await until(lambda: seen[-1] == Versioned(b"same", again))
+    assert again != former
+    watch.close()
+
+
 async def test_the_newest_of_many_quick_values_arrives(store: MetadataStore, until: Until) -> None:
     seen: list[int] = []
-    await store.create("/node", b"")
-    watch = store.watch_value("/node", lambda node: seen.append(node.version if node else -1))
-    for version in range(50):
-        await store.set("/node", b"", version)
+    version = await store.create("/node", b"")
+    watch = store.watch_value(
+        "/node", lambda node: seen.append(node.version.number if node else -1)
+    )
+    for _ in range(50):
+        version = await store.set("/node", b"", version)
     await until(lambda: bool(seen) and seen[-1] == 50)
     assert seen == sorted(set(seen))
     watch.close()
@@ -47,7 +66,7 @@ async def test_a_closed_watch_is_silent(store: MetadataStore, until: Until) -> N
     unread.close()
     await until(lambda: len(closed) == 1 and len(open_) == 1)
     first.close()
-    await store.set("/node", b"1", 0)
+    await overwrite(store, "/node", b"1")
     await until(lambda: len(open_) == 2)
     assert len(closed) == 1
     second.close()
@@ -61,10 +80,10 @@ async def test_a_children_watch_follows_the_directory(store: MetadataStore, unti
     await until(lambda: seen[-1] == ["b"])
     await asyncio.gather(*(store.create(f"/dir/a{i}", b"") for i in range(10)))
     await until(lambda: seen[-1] == [*(f"a{i}" for i in range(10)), "b"])
-    await store.delete("/dir/b")
+    await remove(store, "/dir/b")
     for i in range(10):
-        await store.delete(f"/dir/a{i}")
-    await store.delete("/dir")
+        await remove(store, f"/dir/a{i}")
+    await remove(store, "/dir")
     await until(lambda: seen[-1] == [])
     await store.create("/dir/again", b"")
     await until(lambda: seen[-1] == ["again"])
@@ -76,7 +95,7 @@ async def test_a_children_watch_ignores_values(store: MetadataStore, until: Unti
     await store.create("/dir/a", b"")
     watch = store.watch_children("/dir", seen.append)
     await until(lambda: seen == [["a"]])
-    await store.set("/dir/a", b"x", 0)
+    await overwrite(store, "/dir/a", b"x")
     await store.create("/dir/b", b"")
     await until(lambda: seen == [["a"], ["a", "b"]])
     watch.close()

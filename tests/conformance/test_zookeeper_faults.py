@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from metadata_nodes import later, overwrite, plain, remove
+from zookeeper_proxy import Proxy
 
 from fencelog.api.zookeeper import DevelopmentZooKeeper
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -24,70 +26,9 @@ pytestmark = pytest.mark.zookeeper
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
-class Proxy:
-    """Stands between a client and ZooKeeper; can hold answers back, and cut connections."""
-
-    def __init__(self, upstream: str) -> None:
-        self._upstream = upstream.split(":")
-        self._writers: list[asyncio.StreamWriter] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.holds_answers = False
-
-    async def start(self) -> str:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def stop(self) -> None:
-        self._server.close()
-        self.cut()
-        await asyncio.gather(*self._tasks)
-
-    def cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-        self._writers.clear()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._tasks.add(task)
-        server_reader, server_writer = await asyncio.open_connection(*self._upstream)
-        self._writers += [writer, server_writer]
-        await asyncio.gather(
-            self._copy(reader, server_writer, answers=False),
-            self._copy(server_reader, writer, answers=True),
-        )
-
-    async def _copy(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
-    ) -> None:
-        try:
-            while data := await reader.read(65536):
-                if not (answers and self.holds_answers):
-                    writer.write(data)
-        except ConnectionError:
-            pass
-        writer.close()
-
-
 @pytest.fixture
-async def proxy(zookeeper: str) -> AsyncIterator[Proxy]:
-    proxy = Proxy(zookeeper)
-    yield proxy
-    await proxy.stop()
-
-
-@pytest.fixture
-async def proxied(proxy: Proxy, root: str) -> AsyncIterator[ZooKeeperMetadataStore]:
-    store = ZooKeeperMetadataStore([await proxy.start()], root=root)
-    await store.start()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-async def store(zookeeper: str, root: str) -> AsyncIterator[ZooKeeperMetadataStore]:
-    store = ZooKeeperMetadataStore([zookeeper], root=root)
+async def store(zookeeper: str, host: Host, root: str) -> AsyncIterator[ZooKeeperMetadataStore]:
+    store = ZooKeeperMetadataStore([zookeeper], host=host, root=root)
     await store.start()
     yield store
     await store.close()
@@ -123,20 +64,20 @@ async def test_nobody_there_is_a_clear_error_in_time(
 async def test_a_write_whose_reply_is_lost_is_unknown_and_reads_back(
     proxied: ZooKeeperMetadataStore, proxy: Proxy, store: ZooKeeperMetadataStore, until: Until
 ) -> None:
-    await proxied.create("/node", b"before")
+    version = await proxied.create("/node", b"before")
     seen: list[Versioned | None] = []
     store.watch_value("/node", seen.append)
 
     proxy.holds_answers = True
-    write = asyncio.create_task(proxied.set("/node", b"after", 0))
-    await until(lambda: Versioned(b"after", 1) in seen)
+    write = asyncio.create_task(proxied.set("/node", b"after", version))
+    await until(lambda: Versioned(b"after", later(version, 1)) in seen)
     proxy.cut()
     with pytest.raises(FencelogError) as caught:
         await write
     proxy.holds_answers = False
 
     assert caught.value.code is ErrorCode.METADATA_UNKNOWN
-    assert await proxied.get("/node") == Versioned(b"after", 1)
+    assert await proxied.get("/node") == Versioned(b"after", later(version, 1))
 
 
 async def test_a_create_whose_reply_is_lost_is_unknown(
@@ -144,15 +85,39 @@ async def test_a_create_whose_reply_is_lost_is_unknown(
 ) -> None:
     seen: list[Versioned | None] = []
     store.watch_value("/node", seen.append)
+    await until(lambda: seen == [None])
     proxy.holds_answers = True
     write = asyncio.create_task(proxied.create("/node", b"mine"))
-    await until(lambda: Versioned(b"mine", 0) in seen)
+    await until(lambda: plain(seen[-1]) == (b"mine", 0, 0))
     proxy.cut()
     with pytest.raises(FencelogError) as caught:
         await write
     proxy.holds_answers = False
     assert caught.value.code is ErrorCode.METADATA_UNKNOWN
-    assert (await proxied.get("/node")).value == b"mine"
+    node = await proxied.get("/node")
+    assert node == seen[-1]
+    changed = await proxied.set("/node", b"still mine", node.version)
+    assert await store.get("/node") == Versioned(b"still mine", changed)
+
+
+async def test_a_delete_whose_reply_is_lost_is_unknown(
+    proxied: ZooKeeperMetadataStore, proxy: Proxy, store: ZooKeeperMetadataStore, until: Until
+) -> None:
+    version = await proxied.create("/node", b"")
+    seen: list[Versioned | None] = []
+    store.watch_value("/node", seen.append)
+    await until(lambda: bool(seen))
+    proxy.holds_answers = True
+    write = asyncio.create_task(proxied.delete("/node", version))
+    await until(lambda: seen[-1] is None)
+    proxy.cut()
+    with pytest.raises(FencelogError) as caught:
+        await write
+    proxy.holds_answers = False
+    assert caught.value.code is ErrorCode.METADATA_UNKNOWN
+    with pytest.raises(FencelogError) as caught:
+        await proxied.get("/node")
+    assert caught.value.code is ErrorCode.METADATA_NOT_FOUND
 
 
 async def test_a_read_outlives_a_lost_connection(
@@ -176,16 +141,21 @@ async def test_what_was_never_sent_is_unavailable(
 ) -> None:
     states: list[SessionState] = []
     proxied.on_session(states.append)
-    await proxied.create("/node", b"")
+    version = await proxied.create("/node", b"")
     proxy.holds_answers = True
     proxy.cut()
     await until(lambda: states == [SessionState.SUSPENDED])
     monkeypatch.setattr("fencelog.ledgers.zookeeper_session.METADATA_TIMEOUT_MS", 300)
-    for request in (proxied.set("/node", b"x", 0), proxied.get("/node")):
+    for request in (
+        proxied.set("/node", b"x", version),
+        proxied.delete("/node", version),
+        proxied.create("/new", b""),
+        proxied.get("/node"),
+    ):
         with pytest.raises(FencelogError) as caught:
             await request
         assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
-    assert (await store.get("/node")).version == 0
+    assert await store.get("/node") == Versioned(b"", version)
     proxy.holds_answers = False
     proxy.cut()  # ends the attempt to connect whose answer was held back
 
@@ -203,17 +173,17 @@ async def test_watches_survive_a_lost_connection(
 
     proxy.holds_answers = True
     proxy.cut()
-    await store.create("/dir/a", b"1")
+    version = await store.create("/dir/a", b"1")
     await store.create("/dir/b", b"")
     proxy.cut()
     proxy.holds_answers = False
-    await until(lambda: names[-1] == ["a", "b"] and values[-1] == Versioned(b"1", 0))
+    await until(lambda: names[-1] == ["a", "b"] and values[-1] == Versioned(b"1", version))
     assert states[0] is SessionState.SUSPENDED
     assert SessionState.EXPIRED not in states
 
-    await store.set("/dir/a", b"2", 0)
-    await store.delete("/dir/b")
-    await until(lambda: names[-1] == ["a"] and values[-1] == Versioned(b"2", 1))
+    changed = await overwrite(store, "/dir/a", b"2")
+    await remove(store, "/dir/b")
+    await until(lambda: names[-1] == ["a"] and values[-1] == Versioned(b"2", changed))
 
 
 async def test_an_expired_session_loses_its_nodes_and_is_followed_by_another(
@@ -231,8 +201,8 @@ async def test_an_expired_session_loses_its_nodes_and_is_followed_by_another(
     await until(lambda: states[-2:] == [SessionState.EXPIRED, SessionState.CONNECTED])
     assert store.session_id not in (0, before)
     await until(lambda: seen[-1] is None)
-    await store.create("/me", b"again", ephemeral=True)
-    await until(lambda: seen[-1] == Versioned(b"again", 0, store.session_id))
+    version = await store.create("/me", b"again", ephemeral=True)
+    await until(lambda: seen[-1] == Versioned(b"again", version, store.session_id))
 
 
 async def test_a_registration_comes_back_after_its_session_expired(
@@ -241,12 +211,11 @@ async def test_a_registration_comes_back_after_its_session_expired(
     registration = await Registration.start(store, "/bookies/b1", b"address")
     seen: list[Versioned | None] = []
     store.watch_value("/bookies/b1", seen.append)
+    await until(lambda: bool(seen))
     before = store.session_id
     await expire(store, zookeeper)
     await until(
-        lambda: (
-            store.session_id != before and seen[-1:] == [Versioned(b"address", 0, store.session_id)]
-        )
+        lambda: store.session_id != before and plain(seen[-1]) == (b"address", 0, store.session_id)
     )
     await registration.close()
     await until(lambda: seen[-1] is None)
@@ -262,22 +231,22 @@ async def servers(tmp_path: Path) -> AsyncIterator[list[DevelopmentZooKeeper]]:
 
 
 async def test_a_server_killed_amid_writes_never_gives_a_false_answer(
-    servers: list[DevelopmentZooKeeper], tmp_path: Path, root: str
+    servers: list[DevelopmentZooKeeper], tmp_path: Path, host: Host, root: str
 ) -> None:
     (server,) = servers
-    store = ZooKeeperMetadataStore([server.address], root=root)
+    store = ZooKeeperMetadataStore([server.address], host=host, root=root)
     await store.start()
     acknowledged: dict[int, int] = {}
     failures: dict[int, ErrorCode] = {}
     restarted = asyncio.Event()
 
     async def write_until_it_fails(writer: int) -> None:
-        await store.create(f"/w{writer}", b"0")
+        version = await store.create(f"/w{writer}", b"0")
         acknowledged[writer] = 0
         try:
             while not restarted.is_set():
                 value = acknowledged[writer] + 1
-                await store.set(f"/w{writer}", b"%d" % value, value - 1)
+                version = await store.set(f"/w{writer}", b"%d" % value, version)
                 acknowledged[writer] = value
         except FencelogError as error:
             failures[writer] = error.code
@@ -295,9 +264,9 @@ async def test_a_server_killed_amid_writes_never_gives_a_false_answer(
     assert set(failures.values()) <= {ErrorCode.METADATA_UNKNOWN, ErrorCode.METADATA_UNAVAILABLE}
     for writer, value in acknowledged.items():
         node = await store.get(f"/w{writer}")
-        assert int(node.value) == node.version
+        assert int(node.value) == node.version.number
         possible = {value}
         if failures.get(writer) is ErrorCode.METADATA_UNKNOWN:
             possible.add(value + 1)
-        assert node.version in possible
+        assert node.version.number in possible
     await store.close()

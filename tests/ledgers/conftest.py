@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from metadata_nodes import later
 
 from fencelog.ledgers.availability import Availability
 from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
@@ -16,6 +17,7 @@ from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.placement import Placement
 from fencelog.ledgers.run import merge_runs, read_run_header, run_lac, slice_run
 from fencelog.ledgers.writer import LedgerWriter
@@ -162,21 +164,22 @@ class ScriptedBookie:
 
 
 class ScriptedLedgers:
-    """Ledger metadata with compare-and-set; ``lose_reply`` loses the next update's answer."""
+    """Ledger metadata with compare-and-set; ``lose_reply`` loses the next update's answer. The
+    incarnation of a version is the ledger's id."""
 
     def __init__(self) -> None:
-        self.values: dict[int, tuple[LedgerMetadata, int]] = {}
+        self.values: dict[int, tuple[LedgerMetadata, Version]] = {}
         self.lose_reply = False
         self.unavailable = False
         self.before_update: Callable[[], None] = lambda: None
 
-    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
         await asyncio.sleep(0)
         if self.unavailable:
             raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "the store is away")
         return self._value(ledger_id)
 
-    async def update(self, metadata: LedgerMetadata, version: int) -> int:
+    async def update(self, metadata: LedgerMetadata, version: Version) -> Version:
         await asyncio.sleep(0)
         if self.unavailable:
             raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "the store is away")
@@ -185,13 +188,13 @@ class ScriptedLedgers:
         _, present = self._value(metadata.ledger_id)
         if present != version:
             raise FencelogError(ErrorCode.METADATA_CONFLICT, f"version is {present}")
-        self.values[metadata.ledger_id] = (metadata, version + 1)
+        self.values[metadata.ledger_id] = (metadata, later(version, 1))
         if self.lose_reply:
             self.lose_reply = False
             raise FencelogError(ErrorCode.METADATA_UNKNOWN, "the reply was lost")
-        return version + 1
+        return later(version, 1)
 
-    def _value(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
+    def _value(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
         if ledger_id not in self.values:
             raise FencelogError(ErrorCode.LEDGER_NOT_FOUND, f"ledger {ledger_id} is not there")
         return self.values[ledger_id]
@@ -232,10 +235,11 @@ class Cluster:
             ack_quorum=qa,
             token=f"token-{ledger_id}",
         )
-        self.ledgers.values[ledger_id] = (metadata, 0)
+        version = Version(ledger_id, 0)
+        self.ledgers.values[ledger_id] = (metadata, version)
         return LedgerWriter(
             metadata,
-            0,
+            version,
             ledgers=self.ledgers,
             bookies=self,
             placement=self.placement,

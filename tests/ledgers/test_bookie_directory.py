@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
+from metadata_nodes import remove_now
 
 from fencelog.ledgers.availability import Availability
 from fencelog.ledgers.bookie_directory import RegisteredBookies, bookie_registration
@@ -123,14 +124,14 @@ async def test_a_client_outlives_its_registration_but_not_its_address(
     register(cluster, "b1", "10.0.0.1:3181")
     await eventually(lambda: bookies.available() == ["b1"])
     client = client_of(bookies, "b1")
-    cluster.delete("/bookies/b1")
+    remove_now(cluster, "/bookies/b1")
     await eventually(lambda: bookies.available() == [])
     assert bookies.client("b1") is client
     register(cluster, "b1", "10.0.0.1:3181")
     await eventually(lambda: bookies.available() == ["b1"])
     assert bookies.client("b1") is client
     assert not client.closed
-    cluster.delete("/bookies/b1")
+    remove_now(cluster, "/bookies/b1")
     register(cluster, "b1", "10.0.0.9:3181")
     await eventually(lambda: client.closed)
     assert client_of(bookies, "b1").address == "10.0.0.9:3181"
@@ -143,7 +144,7 @@ async def test_a_client_does_not_outlive_the_incarnation_it_was_made_for(
     register(cluster, "b1", "10.0.0.1:3181", "first")
     await eventually(lambda: bookies.available() == ["b1"])
     client = client_of(bookies, "b1")
-    cluster.delete("/bookies/b1")
+    remove_now(cluster, "/bookies/b1")
     register(cluster, "b1", "10.0.0.1:3181", "second")
     await eventually(lambda: client.closed)
     assert client_of(bookies, "b1") is not client

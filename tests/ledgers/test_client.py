@@ -13,6 +13,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metadata import LedgerState
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.writer import LedgerWriter
 
 
@@ -195,11 +196,12 @@ async def test_a_ledger_recovered_before_its_creator_knows_of_it_ends_its_writer
     other = LedgerClient(other_store, cluster, host=host)
     create = store.create
 
-    async def recovered_meanwhile(path: str, value: bytes, *, ephemeral: bool = False) -> None:
-        await create(path, value, ephemeral=ephemeral)
+    async def recovered_meanwhile(path: str, value: bytes, **options: bool) -> Version:
+        version = await create(path, value, **options)
         if path.startswith("/ledgers/"):
             await other.recover(1)
             raise FencelogError(ErrorCode.METADATA_UNKNOWN, "the reply was lost")
+        return version
 
     store.create = recovered_meanwhile  # type: ignore[method-assign]
     client = LedgerClient(store, cluster, host=host)

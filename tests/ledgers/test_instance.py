@@ -11,7 +11,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.instance import INSTANCE_PATH, create_instance, read_instance
 from fencelog.ledgers.metadata_memory import MemoryMetadataStore
-from fencelog.ledgers.metadata_store import Versioned
+from fencelog.ledgers.metadata_store import NO_VERSION, Version, Versioned
 
 HOST = SystemHost()
 
@@ -23,12 +23,14 @@ class Store(MemoryMetadataStore):
     lands = True
     expires = False
 
-    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> None:
+    async def create(self, path: str, value: bytes, **options: bool) -> Version:
+        version = NO_VERSION
         if not self.unknown or self.lands:
-            await super().create(path, value, ephemeral=ephemeral)
+            version = await super().create(path, value, **options)
         self._answer()
+        return version
 
-    async def set(self, path: str, value: bytes, version: int) -> int:
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
         self._answer()
         return await super().set(path, value, version)
 
@@ -64,7 +66,7 @@ async def test_it_is_created_once_and_stays(store: Store) -> None:
     assert await create_instance(store, HOST) == (instance, False)
     assert await read_instance(store) == instance
     node = await store.get(INSTANCE_PATH)
-    assert node.version == 0
+    assert node.version.number == 0
     assert json.loads(node.value)["created_us"] > 0
 
 
@@ -90,7 +92,7 @@ async def test_reading_goes_on_after_a_lost_reply_and_changes_nothing(store: Sto
     assert await read_instance(store) == instance
     store.unknown = 3
     assert await code_of_read(store) is ErrorCode.METADATA_UNKNOWN
-    assert (await store.get(INSTANCE_PATH)).version == 0
+    assert (await store.get(INSTANCE_PATH)).version.number == 0
 
 
 @pytest.mark.parametrize("is_there", [True, False])

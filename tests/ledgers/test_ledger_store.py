@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
+from typing import TypeVar
 
 import pytest
+from metadata_nodes import later, remove
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.metadata_store import ANY_VERSION, Versioned
+from fencelog.ledgers.metadata_store import Version, Versioned
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -34,11 +38,12 @@ def ledger(ledger_id: int, token: str = "mine") -> LedgerMetadata:
 
 async def test_create_get_update_delete(ledgers: LedgerStore) -> None:
     created = ledger(70_000)
-    assert await ledgers.create(created) == 0
-    assert await ledgers.get(70_000) == (created, 0)
+    version = await ledgers.create(created)
+    assert version.number == 0
+    assert await ledgers.get(70_000) == (created, version)
     closed = created.closed(last_entry_id=9, length=90)
-    assert await ledgers.update(closed, 0) == 1
-    assert await ledgers.get(70_000) == (closed, 1)
+    assert await ledgers.update(closed, version) == later(version, 1)
+    assert await ledgers.get(70_000) == (closed, later(version, 1))
     await ledgers.delete(70_000)
     with pytest.raises(FencelogError, match="70000") as caught:
         await ledgers.get(70_000)
@@ -50,8 +55,9 @@ async def test_a_create_whose_reply_is_lost_finds_its_token(
     ledgers: LedgerStore, store: MemoryMetadataStore
 ) -> None:
     store.lose_replies(1)
-    assert await ledgers.create(ledger(1)) == 0
-    assert await ledgers.create(ledger(1)) == 0
+    version = await ledgers.create(ledger(1))
+    assert (await ledgers.get(1), version.number) == ((ledger(1), version), 0)
+    assert await ledgers.create(ledger(1)) == version
 
 
 async def test_a_create_that_exists_and_is_not_found_is_sent_again(
@@ -61,17 +67,18 @@ async def test_a_create_that_exists_and_is_not_found_is_sent_again(
     await ledgers.create(ledger(1))
     create = store.create
 
-    async def delete_after(path: str, value: bytes) -> None:
+    async def delete_after(path: str, value: bytes, **options: bool) -> Version:
         try:
-            await create(path, value)
+            return await create(path, value, **options)
         except FencelogError:
             store.create = create  # type: ignore[method-assign]
-            await store.delete(path)
+            await remove(store, path)
             raise
 
-    store.create = delete_after  # type: ignore[method-assign, assignment]
-    assert await ledgers.create(ledger(1, token="new")) == 0
-    assert (await ledgers.get(1))[0].token == "new"
+    store.create = delete_after  # type: ignore[method-assign]
+    version = await ledgers.create(ledger(1, token="new"))
+    assert version.number == 0
+    assert await ledgers.get(1) == (ledger(1, token="new"), version)
 
 
 async def test_a_create_is_told_from_anothers(ledgers: LedgerStore) -> None:
@@ -87,28 +94,50 @@ async def test_a_ledger_recovered_before_its_creator_reads_back_is_not_reopened(
 ) -> None:
     """The creator gets the version it wrote, so that its next change conflicts."""
     created = ledger(1)
-    await ledgers.create(created)
-    await ledgers.update(created.in_recovery(), 0)
+    first = await ledgers.create(created)
+    recovered = await ledgers.update(created.in_recovery(), first)
     version = await ledgers.create(created)
+    assert version == first
     with pytest.raises(FencelogError) as caught:
         await ledgers.update(created.with_ensemble(0, ("a", "b", "d")), version)
     assert caught.value.code is ErrorCode.METADATA_CONFLICT
+    assert await ledgers.get(1) == (created.in_recovery(), recovered)
+
+
+async def test_a_create_whose_reply_is_lost_returns_what_it_wrote_not_what_another_made_of_it(
+    ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
+    create = store.create
+
+    async def recovered_meanwhile(path: str, value: bytes, **options: bool) -> Version:
+        store.create = create  # type: ignore[method-assign]
+        written.append(await create(path, value, **options))
+        for metadata in (ledger(1).in_recovery(), ledger(1).closed(last_entry_id=3, length=9)):
+            await ledgers.update(metadata, (await ledgers.get(1))[1])
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "the reply was lost")
+
+    written: list[Version] = []
+    store.create = recovered_meanwhile  # type: ignore[method-assign]
+    assert [await ledgers.create(ledger(1))] == written
+    assert (await ledgers.get(1))[1] == later(written[0], 2)
 
 
 async def test_an_update_of_unknown_outcome_stays_unknown(
     ledgers: LedgerStore, store: MemoryMetadataStore
 ) -> None:
-    await ledgers.create(ledger(1))
+    version = await ledgers.create(ledger(1))
     store.lose_replies(1)
     with pytest.raises(FencelogError) as caught:
-        await ledgers.update(ledger(1).in_recovery(), 0)
+        await ledgers.update(ledger(1).in_recovery(), version)
     assert caught.value.code is ErrorCode.METADATA_UNKNOWN
-    assert (await ledgers.get(1))[1] == 1
+    assert (await ledgers.get(1))[1] == later(version, 1)
 
 
 async def test_an_update_of_a_deleted_ledger_says_so(ledgers: LedgerStore) -> None:
+    version = await ledgers.create(ledger(5))
+    await ledgers.delete(5)
     with pytest.raises(FencelogError) as caught:
-        await ledgers.update(ledger(5), 0)
+        await ledgers.update(ledger(5), version)
     assert caught.value.code is ErrorCode.LEDGER_NOT_FOUND
 
 
@@ -118,6 +147,27 @@ async def test_a_delete_whose_reply_is_lost_is_sent_again(
     await ledgers.create(ledger(1))
     store.lose_replies(1)
     await ledgers.delete(1)
+    assert [i async for i in ledgers.list()] == []
+
+
+async def test_a_delete_does_not_mind_changes_that_come_before_it(
+    ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
+    """Whatever the version: it reads again and deletes what is there."""
+    newest = await ledgers.create(ledger(1))
+    delete = store.delete
+    attempts = 0
+
+    async def changed_before(path: str, version: Version) -> None:
+        nonlocal attempts, newest
+        attempts += 1
+        if attempts <= 3:
+            newest = await ledgers.update(ledger(1).in_recovery(), newest)
+        await delete(path, version)
+
+    store.delete = changed_before  # type: ignore[method-assign]
+    await ledgers.delete(1)
+    assert attempts == 4
     assert [i async for i in ledgers.list()] == []
 
 
@@ -160,15 +210,15 @@ async def test_metadata_under_a_wrong_id_is_corrupt(
 class LosingStore(MemoryMetadataStore):
     """Loses the connection with the reply to its first write, which takes effect."""
 
-    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> None:
-        await self._then_away(super().create(path, value, ephemeral=ephemeral))
+    async def create(self, path: str, value: bytes, **options: bool) -> Version:
+        return await self._then_away(super().create(path, value, **options))
 
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+    async def delete(self, path: str, version: Version) -> None:
         await self._then_away(super().delete(path, version))
 
-    async def _then_away(self, write: Awaitable[None]) -> None:
+    async def _then_away(self, write: Awaitable[T]) -> T:
         try:
-            await write
+            return await write
         finally:
             self.disconnect()
 
@@ -249,7 +299,7 @@ async def test_a_server_that_is_behind_does_not_hide_a_ledger() -> None:
                 raise FencelogError(ErrorCode.METADATA_NOT_FOUND, path)
             return await super().get(path)
 
-        async def set(self, path: str, value: bytes, version: int) -> int:
+        async def set(self, path: str, value: bytes, version: Version) -> Version:
             self.is_behind = False  # it answers its own write: it has caught up
             return await super().set(path, value, version)
 
@@ -257,6 +307,33 @@ async def test_a_server_that_is_behind_does_not_hide_a_ledger() -> None:
     await store.start()
     await LedgerStore(store).create(ledger(5))
     assert (await LedgerStore(store).get(5))[0].ledger_id == 5
+    store.is_behind = True
+    await LedgerStore(store).delete(5)
+    assert await store.children("/ledgers/0") == []
+    store.is_behind = True
+    await LedgerStore(store).delete(5)
+    await store.close()
+
+
+async def test_a_delete_goes_on_where_a_server_is_behind_with_the_value() -> None:
+    class Behind(MemoryMetadataStore):
+        stale: Versioned | None = None
+
+        async def get(self, path: str) -> Versioned:
+            return self.stale or await super().get(path)
+
+        async def delete(self, path: str, version: Version) -> None:
+            self.stale = None  # its answer, of whatever kind, comes after what was before it
+            await super().delete(path, version)
+
+    store = Behind()
+    await store.start()
+    ledgers = LedgerStore(store)
+    version = await ledgers.create(ledger(5))
+    store.stale = await store.get("/ledgers/0/0005")
+    await store.set("/ledgers/0/0005", b"newer", version)
+    await ledgers.delete(5)
+    assert await store.children("/ledgers/0") == []
     await store.close()
 
 
@@ -267,11 +344,12 @@ async def test_a_new_session_that_is_behind_does_not_hide_a_ledger_either() -> N
         async def get(self, path: str) -> Versioned:
             raise FencelogError(ErrorCode.METADATA_NOT_FOUND, path)
 
-        async def set(self, path: str, value: bytes, version: int) -> int:
-            written = await super().set(path, value, version)
-            self.expire()
-            self.reconnect()
-            return written
+        async def set(self, path: str, value: bytes, version: Version) -> Version:
+            try:
+                return await super().set(path, value, version)
+            finally:
+                self.expire()
+                self.reconnect()
 
     store = Behind()
     await store.start()
@@ -279,6 +357,9 @@ async def test_a_new_session_that_is_behind_does_not_hide_a_ledger_either() -> N
     with pytest.raises(FencelogError, match="session") as caught:
         await LedgerStore(store).get(5)
     assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
+    with pytest.raises(FencelogError, match="session"):
+        await LedgerStore(store).delete(5)
+    assert await store.children("/ledgers/0") == ["0005"]
     with pytest.raises(FencelogError, match="session"):
         _ = [metadata async for metadata in LedgerStore(store).read_all()]
     await store.close()
@@ -292,22 +373,24 @@ async def test_the_latest_metadata_is_read_after_catching_up() -> None:
         async def get(self, path: str) -> Versioned:
             return self.stale or await super().get(path)
 
-        async def set(self, path: str, value: bytes, version: int) -> int:
+        async def set(self, path: str, value: bytes, version: Version) -> Version:
             self.stale = None
-            written = await super().set(path, value, version)
-            if self.expires:
-                self.expire()
-                self.reconnect()
-            return written
+            try:
+                return await super().set(path, value, version)
+            finally:
+                if self.expires:
+                    self.expire()
+                    self.reconnect()
 
     store = Behind()
     await store.start()
     ledgers = LedgerStore(store)
     await ledgers.create(ledger(5))
     stale = await store.get("/ledgers/0/0005")
-    version = await ledgers.update(ledger(5).in_recovery(), 0)
+    version = await ledgers.update(ledger(5).in_recovery(), stale.version)
     store.stale = stale
-    assert (await ledgers.get(5))[1] == 0
+    assert await ledgers.get(5) == (ledger(5), stale.version)
+    assert stale.version != version
     assert await ledgers.get_latest(5) == (ledger(5).in_recovery(), version)
     store.expires = True
     with pytest.raises(FencelogError, match="session"):

@@ -7,13 +7,16 @@ from functools import partial
 from itertools import islice
 
 import pytest
+from metadata_nodes import later
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata, LedgerState, new_metadata
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.metadata_update import RETRY_MAX_S, retry_pauses, update_metadata
 from fencelog.ledgers.transitions import begin_recovery, closed_by_writer
 
 OPEN = new_metadata(1, ensemble=("a", "b", "c"), write_quorum=3, ack_quorum=2, token="t")
+FIRST = Version(7, 0)
 
 
 class Scripted:
@@ -21,25 +24,25 @@ class Scripted:
     that answers METADATA_UNKNOWN takes effect if ``lands``."""
 
     def __init__(self) -> None:
-        self.value, self.version = OPEN, 0
+        self.value, self.version = OPEN, FIRST
         self.reads: list[ErrorCode | None] = []
         self.writes: list[ErrorCode | None] = []
         self.lands = False
         self.asked: list[str] = []
 
-    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
         self.asked.append("get")
         if self.reads and (code := self.reads.pop(0)) is not None:
             raise FencelogError(code, "scripted")
         return self.value, self.version
 
-    async def update(self, metadata: LedgerMetadata, version: int) -> int:
+    async def update(self, metadata: LedgerMetadata, version: Version) -> Version:
         self.asked.append("set")
         code = self.writes.pop(0) if self.writes else None
         if code is None or (code is ErrorCode.METADATA_UNKNOWN and self.lands):
             if version != self.version:
                 raise FencelogError(ErrorCode.METADATA_CONFLICT, "scripted")
-            self.value, self.version = metadata, version + 1
+            self.value, self.version = metadata, later(version, 1)
         if code is not None:
             raise FencelogError(code, "scripted")
         return self.version
@@ -69,8 +72,8 @@ def test_pauses_begin_with_none_and_have_an_end() -> None:
 async def test_a_lost_reply_of_a_change_that_landed_is_read_back() -> None:
     store = Scripted()
     store.writes, store.lands = [ErrorCode.METADATA_UNKNOWN], True
-    found, version = await update_metadata(store, OPEN, 0, begin_recovery)
-    assert (found.state, version) == (LedgerState.IN_RECOVERY, 1)
+    found, version = await update_metadata(store, OPEN, FIRST, begin_recovery)
+    assert (found.state, version) == (LedgerState.IN_RECOVERY, later(FIRST, 1))
     assert store.asked == ["set", "get"]
 
 
@@ -80,8 +83,8 @@ async def test_the_pace_is_bounded_where_writes_fail_for_long(
 ) -> None:
     store = Scripted()
     store.writes.extend([code] * 20)
-    _, version = await update_metadata(store, OPEN, 0, begin_recovery)
-    assert version == 1
+    _, version = await update_metadata(store, OPEN, FIRST, begin_recovery)
+    assert version == later(FIRST, 1)
     assert store.asked.count("set") == 21
     assert pauses == list(islice(retry_pauses(), 20))
 
@@ -94,8 +97,8 @@ async def test_once_unknown_it_goes_on_until_it_knows(pauses: list[float]) -> No
         ErrorCode.METADATA_UNAVAILABLE,
     ]
     store.reads = [*[ErrorCode.METADATA_UNAVAILABLE] * 5, ErrorCode.METADATA_UNKNOWN]
-    found, version = await update_metadata(store, OPEN, 0, begin_recovery)
-    assert (found, version) == (OPEN.in_recovery(), 1)
+    found, version = await update_metadata(store, OPEN, FIRST, begin_recovery)
+    assert (found, version) == (OPEN.in_recovery(), later(FIRST, 1))
     assert len(pauses) == store.asked.count("get")
     assert pauses[-1] > pauses[1]
 
@@ -105,14 +108,14 @@ async def test_a_write_that_lands_after_the_read_is_found_by_the_next_conflict()
     store.writes = [ErrorCode.METADATA_UNKNOWN]
     get = store.get
 
-    async def land_late(ledger_id: int) -> tuple[LedgerMetadata, int]:
+    async def land_late(ledger_id: int) -> tuple[LedgerMetadata, Version]:
         seen = await get(ledger_id)
-        store.value, store.version = OPEN.in_recovery(), 1
+        store.value, store.version = OPEN.in_recovery(), later(FIRST, 1)
         return seen
 
     store.get = land_late  # type: ignore[method-assign]
-    found, version = await update_metadata(store, OPEN, 0, begin_recovery)
-    assert (found.state, version) == (LedgerState.IN_RECOVERY, 1)
+    found, version = await update_metadata(store, OPEN, FIRST, begin_recovery)
+    assert (found.state, version) == (LedgerState.IN_RECOVERY, later(FIRST, 1))
     assert store.asked == ["set", "get", "set", "get"]
 
 
@@ -122,7 +125,7 @@ async def test_unavailable_is_said_where_nothing_was_changed(before: list[ErrorC
     store.writes = [*before, ErrorCode.METADATA_UNAVAILABLE]
     store.reads = [ErrorCode.METADATA_UNAVAILABLE]
     with pytest.raises(FencelogError) as caught:
-        await update_metadata(store, OPEN, 0, begin_recovery)
+        await update_metadata(store, OPEN, FIRST, begin_recovery)
     assert caught.value.code is ErrorCode.METADATA_UNAVAILABLE
     assert store.value == OPEN
 
@@ -134,13 +137,13 @@ async def test_a_ledger_that_is_gone_ends_it(script: str) -> None:
     store.writes = [gone] if script == "write" else [ErrorCode.METADATA_UNKNOWN]
     store.reads = [gone]
     with pytest.raises(FencelogError) as caught:
-        await update_metadata(store, OPEN, 0, begin_recovery)
+        await update_metadata(store, OPEN, FIRST, begin_recovery)
     assert caught.value.code is gone
 
 
 async def test_what_another_wrote_is_the_base_of_the_next_attempt() -> None:
     store = Scripted()
-    store.value, store.version = OPEN.closed(last_entry_id=3, length=9), 4
+    store.value, store.version = OPEN.closed(last_entry_id=3, length=9), later(FIRST, 4)
     close = partial(closed_by_writer, last_entry_id=3, length=9)
-    assert await update_metadata(store, OPEN, 0, close) == (store.value, 4)
+    assert await update_metadata(store, OPEN, FIRST, close) == (store.value, later(FIRST, 4))
     assert store.asked == ["set", "get"]

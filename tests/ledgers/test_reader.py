@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from metadata_nodes import later
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
@@ -201,7 +202,7 @@ async def test_a_ledger_in_recovery_is_read_up_to_its_lac_and_then_to_its_end(
     await written(cluster, 5)
     reader = LedgerReader(cluster.metadata(), bookies=cluster, source=cluster.ledgers)
     metadata, version = cluster.ledgers.values[1]
-    cluster.ledgers.values[1] = (metadata.in_recovery(), version + 1)
+    cluster.ledgers.values[1] = (metadata.in_recovery(), later(version, 1))
     await fence_ledger(metadata, bookies=cluster)
     assert await reader.read_lac() == 3
     assert len(await reader.read(0, 9)) == 4

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from metadata_nodes import later
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata, LedgerState
@@ -83,7 +84,7 @@ async def test_closed_by_another_meanwhile_is_adopted(cluster: Any) -> None:
 
     def close() -> None:
         closed = metadata.in_recovery().closed(last_entry_id=1, length=2)
-        cluster.ledgers.values[1] = (closed, version + 2)
+        cluster.ledgers.values[1] = (closed, later(version, 2))
         others.append(closed)
 
     cluster.bookies["b1"].fault = once("read", close)
@@ -111,7 +112,7 @@ async def test_fragments_that_change_during_a_recovery_stop_it(make_cluster: Any
 
     def change() -> None:
         metadata = before[0].in_recovery().with_ensemble(1, ("b1", "b4", "b3"))
-        cluster.ledgers.values[1] = (metadata, before[1] + 2)
+        cluster.ledgers.values[1] = (metadata, later(before[1], 2))
 
     cluster.bookies["b1"].fault = once("recovery add", change)
     assert await incomplete(cluster) == []
@@ -237,7 +238,7 @@ async def test_a_second_ensemble_without_entries_does_not_hide_the_first(
     await cluster.write(writer, b"0", b"11", b"222")
     metadata, version = cluster.ledgers.values[1]
     changed = metadata.with_ensemble(3, ("b4", "b5", "b6"))
-    cluster.ledgers.values[1] = (changed, version + 1)
+    cluster.ledgers.values[1] = (changed, later(version, 1))
     for name in ("b1", "b2", "b3"):
         cluster.bookies[name].go_down()
     assert await incomplete(cluster) == ["b1", "b2", "b3"]

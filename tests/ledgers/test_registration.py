@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from metadata_nodes import overwrite_now, remove_now
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.registration import ChildrenValues, Registration
 
 PATH = "/bookies/b1"
@@ -80,7 +82,7 @@ async def test_it_comes_back_after_a_deletion(
     cluster: MemoryCluster, store: MemoryMetadataStore
 ) -> None:
     registration = await Registration.start(store, PATH, b"address")
-    cluster.delete(PATH)
+    remove_now(cluster, PATH)
     await eventually(lambda: owner(cluster) == store.session_id)
     await registration.close()
 
@@ -97,11 +99,11 @@ async def test_it_comes_back_after_a_loss_that_the_watch_does_not_see(
         nonlocal losses
         if path == PATH and losses < 3 and owner(cluster):
             losses += 1
-            cluster.delete(PATH)
+            remove_now(cluster, PATH)
 
     await quiet()
     cluster.subscribe(lose_again)
-    cluster.delete(PATH)
+    remove_now(cluster, PATH)
     await eventually(lambda: owner(cluster) == store.session_id)
     assert losses == 3
     await registration.close()
@@ -145,11 +147,11 @@ async def test_a_lost_reply_of_the_removal_is_recognised(
     cluster.create(PATH, b"old", owner=cluster.new_session())
     delete = store.delete
 
-    async def delete_and_lose(path: str, version: int) -> None:
+    async def delete_and_lose(path: str, version: Version) -> None:
         store.lose_replies(1)
         await delete(path, version)
 
-    store.delete = delete_and_lose  # type: ignore[method-assign, assignment]
+    store.delete = delete_and_lose  # type: ignore[method-assign]
     registration = await Registration.start(store, PATH, b"new")
     assert owner(cluster) == store.session_id
     store.delete = delete  # type: ignore[method-assign]
@@ -187,12 +189,12 @@ async def test_it_tries_again_while_the_store_refuses(
     refusals = 3
     create = store.create
 
-    async def refuse_at_first(path: str, value: bytes, *, ephemeral: bool = False) -> None:
+    async def refuse_at_first(path: str, value: bytes, **options: bool) -> Version:
         nonlocal refusals
         if refusals:
             refusals -= 1
             raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "not now")
-        await create(path, value, ephemeral=ephemeral)
+        return await create(path, value, **options)
 
     store.create = refuse_at_first  # type: ignore[method-assign]
     store.expire()
@@ -219,14 +221,14 @@ async def test_an_update_is_written_over_conflicts_lost_replies_and_expiry(
     registration = await Registration.start(store, PATH, b"1")
     registration.update(b"2")
     await eventually(lambda: cluster.get(PATH).value == b"2")
-    assert cluster.get(PATH).version == 1
+    assert cluster.get(PATH).version.number == 1
     registration.update(b"2")
     await quiet()
-    assert cluster.get(PATH).version == 1
+    assert cluster.get(PATH).version.number == 1
     store.lose_replies(2)
     registration.update(b"3")
     await eventually(lambda: cluster.get(PATH).value == b"3")
-    cluster.delete(PATH)
+    remove_now(cluster, PATH)
     registration.update(b"4")
     await eventually(lambda: owner(cluster) == store.session_id)
     assert cluster.get(PATH).value == b"4"
@@ -246,13 +248,13 @@ async def test_the_table_follows_the_directory(
     await table.start()
     assert table.values == {"a": b"1"}
     cluster.create("/dir/b", b"2")
-    cluster.set("/dir/a", b"3", 0)
+    overwrite_now(cluster, "/dir/a", b"3")
     await eventually(lambda: table.values == {"a": b"3", "b": b"2"})
-    cluster.delete("/dir/a")
+    remove_now(cluster, "/dir/a")
     await eventually(lambda: table.values == {"b": b"2"})
     assert changes[-1] == {"b": b"2"}
     table.close()
-    cluster.delete("/dir/b")
+    remove_now(cluster, "/dir/b")
     await quiet()
     assert table.values == {"b": b"2"}
 

@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from metadata_nodes import later
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerState
+from fencelog.ledgers.metadata_store import Version
 
 TIMEOUT = FencelogError(ErrorCode.REQUEST_TIMEOUT, "no answer")
 
@@ -44,7 +46,7 @@ async def test_a_second_close_returns_what_the_first_one_wrote(cluster: Any) -> 
     await cluster.write(writer, b"x")
     closed = await writer.close()
     assert await writer.close() == closed
-    assert cluster.ledgers.values[1] == (closed, 1)
+    assert cluster.ledgers.values[1] == (closed, Version(1, 1))
 
 
 async def test_a_close_whose_reply_is_lost_finds_its_own_work(cluster: Any) -> None:
@@ -53,7 +55,7 @@ async def test_a_close_whose_reply_is_lost_finds_its_own_work(cluster: Any) -> N
     cluster.ledgers.lose_reply = True
     closed = await writer.close()
     assert closed.is_closed
-    assert cluster.ledgers.values[1] == (closed, 1)
+    assert cluster.ledgers.values[1] == (closed, Version(1, 1))
 
 
 async def test_a_close_without_metadata_may_be_repeated(cluster: Any) -> None:
@@ -78,7 +80,7 @@ async def test_a_bookie_that_fails_during_the_close_is_not_replaced(make_cluster
     closed = await writer.close()
     await asyncio.sleep(0.01)
     assert [fragment.bookies for fragment in closed.fragments] == [("b1", "b2", "b3")]
-    assert cluster.ledgers.values[1] == (closed, 1)
+    assert cluster.ledgers.values[1] == (closed, Version(1, 1))
     assert cluster.failures == []
     assert writer.failure is None
 
@@ -107,7 +109,7 @@ async def test_a_close_reports_what_the_change_under_way_found(make_cluster: Any
 
     def somebody_recovers() -> None:
         metadata, version = cluster.ledgers.values[1]
-        cluster.ledgers.values[1] = (metadata.in_recovery(), version + 1)
+        cluster.ledgers.values[1] = (metadata.in_recovery(), later(version, 1))
 
     cluster.ledgers.before_update = somebody_recovers
     writer.append(b"x")

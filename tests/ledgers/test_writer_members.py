@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from metadata_nodes import later
 
 from fencelog.ledgers import metadata as metadata_module
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import Fragment
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.writer_options import WriterOptions
 
 DELAYED = WriterOptions(explicit_lac_interval_ms=0, delay_ensemble_change=True)
@@ -140,12 +142,12 @@ async def test_an_ensemble_that_somebody_else_changed_ends_the_writer(make_clust
     cluster = make_cluster(4)
     writer = cluster.create()
     foreign = replace(cluster.metadata(), fragments=(Fragment(0, ("b1", "b2", "b4")),))
-    cluster.ledgers.values[1] = (foreign, 1)
+    cluster.ledgers.values[1] = (foreign, Version(1, 1))
     cluster.bookies["b1"].go_down()
     writer.append(b"x")
     await cluster.until(lambda: bool(cluster.failures))
     assert cluster.failures[0].code is ErrorCode.LEDGER_FENCED
-    assert cluster.ledgers.values[1] == (foreign, 1)
+    assert cluster.ledgers.values[1] == (foreign, Version(1, 1))
 
 
 async def test_earlier_fragments_that_were_repaired_stay_as_they_are(make_cluster: Any) -> None:
@@ -157,7 +159,7 @@ async def test_earlier_fragments_that_were_repaired_stay_as_they_are(make_cluste
     last = cluster.metadata().last_fragment
     spare = ({"b4", "b5"} - set(last.bookies)).pop()
     repaired = replace(cluster.metadata(), fragments=(Fragment(0, (spare, "b2", "b3")), last))
-    cluster.ledgers.values[1] = (repaired, cluster.ledgers.values[1][1] + 1)
+    cluster.ledgers.values[1] = (repaired, later(cluster.ledgers.values[1][1], 1))
     cluster.bookies["b2"].go_down()
     await cluster.write(writer, b"2")
     assert cluster.metadata().fragments[0].bookies == (spare, "b2", "b3")

@@ -14,10 +14,11 @@ from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadRe
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.ledger_store import LEDGERS_PATH, LedgerStore
+from fencelog.ledgers.instance import INSTANCE_PATH
+from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import LedgerMetadata, decode_metadata, new_metadata
 from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.metadata_store import ANY_VERSION
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.placement import Placement
 from fencelog.ledgers.reader import LedgerReader
 from fencelog.ledgers.recovery import recover_ledger
@@ -58,38 +59,39 @@ class ScriptedStore(MemoryMetadataStore):
         )
         return result
 
-    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> None:
+    async def create(self, path: str, value: bytes, **options: bool) -> Version:
         text = f"{_ledger_named(path)} is {describe_metadata(decode_metadata(value))}"
 
-        def carry_out() -> None:
-            self._cluster.create(path, value)
-            self._playground.network.tell(f"zk: {text} (version 0)")
+        def carry_out() -> Version:
+            created = self._cluster.create(path, value)
+            self._playground.network.tell(f"zk: {text} (version {created.number})")
+            return created
 
-        await self._playground.network.send(
+        created: Version = await self._playground.network.send(
             (self._client, STORE), f"{text} (if there is none)", carry_out, is_write=True
         )
+        return created
 
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+    async def delete(self, path: str, version: Version) -> None:
         def carry_out() -> None:
             self._cluster.delete(path, version)
             self._playground.network.tell(f"zk: {_ledger_named(path)} is deleted")
 
-        await self._playground.network.send(
-            (self._client, STORE), f"delete {_ledger_named(path)}", carry_out, is_write=True
-        )
+        what = f"delete {_ledger_named(path)} (if version {version.number})"
+        await self._playground.network.send((self._client, STORE), what, carry_out, is_write=True)
 
-    async def set(self, path: str, value: bytes, version: int) -> int:
-        if path == LEDGERS_PATH:  # to catch up; here no server is behind
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
+        if path == INSTANCE_PATH:  # to catch up; here no server is behind
             return self._cluster.set(path, value, version)
         text = f"{_ledger_named(path)} is {describe_metadata(decode_metadata(value))}"
 
-        def carry_out() -> int:
+        def carry_out() -> Version:
             written = self._cluster.set(path, value, version)
-            self._playground.network.tell(f"zk: {text} (version {written})")
+            self._playground.network.tell(f"zk: {text} (version {written.number})")
             return written
 
-        written: int = await self._playground.network.send(
-            (self._client, STORE), f"{text} (if version {version})", carry_out, is_write=True
+        written: Version = await self._playground.network.send(
+            (self._client, STORE), f"{text} (if version {version.number})", carry_out, is_write=True
         )
         return written
 
@@ -111,9 +113,7 @@ class ScriptedBookie:
         kind = "recovery add" if recovery else "add"
         text = f"{kind} {entries} (lac {run_lac(run, header)})"
         self._send_write(
-            text,
-            lambda: self._up().add(run, recovery=recovery, incarnation=incarnation),
-            on_reply,
+            text, lambda: self._up().add(run, recovery=recovery, incarnation=incarnation), on_reply
         )
 
     def write_lac(

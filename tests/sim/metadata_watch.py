@@ -42,11 +42,12 @@ class MetadataWatch:
             self._history.counts["metadata deletes"] += 1
             return
         metadata = decode_metadata(node.value)
-        self._check(ledger_id, metadata, node.version)
-        self._versions[ledger_id] = node.version
+        number = node.version.number
+        self._check(ledger_id, metadata, number)
+        self._versions[ledger_id] = number
         self._history.metadata.setdefault(ledger_id, []).append(metadata)
         self._history.counts[f"metadata {metadata.state.value}"] += 1
-        self._history.on_event(_event(metadata, node.version))
+        self._history.on_event(_event(metadata, number))
 
     def _check(self, ledger_id: int, now: LedgerMetadata, version: int) -> None:
         violate = self._history.violate

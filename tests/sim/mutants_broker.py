@@ -6,6 +6,7 @@ from mutation import Edit, Mutant
 
 CHAIN = "fencelog.broker.chain"
 NODE = "fencelog.broker.chain_node"
+MEMORY = "fencelog.ledgers.metadata_memory"
 OPEN_LEDGER = "fencelog.broker.open_ledger"
 PIPELINE = "fencelog.broker.pipeline"
 STEPS = "fencelog.broker.ledger_steps"
@@ -124,9 +125,9 @@ AMBIGUOUS = (
             Edit(
                 NODE,
                 "ChainNode._set",
-                "                    found = await self._read_back()\n"
+                "                    found, version = await self._read_back()\n"
                 "                    if found is not None and found.token == token:\n"
-                "                        return self._version + 1\n",
+                "                        return version\n",
                 "                    found = self.chain\n",
             ),
         ),
@@ -153,7 +154,7 @@ AMBIGUOUS = (
                 NODE,
                 "ChainNode._set",
                 "                    if found is not None and found.token == token:\n"
-                "                        return self._version + 1\n",
+                "                        return version\n",
                 "",
             ),
             Edit(
@@ -305,4 +306,21 @@ REPAIRING = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*TAKING_OVER, *AMBIGUOUS, *ROLLING, *REPAIRING)
+INCARNATIONS = (
+    Mutant(
+        "versions-begin-anew",
+        "PROTOCOL.md, the metadata store",
+        "A node that was deleted and created again has the versions of the one before it.",
+        tuple(
+            Edit(
+                MEMORY,
+                f"MemoryCluster.{change}",
+                "        if version != node.version:\n",
+                "        if version.number != node.version.number:\n",
+            )
+            for change in ("set", "delete")
+        ),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*TAKING_OVER, *AMBIGUOUS, *ROLLING, *REPAIRING, *INCARNATIONS)

@@ -69,7 +69,7 @@ MUTANTS = (
             Edit(
                 LEDGER_STORE,
                 "LedgerStore.read_all",
-                "await self._catch_up()",
+                "await catch_up(self._store)",
                 "self._store.session_id",
             ),
             Edit(

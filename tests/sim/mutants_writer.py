@@ -303,8 +303,8 @@ METADATA = (
             Edit(
                 STORE,
                 "LedgerStore.create.create",
-                "if not exists or await self._token(metadata.ledger_id) != metadata.token:",
-                "if not exists:",
+                "                if found.token != metadata.token:\n",
+                "                if False:\n",
             ),
         ),
     ),

@@ -19,6 +19,7 @@ from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.entry_header import KIND_MESSAGES
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.writer import LedgerWriter
 
 
@@ -109,7 +110,7 @@ class ObservedChanges:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def set(self, path: str, value: bytes, version: int) -> int:
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
         if self._is_changing:
             self._history.violate(16, f"two changes of {path} at once (I3)")
         if self._node.lost is not None:

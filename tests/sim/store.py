@@ -22,7 +22,7 @@ from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.limits import METADATA_TIMEOUT_MS
 from fencelog.ledgers.metadata_memory import MemoryCluster
 from fencelog.ledgers.metadata_paths import check_node, check_path, unavailable, unknown
-from fencelog.ledgers.metadata_store import ANY_VERSION, SessionState, Versioned, Watch
+from fencelog.ledgers.metadata_store import SessionState, Version, Versioned, Watch
 from fencelog.ledgers.metadata_watch import SessionListeners, WatchTable
 
 T = TypeVar("T")
@@ -95,9 +95,11 @@ class SimStore:
                 pass  # the session ends when its time is over
             connection.abort()
 
-    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> None:
+    async def create(
+        self, path: str, value: bytes, *, ephemeral: bool = False, once: bool = False
+    ) -> Version:
         check_node(path, value)
-        await self._write(
+        return await self._write(
             f"create {path}",
             lambda tree, session: tree.create(path, value, owner=session if ephemeral else 0),
         )
@@ -107,11 +109,11 @@ class SimStore:
         found = await self._read(f"get {path}", lambda peer, sync: peer.get(path, sync=sync))
         return found if self.view is None else self.view.value(path, found)
 
-    async def set(self, path: str, value: bytes, version: int) -> int:
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
         check_node(path, value)
         return await self._write(f"set {path}", lambda tree, _: tree.set(path, value, version))
 
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+    async def delete(self, path: str, version: Version) -> None:
         check_path(path)
         await self._write(f"delete {path}", lambda tree, _: tree.delete(path, version))
 

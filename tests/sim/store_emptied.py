@@ -13,7 +13,7 @@ from fencelog.bookie.cookie_registry import COOKIES_PATH
 from fencelog.ledgers.instance import INSTANCE_PATH
 from fencelog.ledgers.ledger_store import LEDGERS_PATH
 from fencelog.ledgers.metadata_paths import not_found
-from fencelog.ledgers.metadata_store import Versioned
+from fencelog.ledgers.metadata_store import NO_VERSION, Versioned
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +25,7 @@ class Emptied:
     def value(self, path: str, found: Versioned) -> Versioned:
         """What stands there in place of what was found. Raises METADATA_NOT_FOUND."""
         if path == INSTANCE_PATH and self.instance:
-            return Versioned(json.dumps({"instance": self.instance}).encode(), 0)
+            return Versioned(json.dumps({"instance": self.instance}).encode(), NO_VERSION)
         if _is_gone(path):
             raise not_found(path)
         return found

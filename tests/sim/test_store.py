@@ -9,7 +9,13 @@ import pytest
 from store_world import TIMEOUT_S, World, code_of, simulate, until
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata_store import SessionState, Versioned
+from fencelog.ledgers.metadata_store import NO_VERSION, SessionState, Version, Versioned
+
+
+def shown(node: Versioned | None) -> tuple[bytes, int, int] | None:
+    """Value, number of changes, owner."""
+    return None if node is None else (node.value, node.version.number, node.ephemeral_owner)
+
 
 # -- lost messages -------------------------------------------------------------------------------
 
@@ -23,7 +29,7 @@ def test_a_write_whose_answer_is_blocked_took_effect_and_is_unknown() -> None:
         assert world.engine.now_us - began < 10_100_000
         assert world.has("/a")
         world.network.unblock("zk", "c1")
-        assert await process.call(store.get("/a")) == Versioned(b"", 0)
+        assert shown(await process.call(store.get("/a"))) == (b"", 0, 0)
 
     for seed in range(1, 11):
         simulate(main, seed)
@@ -74,8 +80,9 @@ def test_a_lost_reply_is_unknown_after_the_effect_and_read_back() -> None:
         process, store = await world.store("c1")
         store.lose_next_reply()
         assert await code_of(process.call(store.create("/a", b"1"))) is ErrorCode.METADATA_UNKNOWN
-        assert await process.call(store.get("/a")) == Versioned(b"1", 0)
-        assert await process.call(store.set("/a", b"2", 0)) == 1
+        found = await process.call(store.get("/a"))
+        assert shown(found) == (b"1", 0, 0)
+        assert (await process.call(store.set("/a", b"2", found.version))).number == 1
 
     for seed in range(1, 21):
         simulate(main, seed)
@@ -84,24 +91,24 @@ def test_a_lost_reply_is_unknown_after_the_effect_and_read_back() -> None:
 def test_reads_are_sent_again_after_a_reset_and_writes_never() -> None:
     async def main(world: World) -> str:
         process, store = await world.store("c1")
-        await process.call(store.create("/a", b""))
+        before = await process.call(store.create("/a", b""))
         chance = world.engine.random("test")
-        before = 0
         for _ in range(20):
             read = process.spawn(store.get("/a"))
             write = process.spawn(store.set("/a", b"", before))
             await asyncio.sleep(chance.random() / 200)
             world.network.reset("c1", "zk")
             await asyncio.wait([read, write])
-            assert read.result().version in (before, before + 1)
+            after = Version(before.incarnation, before.number + 1)
+            assert read.result().version in (before, after)
             known = (await process.call(store.get("/a"))).version
             if write.exception() is None:
-                assert write.result() == known == before + 1
+                assert write.result() == known == after
             else:
                 assert "metadata_unknown" in str(write.exception())
-                assert known in (before, before + 1)
+                assert known in (before, after)
             before = known
-        return "unknown" if before < 20 else "known"
+        return "unknown" if before.number < 20 else "known"
 
     assert {simulate(main, seed) for seed in range(1, 6)} == {"unknown"}
 
@@ -110,19 +117,19 @@ def test_a_store_that_refuses_is_unavailable_for_that_time() -> None:
     async def main(world: World) -> None:
         process, store = await world.store("c1")
         seen: list[object] = []
-        await process.call(store.create("/a", b""))
+        a = await process.call(store.create("/a", b""))
         store.refuse_for(3)
 
         async def life() -> None:
             store.watch_value("/a", seen.append)
-            for request in (store.get("/a"), store.set("/a", b"", 0), store.create("/b", b"")):
+            for request in (store.get("/a"), store.set("/a", b"", a), store.create("/b", b"")):
                 assert await code_of(request) is ErrorCode.METADATA_UNAVAILABLE
             await asyncio.sleep(2.9)
             assert await code_of(store.children("/a")) is ErrorCode.METADATA_UNAVAILABLE
             assert seen == []
             await asyncio.sleep(0.2)
-            assert await store.get("/a") == Versioned(b"", 0)
-            await until(lambda: seen == [Versioned(b"", 0)])
+            assert await store.get("/a") == Versioned(b"", a)
+            await until(lambda: seen == [Versioned(b"", a)])
 
         await process.call(life())
         assert not world.has("/b")
@@ -196,7 +203,7 @@ def test_an_expired_session_learns_it_when_it_connects_again(how: str) -> None:
             store.watch_value("/me", seen.append)
 
         await process.call(begin())
-        await until(lambda: seen == [Versioned(b"", 0, before)])
+        await until(lambda: [shown(node) for node in seen] == [(b"", 0, before)])
         if how == "expire":
             store.expire()
         else:
@@ -211,7 +218,7 @@ def test_an_expired_session_learns_it_when_it_connects_again(how: str) -> None:
         assert store.session_id not in (0, before)
         await until(lambda: seen[-1] is None)
         await process.call(store.create("/me", b"", ephemeral=True))
-        await until(lambda: seen[-1] == Versioned(b"", 0, store.session_id))
+        await until(lambda: shown(seen[-1]) == (b"", 0, store.session_id))
 
     for seed in range(1, 6):
         simulate(main, seed)
@@ -265,17 +272,18 @@ def test_reads_lag_behind_but_not_far_not_back_and_not_behind_own_writes() -> No
     async def main(world: World) -> int:
         reader_process, reader = await world.store("r1")
         writer_process, writer = await world.store("w1")
-        await writer_process.call(writer.create("/a", b""))
+        version = await writer_process.call(writer.create("/a", b""))
         times_us = [world.engine.now_us]
         assert (
-            await code_of(reader_process.call(reader.delete("/a", 7)))
+            await code_of(reader_process.call(reader.delete("/a", NO_VERSION)))
             is ErrorCode.METADATA_CONFLICT
         )
         stale, own = 0, 0
 
         async def write() -> None:
-            for version in range(40):
-                await writer.set("/a", b"", version)
+            written = version
+            for _ in range(40):
+                written = await writer.set("/a", b"", written)
                 times_us.append(world.engine.now_us)
                 await asyncio.sleep(0.02)
 
@@ -284,12 +292,12 @@ def test_reads_lag_behind_but_not_far_not_back_and_not_behind_own_writes() -> No
         while not task.done():
             newest = len(times_us) - 1
             asked_us = world.engine.now_us
-            version = (await reader_process.call(reader.get("/a"))).version
-            assert version >= last
-            assert version >= own
-            assert version >= sum(time_us < asked_us - 1_100_000 for time_us in times_us) - 1
-            stale += version < newest
-            last = version
+            read = (await reader_process.call(reader.get("/a"))).version.number
+            assert read >= last
+            assert read >= own
+            assert read >= sum(time_us < asked_us - 1_100_000 for time_us in times_us) - 1
+            stale += read < newest
+            last = read
             if world.engine.random("test").random() < 0.1:
                 await reader_process.call(reader.create(f"/{world.engine.now_us}", b""))
                 own = newest
@@ -308,22 +316,23 @@ def test_watches_are_late_and_deliver_the_newest_in_the_end() -> None:
         names: list[list[str]] = []
 
         async def watch() -> None:
-            watcher.watch_value("/dir/a", lambda v: values.append(v.version if v else -1))
+            watcher.watch_value("/dir/a", lambda v: values.append(v.version.number if v else -1))
             watcher.watch_children("/dir", names.append)
 
-        async def write() -> None:
-            await writer.create("/dir/a", b"")
-            for version in range(20):
-                await writer.set("/dir/a", b"", version)
+        async def write() -> Version:
+            version = await writer.create("/dir/a", b"")
+            for _ in range(20):
+                version = await writer.set("/dir/a", b"", version)
             await writer.create("/dir/b", b"")
+            return version
 
         await watcher_process.call(watch())
-        await writer_process.call(write())
+        version = await writer_process.call(write())
         written_us = world.engine.now_us
         await until(lambda: values[-1:] == [20] and names[-1:] == [["a", "b"]])
         assert values == sorted(set(values))
         world.network.reset("r1", "zk")
-        await writer_process.call(writer.set("/dir/a", b"", 20))
+        await writer_process.call(writer.set("/dir/a", b"", version))
         await until(lambda: values[-1] == 21)
         return world.engine.now_us - written_us
 

@@ -198,13 +198,13 @@ class Lists:
         for path in ("/logs", "/logs/topic"):
             self.tree.create(path, b"")
         self._changes = 0
-        self.tree.create(PATH, encode_chain(Chain()))
+        self._version = self.tree.create(PATH, encode_chain(Chain()))
 
     def change(self, *segments: Segment, epoch: int = 1) -> list[str]:
         """The violations that this adds."""
         known = len(self.history.violations)
         chain = Chain(epoch=epoch, token=str(self._changes), segments=segments)
-        self.tree.set(PATH, encode_chain(chain), self._changes)
+        self._version = self.tree.set(PATH, encode_chain(chain), self._version)
         self._changes += 1
         return self.history.violations[known:]
 
