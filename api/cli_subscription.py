@@ -157,21 +157,19 @@ def ack(
     through: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PARTITION:OFFSET", help="Everything up to it; again for each partition."
+            metavar="ACK_ID", help="Everything up to this message; again for each partition."
         ),
     ] = None,
     server: ServerOption = SERVER,
 ) -> None:
     """Acknowledge messages; they are never handed out again."""
     name = topic_name(topic)
-    places = _places(through, "--through")
 
     async def ask(client: FencelogClient) -> list[str]:
-        for partition, offset in places.items():
-            await client.ack_through(name, subscription, partition, offset)
-        return await client.ack(name, subscription, ack_ids) if ack_ids else []
+        stale = await client.ack_through(name, subscription, through) if through else []
+        return stale + (await client.ack(name, subscription, ack_ids) if ack_ids else [])
 
-    if not ack_ids and not places:
+    if not ack_ids and not through:
         raise _bad("name messages to acknowledge, by their ack ids or with --through")
     for stale in _ask(server, ask):
         typer.echo(f"{stale} is stale")

@@ -117,12 +117,12 @@ class SubscriptionCalls:
         return await self._stale(topic, subscription, "ack", {"ack_ids": list(ack_ids)})
 
     async def ack_through(
-        self, topic: str, subscription: str, partition: int, offset: int, *, consumer: str = ""
-    ) -> None:
-        """Acknowledge everything in a partition up to ``offset``, included; durable on return."""
-        through = [{"partition": partition, "offset": offset}]
-        request = {"through": through, "consumer": consumer}
-        await self._ask(topic, subscription, "ack", request)
+        self, topic: str, subscription: str, ack_ids: Sequence[str], *, consumer: str = ""
+    ) -> list[str]:
+        """Acknowledge everything up to these messages, included, one of each partition; durable on
+        return. The ids that are stale, after a seek. Of ordered subscriptions only."""
+        request = {"through": list(ack_ids), "consumer": consumer}
+        return await self._stale(topic, subscription, "ack", request)
 
     async def nack(
         self,

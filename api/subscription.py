@@ -22,6 +22,7 @@ from fencelog.api.subscription_parts import (
     chosen_partitions,
     each_once,
     find,
+    one_a_partition,
 )
 from fencelog.api.subscription_pull import Pull
 from fencelog.api.subscription_requests import (
@@ -116,12 +117,10 @@ class SubscriptionVerbs:
         if only_one(request, "ack_ids", "through") == "ack_ids":
             acked = await self.ack_ids(asked, request.ack_ids or ())
         else:
+            through = one_a_partition(request.through or (), asked)
             acked = await self._together(
                 asked,
-                {
-                    at.partition: self._ack_through(asked, at, request.consumer)
-                    for at in each_once(request.through or (), asked)
-                },
+                {p: self._ack_through(asked, p, i, request.consumer) for p, i in through.items()},
             )
         await respond(exchange, acked)
 
@@ -147,16 +146,15 @@ class SubscriptionVerbs:
         return self._owners.ask(asked, partition, Endpoint.ACK, request, local, Acked)
 
     def _ack_through(
-        self, asked: Asked, at: PartitionOffset, consumer: str
+        self, asked: Asked, partition: int, ack_id: str, consumer: str
     ) -> Coroutine[Any, Any, Acked]:
         async def local(log: PartitionLog) -> Acked:
-            await log.subscriptions.ack_through(
-                asked.subscription.info, at.offset, consumer or None
-            )
-            return Acked()
+            info = asked.subscription.info
+            result = await log.subscriptions.ack_through(info, ack_id, consumer or None)
+            return Acked(result.acked, result.stale)
 
-        request = AckRequest(through=[at], consumer=consumer)
-        return self._owners.ask(asked, at.partition, Endpoint.ACK, request, local, Acked)
+        request = AckRequest(through=[ack_id], consumer=consumer)
+        return self._owners.ask(asked, partition, Endpoint.ACK, request, local, Acked)
 
     async def nack(self, exchange: Exchange, target: Target) -> None:
         """200 ``{"stale"}``: the others are handed out again after ``delay_ms``."""

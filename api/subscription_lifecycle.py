@@ -44,7 +44,13 @@ class SubscriptionLifecycle:
             partitions=topic.config.partitions,
             at_most=topic.policy.max_subscriptions,
         )
-        await self._owners.open_everywhere(Asked(topic, registered))
+        # Partitions that the topic got before the subscription was registered, and that this
+        # broker did not know of, are told as well; the owner of one that comes later finds the
+        # subscription in the registry.
+        latest = await self._broker.topics.get(topic.name)
+        if latest.topic_id != topic.topic_id:
+            raise FencelogError(ErrorCode.TOPIC_NOT_FOUND, f"topic {topic.name} was deleted")
+        await self._owners.open_everywhere(Asked(latest, registered))
         return registered, created
 
     async def delete(self, topic: TopicInfo, name: str) -> None:

@@ -42,8 +42,8 @@ _VERBS: tuple[tuple[str, str, str, type[Struct], type[Struct] | str], ...] = (
         "ack",
         "Acknowledge messages",
         (
-            "By their ack ids, or everything `through` an offset. Durable with the answer; may be "
-            "repeated."
+            "By their ack ids, or everything `through` a message of each partition. Durable with "
+            "the answer; may be repeated."
         ),
         AckRequest,
         Acked,

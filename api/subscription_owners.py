@@ -22,7 +22,6 @@ from fencelog.api.problems import problem
 from fencelog.api.subscription_requests import Done
 from fencelog.api.targets import Endpoint
 from fencelog.broker.subscription_registry import Registered, encode_registered
-from fencelog.broker.subscription_upkeep import open_cursor
 from fencelog.broker.topics import TopicInfo
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 
@@ -131,7 +130,7 @@ class SubscriptionOwners:
             subscriptions.dead_letters = self._dead_letters(topic)
         if subscription.info.subscription_id in subscriptions.all():
             return
-        await open_cursor(log, subscription)
+        await subscriptions.begin(subscription)
 
     async def _check_is_there(self, asked: Asked) -> None:
         """What is remembered of a subscription may be older than the end of its cursor."""

@@ -44,7 +44,9 @@ def the_partition(
     return named_partition(named, topic.config.partitions, topic.name)
 
 
-def by_partition(ack_ids: Sequence[str], asked: Asked) -> dict[int, list[str]]:
+def by_partition(
+    ack_ids: Sequence[str], asked: Asked, *, field: str = "ack_ids"
+) -> dict[int, list[str]]:
     """Ack ids by the partition whose owner gave them out. Raises FencelogError(BAD_REQUEST)."""
     groups: dict[int, list[str]] = {}
     for ack_id in ack_ids:
@@ -54,9 +56,22 @@ def by_partition(ack_ids: Sequence[str], asked: Asked) -> dict[int, list[str]]:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST,
                 f"ack id {ids[0]!r} is of a partition that {asked.topic.name} does not have",
-                field="ack_ids",
+                field=field,
             )
     return groups
+
+
+def one_a_partition(ack_ids: Sequence[str], asked: Asked) -> dict[int, str]:
+    """Ack ids, of different partitions, by partition. Raises FencelogError(BAD_REQUEST)."""
+    groups = by_partition(ack_ids, asked, field="through")
+    for partition, ids in groups.items():
+        if len(ids) > 1:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"two ack ids are of partition {partition}: {ids[0]!r}, {ids[1]!r}",
+                field="through",
+            )
+    return {partition: ids[0] for partition, ids in groups.items()}
 
 
 def each_once(offsets: Sequence[PartitionOffset], asked: Asked) -> Sequence[PartitionOffset]:

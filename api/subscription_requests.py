@@ -71,10 +71,11 @@ class HoldRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class AckRequest(Struct, forbid_unknown_fields=True, frozen=True):
-    """Exactly one of ``ack_ids`` and ``through``: everything up to these offsets, included."""
+    """Exactly one of ``ack_ids`` and ``through``: everything up to these messages, included, named
+    by an ack id for each partition."""
 
     ack_ids: AckIds | None = None
-    through: PartitionOffsets | None = None
+    through: Annotated[list[str], Meta(min_length=1, max_length=MAX_PARTITIONS)] | None = None
     consumer: Consumer = ""
 
 

@@ -57,6 +57,7 @@ class Broker:
         self.subscriptions = SubscriptionRegistry(store, host=host)
         self.directory = BrokerDirectory(store, host=host, config=config)
         self._store = store
+        self._upkeep = SubscriptionUpkeep(self.subscriptions, self.open_slots)
         self._ownership = Ownership(store, broker_id=config.broker_id, url=config.url)
         self._services = BrokerServices(
             topics=self.topics,
@@ -71,6 +72,7 @@ class Broker:
             host=host,
             config=config,
             bookie_addresses=self.bookie_addresses,
+            complete_cursors=self._upkeep.complete,
         )
         self._slots: dict[PartitionKey, PartitionSlot] = {}
         self._known = KnownTopics(
@@ -88,7 +90,6 @@ class Broker:
         self._unloading = Unloading(
             self._slots, self.directory, self._balancer, timeout_s=config.drain_timeout_s
         )
-        self._upkeep = SubscriptionUpkeep(self.subscriptions, self.open_slots)
         self.compaction = CompactionKeeper(
             lambda: (slot.open_log for slot in self._slots.values()), host
         )

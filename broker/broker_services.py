@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fencelog.broker.config import BrokerConfig
@@ -12,6 +12,7 @@ from fencelog.broker.opening_gate import OpeningGate
 from fencelog.broker.ownership import Ownership
 from fencelog.broker.pending import PendingBytes
 from fencelog.broker.read_ahead import BrokerReads
+from fencelog.broker.subscription_table import SubscriptionTable
 from fencelog.broker.tail_cache import TailCaches
 from fencelog.broker.topics import TopicRegistry
 from fencelog.ledgers.host import Host
@@ -19,7 +20,8 @@ from fencelog.ledgers.host import Host
 
 @dataclass(frozen=True, slots=True)
 class BrokerServices:
-    """Handed to every partition. ``bookie_addresses``: ``host:port`` of bookies by id."""
+    """Handed to every partition. ``bookie_addresses``: ``host:port`` of bookies by id;
+    ``complete_cursors``: see ``SubscriptionUpkeep.complete``."""
 
     topics: TopicRegistry
     ledgers: Ledgers
@@ -28,6 +30,7 @@ class BrokerServices:
     host: Host
     config: BrokerConfig
     bookie_addresses: Callable[[], dict[str, str]]
+    complete_cursors: Callable[[str, SubscriptionTable], Awaitable[None]]
     pending: PendingBytes = field(default_factory=PendingBytes)
     caches: TailCaches = field(default_factory=TailCaches)
     reads: BrokerReads = field(default_factory=BrokerReads)

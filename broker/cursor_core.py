@@ -25,12 +25,15 @@ from fencelog.broker.state_core import Event
 RANGES_AN_EVENT = 1000
 """Ranges in one event of a snapshot: some 20 KB."""
 
+GENERATIONS_AN_EPOCH = 1 << 32
+"""More seeks than one owner ever takes."""
+
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """One subscription's place. ``generation`` is raised by each seek; ``failures``: how often
-    messages that are not acknowledged were refused or ran out of their lease; ``lost``: how many
-    retention took unacknowledged."""
+    """One subscription's place. ``generation`` is raised by each seek (``next_generation``);
+    ``failures``: how often messages that are not acknowledged were refused or ran out of their
+    lease; ``lost``: how many retention took unacknowledged."""
 
     acks: AckRanges
     generation: int = 0
@@ -77,6 +80,16 @@ class Cursors:
                 yield ["ack", name, ranges]
             for failures in _chunks(failure_ranges(cursor.failures, sorted(cursor.failures))):
                 yield ["failures", name, failures]
+
+
+def next_generation(generation: int, epoch: int) -> int:
+    """The generation of a cursor after one more seek, taken by the owner of this epoch.
+
+    Generations of different owners never meet: a seek that an owner took and that did not become
+    durable before the next owner's must not make the ids that it gave out look like the next
+    owner's.
+    """
+    return max(generation + 1, epoch * GENERATIONS_AN_EPOCH)
 
 
 def failure_ranges(failures: dict[int, int], offsets: Iterable[int]) -> list[list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from fencelog.broker.admission import Admission
 from fencelog.broker.chain_node import ChainNode
@@ -24,6 +25,7 @@ from fencelog.broker.read_ahead import BrokerReads
 from fencelog.broker.retention import Retention
 from fencelog.broker.state_core import PartitionState
 from fencelog.broker.state_log import StateLog
+from fencelog.broker.subscription_table import SubscriptionTable
 from fencelog.broker.subscriptions import Subscriptions
 from fencelog.broker.tail_cache import TailCaches
 from fencelog.broker.takeover import take_over
@@ -82,6 +84,7 @@ def make_parts(
     reads: BrokerReads,
     is_leader: Callable[[], Awaitable[bool]],
     on_lost: Callable[[], None],
+    complete_cursors: Callable[[SubscriptionTable], Awaitable[None]],
 ) -> LogParts:
     """Once made they serve."""
     node, factory, policy = log.node, log.factory, log.policy
@@ -91,18 +94,7 @@ def make_parts(
     subscriptions = Subscriptions(
         reader, state_log, log.cursors, policy, host, partition=partition, epoch=node.chain.epoch
     )
-    view = CompactedView(node, ledgers, reader, reads)
-    pipeline = AppendPipeline(
-        partition,
-        tail_offset=reader.tail_offset,
-        last_publish_us=node.chain.last_publish_us,
-        now_us=host.now_us,
-        on_stored=reader.stored,
-        broker_pending=pending,
-        producers=log.producers,
-        access=log.access,
-        record=state_log.recorded,
-    )
+    pipeline = _pipeline(log, reader, state_log, partition=partition, pending=pending)
     writer = LogWriter(
         node,
         factory,
@@ -126,9 +118,27 @@ def make_parts(
         cursors=subscriptions,
         settle_below=ProducersTold(log.producers, state_log).below,
         over_quota=admission.over_quota,
+        complete_cursors=partial(complete_cursors, subscriptions),
         unlisted=log.dropped,
     )
+    view = CompactedView(node, ledgers, reader, reads)
     compaction = Compaction(node, factory, reader, view, reads.steps)
     return LogParts(
         pipeline, reader, writer, state_log, subscriptions, compaction, retention, admission
+    )
+
+
+def _pipeline(
+    log: TakenLog, reader: LogReader, state_log: StateLog, *, partition: int, pending: PendingBytes
+) -> AppendPipeline:
+    return AppendPipeline(
+        partition,
+        tail_offset=reader.tail_offset,
+        last_publish_us=log.node.chain.last_publish_us,
+        now_us=log.factory.host.now_us,
+        on_stored=reader.stored,
+        broker_pending=pending,
+        producers=log.producers,
+        access=log.access,
+        record=state_log.recorded,
     )

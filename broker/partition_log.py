@@ -20,6 +20,7 @@ from fencelog.broker.policy import Policy
 from fencelog.broker.rates import dispatch_limit
 from fencelog.broker.read_ahead import BrokerReads
 from fencelog.broker.stored import ReadResult
+from fencelog.broker.subscription_table import SubscriptionTable
 from fencelog.broker.tail_cache import TailCaches
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
@@ -27,6 +28,10 @@ from fencelog.ledgers.host import Host
 
 async def _always() -> bool:
     return True
+
+
+async def _has_all(subscriptions: SubscriptionTable) -> None:
+    """There is no registry: the cursors that are there are all."""
 
 
 class PartitionLog:
@@ -86,11 +91,13 @@ class PartitionLog:
         bookie_addresses: Callable[[], dict[str, str]] = dict,
         is_leader: Callable[[], Awaitable[bool]] = _always,
         on_lost: Callable[[], None] = lambda: None,
+        complete_cursors: Callable[[SubscriptionTable], Awaitable[None]] = _has_all,
     ) -> PartitionLog:
         """Take the log over (``takeover``) and serve it.
 
         ``node`` was loaded. ``is_leader`` is asked before a failed ledger is replaced, ``on_lost``
-        is called once when the log has ended. Raises FencelogError: ChainLost when another owner
+        is called once when the log has ended; ``complete_cursors`` opens those that the registry
+        of subscriptions has and the log has not. Raises FencelogError: ChainLost when another owner
         was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
         """
         factory = LedgerFactory(ledgers, policy.replication, host, node.path.removeprefix("/logs/"))
@@ -105,6 +112,7 @@ class PartitionLog:
             reads=broker_reads or BrokerReads(),
             is_leader=is_leader,
             on_lost=on_lost,
+            complete_cursors=complete_cursors,
         )
         return cls(node, parts, bookie_addresses, config.close_timeout_s)
 

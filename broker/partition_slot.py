@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from fencelog.broker.broker_services import BrokerServices
@@ -258,6 +259,7 @@ class PartitionSlot:
             bookie_addresses=services.bookie_addresses,
             is_leader=self._is_leader,
             on_lost=self._on_lost,
+            complete_cursors=partial(services.complete_cursors, self.info.topic_id),
         )
 
     async def _is_leader(self) -> bool:

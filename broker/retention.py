@@ -72,6 +72,8 @@ class Retention:
     ``settle_below(offset)`` returns when nothing below the offset is needed to rebuild what the log
     remembers; it is called before ledgers go. ``over_quota`` is told after every look whether the
     slowest subscription is over its quota, and what the quota's action is not doing itself.
+    ``complete_cursors()`` returns when every durable subscription that was registered before has a
+    cursor here; nothing goes before it has, once.
     ``unlisted``: ledgers that the takeover has dropped.
     """
 
@@ -88,6 +90,7 @@ class Retention:
         cursors: Cursors,
         settle_below: Callable[[int], Awaitable[None]],
         over_quota: Callable[[bool], None],
+        complete_cursors: Callable[[], Awaitable[None]],
         unlisted: Iterable[int] = (),
     ) -> None:
         self.policy = policy
@@ -100,6 +103,8 @@ class Retention:
         self._cursors = cursors
         self._settle_below = settle_below
         self._over_quota = over_quota
+        self._complete_cursors = complete_cursors
+        self._has_all_cursors = False
         self._loop = asyncio.get_running_loop()
         self._unlisted = set(unlisted)
         """To be deleted as soon as the chain does not list them."""
@@ -160,6 +165,11 @@ class Retention:
 
     async def _let_go(self, before: int = 0) -> None:
         """Take out of the chain what may go; ``before``: and forget everything below it."""
+        if not self._has_all_cursors:
+            await self._complete_cursors()
+            # Whoever creates one from now on is told of this partition, or finds it in the
+            # registry's topic, and opens a cursor here before it says that it is done.
+            self._has_all_cursors = True
         ends = {segment.ledger_id: segment.end_offset or 0 for segment in self._node.chain.segments}
         settled = max([before, *(ends[gone] for gone in self._trimmable(self._node.chain))])
         await self._settle_below(settled)

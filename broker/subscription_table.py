@@ -6,6 +6,7 @@ What is only known while messages are handed out (``Subscription``) is made at t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from fencelog.broker.subscription_answers import DeadLetters
 from fencelog.broker.subscription_burial import Burial
 from fencelog.broker.subscription_config import SubscriptionInfo
 from fencelog.broker.subscription_cursors import CursorLog
+from fencelog.broker.subscription_registry import Registered
 from fencelog.broker.subscription_state import Subscription
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -63,6 +65,16 @@ class SubscriptionTable:
         for burial in burials:
             burial.cancel()
         await asyncio.gather(*burials, return_exceptions=True)
+
+    async def begin(self, registered: Registered) -> None:
+        """Make the cursor of a subscription where it is to begin, if it is not there yet; it is
+        durable when this returns. Raises as ``open``, and what reading raises."""
+        start: int | None = None
+        if self._partition >= registered.partitions:
+            start = self._reader.earliest_offset  # the partition came later
+        elif isinstance(registered.info.start, Mapping) and "time_us" in registered.info.start:
+            start = await self._reader.offset_for_time(registered.info.start["time_us"])
+        await self.open(registered.info, start_offset=start)
 
     async def open(self, info: SubscriptionInfo, *, start_offset: int | None = None) -> None:
         """Make the cursor if it is not there yet; it is durable when this returns.

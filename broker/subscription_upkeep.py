@@ -5,21 +5,23 @@ been reached, it finds out here: it drops cursors whose subscription is gone, wh
 messages back for ever, and opens those that are missing, as in partitions that a topic got later.
 
 A cursor is dropped only when its subscription was missing at two looks in a row: what a lagging
-server of the metadata store does not show yet is not gone.
+server of the metadata store does not show yet is not gone. Before a partition lets go of any
+message its cursors are completed (``complete``), by a reading of the registry that no server that
+lags has a part in: what no cursor holds looks like something that nobody needs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from weakref import WeakSet
 
 from fencelog.broker.limits import SUBSCRIPTION_LOOK_MS
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.partition_slot import PartitionSlot
 from fencelog.broker.subscription_registry import Registered, SubscriptionRegistry
+from fencelog.broker.subscription_table import SubscriptionTable
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 log = logging.getLogger(__name__)
@@ -29,14 +31,13 @@ Cursor = tuple[str, int, str]
 
 
 class SubscriptionUpkeep:
-    """Looks through the open partitions of a broker: at new ones, and at those with cursors."""
+    """Looks through the open partitions of a broker."""
 
     def __init__(
         self, registry: SubscriptionRegistry, open_slots: Callable[[], Iterable[PartitionSlot]]
     ) -> None:
         self._registry = registry
         self._open_slots = open_slots
-        self._seen: WeakSet[PartitionLog] = WeakSet()
         self._missing: set[Cursor] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -58,19 +59,29 @@ class SubscriptionUpkeep:
         """Look once. What cannot be done now is done at the next look. Never raises."""
         missing: set[Cursor] = set()
         found: dict[str, list[Registered]] = {}
-        for slot in self._open_slots():
-            opened = slot.open_log
-            if opened is None or (opened in self._seen and not opened.subscriptions.all()):
-                continue
-            topic_id = slot.info.topic_id
-            try:
-                if topic_id not in found:
-                    found[topic_id] = await self._subscriptions(topic_id)
-                missing |= await self._compare(topic_id, opened, found[topic_id])
-                self._seen.add(opened)
-            except FencelogError as error:
-                log.info("%s: cursors not compared: %s", slot, error)
+        try:
+            subscribed = await self._registry.topic_ids()
+            for slot in self._open_slots():
+                opened, topic_id = slot.open_log, slot.info.topic_id
+                if opened is None:
+                    continue
+                if topic_id not in subscribed and not opened.subscriptions.all():
+                    continue  # most topics have never had a subscription
+                try:
+                    if topic_id not in found:
+                        found[topic_id] = await self._subscriptions(topic_id)
+                    missing |= await self._compare(topic_id, opened, found[topic_id])
+                except FencelogError as error:
+                    log.info("%s: cursors not compared: %s", slot, error)
+        except FencelogError as error:
+            log.info("cursors not compared: %s", error)
         self._missing = missing
+
+    async def complete(self, topic_id: str, subscriptions: SubscriptionTable) -> None:
+        """Open the cursors that are missing in a partition, of every subscription that was
+        registered before this call. Raises FencelogError: METADATA_…, why one cannot be opened."""
+        for registered in await self._registry.list_latest(topic_id):
+            await _begin_if_missing(subscriptions, registered)
 
     async def _subscriptions(self, topic_id: str) -> list[Registered]:
         found = []
@@ -88,9 +99,7 @@ class SubscriptionUpkeep:
         """Bring one partition up to date; its cursors that are missing for the first time."""
         cursors = set(opened.subscriptions.all())
         for registered in found:
-            info = registered.info
-            if info.subscription_id not in cursors and info.config.durable:
-                await open_cursor(opened, registered)
+            await _begin_if_missing(opened.subscriptions, registered)
         missing = set()
         for subscription_id in cursors - {registered.info.subscription_id for registered in found}:
             cursor = (topic_id, opened.partition, subscription_id)
@@ -101,12 +110,7 @@ class SubscriptionUpkeep:
         return missing
 
 
-async def open_cursor(opened: PartitionLog, registered: Registered) -> None:
-    """Begin a subscription in this partition where it is to begin, unless it has begun. Raises
-    FencelogError as ``Subscriptions.open``."""
-    start: int | None = None
-    if opened.partition >= registered.partitions:
-        start = opened.earliest_offset  # the partition came later
-    elif isinstance(registered.info.start, Mapping) and "time_us" in registered.info.start:
-        start = await opened.offset_for_time(registered.info.start["time_us"])
-    await opened.subscriptions.open(registered.info, start_offset=start)
+async def _begin_if_missing(subscriptions: SubscriptionTable, registered: Registered) -> None:
+    info = registered.info
+    if info.config.durable and info.subscription_id not in subscriptions.all():
+        await subscriptions.begin(registered)

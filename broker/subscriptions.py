@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 
 from fencelog.broker.ack_ranges import ranges_of
-from fencelog.broker.cursor_core import Cursors
+from fencelog.broker.cursor_core import Cursors, next_generation
 from fencelog.broker.dispatch_ordered import OrderedDispatch
 from fencelog.broker.log_reader import LogReader
 from fencelog.broker.policy import Policy
@@ -168,12 +168,14 @@ class Subscriptions(SubscriptionTable):
         return AckResult(acked, stale)
 
     async def ack_through(
-        self, info: SubscriptionInfo, offset: int, consumer: str | None = None
-    ) -> None:
-        """Acknowledge everything up to ``offset``, included; exclusive and failover only.
+        self, info: SubscriptionInfo, ack_id: str, consumer: str | None = None
+    ) -> AckResult:
+        """Acknowledge everything up to the message of ``ack_id``, included; exclusive and failover
+        only. After a seek the id is stale, as in ``ack``: else what the cursor went back to would
+        be taken as done.
 
         ``consumer``, if given, must be who holds the subscription, if anybody does. Raises as
-        ``ack``; SUBSCRIPTION_BUSY, OFFSET_BEYOND_TAIL.
+        ``ack``; SUBSCRIPTION_BUSY.
         """
         subscription = self._use(info)
         dispatch = subscription.dispatch
@@ -183,10 +185,14 @@ class Subscriptions(SubscriptionTable):
                 f"messages of a {info.config.type} subscription are acknowledged one by one",
                 field="through",
             )
-        self._check_below_tail(offset + 1)
+        (parsed,) = parse_ack_ids([ack_id], subscription.id)
         if consumer is not None:
             dispatch.check_holder(consumer, self._loop.time())
-        await self._acknowledge(subscription.id, [(subscription.cursor.acks.acked_to, offset + 1)])
+        if not self._is_known(subscription, parsed):
+            return AckResult(0, [ack_id])
+        end = parsed.offset + 1
+        await self._acknowledge(subscription.id, [(subscription.cursor.acks.acked_to, end)])
+        return AckResult(1, [])
 
     def nack(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], delay_ms: int | None = None
@@ -220,7 +226,7 @@ class Subscriptions(SubscriptionTable):
         subscription = self._use(info)
         self._check_below_tail(offset)
         offset = max(offset, self._reader.earliest_offset)
-        generation = subscription.cursor.generation + 1
+        generation = next_generation(subscription.cursor.generation, self._epoch)
         self._cursors.change(["seek", subscription.id, offset, generation])
         subscription.restart()
         await self._cursors.settled()

@@ -307,16 +307,23 @@ class TestAck:
         monkeypatch.undo()
         assert await verb(a, "ack", ack_ids=ids(messages)) == {"acked": 2, "stale": []}
 
-    async def test_through_an_offset(self, two: list[Site]) -> None:
+    async def test_through_a_message_of_each_partition(self, two: list[Site]) -> None:
         a, b = two
         await subscribe(a, type="failover")
         for partition in (0, 1):
             await post(a, *"xyz", partition=partition)
-        through = [{"partition": 0, "offset": 0}, {"partition": 1, "offset": 1}]
-        assert await verb(a, "ack", through=through) == {"acked": 0, "stale": []}
+        held = {(m["partition"], m["offset"]): m for m in await pull_all(b, consumer="c")}
+        through = [held[0, 0]["ack_id"], held[1, 1]["ack_id"]]
+        assert await verb(a, "ack", through=through) == {"acked": 2, "stale": []}
+        twice = [held[0, 0]["ack_id"], held[0, 1]["ack_id"]]
+        refused = await a.http.post(f"{a.sub}:ack", json={"through": twice})
+        assert problem(refused) == (400, "bad_request")
+        await verb(a, "nack", ack_ids=ids(list(held.values())), delay_ms=0)
         messages = await pull_all(b, consumer="c")
         left = sorted((m["partition"], m["offset"]) for m in messages)
         assert left == [(0, 1), (0, 2), (1, 2)]
+        await verb(a, "seek", to="earliest")
+        assert await verb(a, "ack", through=through) == {"acked": 0, "stale": through}
 
     @pytest.mark.parametrize(
         ("name", "body"),
@@ -326,8 +333,8 @@ class TestAck:
             ("ack", {"ack_ids": ["x"]}),
             ("ack", {"ack_ids": ["9-1-0-0-1-00000000"]}),
             ("ack", {"ack_ids": ["0-1-0-0-1-00000000"]}),
-            ("ack", {"ack_ids": ["0-1-0-0-1-0"], "through": [{"partition": 0, "offset": 0}]}),
-            ("ack", {"through": [{"partition": 0, "offset": 0}] * 2}),
+            ("ack", {"ack_ids": ["0-1-0-0-1-0"], "through": ["0-1-0-0-1-0"]}),
+            ("ack", {"through": [{"partition": 0, "offset": 0}]}),
             ("nack", {"ack_ids": ["x"]}),
             ("extend", {"ack_ids": ["0-1-0-0-1-00000000"]}),
             ("pull", {"max": 0}),

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from fencelog.broker import cursor_core
-from fencelog.broker.cursor_core import Cursors, failure_ranges, within
+from fencelog.broker.cursor_core import (
+    Cursors,
+    failure_ranges,
+    next_generation,
+    within,
+)
 from fencelog.broker.state_core import PartitionState, decode_events, encode_events
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -111,3 +116,10 @@ def test_within_goes_through_the_smaller_of_both() -> None:
     known = {3: 0, 8: 0, 5: 0}
     assert within(known, 4, 6) == [5]
     assert sorted(within(known, 4, 1_000_000_000_000)) == [5, 8]
+
+
+def test_generations_grow_and_those_of_two_epochs_never_meet() -> None:
+    """Whatever the other owner's cursor had, of which this one may not know."""
+    for known in (0, next_generation(0, 3)):
+        one = next_generation(known, 4)
+        assert known < one < next_generation(one, 4) < next_generation(known, 5)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fencelog.broker.subscription_config import SubscriptionConfig, SubscriptionInfo
-from fencelog.broker.subscription_registry import SubscriptionRegistry
+from fencelog.broker.subscription_config import SubscriptionConfig
+from fencelog.broker.subscription_registry import Registered, SubscriptionRegistry
 from fencelog.broker.subscription_upkeep import SubscriptionUpkeep
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -17,25 +17,24 @@ class Cursors:
     """The subscriptions of a log, as far as upkeep asks for them."""
 
     def __init__(self) -> None:
-        self.open_at: dict[str, int | None] = {}
+        self.begun: dict[str, Registered] = {}
         self.failure: FencelogError | None = None
 
     def all(self) -> list[str]:
-        return list(self.open_at)
+        return list(self.begun)
 
-    async def open(self, info: SubscriptionInfo, *, start_offset: int | None = None) -> None:
+    async def begin(self, registered: Registered) -> None:
         if self.failure is not None:
             raise self.failure
-        self.open_at.setdefault(info.subscription_id, start_offset)
+        self.begun.setdefault(registered.info.subscription_id, registered)
 
     async def drop(self, subscription_id: str) -> None:
-        del self.open_at[subscription_id]
+        del self.begun[subscription_id]
 
 
 class Log:
     def __init__(self, partition: int) -> None:
         self.partition = partition
-        self.earliest_offset = 7
         self.subscriptions = Cursors()
 
 
@@ -59,8 +58,8 @@ class Scene:
         )
         return made.info.subscription_id
 
-    def cursors(self, partition: int) -> dict[str, int | None]:
-        return self.logs[partition].subscriptions.open_at
+    def cursors(self, partition: int) -> list[str]:
+        return self.logs[partition].subscriptions.all()
 
 
 @pytest.fixture
@@ -74,18 +73,77 @@ async def test_cursors_that_are_missing_are_opened(scene: Scene) -> None:
     one = await scene.create("one")
     await scene.create("fleeting", durable=False)
     await scene.upkeep.look()
-    assert scene.cursors(0) == {one: None}  # where its start says
-    assert scene.cursors(1) == {one: 7}  # the partition came later: from its beginning
+    assert scene.cursors(0) == scene.cursors(1) == [one]
     two = await scene.create("two", partitions=2)
     await scene.upkeep.look()
-    assert scene.cursors(1) == {one: 7, two: None}
+    assert scene.cursors(0) == scene.cursors(1) == [one, two]
 
 
-async def test_a_log_without_cursors_is_looked_at_once(scene: Scene) -> None:
+async def test_a_cursor_is_opened_in_a_log_that_was_seen_without_any(scene: Scene) -> None:
+    """Who created the subscription died before it had told the owner."""
     await scene.upkeep.look()
-    await scene.create("one")
+    one = await scene.create("one")
     await scene.upkeep.look()
-    assert scene.cursors(0) == {}
+    assert scene.cursors(0) == scene.cursors(1) == [one]
+
+
+async def test_topics_that_never_had_a_subscription_are_not_asked_about(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str] = []
+    children = scene.store.children
+
+    async def noted(path: str) -> list[str]:
+        listed.append(path)
+        return list(await children(path))
+
+    monkeypatch.setattr(scene.store, "children", noted)
+    await scene.upkeep.look()
+    assert listed == ["/subscriptions"]
+    one = await scene.create("one")
+    listed.clear()
+    await scene.upkeep.look()
+    assert listed == ["/subscriptions", "/subscriptions/t1"]
+    assert scene.cursors(0) == [one]
+
+
+async def test_cursors_are_completed_from_a_registry_that_no_lagging_server_shows(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session's server shows nothing newer than its last write did."""
+    one = await scene.create("one")
+    store, caught_up = scene.store, False
+    children, write = store.children, store.set
+
+    async def lagging(path: str) -> list[str]:
+        return list(await children(path)) if caught_up else []
+
+    async def written(*args: Any) -> Any:
+        nonlocal caught_up
+        caught_up = True
+        return await write(*args)
+
+    monkeypatch.setattr(store, "children", lagging)
+    monkeypatch.setattr(store, "set", written)
+    cursors: Any = scene.logs[0].subscriptions
+    await scene.upkeep.complete("t1", cursors)
+    assert scene.cursors(0) == [one]
+
+
+async def test_who_completes_cursors_is_told_when_that_cannot_be_done(scene: Scene) -> None:
+    one = await scene.create("one")
+    await scene.create("fleeting", durable=False)
+    cursors: Any = scene.logs[0].subscriptions
+    scene.logs[0].subscriptions.failure = FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")
+    with pytest.raises(FencelogError, match="no answer"):
+        await scene.upkeep.complete("t1", cursors)
+    scene.logs[0].subscriptions.failure = None
+    scene.store.disconnect()
+    with pytest.raises(FencelogError, match="not connected"):
+        await scene.upkeep.complete("t1", cursors)
+    scene.store.reconnect()
+    await scene.upkeep.complete("t1", cursors)
+    assert scene.cursors(0) == [one]
 
 
 async def test_what_is_missing_twice_is_dropped(scene: Scene) -> None:
@@ -93,9 +151,9 @@ async def test_what_is_missing_twice_is_dropped(scene: Scene) -> None:
     await scene.upkeep.look()
     await scene.registry.delete("t1", "one")
     await scene.upkeep.look()
-    assert scene.cursors(0) == {one: None}
+    assert scene.cursors(0) == [one]
     await scene.upkeep.look()
-    assert scene.cursors(0) == scene.cursors(1) == {}
+    assert scene.cursors(0) == scene.cursors(1) == []
 
 
 async def test_one_that_was_made_anew_is_another(scene: Scene) -> None:
@@ -105,7 +163,7 @@ async def test_one_that_was_made_anew_is_another(scene: Scene) -> None:
     new = await scene.create("one", partitions=2)
     await scene.upkeep.look()
     await scene.upkeep.look()
-    assert scene.cursors(0) == {new: None}
+    assert scene.cursors(0) == [new]
     assert old != new
 
 
@@ -118,16 +176,16 @@ async def test_a_look_that_failed_drops_nothing_and_the_next_one_goes_on(scene: 
     await scene.upkeep.look()
     scene.store.reconnect()
     await scene.upkeep.look()
-    assert scene.cursors(0) == {one: None}  # two looks in a row, not two of three
+    assert scene.cursors(0) == [one]  # two looks in a row, not two of three
     await scene.upkeep.look()
-    assert scene.cursors(0) == {}
+    assert scene.cursors(0) == []
 
 
 async def test_a_partition_that_fails_does_not_stop_the_others(scene: Scene) -> None:
     scene.logs[0].subscriptions.failure = FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")
     one = await scene.create("one", partitions=2)
     await scene.upkeep.look()
-    assert (scene.cursors(0), scene.cursors(1)) == ({}, {one: None})
+    assert (scene.cursors(0), scene.cursors(1)) == ([], [one])
     scene.logs[0].subscriptions.failure = None
     await scene.upkeep.look()
-    assert scene.cursors(0) == {one: None}
+    assert scene.cursors(0) == [one]

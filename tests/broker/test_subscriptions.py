@@ -10,8 +10,9 @@ import pytest
 
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
-from fencelog.broker.subscription_answers import PulledMessage
+from fencelog.broker.subscription_answers import AckResult, PulledMessage
 from fencelog.broker.subscription_config import SubscriptionConfig, SubscriptionInfo
+from fencelog.broker.subscription_registry import Registered
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
 
@@ -126,6 +127,26 @@ async def test_a_cursor_begins_where_it_is_told_and_only_once(stage) -> None:
     assert await refused(log.subscriptions.open(late)) is ErrorCode.BAD_REQUEST
 
 
+async def test_a_cursor_begins_where_its_subscription_says_or_where_its_partition_does(
+    stage,
+) -> None:
+    log = await stage.open()
+    for _ in range(4):
+        stage.host.clock_us += 1_000_000
+        await fill(log, 1)
+    published = stage.host.clock_us
+    await log.retention.trim(1)
+    for name, start, partitions, begins in (
+        ("latest", "latest", 1, 4),
+        ("offset", {"offset": 2}, 1, 2),
+        ("time", {"time_us": published - 1_000_000}, 1, 2),
+        ("later", "latest", 0, 1),
+    ):
+        info = subscription(name, start)
+        await log.subscriptions.begin(Registered(info, partitions, 0))
+        assert log.subscriptions.stats(info.subscription_id)["acked_to"] == begins, name
+
+
 async def test_a_seek_makes_former_ids_stale_and_lasts(stage) -> None:
     info = subscription()
     log = await stage.open()
@@ -141,7 +162,7 @@ async def test_a_seek_makes_former_ids_stale_and_lasts(stage) -> None:
     assert await refused(log.subscriptions.seek(info, 6)) is ErrorCode.OFFSET_BEYOND_TAIL
     second = await stage.open()
     assert offsets(await pull(second, info)) == [3, 4]
-    assert second.subscriptions.stats("id-s")["generation"] == 1
+    assert second.subscriptions.stats("id-s")["generation"] == 1 << 32
 
 
 async def test_a_subscription_that_is_gone_is_not_found(stage) -> None:
@@ -223,16 +244,49 @@ async def test_cumulative_acks_are_for_who_holds_an_ordered_subscription(stage) 
     await log.subscriptions.open(info)
     await log.subscriptions.open(shared)
     await fill(log, 5)
-    await pull(log, info, "a")
-    busy = log.subscriptions.ack_through(info, 2, "b")
+    held = ids(await pull(log, info, "a"))
+    busy = log.subscriptions.ack_through(info, held[2], "b")
     assert await refused(busy) is ErrorCode.SUBSCRIPTION_BUSY
-    await log.subscriptions.ack_through(info, 2, "a")
-    await log.subscriptions.ack_through(info, 1)
-    beyond = log.subscriptions.ack_through(info, 5)
-    assert await refused(beyond) is ErrorCode.OFFSET_BEYOND_TAIL
-    assert await refused(log.subscriptions.ack_through(shared, 2)) is ErrorCode.BAD_REQUEST
+    assert await log.subscriptions.ack_through(info, held[2], "a") == AckResult(1, [])
+    assert await log.subscriptions.ack_through(info, held[1]) == AckResult(1, [])
+    others = ids(await pull(log, shared))
+    for given, said in ((shared, others[2]), (info, others[2])):
+        wrong = log.subscriptions.ack_through(given, said)
+        assert await refused(wrong) is ErrorCode.BAD_REQUEST
     second = await stage.open()
     assert offsets(await pull(second, info, "b")) == [3, 4]
+
+
+async def test_a_cumulative_ack_from_before_a_seek_is_stale(stage) -> None:
+    info = subscription(type="exclusive")
+    log = await stage.open()
+    await log.subscriptions.open(info)
+    await fill(log, 5)
+    held = ids(await pull(log, info))
+    await log.subscriptions.ack_through(info, held[3])
+    await log.subscriptions.seek(info, 1)
+    assert await log.subscriptions.ack_through(info, held[4]) == AckResult(0, [held[4]])
+    assert offsets(await pull(log, info)) == [1, 2, 3, 4]
+
+
+async def test_ids_of_a_former_owner_are_stale_after_a_seek_that_only_one_of_both_knows(
+    stage, ledgers
+) -> None:
+    info = subscription()
+    first = await stage.open(patience_s=0.02)
+    await first.subscriptions.open(info)
+    await fill(first, 4)
+    state = ledgers.writers[first._node.chain.state_ledger]
+    state.auto_ack = False
+    # The owner is cut off: its seek never becomes durable, and it hands out until it notices.
+    assert await refused(first.subscriptions.seek(info, 0)) is ErrorCode.STATE_UNKNOWN
+    old = ids(await pull(first, info))
+    ledgers.stored[state.ledger_id] = state.lac
+    second = await stage.open()
+    assert await second.subscriptions.ack(info, old) == AckResult(0, old)
+    await second.subscriptions.seek(info, 0)
+    assert await second.subscriptions.ack(info, old) == AckResult(0, old)
+    assert offsets(await pull(second, info)) == [0, 1, 2, 3]
 
 
 async def test_how_often_a_message_failed_is_known_after_a_takeover(stage) -> None:

@@ -61,7 +61,10 @@ def test_from_creation_to_deletion(cli: Cli, service: str, topic: str) -> None:
     )
     assert (first["text"], first["attempt"]) == ("one", 1)
     assert cli("ack", topic, "s", first["ack_id"]) == "acknowledged\n"
-    assert cli("ack", topic, "s", "--through", "0:1") == "acknowledged\n"
+    second = json.loads(
+        cli("pull", topic, "s", "--limit", "1", "--output", "json", "--consumer", "c")
+    )
+    assert cli("ack", topic, "s", "--through", second["ack_id"]) == "acknowledged\n"
     assert cli("pull", topic, "s", "--ack", "--consumer", "c") == "three\n"
     assert cli("pull", topic, "s", "--consumer", "c") == ""
     shown = json.loads(cli("show", topic, "s"))
@@ -99,7 +102,8 @@ def test_mistakes_are_explained(cli: Cli, topic: str) -> None:
     cli("create", topic, "s")
     for arguments, why in (
         (("ack", topic, "s"), "name messages"),
-        (("ack", topic, "s", "--through", "3"), "PARTITION:OFFSET"),
+        (("ack", topic, "s", "--through", "3"), "ack id '3' is none"),
+        (("seek", topic, "s", "--offset", "3"), "PARTITION:OFFSET"),
         (("seek", topic, "s"), "exactly one of"),
         (("seek", topic, "s", "--to", "there"), "$.to"),
         (("pull", topic, "missing"), "no subscription missing"),

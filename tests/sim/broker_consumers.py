@@ -71,7 +71,7 @@ class Consumer:
         some = pulled if self._chance.random() < 0.7 else pulled[::2]
         is_ordered = self._subscription.info.config.type in ORDERED
         if is_ordered and self._chance.random() < plan.through:
-            await self._ask(partial(self._passed, pulled[-1].offset))
+            await self._ask(partial(self._passed, pulled[-1]))
         for _ in range(self._chance.choice((1, 1, 1, 2))):
             await self.acknowledge(some)
 
@@ -157,15 +157,19 @@ class Consumer:
         if is_stale and confirmed:
             subscription.violate(19, f"{confirmed} acknowledged by ids from before a seek")
 
-    async def _passed(self, offset: int, instance: PartitionLog) -> None:
+    async def _passed(self, message: PulledMessage, instance: PartitionLog) -> None:
         """Acknowledge everything up to this one."""
+        subscription = self._subscription
+        is_stale = subscription.outdates(self._pulled_at, instance)
+        below = range(subscription.log.start_offset, message.offset + 1)
 
         async def ack() -> list[int]:
-            await instance.subscriptions.ack_through(self._subscription.info, offset)
-            return []
+            result = await instance.subscriptions.ack_through(subscription.info, message.ack_id)
+            return list(below) if result.stale else []
 
-        below = range(self._subscription.log.start_offset, offset + 1)
-        await self._asked(below, instance, ack)
+        confirmed = await self._asked(below, instance, ack)
+        if is_stale and confirmed:
+            subscription.violate(19, f"all to {message.offset} by an id from before a seek")
 
     async def _asked(
         self,

@@ -9,10 +9,12 @@ CURSOR_LOG = "fencelog.broker.subscription_cursors"
 KEY_SHARED = "fencelog.broker.dispatch_key_shared"
 ORDERED = "fencelog.broker.dispatch_ordered"
 RETENTION = "fencelog.broker.retention"
+REGISTRY = "fencelog.broker.subscription_registry"
 RETENTION_CORE = "fencelog.broker.retention_core"
 SHARED = "fencelog.broker.dispatch_shared"
 STATE_LOG = "fencelog.broker.state_log"
 SUBSCRIPTIONS = "fencelog.broker.subscriptions"
+UPKEEP = "fencelog.broker.subscription_upkeep"
 
 CURSOR_MUTANTS = (
     Mutant(
@@ -201,4 +203,89 @@ TRIMMING = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*CURSOR_MUTANTS, *DISPATCH, *TRIMMING)
+GENERATIONS = (
+    Mutant(
+        "generations-of-owners-meet",
+        "SEMANTICS.md, subscriptions",
+        "A seek raises the generation by one, whoever the owner is: ids that an owner gave out "
+        "after a seek that was lost acknowledge after the next owner's seek.",
+        (
+            Edit(
+                CURSORS,
+                "next_generation",
+                "    return max(generation + 1, epoch * GENERATIONS_AN_EPOCH)\n",
+                "    return generation + 1\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "cumulative-ack-from-before-a-seek",
+        "SEMANTICS.md, subscriptions",
+        "A cumulative acknowledgement counts whatever generation its id is of.",
+        (
+            Edit(
+                SUBSCRIPTIONS,
+                "Subscriptions.ack_through",
+                "        if not self._is_known(subscription, parsed):\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+)
+
+MISSING_CURSORS = (
+    Mutant(
+        "trimmed-before-cursors-are-complete",
+        "SEMANTICS.md, retention",
+        "Retention takes a partition that has no cursor yet for one that nobody needs.",
+        (
+            Edit(
+                RETENTION,
+                "Retention._let_go",
+                "        if not self._has_all_cursors:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "missing-cursor-never-opened",
+        "SEMANTICS.md, subscriptions",
+        "A partition that was seen without a cursor is not looked at again, neither by the upkeep "
+        "nor by retention.",
+        (
+            Edit(
+                UPKEEP,
+                "SubscriptionUpkeep.look",
+                "if topic_id not in subscribed and not opened.subscriptions.all():",
+                "if not opened.subscriptions.all():",
+            ),
+            Edit(
+                RETENTION,
+                "Retention._let_go",
+                "        if not self._has_all_cursors:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "cursors-completed-from-a-stale-registry",
+        "SEMANTICS.md, retention",
+        "The registry that cursors are completed from may be read from a server that lags.",
+        (
+            Edit(
+                REGISTRY,
+                "SubscriptionRegistry.list_latest",
+                "        session_id = await catch_up(self._store)\n",
+                "        session_id = self._store.session_id\n",
+            ),
+        ),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (
+    *CURSOR_MUTANTS,
+    *DISPATCH,
+    *TRIMMING,
+    *GENERATIONS,
+    *MISSING_CURSORS,
+)
