@@ -11,6 +11,7 @@ from local_cluster import LocalCluster
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.recovery import recover_ledger
 
 PAYLOADS = [b"entry %d" % n for n in range(20)]
@@ -29,10 +30,10 @@ class HeldClose:
         self._ledgers = cluster.ledgers
         self._before_close = before_close
 
-    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
         return await self._ledgers.get(ledger_id)
 
-    async def update(self, metadata: LedgerMetadata, version: int) -> int:
+    async def update(self, metadata: LedgerMetadata, version: Version) -> Version:
         if metadata.is_closed:
             await self._before_close()
         return await self._ledgers.update(metadata, version)
