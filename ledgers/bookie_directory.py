@@ -55,6 +55,8 @@ class RegisteredBookies:
         self._registered = ChildrenValues(store, BOOKIES_PATH, on_change=self._on_change)
         self._addresses: dict[str, str] = {}
         self._infos: dict[str, BookieInfo] = {}
+        self._parsed: dict[str, bytes] = {}
+        """What the last registration of each said; one that is wrong is reported once."""
         self._clients: dict[str, tuple[_Process, BookieClient]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -98,6 +100,9 @@ class RegisteredBookies:
 
     def _on_change(self) -> None:
         for bookie_id, value in self._registered.values.items():
+            if self._parsed.get(bookie_id) == value:
+                continue
+            self._parsed[bookie_id] = value
             try:
                 self._addresses[bookie_id], self._infos[bookie_id] = _parse(bookie_id, value)
             except (ValueError, KeyError, TypeError) as error:

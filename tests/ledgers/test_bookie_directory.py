@@ -228,10 +228,17 @@ async def test_closing_closes_what_was_connected(
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"{}", b"\xff", b"null"])
 async def test_a_registration_that_is_no_json_is_left_out(
-    cluster: MemoryCluster, bookies: RegisteredBookies, value: bytes
+    cluster: MemoryCluster,
+    bookies: RegisteredBookies,
+    value: bytes,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster.create("/bookies/bad", value)
     register(cluster, "good", "10.0.0.1:3181")
     await eventually(lambda: bookies.available() == ["good"])
+    await eventually(lambda: "/bookies/bad is not valid" in caplog.text)
+    register(cluster, "other", "10.0.0.2:3181")
+    await eventually(lambda: bookies.available() == ["good", "other"])
+    assert caplog.text.count("/bookies/bad is not valid") == 1
     with pytest.raises(FencelogError, match="bad"):
         await bookies.client("bad").read_lac(1)

@@ -33,7 +33,11 @@ class TreeHistory:
 
     def value(self, path: str, state: int) -> Versioned | None:
         """The node in that state; None if it was not there."""
-        values = self._values.get(path, [])
+        values = self._values.get(path)
+        if values is None:
+            return None
+        if values[-1][0] <= state:  # mostly
+            return values[-1][1]
         at = bisect_right(values, state, key=lambda item: item[0])
         return values[at - 1][1] if at else None
 
