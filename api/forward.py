@@ -72,8 +72,10 @@ class _BatchAnswer(msgspec.Struct):
 class Forwarder:
     """Keep-alive connections to the other brokers. ``close`` it."""
 
-    def __init__(self) -> None:
+    def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """``transport``: the way there (None: TCP)."""
         self._http = httpx.AsyncClient(
+            transport=transport,
             timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_MS / 1000, pool=1.0),
             limits=httpx.Limits(
                 max_connections=MAX_CONNECTIONS,

@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from broker_history import LogHistory, Sent
 from broker_plan import ReaderPlan
@@ -27,6 +27,9 @@ from fencelog.broker.stored import ReadResult
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, decode_batch, encode_batch
 
+if TYPE_CHECKING:
+    from broker_front import Front
+
 PATIENCE_S = 0.15
 LOOKS = 0.15
 """How often a reader asks for something else than messages."""
@@ -41,7 +44,9 @@ class Clients:
         brokers: dict[str, BrokerMachine],
         logs: list[LogHistory],
         moments: Moments,
+        front: Front,
     ) -> None:
+        self.front = front
         self._cluster = cluster
         self._brokers = brokers
         self.logs = logs

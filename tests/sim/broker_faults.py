@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from broker_forwards import HTTP_TARGETS, befall
+from broker_http import Http
 from brokers import BrokerMachine
 from cluster import Cluster
 from faults import Injector, Moments, Undo, _nothing
@@ -14,13 +16,19 @@ class TopicInjector(Injector):
     """``start`` and ``heal`` as for ledgers."""
 
     def __init__(
-        self, cluster: Cluster, moments: Moments, brokers: dict[str, BrokerMachine]
+        self,
+        cluster: Cluster,
+        moments: Moments,
+        brokers: dict[str, BrokerMachine],
+        http: Http,
     ) -> None:
         super().__init__(cluster, moments, lambda name: None)
         self._brokers = brokers
+        self._http = http
 
     def heal(self) -> None:
         super().heal()
+        self._http.heal()
         for machine in self._brokers.values():
             machine.doubt()
             machine.answers_lost = 0.0
@@ -33,6 +41,8 @@ class TopicInjector(Injector):
 
     def _begin(self, fault: Fault) -> Undo | None:
         machine = self._brokers.get(fault.target)
+        if fault.kind in HTTP_TARGETS:
+            return befall(self._http, fault)
         if machine is None or fault.kind not in BROKERS:
             return super()._begin(fault)
         return self._on_broker(fault, machine)

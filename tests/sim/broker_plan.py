@@ -50,6 +50,8 @@ class ProducerPlan:
     append expects the offset that it will get."""
     wanders: float
     restarts: float
+    over_http: bool = False
+    """It sends through the brokers' front doors, which pass on what belongs to others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from functools import partial
 from broker_clients import PATIENCE_S, Clients, append_all
 from broker_history import Sent
 from broker_plan import ProducerPlan, Sending
+from broker_posts import post_all
 from brokers import Unanswered, Unreached
 
 from fencelog.broker.append_terms import NO_TERMS, Terms
@@ -108,12 +109,24 @@ class Producer:
     async def _send(self, waiting: list[Sent]) -> list[FencelogError | None]:
         """What became of each; nothing is known if no answer came."""
         errors: list[FencelogError | None] = []
+        if self._plan.over_http:
+            return await self._post(waiting)
         try:
             errors = await self._machine.ask(partial(append_all, self._log, waiting))
         except (FencelogError, Unreached, Unanswered) as error:
             self._machine = self._clients.directed(self._chance, error)
         if not errors or any(errors):
             await asyncio.sleep(self._chance.uniform(0, PATIENCE_S))
+        return errors
+
+    async def _post(self, waiting: list[Sent]) -> list[FencelogError | None]:
+        """As ``_send``, over HTTP: whoever is asked finds the owner."""
+        clients, chance = self._clients, self._chance
+        errors = await post_all(clients.front, self._machine.name, self._log, waiting)
+        if any(errors):
+            if chance.random() < 0.5:
+                self._machine = clients.some_broker(chance)
+            await asyncio.sleep(chance.uniform(0, PATIENCE_S))
         return errors
 
     def _new(self, sending: Sending) -> list[Sent]:

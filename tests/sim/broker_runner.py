@@ -27,7 +27,9 @@ from broker_consumers import Consumer
 from broker_draw import draw_topic_plan
 from broker_ending import TopicEnding
 from broker_faults import TopicInjector
+from broker_front import Front, Taken
 from broker_history import LogHistory
+from broker_http import Http
 from broker_plan import SubscriptionPlan, TopicPlan
 from broker_producers import Producer
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
@@ -83,14 +85,15 @@ class _Play:
         logs = [LogHistory(history, partition) for partition in range(plan.partitions)]
         chains = ChainWatch(history, cluster.memory, logs)
         brokers: dict[str, BrokerMachine] = {}
+        front = Front(Http(self._engine, brokers), Taken(logs))
         for name in (f"k{n + 1}" for n in range(plan.brokers)):
-            brokers[name] = BrokerMachine(cluster, name, plan, chains, brokers)
+            brokers[name] = BrokerMachine(cluster, name, plan, chains, brokers, front)
         for machine in brokers.values():
             machine.start()
         await cluster.until(lambda: all(machine.broker for machine in brokers.values()))
         await self._create_topic(brokers["k1"])
-        clients = Clients(cluster, brokers, logs, moments)
-        injector = TopicInjector(cluster, moments, brokers)
+        clients = Clients(cluster, brokers, logs, moments, front)
+        injector = TopicInjector(cluster, moments, brokers, front.http)
         self.fired = injector.fired
         injector.start(faults)
         subscriptions = [

@@ -1,7 +1,8 @@
 """Broker machines: each runs the real ``Broker`` over its own metadata session and ledger client.
 
-There is no HTTP here: a client's process runs its request within the broker's process, and may
-never hear what became of it. A broker that *believes* takes itself for the owner of whatever it is
+Most clients use no HTTP: a client's process runs its request within the broker's process, and may
+never hear what became of it. Some producers come through its front door (``broker_front.py``). A
+broker that *believes* takes itself for the owner of whatever it is
 asked for, so any number of them contend for a partition.
 """
 
@@ -10,8 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from broker_http import Door
 from broker_plan import TopicPlan
 from chain_watch import ChainWatch
 from cluster import RESTART_S, Cluster
@@ -25,6 +27,9 @@ from fencelog.broker.names import TopicName
 from fencelog.broker.ownership import Owner, Ownership
 from fencelog.broker.partition_slot import PartitionSlot
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+if TYPE_CHECKING:
+    from broker_front import Front
 
 T = TypeVar("T")
 
@@ -55,17 +60,21 @@ class BrokerMachine:
         plan: TopicPlan,
         chains: ChainWatch,
         others: Mapping[str, BrokerMachine],
+        front: Front,
     ) -> None:
         """``others``: all brokers by name."""
         self._cluster = cluster
         self._chains = chains
         self._plan = plan
         self._peers = SimPeers(others)
+        self._front = front
         self._chance = cluster.engine.random(f"ways to {name}")
         self.name = name
         self.url = f"http://{name}"
         self.process: Process | None = None
         self.broker: Broker | None = None
+        self.door: Door | None = None
+        """Where its process takes HTTP requests."""
         self.is_held_down = False
         self.believes = False
         self.answers_lost = 0.0
@@ -153,8 +162,10 @@ class BrokerMachine:
             cluster.engine.trace.note(f"{self.name} cannot start: {error}")
             process.kill()
         self.broker = broker
+        self.door = door = self._front.open(broker, process)
         await self._stop.wait()
         await broker.drain()
+        await door.close()
         await broker.close()
         self.broker = None
         await session.close()
@@ -164,6 +175,7 @@ class BrokerMachine:
 
     def _died(self) -> None:
         self.broker = None
+        self.door = None
         self._host = None
         self._stop = None
         if not self._cluster.is_over:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import mutants
 from broker_bookies import DISK_TARGETS
+from broker_forwards import HTTP_TARGETS
 from broker_plan import TOPIC_TARGETS
 from broker_runner import run_topic_seed
 from mutation import Mutant
@@ -35,7 +36,9 @@ class Kind:
     mutants: tuple[Mutant, ...]
 
 
+TOPIC_FAULTS = {**TOPIC_TARGETS, **DISK_TARGETS, **HTTP_TARGETS}
+
 LEDGERS = Kind("ledgers", run_seed, TARGETS, mutants.LEDGER_MUTANTS)
-TOPICS = Kind("topics", run_topic_seed, {**TOPIC_TARGETS, **DISK_TARGETS}, mutants.TOPIC_MUTANTS)
+TOPICS = Kind("topics", run_topic_seed, TOPIC_FAULTS, mutants.TOPIC_MUTANTS)
 
 KINDS = {kind.name: kind for kind in (LEDGERS, TOPICS)}

@@ -12,6 +12,7 @@ import mutants_broker_bookies
 import mutants_broker_cursors
 import mutants_broker_reads
 import mutants_broker_state
+import mutants_forwards
 import mutants_garbage
 import mutants_reader
 import mutants_recovery
@@ -35,6 +36,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_cursors.MUTANTS,
     *mutants_broker_bookies.MUTANTS,
     *mutants_broker_reads.MUTANTS,
+    *mutants_forwards.MUTANTS,
 )
 """Of the brokers; histories of topics have to see them."""
 

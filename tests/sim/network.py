@@ -266,6 +266,10 @@ class Network:
         held.append(retry)
         return True
 
+    def is_down(self, machine: str) -> bool:
+        """Whether it has lost its power."""
+        return machine in self._down
+
     # -- connections -----------------------------------------------------------------------------
 
     def listen(self, factory: Factory, host: str | None, port: int) -> SimServer:
