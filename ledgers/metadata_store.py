@@ -11,7 +11,8 @@ Every change names the ``Version`` it is based on, and a version belongs to one 
 a node that was deleted and created again has none of the versions that the former one had. So a
 writer that slept can never change or delete the successor of what it has read, and there is no way
 to change a node without having read it. (ZooKeeper's own versions begin at 0 with every creation,
-which is not enough.)
+which is not enough.) Parents that were made on the way to a node are the exception: they are empty,
+one is like another, and no path is used both for them and for nodes that are created by name.
 
 Errors, always FencelogError:
 
