@@ -50,6 +50,28 @@ def test_fences_stay_and_limbo_is_what_was_said_last(
 
 
 @pytest.mark.parametrize(
+    "record",
+    [
+        FENCE,
+        LIMBO,
+        CLEARED,
+        (RecordType.LAC, lac_body(7, 3)),
+        (RecordType.DELETED, ledger_body(7)),
+        (RecordType.DROPPED, ledger_body(7)),
+    ],
+)
+def test_what_replay_finds_is_in_the_next_flush(record: tuple[RecordType, bytes]) -> None:
+    """Behind it the checkpoint lets go of the record: nothing else would bring it back."""
+    states = LedgerStates()
+    states.load([(7, LedgerState(last_entry=5))])
+    take_back(Record(record[0], 1, 0, record[1], end=0), states)
+    state = states.get(7)
+    assert state is not None
+    assert states.take_changed() == [(7, state.encode())]
+    assert states.take_changed() == []
+
+
+@pytest.mark.parametrize(
     ("kind", "deleted", "limbo"),
     [(RecordType.DELETED, True, False), (RecordType.DROPPED, False, True)],
 )

@@ -38,6 +38,7 @@ class SimDisk:
         self.chance = engine.random(f"disk {machine}")
         self._faults = Faults(self.chance)
         self._factor = 1.0
+        self._sync_factors: dict[str, float] = {}
         self._spent_s = 0.0
         self.latency_s = _LATENCY_S
         self.sync_latency_s = _SYNC_LATENCY_S
@@ -114,6 +115,10 @@ class SimDisk:
         """Everything takes ``factor`` times as long; 1 is as usual."""
         self._factor = factor
 
+    def slow_sync(self, suffix: str, factor: float) -> None:
+        """Syncs of files whose names end so (".journal") take ``factor`` times as long."""
+        self._sync_factors[suffix.lstrip(".")] = factor
+
     def file_names(self, path: Path) -> list[str]:
         """What a look from outside finds in a directory."""
         return sorted(self._directories[path].names)
@@ -180,7 +185,8 @@ class SimDisk:
         elif death is Death.AFTER or death is None:
             apply()
         if operation == "sync":
-            self._spent_s += self._timing.uniform(*self.sync_latency_s) * self._factor
+            factor = self._factor * self._sync_factors.get(name.rpartition(".")[2], 1.0)
+            self._spent_s += self._timing.uniform(*self.sync_latency_s) * factor
         if death is not None:
             self._note(f"{self.process.machine} dies {death.value} {operation} {name}")
             self.process.kill()

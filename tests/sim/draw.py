@@ -1,189 +1,18 @@
 """Drawing a plan from a seed.
 
 Swarm testing: each seed draws which kinds of faults it has at all, so that rare ones are not
-drowned by common ones, and a theme that says which go together: what breaks an ensemble change is
-not what breaks a replay. A fifth of the seeds has no theme.
+drowned by common ones, and a theme that says which go together (``themes.py``). Some themes also
+have scenes: faults that are aimed at the same machines.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
-from plan import EVENTS, TARGETS, Burst, Death, Fault, LedgerPlan, Moment, Plan, Visit
+from plan import TARGETS, Burst, Death, Fault, LedgerPlan, Moment, Plan, Visit
+from themes import DELETE_WHEN, THEMES, Scene
 
 from fencelog.ledgers.client import Replication
-
-SHAPES = ((3, 3, 2), (3, 3, 2), (4, 3, 2), (5, 3, 2), (3, 2, 2), (2, 2, 2), (4, 4, 3), (3, 3, 3))
-"""(E, Qw, Qa). The first is the default of the service."""
-
-
-RECOVER_WHEN = ("ack", "bookie ack", "bookie ack", "ensemble", "recovering")
-"""Mostly in the middle of writing, or of another recovery."""
-
-
-DELETE_WHEN = ("created", "ack", "closed", "closed", "recovering")
-"""Also ledgers that are still written, or just recovered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    """Kinds of faults that meet each other, when they happen, and how busy the clients are."""
-
-    kinds: tuple[str, ...]
-    events: tuple[str, ...]
-    pauses_ms: tuple[int, ...]
-    recoverers: tuple[int, ...]
-    slow_bookies: tuple[int, ...]
-    slow_links: tuple[int, ...]
-    shapes: tuple[tuple[int, int, int], ...] = SHAPES
-    read_when: tuple[str, ...] = ("ack", "closed", "ensemble", "recovering")
-    ledgers: tuple[int, ...] = (1, 1, 2, 3)
-    deleters: tuple[int, ...] = (0, 0, 0, 0, 0, 1)
-    garbage_ms: tuple[int, ...] = (4_000, 15_000)
-    storage_ends: float = 0.2
-    """The share of histories that end with the end of all ledgers."""
-
-
-ANYTHING = Theme(
-    kinds=tuple(TARGETS),
-    events=EVENTS,
-    pauses_ms=(2, 20, 150),
-    recoverers=(0, 1, 1, 2, 3),
-    slow_bookies=(0, 0, 1),
-    slow_links=(0, 0, 0, 2, 4, 8),
-)
-
-CHANGES = Theme(
-    kinds=(
-        "kill bookie",
-        "kill bookie",
-        "isolate",
-        "cut",
-        "reset",
-        "read only",
-        "power loss",
-        "restart cleanly",
-        "metadata reply lost",
-        "metadata cut",
-        "slow bookie",
-        "slow metadata",
-        "slow metadata",
-        "pause bookie",
-    ),
-    events=("ack", "bookie ack", "created", "ensemble"),
-    pauses_ms=(1, 3, 20),
-    recoverers=(0, 0, 1),
-    slow_bookies=(1, 2, 2, 3),
-    slow_links=(0, 2, 4),
-    shapes=((3, 3, 2), (4, 3, 2), (5, 3, 2), (5, 3, 2), (6, 3, 2), (3, 2, 2)),
-)
-
-RECOVERIES = Theme(
-    kinds=(
-        "cut",
-        "reset",
-        "reset",
-        "deaf",
-        "mute",
-        "isolate",
-        "kill bookie",
-        "kill client",
-        "pause client",
-        "metadata cut",
-        "metadata reply lost",
-        "slow bookie",
-        "power loss",
-        "read error",
-        "replace disk",
-        "replace disk, others down",
-    ),
-    events=("recovering", "recovering", "fence", "fence", "recovery add", "ensemble", "closed"),
-    pauses_ms=(1, 3, 20),
-    recoverers=(1, 2, 2, 3),
-    slow_bookies=(0, 1, 2),
-    slow_links=(0, 4, 8),
-)
-
-RACES = Theme(
-    kinds=("reset", "reset", "cut", "kill bookie", "restart cleanly", "isolate", "power loss"),
-    events=("recovering", "recovering", "fence", "recovery add"),
-    pauses_ms=(0, 1, 3),
-    recoverers=(1, 2),
-    slow_bookies=(0, 1),
-    slow_links=(8, 16, 24),
-    shapes=((3, 3, 2), (3, 3, 2), (4, 3, 2), (3, 2, 2), (5, 3, 2)),
-)
-"""A recovery in the middle of writing, over ways of very different lengths."""
-
-DISKS = Theme(
-    kinds=(
-        "die at an effect",
-        "die at an effect",
-        "die at an effect, crash",
-        "rot journal, crash",
-        "crash twice",
-        "sync error, power loss",
-        "sync error, crash",
-        "power loss",
-        "power loss everywhere",
-        "replace disk, crash",
-        "replace disk, crash",
-        "replace disk, others down",
-        "disk full",
-        "slow disk",
-        "write error",
-        "read error",
-        "sync error",
-        "rot entry log",
-        "rot journal",
-        "bad memory",
-    ),
-    events=("bookie ack", "bookie ack", "fence", "recovery add", "ack"),
-    pauses_ms=(2, 20, 150),
-    recoverers=(0, 1, 2),
-    slow_bookies=(0, 0, 1),
-    slow_links=(0,),
-)
-
-GARBAGE = Theme(
-    kinds=(
-        "die at an effect",
-        "die at an effect, crash",
-        "crash twice",
-        "power loss",
-        "restart cleanly",
-        "restart cleanly",
-        "disk fills",
-        "disk full",
-        "rot entry log",
-        "replace disk",
-        "mute",
-        "cut",
-        "pause client",
-        "pause client",
-        "pause bookie",
-        "session expires",
-        "metadata cut",
-        "metadata emptied",
-        "metadata emptied",
-        "listing breaks off",
-        "listing breaks off",
-        "sync error, power loss",
-    ),
-    events=("deleted", "deleted", "removed", "compaction", "compaction", "created", "closed"),
-    pauses_ms=(2, 20, 150),
-    recoverers=(0, 1),
-    slow_bookies=(0, 0, 1),
-    slow_links=(0, 0, 2),
-    ledgers=(2, 3, 3, 4),
-    deleters=(1, 1, 2, 3),
-    garbage_ms=(700, 2_500),
-    storage_ends=1.0,
-)
-"""Ledgers come and go, and bookies are in the middle of getting rid of them."""
-
-THEMES = (ANYTHING, CHANGES, RECOVERIES, RACES, DISKS, GARBAGE)
 
 
 def draw_plan(seed: int) -> Plan:
@@ -203,26 +32,29 @@ class _Draw:
         random, theme = self._random, self._theme
         ledgers = tuple(self._ledger() for _ in range(random.choice(theme.ledgers)))
         largest = max(plan.replication.ensemble_size for plan in ledgers)
-        bookies = [f"b{n + 1}" for n in range(largest + random.choice((0, 1, 1, 2)))]
+        bookies = [f"b{n + 1}" for n in range(largest + random.choice(theme.spares))]
         victim = random.choice(bookies)
-        recoverers = self._visits("r", random.choice(theme.recoverers), len(ledgers), RECOVER_WHEN)
+        recoverers = self._visits(
+            "r", random.choice(theme.recoverers), len(ledgers), theme.recover_when
+        )
         clients = [f"w{n + 1}" for n in range(len(ledgers))]
         clients += [visit.machine for visit in recoverers]
         return Plan(
             seed=seed,
             bookies=len(bookies),
             write_cache_bytes=random.choice((4, 16, 1024)) * 1024,
-            flush_ms=random.choice((100, 1_000, 5_000)),
+            flush_ms=random.choice(theme.flush_ms),
             file_bytes=random.choice((16, 256)) * 1024,
             ledgers=ledgers,
             recoverers=recoverers,
-            readers=self._visits("t", random.choice((0, 1, 1, 2)), len(ledgers), theme.read_when),
+            readers=self._visits("t", random.choice(theme.readers), len(ledgers), theme.read_when),
             deleters=self._visits("d", random.choice(theme.deleters), len(ledgers), DELETE_WHEN),
             is_haunted=random.random() < 0.6,
             victim=victim,
             is_victim_synced=random.random() < 0.8,
             faults=(
                 *self._slowness(bookies, clients, victim),
+                *self._scenes(bookies, clients, victim),
                 *self._faults(bookies, clients, victim),
             ),
             length_ms=self._length_ms,
@@ -248,7 +80,7 @@ class _Draw:
             Replication(*random.choice(self._theme.shapes)),
             starts_ms=random.randint(0, self._length_ms // 4),
             bursts=bursts,
-            ending=random.choice(("close", "close", "leave", "leave", "abandon")),
+            ending=random.choice(self._theme.endings),
         )
 
     def _last_deaths(self, bookies: list[str]) -> tuple[Death, ...]:
@@ -289,6 +121,39 @@ class _Draw:
                 random.choice((0.001, 0.003, 0.01, 0.03, 0.1)),
             )
             for kind in kinds
+        ]
+
+    def _scenes(self, bookies: list[str], clients: list[str], victim: str) -> list[Fault]:
+        random, scenes = self._random, self._theme.scenes
+        chosen = [random.choice(scenes) for _ in range(random.choice((1, 1, 2)))] if scenes else []
+        return [fault for scene in chosen for fault in self._scene(scene, bookies, clients, victim)]
+
+    def _scene(
+        self, scene: Scene, bookies: list[str], clients: list[str], victim: str
+    ) -> list[Fault]:
+        """Its faults, aimed at the same machines."""
+        random = self._random
+        others = [bookie for bookie in bookies if bookie != victim]
+        one, other = random.sample(others if len(others) > 1 else bookies, 2)
+        writers = [client for client in clients if client.startswith("w")]
+        recoverers = [client for client in clients if client.startswith("r")]
+        names = {
+            "a": one,
+            "b": other,
+            "v": victim,
+            "w": random.choice(writers),
+            "r": random.choice(recoverers or writers),
+        }
+        return [
+            Fault(
+                Moment(random.choice(step.when), random.choice(step.nths), delay_ms),
+                step.kind,
+                ">".join(names.get(part, part) for part in step.target.split(">")),
+                random.choice(step.durations_ms),
+                random.random(),
+            )
+            for step in scene
+            for delay_ms in [random.choice(step.delays_ms)]
         ]
 
     def _faults(self, bookies: list[str], clients: list[str], victim: str) -> list[Fault]:

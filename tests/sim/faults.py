@@ -11,6 +11,7 @@ from functools import partial
 from cluster import BookieMachine, Cluster
 from plan import Fault, Moment
 from process import Process
+from restarts import JOURNAL_SUFFIX, Restarts
 from store import SimStore
 from store_emptied import Emptied
 
@@ -59,6 +60,7 @@ class Injector:
         self._random = cluster.engine.random("faults")
         self._undo: dict[int, Undo] = {}
         self._over = False
+        self._restarts = Restarts(cluster, self._random, lambda: self._over)
         self.fired: list[Fault] = []
 
     def start(self, faults: Iterable[Fault]) -> None:
@@ -140,7 +142,19 @@ class Injector:
                 for machine in self._cluster.bookies.values():
                     machine.kill(power_loss=True, silent=fault.size < 0.3)
                 return _nothing
+            case "restart chain":
+                for machine in self._cluster.bookies.values():
+                    self._restarts.chain(machine)
+                return _nothing
+            case "sync error everywhere, crash":
+                for machine in self._cluster.bookies.values():
+                    self._restarts.fail_a_sync(machine)
+                return self._stop_failing
         return self._swizzle()
+
+    def _stop_failing(self) -> None:
+        for machine in self._cluster.bookies.values():
+            machine.disk.stop_failing()
 
     def _swizzle(self) -> Undo:
         """Clog a random part of the links one after the other; they come free in another order."""
@@ -224,9 +238,14 @@ class Injector:
         return undo
 
     def _on_bookie(self, fault: Fault, machine: BookieMachine) -> Undo | None:
+        if fault.kind == "others down":
+            machine.start()
+            return self._hold_down_others(machine)
         process = machine.process
         if process is None or not process.is_alive:
             return None
+        if fault.kind.startswith("replace disk"):
+            return self._replace_disk(fault, machine)
         match fault.kind:
             case "kill bookie":
                 machine.hold_down()
@@ -253,16 +272,6 @@ class Injector:
                 self._cluster.in_world(machine.shut_down())
             case "read only":
                 return machine.make_read_only()
-            case "replace disk" | "replace disk, crash":
-                machine.hold_down()
-                machine.replace_disk()
-                if "crash" in fault.kind:
-                    self._cluster.in_world(self._crash_later(machine, fault))
-            case "replace disk, others down":
-                machine.hold_down()
-                machine.replace_disk()
-                machine.start()
-                return self._hold_down_others(machine)
             case "crash twice":
                 machine.kill()
                 machine.start()
@@ -274,14 +283,26 @@ class Injector:
                 self._cluster.in_world(self._crash_later(machine, fault))
                 return machine.disk.stop_failing
             case "sync error, crash":
-                self._cluster.expects_refusals.add(machine.name)
-                machine.disk.fail("sync", JOURNAL_SUFFIX, EIO, 1)
-                process.on_death(partial(self._crash_soon, machine, fault))
+                self._restarts.fail_a_sync(machine)
                 return machine.disk.stop_failing
             case "bad memory":
                 return machine.damage_replies()
             case _:
                 return self._on_disk(fault, machine)
+        return machine.start
+
+    def _replace_disk(self, fault: Fault, machine: BookieMachine) -> Undo:
+        machine.hold_down()
+        machine.replace_disk()
+        match fault.kind:
+            case "replace disk, crash":
+                self._cluster.in_world(self._crash_later(machine, fault))
+            case "replace disk, restarts":
+                self._restarts.chain(machine, 4)
+                return _nothing
+            case "replace disk, others down":
+                machine.start()
+                return self._hold_down_others(machine)
         return machine.start
 
     def _hold_down_others(self, machine: BookieMachine) -> Undo:
@@ -336,8 +357,6 @@ class Injector:
         disk.fail(operation, suffix, error, 1 + int(fault.size * 2))
         return lambda: disk.stop_failing()
 
-
-JOURNAL_SUFFIX = ".journal"
 
 SESSIONS = {"metadata refuses", "metadata reply lost", "session expires", "listing breaks off"}
 

@@ -95,11 +95,9 @@ class Ghosts:
             await self._read(session, bookie, self._random.choice(entries[-40:]), fence=False)
 
     async def ask_for_lost(self, session: Session, bookie: str) -> None:
-        """For all that the bookie lost with its disk and must not deny: of ledgers that are not
-        closed (BP-46)."""
+        """For all that the bookie lost with its disk and must not deny."""
         for entry in sorted(self._history.bookie(bookie).former_entries):
-            latest = self._history.latest(entry[0])
-            if latest is not None and not latest.is_closed:
+            if self._history.latest(entry[0]) is not None:
                 await self._read(session, bookie, entry, fence=False)
 
     async def _read(

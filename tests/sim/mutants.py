@@ -16,6 +16,7 @@ import mutants_forwards
 import mutants_garbage
 import mutants_reader
 import mutants_recovery
+import mutants_replay
 import mutants_storage
 import mutants_writer
 from mutation import Mutant
@@ -24,6 +25,7 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     *mutants_writer.MUTANTS,
     *mutants_recovery.MUTANTS,
     *mutants_bookie.MUTANTS,
+    *mutants_replay.MUTANTS,
     *mutants_garbage.MUTANTS,
     *mutants_storage.MUTANTS,
     *mutants_reader.MUTANTS,
@@ -41,3 +43,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
 """Of the brokers; histories of topics have to see them."""
 
 MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + TOPIC_MUTANTS
+
+UNIT_MUTANTS: tuple[Mutant, ...] = mutants_replay.BOOT
+"""What histories would come to once in thousands: a test of the part has to see it
+(``unit_layer.py``)."""

@@ -93,6 +93,7 @@ class ObservedBookie(Bookie):
         def report(error: FencelogError | None) -> None:
             if error is None:
                 self.history.counts["explicit LACs"] += 1
+                self.history.on_event("explicit LAC")
                 self._check_lac(ledger_id, lac)
                 lacs = self._memory().lacs
                 lacs[ledger_id] = max(lac, lacs.get(ledger_id, NO_LAC))
@@ -115,7 +116,8 @@ class ObservedBookie(Bookie):
         )
 
     async def read_lac(self, ledger_id: int, *, fence: bool = False, **poll: Any) -> int:
-        floor = self._memory().lacs.get(ledger_id, NO_LAC)
+        memory = self._memory()
+        floor = memory.lacs.get(ledger_id, NO_LAC)
         try:
             lac = await super().read_lac(ledger_id, fence=fence, **poll)
         except FencelogError as error:
@@ -124,6 +126,7 @@ class ObservedBookie(Bookie):
             raise
         if lac < floor:
             self._violate(6, f"says LAC {lac} of ledger {ledger_id}, had promised {floor}")
+        memory.lacs[ledger_id] = max(lac, memory.lacs.get(ledger_id, NO_LAC))
         self._check_lac(ledger_id, lac)
         self._answered_fencing(ledger_id, None, fence=fence)
         return lac
@@ -256,7 +259,7 @@ class ObservedBookie(Bookie):
         if had_it:
             self._violate(10, f"says that it has no entry {entry_id} of ledger {ledger_id}")
         metadata = self.history.latest(ledger_id)
-        if metadata is None or metadata.is_closed:
+        if metadata is None or (metadata.is_closed and entry_id > metadata.last_entry_id):
             return
         # One that metadata does not name may forget: nobody concludes anything from it.
         named = self.bookie_id in write_set_of(metadata, entry_id)

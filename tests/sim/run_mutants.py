@@ -1,12 +1,14 @@
 """Does the simulator see what is wrong? Runs it over each mutant until it reports a violation.
 
     python tests/sim/run_mutants.py [--seeds N] [--only NAME ...] [--jobs N] [--seconds N]
+                                    [--fresh] [--remember] [--layers NAME ...]
 
-A mutant is caught by the first seed, counted from 1, whose run reports a violation with the mutant
-and none without it. Each runs in a process of its own, so that one that hangs or crashes costs its
-limit of CPU time and nothing else. First a few seeds run over the code as it is, and have to be
-clean. A row is printed as each mutant ends; the last line says how many passed (were caught) and
-failed.
+A mutant is caught by a seed whose run reports a violation with the mutant and none without it:
+first the one that is known to have caught it (not with ``--fresh``), then those from 1 on. Each
+runs in a process of its own, so that one that hangs or crashes costs its limit of CPU time and
+nothing else. First a few seeds run over the code as it is, and have to be clean. A row is printed
+as each mutant ends. Then the other layers (``layers.py``) have their turn, and a table says which
+of them holds which rule. The last line says how many passed (were caught) and failed.
 """
 
 from __future__ import annotations
@@ -18,19 +20,21 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Protocol
 
+from layers import LAYERS, SIMULATOR, Verdict, table
 from mutants import MUTANTS
 from mutation import Mutant, applied
 
 KNOWN_SEEDS = Path(__file__).with_name("known_seeds.json")
-"""The seed that showed each mutant of the topics' kind when they were last looked for."""
+"""The seed that showed each mutant, of whatever kind, when they were last looked for."""
 
 CLEAN_SEEDS = 5
 _SHOWN_CHARACTERS = 110
@@ -57,12 +61,16 @@ class Row:
     mutant: Mutant
     caught: bool
     seeds: int
+    """The one that caught it, or how many did not."""
     seconds: float
     says: str
     """The first violation, or why there is none."""
+    was_known: bool = False
+    """It was caught by the seed that was known to."""
 
     def __str__(self) -> str:
-        taken = f"{self.seeds:5d}" if self.caught else f"SURVIVED after {self.seeds} seeds"
+        caught = f"{self.seeds:5d}{' known' if self.was_known else '      '}"
+        taken = caught if self.caught else f"SURVIVED after {self.seeds} seeds"
         says = " ".join(self.says.split())
         if len(says) > _SHOWN_CHARACTERS:
             says = says[: _SHOWN_CHARACTERS - 1] + "…"
@@ -78,6 +86,7 @@ class _Report:
     ended: bool = False
     caught: bool = False
     says: str = ""
+    was_known: bool = False
 
 
 def examine(
@@ -88,10 +97,11 @@ def examine(
     jobs: int,
     seconds: float,
     are_clean: bool = False,
+    known: Mapping[str, int] | None = None,
 ) -> Iterator[Row]:
     """A row for each mutant as it ends; ``jobs`` of them run at a time, each for at most so many
     ``seconds`` of CPU time. ``are_clean``: it is known that the seeds show nothing without a
-    mutant.
+    mutant. ``known``: the seed to try first, by the mutant's name.
 
     Processes that still run when the iteration is given up are killed.
     """
@@ -100,9 +110,10 @@ def examine(
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(
-                    _Examination(waiting.pop(), run_seed, seeds, seconds, are_clean=are_clean)
-                )
+                mutant = waiting.pop()
+                first = (known or {}).get(mutant.name)
+                work = partial(_work, mutant, run_seed, seeds, first, are_clean, seconds)
+                running.append(_Examination(mutant, work, seconds))
             next_deadline = min(one.deadline for one in running)
             wait([one.pipe for one in running], max(0.0, next_deadline - time.monotonic()))
             for one in list(running):
@@ -118,24 +129,14 @@ def examine(
 class _Examination:
     """One mutant in its process."""
 
-    def __init__(
-        self,
-        mutant: Mutant,
-        run_seed: RunSeed,
-        seeds: int,
-        seconds: float,
-        *,
-        are_clean: bool,
-    ) -> None:
+    def __init__(self, mutant: Mutant, work: Callable[[Connection], None], seconds: float) -> None:
         context = multiprocessing.get_context("fork")
         self.pipe, theirs = context.Pipe(duplex=False)
         self._mutant = mutant
         self._begun = time.monotonic()
         self._seconds = seconds
         self._last = _Report(0)
-        self._process = context.Process(
-            target=_work, args=(mutant, run_seed, seeds, are_clean, theirs, seconds)
-        )
+        self._process = context.Process(target=work, args=(theirs,))
         self._process.start()
         theirs.close()
 
@@ -168,22 +169,27 @@ class _Examination:
     def _end(self, report: _Report) -> Row:
         self.kill()
         taken = time.monotonic() - self._begun
-        return Row(self._mutant, report.caught, report.seeds, taken, report.says)
+        return Row(self._mutant, report.caught, report.seeds, taken, report.says, report.was_known)
 
 
 def _work(
     mutant: Mutant,
     run_seed: RunSeed,
     seeds: int,
+    first: int | None,
     are_clean: bool,
-    pipe: Connection,
     seconds: float,
+    pipe: Connection,
 ) -> None:
     """In the process of a mutant."""
     _limit_cpu(seconds)
     seed, violations = 0, list[str]()
     try:
         with _in_force(mutant):
+            if first is not None:
+                seed, violations = first, run_seed(first).violations
+            was_known = bool(violations)
+            seed = seed if was_known else 0
             while seed < seeds and not violations:
                 seed += 1
                 violations = run_seed(seed).violations
@@ -194,7 +200,8 @@ def _work(
             says = f"seed {seed} has a violation without the mutant: {own[0]}"
             pipe.send(_Report(seed, ended=True, says=says))
         else:
-            pipe.send(_Report(seed, ended=True, caught=True, says=violations[0]))
+            says = violations[0]
+            pipe.send(_Report(seed, ended=True, caught=True, says=says, was_known=was_known))
     except Exception as error:  # the simulator reports violations; this is a fault of its own
         pipe.send(_Report(seed, ended=True, says=f"seed {seed} raised {error!r}"))
 
@@ -212,9 +219,36 @@ def _in_force(mutant: Mutant) -> AbstractContextManager[None]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    rows, expected = list[Row](), 0
+    if SIMULATOR in options.layers:
+        rows, expected = _simulated(options)
+        if options.remember:
+            _remember({row.mutant.name: row.seeds for row in rows if row.caught})
+    verdicts = [Verdict(SIMULATOR, row.mutant.name, row.mutant.rule, row.caught) for row in rows]
+    if not options.only:
+        for name in options.layers:
+            if name != SIMULATOR:
+                started = time.monotonic()
+                found = list(LAYERS[name](options.jobs))
+                caught = sum(verdict.caught for verdict in found)
+                seconds = time.monotonic() - started
+                _say(f"{name}: {caught} of {len(found)} caught, {seconds:.0f} s")
+                expected += len(found)
+                verdicts += found
+        _say("")
+        for line in table(verdicts, options.layers):
+            _say(line)
+    caught = sum(verdict.caught for verdict in verdicts)
+    _say(f"{caught} passed, {expected - caught} failed")
+    return int(caught < expected)
+
+
+def _simulated(options: argparse.Namespace) -> tuple[list[Row], int]:
+    """Every mutant by the histories of its kind; and how many were to be caught."""
     from kinds import KINDS  # late: ``--help`` and the tests of this module do without it
 
     rows, expected = list[Row](), 0
+    known = {} if options.fresh else known_seeds()
     for kind in KINDS.values():
         chosen = [one for one in kind.mutants if not options.only or one.name in options.only]
         if not chosen:
@@ -226,30 +260,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(f"{kind.name} as they are, {clean.seeds} seeds: {clean.says}")
             continue
         limits = {"seeds": options.seeds, "seconds": options.seconds}
-        for row in examine(chosen, kind.run_seed, jobs=options.jobs, **limits):
+        for row in examine(chosen, kind.run_seed, jobs=options.jobs, known=known, **limits):
             _say(str(row))
             rows.append(row)
-    if options.remember:
-        _remember({row.mutant.name: row.seeds for row in rows if row.caught})
-    caught = sum(row.caught for row in rows)
-    _say(f"{caught} passed, {expected - caught} failed")
-    return int(caught < expected)
+    return rows, expected
+
+
+def known_seeds() -> dict[str, int]:
+    """By the mutant's name."""
+    if not KNOWN_SEEDS.exists():
+        return {}
+    seeds: dict[str, int] = json.loads(KNOWN_SEEDS.read_text(encoding="utf-8"))
+    return seeds
 
 
 def _remember(seeds: dict[str, int]) -> None:
-    from kinds import TOPICS
-
-    known = json.loads(KNOWN_SEEDS.read_text(encoding="utf-8")) if KNOWN_SEEDS.exists() else {}
-    known |= seeds
-    kept = {one.name: known[one.name] for one in TOPICS.mutants if one.name in known}
+    known = known_seeds() | seeds
+    kept = {one.name: known[one.name] for one in MUTANTS if one.name in known}
     KNOWN_SEEDS.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Run the simulator over mutants of the code.")
     parser.add_argument("--seeds", type=int, default=3000, help="at most so many for each mutant")
+    parser.add_argument("--fresh", action="store_true", help="not the known seeds first")
+    parser.add_argument("--remember", action="store_true", help="write down the seeds that caught")
     parser.add_argument(
-        "--remember", action="store_true", help="write down the seeds for the suite"
+        "--layers",
+        nargs="+",
+        metavar="NAME",
+        choices=[SIMULATOR, *LAYERS],
+        default=[SIMULATOR, *LAYERS],
+        help=f"who looks: {', '.join([SIMULATOR, *LAYERS])}",
     )
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--seconds", type=float, default=600.0, help="CPU time of each mutant")

@@ -6,7 +6,7 @@ import os
 
 import pytest
 from mutants import LEDGER_MUTANTS
-from run_mutants import examine
+from run_mutants import examine, known_seeds
 from runner import run_seed
 
 SEEDS = 8
@@ -22,7 +22,14 @@ QUICK = 40
 @pytest.mark.timeout(1800)
 def test_the_simulator_sees_what_is_broken() -> None:
     rows = list(
-        examine(LEDGER_MUTANTS, run_seed, seeds=SEEDS, jobs=os.cpu_count() or 1, seconds=SECONDS)
+        examine(
+            LEDGER_MUTANTS,
+            run_seed,
+            seeds=SEEDS,
+            jobs=os.cpu_count() or 1,
+            seconds=SECONDS,
+            known=known_seeds(),
+        )
     )
     caught = [row for row in rows if row.caught]
     told = "\n".join(str(row) for row in rows)

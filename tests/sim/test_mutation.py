@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from mutants import MUTANTS
+from mutants import MUTANTS, UNIT_MUTANTS
 from mutation import Edit, Mutant, MutationError, applied
 from run_mutants import AS_IT_IS, Row, examine
 
@@ -285,6 +285,34 @@ def test_a_mutant_is_caught_by_the_first_seed_with_a_violation(sample: ModuleTyp
     assert sample.is_enough(2)
 
 
+def test_a_seed_that_is_known_to_catch_it_comes_first(sample: ModuleType) -> None:
+    """Where it does not any more, the others do, from 1 on."""
+
+    def run_seed(seed: int) -> Result:
+        is_broken = not sample.is_enough(2)
+        return Result([f"seed {seed} sees it"] if is_broken and seed in (2, 70) else [])
+
+    broken = mutant(("is_enough", ">=", ">"))
+    found = [
+        next(examine([broken], run_seed, seeds=4, jobs=1, seconds=60.0, known={"sample": seed}))
+        for seed in (70, 71)
+    ]
+    assert [(row.caught, row.seeds, row.was_known) for row in found] == [
+        (True, 70, True),
+        (True, 2, False),
+    ]
+    assert "known" in str(found[0])
+
+
+def test_a_known_seed_has_to_be_clean_without_the_mutant(sample: ModuleType) -> None:
+    broken, known = mutant(("is_enough", ">=", ">")), {"sample": 70}
+    (row,) = examine(
+        [broken], lambda seed: Result(["always"]), seeds=4, jobs=1, seconds=60.0, known=known
+    )
+    assert not row.caught
+    assert row.says == "seed 70 has a violation without the mutant: always"
+
+
 def test_one_that_no_seed_sees_has_survived(sample: ModuleType) -> None:
     (row,) = rows([mutant(("is_enough", ">=", ">"))], lambda seed: Result([]))
     assert (row.caught, row.seeds) == (False, 4)
@@ -348,7 +376,7 @@ def test_the_code_as_it_is_can_be_examined_too() -> None:
 # -- the mutants ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("one", MUTANTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", [*MUTANTS, *UNIT_MUTANTS], ids=lambda one: one.name)
 def test_every_mutant_fits_the_code(one: Mutant) -> None:
     with applied(one):
         pass

@@ -23,6 +23,8 @@ from fencelog.ledgers.writer_core import WriterCore
 
 POLL_MS = 400
 PATIENCE_S = 0.3
+WATCH_S = 0.01
+"""Between two looks at writers that may wait for nothing."""
 
 
 class Workload:
@@ -83,7 +85,7 @@ class Workload:
                 if process.is_alive and not process.is_paused and _is_overdue(core):
                     ledger_id = core.metadata.ledger_id
                     self._history.violate(22, f"ledger {ledger_id}: entries wait for nothing")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(WATCH_S)
 
     def _append(self, ledger: WrittenLedger, writer: LedgerWriter, burst: Burst) -> bool:
         for size in burst.sizes:
