@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from broker_history import LogHistory, Sent
 from broker_plan import ReaderPlan
 from broker_reads import look_around, look_at_tail, read_directly, read_some
-from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
+from brokers import ANSWER_S, TOPIC, BrokerMachine, Unanswered, Unreached
 from cluster import Cluster
 from faults import Moments
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from broker_front import Front
 
 PATIENCE_S = 0.15
+HURRY_S = 0.02
+"""Less than most requests take."""
+
 LOOKS = 0.15
 """How often a reader asks for something else than messages."""
 
@@ -45,17 +48,25 @@ class Clients:
         logs: list[LogHistory],
         moments: Moments,
         front: Front,
+        hurries: float = 0.0,
     ) -> None:
         self.front = front
         self._cluster = cluster
         self._brokers = brokers
         self.logs = logs
         self._moments = moments
+        self._hurries = hurries
         self.is_over = asyncio.Event()
 
     def chance(self, machine: str) -> Random:
         """What a client's machine decides by."""
         return self._cluster.engine.random(f"client {machine}")
+
+    def patience_s(self, chance: Random) -> float:
+        """How long a client waits for an answer: now and then hardly at all."""
+        if self._hurries and not self.is_over.is_set() and chance.random() < self._hurries:
+            return chance.uniform(0, HURRY_S)
+        return ANSWER_S
 
     def some_broker(self, chance: Random) -> BrokerMachine:
         return self._brokers[chance.choice(sorted(self._brokers))]
@@ -124,11 +135,16 @@ async def append_all(
         future = _append(instance, sent)
         future.add_done_callback(partial(_answered, log, sent, instance))
         futures.append(future)
-    if log.is_rolling:
-        with suppress(FencelogError):
-            await read_directly(log, instance)
-    if futures:
-        await asyncio.wait(futures)
+    try:
+        if log.is_rolling:
+            with suppress(FencelogError):
+                await read_directly(log, instance)
+        if futures:
+            await asyncio.wait(futures)
+    except asyncio.CancelledError:
+        for future in futures:
+            future.cancel()  # as whoever awaits one does
+        raise
     return [_error_of(future) for future in futures]
 
 

@@ -47,7 +47,7 @@ class Consumer:
             pulled = await self.pull(plan.pulls)
             await asyncio.sleep(self._chance.uniform(0, plan.thinks_ms / 1000))
             if self._chance.random() < plan.seeks:
-                await self.seek()
+                await self._seek_about(plan, pulled)
             elif pulled:
                 await self._treat(plan, pulled)
 
@@ -56,6 +56,14 @@ class Consumer:
         subscription = self._subscription
         while not subscription.is_finished:
             await self.acknowledge(await self.pull(100))
+
+    async def _seek_about(self, plan: ConsumerPlan, pulled: list[PulledMessage]) -> None:
+        """Anywhere; or to what it acknowledges at the same time, and then it takes its time."""
+        if not pulled or self._chance.random() < 0.3:
+            await self.seek()
+        else:
+            await asyncio.gather(self.acknowledge(pulled), self.seek(pulled[0].offset))
+            await asyncio.sleep(self._chance.uniform(0, 10 * plan.thinks_ms / 1000))
 
     async def _treat(self, plan: ConsumerPlan, pulled: list[PulledMessage]) -> None:
         """What it does with what it got."""
@@ -94,9 +102,11 @@ class Consumer:
     async def extend(self, pulled: list[PulledMessage]) -> None:
         await self._ask(partial(self._extended, pulled))
 
-    async def seek(self) -> None:
+    async def seek(self, offset: int | None = None) -> None:
+        """There, or anywhere."""
         log = self._subscription.log
-        offset = self._chance.randint(log.start_offset, log.known_end)
+        if offset is None:
+            offset = self._chance.randint(log.start_offset, log.known_end)
         await self._ask(partial(self._sought, offset))
 
     async def _ask(self, work: Work) -> Any:
@@ -113,7 +123,7 @@ class Consumer:
             return await work(instance)
 
         try:
-            return await self._machine.ask(ask)
+            return await self._machine.ask(ask, patience_s=self._clients.patience_s(self._chance))
         except (FencelogError, Unreached, Unanswered) as error:
             if isinstance(error, FencelogError):
                 self._subscription.log.counts[f"consume: {error.code.slug}"] += 1

@@ -17,6 +17,7 @@ from broker_plan import (
     SubscriptionPlan,
     TopicPlan,
 )
+from broker_subscribers import with_subscribers
 from plan import Fault, Moment
 
 from fencelog.broker.subscription_config import TYPES, SubscriptionConfig
@@ -147,7 +148,8 @@ THEMES = (ANYTHING, CONTENTION, ROLLS, ROLLS, LEDGERS, MEMORIES, MEMORIES)
 
 def draw_topic_plan(seed: int) -> TopicPlan:
     """Everything that the seed decides in advance."""
-    return with_http(with_bookies(_Draw(Random(f"topic plan {seed}")).plan(seed)))
+    plan = _Draw(Random(f"topic plan {seed}")).plan(seed)
+    return with_http(with_bookies(with_subscribers(plan)))
 
 
 class _Draw:

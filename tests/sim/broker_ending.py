@@ -38,13 +38,17 @@ class TopicEnding:
         chains: ChainWatch,
         clients: Clients,
         processes: list[Process],
+        *,
+        is_let_go: bool = False,
     ) -> None:
+        """``is_let_go``: retention takes whatever is followed by anything."""
         self._cluster = cluster
         self._history = history
         self._brokers = brokers
         self._chains = chains
         self._clients = clients
         self._processes = processes
+        self._is_let_go = is_let_go
         self._chance = cluster.engine.random("ending")
 
     async def run(
@@ -71,6 +75,10 @@ class TopicEnding:
             consumer = Consumer(f"z{number}", subscription, self._clients, self._chance)
             name = f"subscription {subscription.info.name} of {subscription.log.partition}"
             await self._within(SERVE_S, f"{name} ends", z1.spawn(consumer.finish()).done)
+        for log in logs:
+            if self._is_let_go:
+                gone = partial(self._has_let_go, log)
+                await self._within(SERVE_S, f"partition {log.partition} lets messages go", gone)
         await self._end_brokers(logs)
         for bookie in self._cluster.bookies.values():
             await bookie.shut_down()
@@ -98,6 +106,10 @@ class TopicEnding:
             if found and chain and found.epoch == chain.epoch:
                 return True
         return False
+
+    def _has_let_go(self, log: LogHistory) -> bool:
+        """Only the last messages are left, and the ledger that is written next."""
+        return len(self._chains.chains[log.partition].segments) <= 2
 
     async def _within(self, budget_s: float, what: str, done: Callable[[], bool]) -> None:
         for _ in range(int(budget_s / STEP_S)):

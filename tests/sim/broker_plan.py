@@ -94,7 +94,7 @@ class TopicPlan(BookiePlan):
     seed: int
     brokers: int
     partitions: int
-    overrides: Mapping[str, int]
+    overrides: Mapping[str, int | str]
     session_ms: int
     producers: tuple[ProducerPlan, ...]
     readers: tuple[ReaderPlan, ...]
@@ -102,6 +102,8 @@ class TopicPlan(BookiePlan):
     consumers: tuple[ConsumerPlan, ...]
     faults: tuple[Fault, ...]
     length_ms: int
+    hurries: float = 0.0
+    """How often a producer or a consumer gives a request up almost at once."""
 
 
 TOPIC_TARGETS = {

@@ -112,7 +112,10 @@ class Producer:
         if self._plan.over_http:
             return await self._post(waiting)
         try:
-            errors = await self._machine.ask(partial(append_all, self._log, waiting))
+            errors = await self._machine.ask(
+                partial(append_all, self._log, waiting),
+                patience_s=self._clients.patience_s(self._chance),
+            )
         except (FencelogError, Unreached, Unanswered) as error:
             self._machine = self._clients.directed(self._chance, error)
         if not errors or any(errors):

@@ -19,7 +19,7 @@ Invariants, beside those of the ledgers underneath (``runner.py``), and where ea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from broker_clients import Clients
@@ -38,6 +38,8 @@ from cluster import Cluster
 from engine import Engine
 from faults import Moments
 from history import History
+from host import SimHost
+from lawful_ends import lawful_ends
 from outcome import Result, outcome_of
 from plan import Fault
 from process import Process
@@ -92,21 +94,37 @@ class _Play:
             machine.start()
         await cluster.until(lambda: all(machine.broker for machine in brokers.values()))
         await self._create_topic(brokers["k1"])
-        clients = Clients(cluster, brokers, logs, moments, front)
+        clients = Clients(cluster, brokers, logs, moments, front, plan.hurries)
         injector = TopicInjector(cluster, moments, brokers, front.http)
         self.fired = injector.fired
         injector.start(faults)
         subscriptions = [
             _subscription(number, each, logs) for number, each in enumerate(plan.subscriptions)
         ]
+        for subscription in subscriptions:
+            subscription.lawful += lawful_ends(
+                subscription.log, plan.overrides, partial(self._latest_us, brokers)
+            )
         processes = self._start_clients(clients, subscriptions)
         await asyncio.sleep(plan.length_ms / 1000)
         injector.heal()
         clients.is_over.set()
         moments.end()
-        await TopicEnding(cluster, history, brokers, chains, clients, processes).run(
-            logs, subscriptions
+        ending = TopicEnding(
+            cluster,
+            history,
+            brokers,
+            chains,
+            clients,
+            processes,
+            is_let_go=plan.overrides.get("retention_bytes") == 1,
         )
+        await ending.run(logs, subscriptions)
+
+    def _latest_us(self, brokers: Mapping[str, BrokerMachine]) -> int:
+        """No broker's clock has ever been later."""
+        most = max(machine.most_skew_us for machine in brokers.values())
+        return SimHost(self._engine, "oracle").now_us() + most
 
     async def _create_topic(self, machine: BrokerMachine) -> None:
         config = TopicConfig(self._plan.partitions, self._plan.overrides)

@@ -80,6 +80,7 @@ class BrokerMachine:
         self.answers_lost = 0.0
         """The share of answers that do not come back."""
         self.skew_us = 0
+        self.most_skew_us = 0
         self._host: SimHost | None = None
         self._stop: asyncio.Event | None = None
 
@@ -100,6 +101,7 @@ class BrokerMachine:
     def jump(self, by_us: int) -> None:
         """Its wall clock, from now on."""
         self.skew_us += by_us
+        self.most_skew_us = max(self.most_skew_us, self.skew_us)
         if self._host is not None:
             self._host.skew_us = self.skew_us
 
@@ -188,16 +190,18 @@ class BrokerMachine:
 
     # -- for clients -----------------------------------------------------------------------------
 
-    async def ask(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
-        """What ``work`` gives in the broker's process. Raises what it raises, Unreached,
-        Unanswered."""
+    async def ask(
+        self, work: Callable[[Broker], Coroutine[Any, Any, T]], *, patience_s: float = ANSWER_S
+    ) -> T:
+        """What ``work`` gives in the broker's process; it is cancelled there when nobody waits for
+        it any more. Raises what it raises, Unreached, Unanswered."""
         await asyncio.sleep(self._chance.uniform(*_WAY_S))
         broker, process = self.broker, self.process
         if broker is None or process is None or not process.is_alive:
             raise Unreached(self.name)
         lost = self._chance.random() < self.answers_lost
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(patience_s):
                 result = await process.call(work(broker))
         except (TimeoutError, ProcessLost) as error:
             raise Unanswered(self.name) from error

@@ -14,6 +14,8 @@ RETENTION_CORE = "fencelog.broker.retention_core"
 SHARED = "fencelog.broker.dispatch_shared"
 STATE_LOG = "fencelog.broker.state_log"
 SUBSCRIPTIONS = "fencelog.broker.subscriptions"
+TABLE = "fencelog.broker.subscription_table"
+PULL = "fencelog.broker.subscription_pull"
 UPKEEP = "fencelog.broker.subscription_upkeep"
 
 CURSOR_MUTANTS = (
@@ -282,10 +284,92 @@ MISSING_CURSORS = (
     ),
 )
 
+ENDS = (
+    Mutant(
+        "all-is-too-old",
+        "SEMANTICS.md, time to live",
+        "Time to live acknowledges what is not that old.",
+        (
+            Edit(
+                RETENTION,
+                "Retention._expire",
+                "await self._older_than(self.policy.ttl_ms)",
+                "self._reader.tail_offset",
+            ),
+        ),
+    ),
+    Mutant(
+        "evicted-to-the-tail",
+        "SEMANTICS.md, quotas",
+        "Over its quota a subscription loses all of its backlog.",
+        (
+            Edit(
+                RETENTION,
+                "Retention._check_quota",
+                "            await self._acknowledge_below(bound)\n",
+                "            await self._acknowledge_below(self._reader.tail_offset)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a-cursor-in-memory-begins-at-the-tail",
+        "SEMANTICS.md, not durable",
+        "A subscription that is not durable misses what it has not seen yet.",
+        (
+            Edit(
+                TABLE,
+                "SubscriptionTable.open",
+                "self._start_of(info) if start_offset is None else start_offset\n",
+                "self._start_of(info) if info.config.durable else self._reader.tail_offset\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a-cursor-in-memory-holds",
+        "SEMANTICS.md, not durable",
+        "A subscription that is not durable keeps messages from going.",
+        (
+            Edit(
+                CURSOR_LOG,
+                "CursorLog.slowest_offset",
+                "self._durable.by_id.values()",
+                "{**self._durable.by_id, **self._volatile.by_id}.values()",
+            ),
+        ),
+    ),
+    Mutant(
+        "a-pull-that-was-given-up-keeps-its-messages",
+        "SEMANTICS.md, leases",
+        "What a pull had taken when its client went away stays with that client.",
+        (
+            Edit(
+                PULL,
+                "Pull.run",
+                "self._dispatch.give_back([message.offset for message in self._taken])\n",
+                "pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a-seek-goes-on-where-it-was",
+        "SEMANTICS.md, subscriptions",
+        "After a seek messages are handed out from where they were.",
+        (
+            Edit(
+                SUBSCRIPTIONS,
+                "Subscriptions.seek",
+                "        subscription.restart()\n",
+                "",
+            ),
+        ),
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *CURSOR_MUTANTS,
     *DISPATCH,
     *TRIMMING,
     *GENERATIONS,
     *MISSING_CURSORS,
+    *ENDS,
 )

@@ -84,7 +84,8 @@ class SubscriptionHistory:
                 view = View.of(owner.epoch, found)
             else:
                 view = View(owner.epoch, acked_to)
-                if acked_to > owner.earliest_offset:
+                begun = range(owner.earliest_offset, acked_to)
+                if not all(self._is_lawful(offset) for offset in begun):
                     self.violate(18, f"begins at {acked_to}, the log at {owner.earliest_offset}")
             self.views[owner] = view
         if self.info.config.durable:
@@ -116,6 +117,8 @@ class SubscriptionHistory:
         if view.seeks != seeks:
             return  # it may have begun before the seek, and then these are with nobody
         view.forget_expired(now_s)
+        first = owner.earliest_offset  # what counts as acknowledged is with nobody
+        view.returned([o for o in view.held if o < first or self._is_lawful(o)])
         for message in messages:
             self._check_one(message, consumer, view, began_s)
             view.held.pop(message.offset, None)
@@ -167,7 +170,10 @@ class SubscriptionHistory:
                 return
 
     def _may_be_passed(self, offset: int, view: View) -> bool:
-        return view.may_be_acked(offset) or any(reason(offset) for reason in self.lawful)
+        return view.may_be_acked(offset) or self._is_lawful(offset)
+
+    def _is_lawful(self, offset: int) -> bool:
+        return any(reason(offset) for reason in self.lawful)
 
     # -- what consumers say ----------------------------------------------------------------------
 
@@ -266,7 +272,7 @@ class SubscriptionHistory:
     def check_acked(self, offsets: Iterable[int]) -> None:
         """These are acknowledged, durably: somebody has asked for it (18)."""
         for offset in offsets:
-            if not self.asked.get(offset) and not any(reason(offset) for reason in self.lawful):
+            if not self.asked.get(offset) and not self._is_lawful(offset):
                 self.violate(18, f"{offset} counts as acknowledged, and nobody has asked for it")
                 return
 
@@ -287,5 +293,6 @@ class SubscriptionHistory:
             return durable is not None and durable.acked_to >= end
         view = self.latest
         return view is not None and all(
-            offset in view.since for offset in range(max(view.acked_to, self.log.start_offset), end)
+            offset in view.since or self._is_lawful(offset)
+            for offset in range(max(view.acked_to, self.log.start_offset), end)
         )
