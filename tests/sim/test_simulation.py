@@ -22,11 +22,11 @@ from shrink import shortened
 
 from fencelog.ledgers.run import build_run
 
-BUDGET = Budget(at_least=600, cpu_s=200, wall_s=900)
-"""About 2,000 histories, in less than two minutes on two idle cores."""
+BUDGET = Budget(at_least=1500, cpu_s=200, wall_s=900)
+"""Less than two minutes on two idle cores. Some kinds of faults come once in 300 histories."""
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3000)
 def test_no_history_violates_an_invariant(capsys: pytest.CaptureFixture[str]) -> None:
     figures, surely, started = Figures(LEDGERS), Figures(LEDGERS), time.monotonic()
     for result in play_within(LEDGERS, BUDGET, jobs=os.cpu_count() or 1):
