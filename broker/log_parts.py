@@ -106,6 +106,7 @@ def make_parts(
         is_leader=is_leader,
         on_lost=lambda error: on_lost(),
     )
+    state_log.on_stop = writer.finish
     admission = Admission(pipeline, policy)
     retention = Retention(
         node,

@@ -67,7 +67,7 @@ class LogWriter:
         self._terminating: asyncio.Future[None] | None = None
         self._patience = Patience(config.repair_patience_s, self._lose_patience)
         self.lost: FencelogError | None = None
-        node.on_lost = self._finish  # whichever part of the log has met another owner's change
+        node.on_lost = self.finish  # whichever part of the log has met another owner's change
         if ledger is None:
             self._end()
         else:
@@ -123,7 +123,7 @@ class LogWriter:
 
     async def abandon(self, error: FencelogError) -> None:
         """End at once. Appends in flight are of unknown outcome. Never raises."""
-        self._finish(error)
+        self.finish(error)
         self._keeper.cancel()
         await asyncio.wait((self._keeper,))
         await self._node.close()
@@ -164,14 +164,14 @@ class LogWriter:
             await self._seal_last()
         except ChainLost as lost:
             log.info("%s: %s", self._node.path, lost)
-            self._finish(lost)
+            self.finish(lost)
         except FencelogError as error:
             log.error("%s: gives up its log: %s", self._node.path, error)
-            self._finish(error)
+            self.finish(error)
         except Exception:
             # A broken invariant, or a mistake of ours: nothing may be acknowledged any more.
             log.exception("%s: stops", self._node.path)
-            self._finish(FencelogError(ErrorCode.INTERNAL, f"{self._node.path} has stopped"))
+            self.finish(FencelogError(ErrorCode.INTERNAL, f"{self._node.path} has stopped"))
 
     def _is_roll_due(self) -> bool:
         return self._clock.is_due() and len(self._node.chain.segments) < MAX_SEGMENTS
@@ -271,8 +271,8 @@ class LogWriter:
         if self._pipeline.refusal is None:
             self._pipeline.refusal = error
 
-    def _finish(self, error: FencelogError) -> None:
-        """This instance serves no more, for good."""
+    def finish(self, error: FencelogError) -> None:
+        """This instance serves no more, for good. The next one takes the log over."""
         if self.lost is not None:
             return
         self.lost = error

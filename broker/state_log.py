@@ -19,15 +19,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 from fencelog.broker.chain_node import ChainLost, ChainNode
 from fencelog.broker.limits import MAX_STATE_EVENTS_WAITING, STATE_LEDGER_BYTES
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.pending import copy_of
 from fencelog.broker.state_core import Event, PartitionState, encode_events
+from fencelog.broker.state_waiting import Waiting, give_up, retrieve, state_unknown, succeed
 from fencelog.ledgers.entry_header import KIND_STATE, pack_entry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -35,8 +35,6 @@ RETRY_S = 0.5
 """Pause after a new state ledger could not be written."""
 
 log = logging.getLogger(__name__)
-
-_Waiting = tuple[Event, asyncio.Future[None] | None]
 
 
 class StateLog:
@@ -53,13 +51,15 @@ class StateLog:
         self._loop = asyncio.get_running_loop()
         self._ledger: OpenLedger | None = None
         self._next: asyncio.Task[OpenLedger] | None = None
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[Waiting] = []
         self._in_ledger = 0
         self._snapshot_bytes = 0
         self._ledger_bytes = 0
         self._news: asyncio.Event | None = None
         self._scribe: asyncio.Task[None] | None = None
         self._refusal: FencelogError | None = None
+        self.on_stop: Callable[[FencelogError], None] = lambda error: None
+        """Called if it can do nothing any more though the log is not lost: then nobody may."""
 
     def admit(self) -> None:
         """Call before the state is changed. Raises OVERLOADED, or why the log has ended."""
@@ -79,7 +79,7 @@ class StateLog:
     def recorded(self, event: Event) -> asyncio.Future[None]:
         """Record, at once; the result is waited for by ``settled``."""
         future: asyncio.Future[None] = self._loop.create_future()
-        future.add_done_callback(_retrieve)
+        future.add_done_callback(retrieve)
         self._put((event, future))
         return future
 
@@ -133,7 +133,7 @@ class StateLog:
 
     # -- the scribe ------------------------------------------------------------------------------
 
-    def _put(self, waiting: _Waiting) -> None:
+    def _put(self, waiting: Waiting) -> None:
         if self._refusal is not None:
             if waiting[1] is not None:
                 waiting[1].set_exception(self._unknown(self._refusal.detail))
@@ -145,15 +145,11 @@ class StateLog:
     async def _write(self) -> None:
         try:
             while self._waiting:
-                if self._is_roll_due():
-                    await self._roll()
-                else:
-                    await self._append_waiting()
-        except ChainLost as lost:
-            self._refusal = lost
-            self._fail(lost)
-        except FencelogError as error:
-            log.error("%s: its state log has ended: %s", self._node.path, error)
+                try:
+                    await (self._roll() if self._is_roll_due() else self._append_waiting())
+                except FencelogError as error:
+                    await self._try_again(error)
+        except FencelogError as error:  # the log is lost, or was closed here
             self._refusal = error
             self._fail(error)
         except Exception:
@@ -161,8 +157,19 @@ class StateLog:
             log.exception("%s: its state log stops", self._node.path)
             self._refusal = FencelogError(ErrorCode.INTERNAL, f"{self._node.path} has stopped")
             self._fail(self._refusal)
+            self.on_stop(self._refusal)
         finally:
             self._scribe = None
+
+    async def _try_again(self, error: FencelogError) -> None:
+        """The chain could not be changed. A log that refused from then on what it is told, while
+        messages come and go, would be of no use: all that waits goes into the next ledger. Raises
+        the error where the chain is not ours to change any more."""
+        if isinstance(error, ChainLost):
+            raise error
+        self._node.check_held()
+        log.error("%s: its state log cannot go on yet: %s", self._node.path, error)
+        await asyncio.sleep(RETRY_S)
 
     def _is_roll_due(self) -> bool:
         if not self._has_ledger:
@@ -171,7 +178,7 @@ class StateLog:
             return False
         if self._next is None:  # made beside what is written: the metadata may be away
             self._next = self._loop.create_task(self._create())
-            self._next.add_done_callback(_retrieve)
+            self._next.add_done_callback(retrieve)
         return self._next.done()
 
     @property
@@ -190,7 +197,7 @@ class StateLog:
                 is_durable = await self._append(ledger, [event for event, _ in taken])
         finally:
             if is_durable:
-                _succeed(taken)
+                succeed(taken)
             else:
                 self._waiting = taken + self._waiting
 
@@ -220,12 +227,16 @@ class StateLog:
             self._waiting = taken + self._waiting
             if isinstance(error, ChainLost):
                 await self._factory.discard(ledger, error)
-            else:
-                await ledger.writer.abandon()
+                raise
+            # Listed or not: in neither of the two is anything durable until the list says more.
+            self._ledger = None
+            for each in (ledger, former):
+                if each is not None:
+                    await each.writer.abandon()
             raise
         self._snapshot_bytes = self._ledger_bytes
         self._ledger = ledger
-        _succeed(taken)
+        succeed(taken)
         if former is not None:
             await former.writer.abandon()
         if former_id is not None:
@@ -277,24 +288,7 @@ class StateLog:
 
     def _fail(self, error: FencelogError) -> None:
         waiting, self._waiting = self._waiting, []
-        for _, future in waiting:
-            if future is not None and not future.done():
-                future.set_exception(self._unknown(error.detail))
+        give_up(waiting, self._node.path, error.detail)
 
     def _unknown(self, why: str) -> FencelogError:
-        return FencelogError(
-            ErrorCode.STATE_UNKNOWN,
-            f"the change of {self._node.path} may have been made, or not: {why}",
-        )
-
-
-def _succeed(taken: list[_Waiting]) -> None:
-    for _, future in taken:
-        if future is not None and not future.done():
-            future.set_result(None)
-
-
-def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Its error is the caller's, who may have gone away."""
-    if not future.cancelled():
-        future.exception()
+        return state_unknown(self._node.path, why)

@@ -191,7 +191,7 @@ async def test_a_lost_log_does_not_give_up_the_node_of_the_next_one(
         await abandon(error)
 
     monkeypatch.setattr(log, "abandon", abandon_late)
-    log._writer._finish(FencelogError(ErrorCode.INTERNAL, "it has stopped"))
+    log._writer.finish(FencelogError(ErrorCode.INTERNAL, "it has stopped"))
     opening = asyncio.create_task(a.partition(NAME, 0))
     await settle()
     ending.set()

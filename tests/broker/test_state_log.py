@@ -15,6 +15,7 @@ from fencelog.broker.state_log import StateLog
 from fencelog.broker.takeover import take_over
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata_store import Version
 
 
 class Sums:
@@ -58,6 +59,19 @@ def own(stage, ledgers):
         return Instance(node, StateLog(node, factory, state, patience_s=patience_s), sums)
 
     return own
+
+
+def refuse_changes(node: ChainNode, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store refuses the next changes of the list, for a reason that nobody has foreseen."""
+    commit, left = node._set, [count]
+
+    async def refused(value: bytes, token: str) -> Version:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise FencelogError(ErrorCode.BAD_REQUEST, "the list is too long")
+        return await commit(value, token)
+
+    monkeypatch.setattr(node, "_set", refused)
 
 
 async def test_a_log_without_events_has_no_ledger(own, ledgers) -> None:
@@ -160,6 +174,73 @@ async def test_a_ledger_that_has_grown_is_used_until_there_is_another(
     await first.set("b", 1)
     assert first.node.chain.state_ledger != listed
     assert (await own()).sums.values == {"a": 8, "b": 1}
+
+
+async def test_a_list_that_cannot_be_changed_now_is_changed_later(
+    own, ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the store says: a partition whose state log has stopped would serve on, and take no
+    acknowledgement any more."""
+    monkeypatch.setattr("fencelog.broker.state_log.RETRY_S", 0.01)
+    first = await own()
+    await first.set("a", 1)
+    former = ledgers.writers[first.node.chain.state_ledger]
+    refuse_changes(first.node, 2, monkeypatch)
+    former.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
+    await first.set("a", 2)
+    first.log.admit()
+    await first.set("b", 3)
+    assert (await own()).sums.values == {"a": 2, "b": 3}
+
+
+async def test_of_two_ledgers_that_may_be_listed_none_is_written(
+    own, stage, ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change took effect, its reply was lost, and then the store refused to say: what is
+    written to the former ledger would be forgotten by a takeover."""
+    monkeypatch.setattr("fencelog.broker.state_log.STATE_LEDGER_BYTES", 1)
+    monkeypatch.setattr("fencelog.broker.state_log.RETRY_S", 0.01)
+    first = await own()
+    await first.set("a", 0)
+    listed = first.node.chain.state_ledger
+    commit, landing = first.node._set, ["once"]
+
+    async def landed(value: bytes, token: str) -> Version:
+        version: Version = await commit(value, token)
+        if landing:
+            landing.clear()
+            raise FencelogError(ErrorCode.CORRUPT, "the node cannot be read back")
+        return version
+
+    monkeypatch.setattr(first.node, "_set", landed)
+    said = [0]
+
+    async def until_refused() -> None:
+        for number in range(1, 12):
+            await first.set("a", number)
+            said.append(number)
+
+    with pytest.raises(FencelogError) as caught:
+        await until_refused()
+    assert caught.value.code is ErrorCode.STATE_UNKNOWN
+    second = await own()
+    assert second.node.chain.state_ledger != listed
+    assert second.sums.values["a"] >= said[-1]
+
+
+async def test_a_state_log_that_stops_takes_its_log_with_it(stage, monkeypatch) -> None:
+    gone: list[bool] = []
+    log = await stage.open(on_lost=lambda: gone.append(True))
+
+    def broken() -> bool:
+        raise AssertionError("an invariant")
+
+    monkeypatch.setattr(log._state_log, "_is_roll_due", broken)
+    with pytest.raises(FencelogError) as caught:
+        await log._state_log.record(["fencing_token", "one"])
+    assert caught.value.code is ErrorCode.STATE_UNKNOWN
+    assert gone == [True]
+    assert not log.is_serving
 
 
 async def test_abandoned_changes_are_of_unknown_outcome_at_once(own, ledgers, until) -> None:

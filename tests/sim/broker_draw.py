@@ -130,6 +130,8 @@ MEMORIES = TopicTheme(
         "unload",
         "session expires",
         "change's reply lost",
+        "changes refused",
+        "changes refused",
         "answers lost",
         "slow metadata",
         "cut off",

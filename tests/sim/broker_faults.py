@@ -72,6 +72,8 @@ class TopicInjector(Injector):
                 return self._cut_off_from_bookies(machine)
             case "change's reply lost":
                 return self._lose_reply(machine)
+            case "changes refused":
+                return self._refuse_changes(machine, fault)
             case "clock jumps":
                 machine.jump(int((fault.size - 0.5) * 2 * MAX_JUMP_US))
             case "answers lost":
@@ -90,6 +92,14 @@ class TopicInjector(Injector):
                 self._network.unblock(machine.name, bookie)
 
         return undo
+
+    def _refuse_changes(self, machine: BrokerMachine, fault: Fault) -> Undo | None:
+        """Its next changes of lists of ledgers."""
+        stores = [store for store in self._cluster.stores if store.machine == machine.name]
+        if not stores:
+            return None
+        stores[-1].refuse_changes("/logs/", 1 + int(fault.size * 3))
+        return _nothing
 
     def _lose_reply(self, machine: BrokerMachine) -> Undo | None:
         """Of its next change of a list of ledgers."""
@@ -110,6 +120,7 @@ BROKERS = {
     "believe, cut off",
     "cut off",
     "change's reply lost",
+    "changes refused",
     "clock jumps",
     "answers lost",
 }

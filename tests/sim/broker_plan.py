@@ -116,6 +116,7 @@ TOPIC_TARGETS = {
     "believe, cut off": "broker",
     "cut off": "broker",
     "change's reply lost": "broker",
+    "changes refused": "broker",
     "clock jumps": "broker",
     "answers lost": "broker",
     "swizzle": "all",

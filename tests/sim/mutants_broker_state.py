@@ -161,6 +161,19 @@ STATE_LOGS = (
         ),
     ),
     Mutant(
+        "state-log-stops-for-good",
+        "SEMANTICS.md, when bookies fail",
+        "A list that cannot be changed once ends the state log; messages go on without it.",
+        (
+            Edit(
+                STATE_LOG,
+                "StateLog._try_again",
+                "        await asyncio.sleep(RETRY_S)\n",
+                "        raise error\n",
+            ),
+        ),
+    ),
+    Mutant(
         "state-ledger-deleted-early",
         "ARCHITECTURE.md, state log; I4",
         "The former state ledger is deleted before the new one is in its place.",
@@ -185,7 +198,7 @@ STATE_LOGS = (
                 "StateLog._roll",
                 "            former_id = self._node.chain.state_ledger\n",
                 "            former_id = self._node.chain.state_ledger\n"
-                "            _succeed(taken)\n",
+                "            succeed(taken)\n",
             ),
         ),
     ),

@@ -18,7 +18,7 @@ from store_emptied import Emptied
 from store_server import MACHINE, PORT, MetadataServer, ServerConnection
 from store_wire import ClientConnection
 
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import METADATA_TIMEOUT_MS
 from fencelog.ledgers.metadata_memory import MemoryCluster
 from fencelog.ledgers.metadata_paths import check_node, check_path, unavailable, unknown
@@ -59,6 +59,7 @@ class SimStore:
         self._synced_losses = 0
         self._loses_reply_to: str | None = None
         self._refuses_until_s = 0.0
+        self._refused_changes: list[str] = []
         self._reads_left: int | None = None
         self._breaks_off_s = 0.0
         self.view: Emptied | None = None
@@ -144,6 +145,11 @@ class SimStore:
         instead of the reply."""
         self._loses_reply_to = f" {below}"
 
+    def refuse_changes(self, below: str, count: int) -> None:
+        """The next so many changes of nodes below this path are refused, for a reason that whoever
+        asks does not know."""
+        self._refused_changes = [f"set {below}"] * count
+
     def refuse_for(self, seconds: float) -> None:
         """Every request is METADATA_UNAVAILABLE for so long."""
         self._refuses_until_s = max(self._refuses_until_s, self._loop.time() + seconds)
@@ -158,6 +164,7 @@ class SimStore:
     def heal(self) -> None:
         """Nothing more of this goes wrong."""
         self._reads_left, self._refuses_until_s = None, 0.0
+        self._refused_changes.clear()
 
     def expire(self) -> None:
         """End the session on the cluster's side."""
@@ -228,6 +235,9 @@ class SimStore:
 
     async def _write(self, what: str, change: Callable[[MemoryCluster, int], T]) -> T:
         sent = False
+        if self._refused_changes and self._refused_changes[-1] in what:
+            self._refused_changes.pop()
+            raise FencelogError(ErrorCode.BAD_REQUEST, f"{MACHINE} takes no {what}")
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 connection = await self._connected(what)
