@@ -284,6 +284,44 @@ async def test_the_silent_producer_goes_and_is_no_silent_duplicate(stage) -> Non
         log = await stage.open(policy=replace(Policy(), max_producers=2))
 
 
+async def test_whoever_was_forgotten_is_new(stage) -> None:
+    """Not promised, and so said: its first append, sent again, cannot be told from a new one."""
+    policy = replace(Policy(), max_producers=2)
+    log = await stage.open(policy=policy)
+    await send(log, 0, name="a")
+    await send(log, 0, name="b")
+    assert (await send(log, 0, name="a")).duplicate  # as many others have not written yet
+    await send(log, 0, name="c")
+    log = await stage.open(policy=policy)  # and neither does a takeover know it
+    again = await send(log, 0, name="a")
+    assert (again.duplicate, again.offset) == (False, 3)
+    assert (await send(log, 1, name="a")).offset == 4
+    assert (await send(log, 0, name="c")).duplicate
+
+
+async def test_who_has_something_on_its_way_is_not_forgotten_by_that(stage, ledgers, until) -> None:
+    """Its first append is sent again after another producer has pushed it out, and while its second
+    one is on its way: that outcome is shared, and nothing is written twice."""
+    log = await stage.open()
+    log.apply_policy(replace(Policy(), max_producers=1))
+    await send(log, 0, name="a")
+    writer = ledgers.newest
+    writer.auto_ack = False
+    sent = len(writer.payloads)
+    other = send(log, 0, name="b")
+    await until(lambda: len(writer.payloads) == sent + 1)
+    second = send(log, 1, name="a")
+    await until(lambda: len(writer.payloads) == sent + 2)
+    writer.ack(sent)
+    await other
+    first = send(log, 0, name="a")
+    writer.ack(sent + 1)
+    assert ((await second).offset, (await first).duplicate) == (2, True)
+    assert len(writer.payloads) == sent + 2
+    writer.auto_ack = True
+    assert (await send(log, 2, name="a")).offset == 3
+
+
 async def test_keys_are_remembered_for_their_window(stage, ledgers, until) -> None:
     log = await stage.open()
     batch = encode_values([b"a", b"b"])
