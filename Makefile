@@ -62,6 +62,10 @@ crash: $(VENV)/.installed-all  ## Crash a bookie everywhere, start it on what is
 mutants: $(VENV)/.installed-all  ## Break each safety rule; the simulator has to notice (SEEDS=2000)
 	@$(BIN)/python tests/sim/run_mutants.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
+.PHONY: explore
+explore: $(VENV)/.installed-all  ## Search small worlds of the protocol completely (ARGS="--mutants")
+	@PYTHONPATH=tests/sim:tests/scripts $(BIN)/python tests/explore/run_explore.py $(ARGS)
+
 .PHONY: drills
 drills: java $(VENV)/.installed  ## Break real clusters in every way; account for every message
 	@$(BIN)/fencelog drill all $(ARGS)

@@ -13,7 +13,14 @@ import subprocess
 import sys
 import tempfile
 
-PLAYED = ("tests/sim", "tests/crash", "tests/house", "tests/scripts", "tests/properties")
+PLAYED = (
+    "tests/sim",
+    "tests/explore",
+    "tests/crash",
+    "tests/house",
+    "tests/scripts",
+    "tests/properties",
+)
 PYTEST = (sys.executable, "-m", "pytest")
 
 

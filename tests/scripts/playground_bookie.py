@@ -28,6 +28,8 @@ class StoredLedger:
     lac: int = NO_LAC
     fenced: bool = False
     in_limbo: bool = False
+    is_deleted: bool = False
+    """A tombstone: nothing is here, and nothing is taken."""
 
 
 @dataclass
@@ -56,7 +58,8 @@ class ModelBookie:
 
     def write_lac(self, ledger_id: int, lac: int, *, incarnation: str | None) -> None:
         """A number alone makes no ledger known."""
-        self._known(ledger_id, fence=False)
+        if ledger_id not in self.ledgers:
+            raise self._unknown()
         self._learn(self._admit(ledger_id, recovery=False, incarnation=incarnation), lac)
 
     def read(
@@ -87,6 +90,10 @@ class ModelBookie:
         for ledger_id in limbo:
             self.ledgers.setdefault(ledger_id, StoredLedger()).in_limbo = True
 
+    def remove(self, ledger_id: int) -> None:
+        """Metadata does not have the ledger any more: a tombstone is all that is left."""
+        self.ledgers[ledger_id] = StoredLedger(fenced=True, is_deleted=True)
+
     def damage(self, ledger_id: int, entry_id: int) -> None:
         """The payload is another, and the run's own checksum fits it: only the digest tells."""
         entries = self.ledgers[ledger_id].entries
@@ -105,6 +112,8 @@ class ModelBookie:
         ledger = self.ledgers.setdefault(ledger_id, StoredLedger())
         if ledger.fenced and not recovery:
             raise FencelogError(ErrorCode.LEDGER_FENCED, f"{self.bookie_id} has fenced it")
+        if ledger.is_deleted:
+            raise self._unknown()
         return ledger
 
     def _known(self, ledger_id: int, *, fence: bool) -> StoredLedger:
@@ -112,9 +121,12 @@ class ModelBookie:
         if fence:
             self.ledgers.setdefault(ledger_id, StoredLedger()).fenced = True
             self._wake()
-        if ledger_id not in self.ledgers:
-            raise FencelogError(ErrorCode.NO_SUCH_LEDGER, f"not on {self.bookie_id}")
+        if ledger_id not in self.ledgers or self.ledgers[ledger_id].is_deleted:
+            raise self._unknown()
         return self.ledgers[ledger_id]
+
+    def _unknown(self) -> FencelogError:
+        return FencelogError(ErrorCode.NO_SUCH_LEDGER, f"not on {self.bookie_id}")
 
     def _deny(self, ledger: StoredLedger, code: ErrorCode) -> None:
         """No is no: not from a ledger of which something may have been forgotten (rule 7)."""

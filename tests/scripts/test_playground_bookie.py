@@ -74,6 +74,12 @@ class Pair:
         ledger.fenced = ledger.in_limbo = True
         self.told.append("fenced, in limbo")
 
+    async def delete(self) -> None:
+        """As garbage collection does once metadata does not have the ledger any more."""
+        await self.real.shard(self.ledger_id).remove(self.ledger_id, deleted=True)
+        self.model.remove(self.ledger_id)
+        self.told.append("deleted")
+
     def add(self) -> tuple[str, Any, Any]:
         first = self.chance.randrange(ENTRIES)
         last = self.chance.randrange(first, min(first + 3, ENTRIES))
@@ -141,3 +147,7 @@ async def test_model_and_bookie_answer_alike(real: Bookie, seed: int) -> None:
             pair.put_in_limbo()
         for _ in range(14):
             await pair.step()
+        if ledger_id in pair.model.ledgers and chance.random() < 0.3:
+            await pair.delete()
+            for _ in range(6):
+                await pair.step()

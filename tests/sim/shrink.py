@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from plan import Fault
+T = TypeVar("T")
 
 MAX_RUNS = 60
 
 
 def shortened(
-    faults: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool], *, max_runs: int = MAX_RUNS
-) -> list[Fault]:
+    faults: Sequence[T], fails: Callable[[Sequence[T]], bool], *, max_runs: int = MAX_RUNS
+) -> list[T]:
     """A shorter list with which ``fails`` still says yes: halves first, then one by one.
 
     Leaving a fault out changes what follows, so the result is short, not always the shortest.
