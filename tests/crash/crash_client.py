@@ -124,6 +124,11 @@ class Client:
             raise error
         self._note(Mark(act, True))
 
+    async def read_lac(self, ledger_id: int) -> None:
+        """What is told is promised."""
+        lac = await self.bookie.read_lac(ledger_id)
+        self._note(Mark(Lac(ledger_id, lac), True))
+
     async def put_in_limbo(self, *ledger_ids: int) -> None:
         async def put() -> None:
             for ledger_id in ledger_ids:

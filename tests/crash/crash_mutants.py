@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crash_check import Broken
 from crash_examine import KILL, Failure, examine, kill_boundaries, next_life, story_of
+from mutants_replay import MUTANTS as REPLAY
 from mutation import Edit, Mutant, applied
 
 _RULE = "STORAGE.md: why each sync is where it is"
@@ -17,9 +18,22 @@ STATE = "fencelog.bookie.ledger_state"
 
 
 def _mutant(
-    name: str, what: str, module: str, function: str, old: str, new: str = "pass"
+    name: str,
+    what: str,
+    module: str,
+    function: str,
+    old: str,
+    new: str = "pass",
+    *,
+    rule: str = _RULE,
 ) -> Mutant:
-    return Mutant(name, _RULE, what, (Edit(module, function, old, new),))
+    return Mutant(name, rule, what, (Edit(module, function, old, new),))
+
+
+def _replayed(name: str) -> Mutant:
+    """One of the simulator: it is caught here, too."""
+    (mutant,) = (one for one in REPLAY if one.name == name)
+    return mutant
 
 
 MUTANTS = {
@@ -94,7 +108,22 @@ MUTANTS = {
             "Flusher._carry_out",
             "await self._journal.settle(sync=True)",
         ),
+        _replayed("flush-says-too-much"),
     ),
+    "replay": (
+        _mutant(
+            "lac-told-before-it-is-durable",
+            "A LAC is told while the record that brought it is being synced.",
+            "fencelog.bookie.lacs",
+            "Lacs.latest",
+            "        if self.durable(state) < lac:\n"
+            "            await self._journal.settle()\n"
+            "            state.told_lac = max(state.told_lac, lac)\n",
+            "        state.told_lac = max(state.told_lac, lac)\n",
+            rule="a bookie's LAC never goes back",
+        ),
+    ),
+    "checkpoint": (_replayed("replayed-lac-not-flushed"),),
     "fence": (
         _mutant(
             "fence-answered-early",
@@ -103,7 +132,9 @@ MUTANTS = {
             "Fences.fence",
             "return durable",
             "return None",
+            rule="PROTOCOL.md rule 6",
         ),
+        _replayed("replayed-fence-not-flushed"),
     ),
     "delete": (
         _mutant(
@@ -113,7 +144,10 @@ MUTANTS = {
             "LedgerState.encode",
             "_DELETED if self.deleted else 0",
             "0",
+            rule="MAINTENANCE.md: tombstones",
         ),
+        _replayed("replayed-removal-not-flushed"),
+        _replayed("replayed-removal-keeps-the-cache"),
     ),
     "limbo": (
         _mutant(
@@ -123,7 +157,9 @@ MUTANTS = {
             "LedgerState.encode",
             "_LIMBO if self.limbo else 0",
             "0",
+            rule="PROTOCOL.md rule 10",
         ),
+        _replayed("replayed-limbo-not-flushed"),
     ),
     "boot": (
         _mutant(
@@ -132,6 +168,7 @@ MUTANTS = {
             "fencelog.bookie.bookie",
             "Bookie.forgotten_are_fenced",
             "await shard.settle(sync=True)",
+            rule="PROTOCOL.md rule 10",
         ),
     ),
     "compaction": (

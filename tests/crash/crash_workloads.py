@@ -139,6 +139,20 @@ async def _flush(client: Client) -> None:
     await answer
 
 
+async def _replay(client: Client) -> None:
+    """More than the write cache takes: a replay flushes on its way. The LAC is asked for while what
+    brings it is still being synced."""
+    await client.add(1, 0, 3)
+    await client.flush()
+    answers = [client.send(1, 3, 3), client.send(2, 0, 3), client.send(100, 0, 2)]
+    await client.read_lac(1)
+    await asyncio.gather(*answers)
+    await client.fence(2)
+    answers = [client.send(1, 6, 4), client.send(100, 2, 2)]
+    await client.read_lac(100)
+    await asyncio.gather(*answers)
+
+
 async def _roll(client: Client) -> None:
     """Journal files end, are let go of, and are written over as spares."""
     for entry_id in range(0, 24, 2):
@@ -308,6 +322,7 @@ WORKLOADS = {
         Workload("append", _append),
         Workload("append-ahead", _append_ahead, {"journal_file_bytes": 30_000}),
         Workload("flush", _flush),
+        Workload("replay", _replay, {"write_cache_bytes": 3000}),
         Workload("roll", _roll, {"journal_file_bytes": 4000}),
         Workload("checkpoint", _checkpoint, {"entry_log_bytes": 2600}),
         Workload("fence", _fence),

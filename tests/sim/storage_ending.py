@@ -167,7 +167,7 @@ class StorageEnding:
                 for ledger_id, state in shard.states.items()
                 if state.limbo and not state.deleted and self._names(ledger_id, machine.name)
             ]
-            if bookie.status_parts["integrity"]()["damaged_runs"]:
+            if _has_repairable_damage(bookie.status_parts["integrity"]()):
                 waiting.append(-1)
             if waiting:
                 unrepaired[machine.name] = waiting
@@ -298,6 +298,13 @@ class StorageEnding:
         others = set(disk.file_names(data_dir)) - {"lock", "identity", "checkpoint"}
         if others:
             yield f"files {sorted(others)}"
+
+
+def _has_repairable_damage(told: dict[str, Any]) -> bool:
+    """A damaged run that goes on behind the end of its ledger stays: of its last entries there is
+    no copy, and nobody needs one (MAINTENANCE.md)."""
+    reasons = {item["why"] for item in told["waiting"] if item["for"] == "damage"}
+    return told["damaged_runs"] > 0 and reasons != {"behind_the_end"}
 
 
 def _is_tombstone(state: bytes) -> bool:
