@@ -196,6 +196,12 @@ class TopicRegistry:
             if error.code is not ErrorCode.METADATA_NOT_FOUND:
                 raise
             is_new = await node.create()
+            # No server that lags can make a living topic look deleted here. ``info`` was read, or
+            # written, before this create, so the topic's node is older than it; and what is read
+            # after a write, or a refused one, has seen it. Within a session that is the store's
+            # promise, by whichever server. A session that follows one that has expired begins with
+            # a write of its own at ZooKeeper, and its first read is synced (``ZooKeeperSession``).
+            # A create of unknown outcome does not come this far.
             if not await self._is_alive(info):
                 await self.deletion.delete_chain(info.topic_id, partition)
                 raise _not_found(info.name) from None

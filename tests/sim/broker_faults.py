@@ -8,6 +8,7 @@ from brokers import BrokerMachine
 from cluster import Cluster
 from faults import Injector, Moments, Undo, _nothing
 from plan import Fault
+from store import SimStore
 
 MAX_JUMP_US = 3_600_000_000
 
@@ -76,6 +77,9 @@ class TopicInjector(Injector):
                 return self._refuse_changes(machine, fault)
             case "clock jumps":
                 machine.jump(int((fault.size - 0.5) * 2 * MAX_JUMP_US))
+            case "metadata lags":
+                for store in self._stores(machine):
+                    store.fall_behind()
             case "answers lost":
                 machine.answers_lost = fault.size
                 return lambda: setattr(machine, "answers_lost", 0.0)
@@ -103,11 +107,14 @@ class TopicInjector(Injector):
 
     def _lose_reply(self, machine: BrokerMachine) -> Undo | None:
         """Of its next change of a list of ledgers."""
-        stores = [store for store in self._cluster.stores if store.machine == machine.name]
-        if not stores:
-            return None
-        stores[-1].lose_next_reply("/logs/")
-        return _nothing
+        for store in self._stores(machine):
+            store.lose_next_reply("/logs/")
+            return _nothing
+        return None
+
+    def _stores(self, machine: BrokerMachine) -> list[SimStore]:
+        """The present one."""
+        return [store for store in self._cluster.stores if store.machine == machine.name][-1:]
 
 
 BROKERS = {
@@ -123,4 +130,5 @@ BROKERS = {
     "changes refused",
     "clock jumps",
     "answers lost",
+    "metadata lags",
 }

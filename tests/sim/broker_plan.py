@@ -139,6 +139,7 @@ TOPIC_TARGETS = {
     "metadata cut": "metadata link",
     "metadata refuses": "broker",
     "metadata reply lost": "broker",
+    "metadata lags": "broker",
     "session expires": "broker",
 }
 """Every kind of fault of these histories, and what it befalls."""

@@ -22,6 +22,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from admin_draw import draw_admin_plan, is_administered
+from admin_runner import AdminPlay, short_intervals
 from broker_clients import Clients
 from broker_consumers import Consumer
 from broker_draw import draw_topic_plan
@@ -59,10 +61,15 @@ def run_topic_seed(
     seed: int, faults: Sequence[Fault] | None = None, *, verbose: bool = False
 ) -> Result:
     """Play one history. ``faults``: these instead of the plan's own."""
-    plan = draw_topic_plan(seed)
-    chosen = plan.faults if faults is None else tuple(faults)
     engine = Engine(seed)
     engine.trace.verbose = verbose
+    if is_administered(seed):
+        course = draw_admin_plan(seed)
+        chosen = course.faults if faults is None else tuple(faults)
+        with small_limits(), short_intervals():
+            return outcome_of(engine, AdminPlay(engine, course), chosen, budget_s=BUDGET_S)
+    plan = draw_topic_plan(seed)
+    chosen = plan.faults if faults is None else tuple(faults)
     with small_limits():
         return outcome_of(engine, _Play(engine, plan), chosen, budget_s=BUDGET_S)
 

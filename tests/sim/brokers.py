@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker_http import Door
@@ -35,6 +36,8 @@ T = TypeVar("T")
 
 TOPIC = TopicName("sim", "topic")
 """The one topic of a history."""
+
+USUAL = BrokerConfig("", "")
 
 ANSWER_S = 4.0
 """How long a client waits."""
@@ -61,13 +64,15 @@ class BrokerMachine:
         chains: ChainWatch,
         others: Mapping[str, BrokerMachine],
         front: Front,
+        intervals: BrokerConfig = USUAL,
     ) -> None:
-        """``others``: all brokers by name."""
+        """``others``: all brokers by name; ``intervals``: what is set besides."""
         self._cluster = cluster
         self._chains = chains
         self._plan = plan
         self._peers = SimPeers(others)
         self._front = front
+        self._intervals = intervals
         self._chance = cluster.engine.random(f"ways to {name}")
         self.name = name
         self.url = f"http://{name}"
@@ -83,6 +88,8 @@ class BrokerMachine:
         self.most_skew_us = 0
         self._host: SimHost | None = None
         self._stop: asyncio.Event | None = None
+        self._requests = 0
+        """Under way in the present process."""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -137,7 +144,7 @@ class BrokerMachine:
     async def _run(self, process: Process) -> None:
         """Serve until told to stop; the process is over afterwards."""
         cluster = self._cluster
-        self._stop = asyncio.Event()
+        self._stop, self._requests = asyncio.Event(), 0
         session = await cluster._persistent_session(process)
         self._host = SimHost(cluster.engine, self.name)
         self._host.skew_us = self.skew_us
@@ -145,9 +152,10 @@ class BrokerMachine:
             session.store,
             ObservedLedgers(session.ledgers, cluster.history, self._chains),
             host=self._host,
-            config=BrokerConfig(
-                self.name,
-                self.url,
+            config=replace(
+                self._intervals,
+                broker_id=self.name,
+                url=self.url,
                 open_timeout_s=5.0,
                 repair_patience_s=0.7,
                 close_timeout_s=3.0,
@@ -170,6 +178,8 @@ class BrokerMachine:
         await door.close()
         await broker.close()
         self.broker = None
+        while self._requests:  # noqa: ASYNC110 - as the service waits for its requests
+            await asyncio.sleep(0.01)
         await session.close()
         await asyncio.sleep(0.001)  # reads that the end of the connection ends
         cluster.check_leaks(process)
@@ -202,13 +212,21 @@ class BrokerMachine:
         lost = self._chance.random() < self.answers_lost
         try:
             async with asyncio.timeout(patience_s):
-                result = await process.call(work(broker))
+                result = await process.call(self._serve(work(broker)))
         except (TimeoutError, ProcessLost) as error:
             raise Unanswered(self.name) from error
         if lost:
             raise Unanswered(self.name)
         await asyncio.sleep(self._chance.uniform(*_WAY_S))
         return result
+
+    async def _serve(self, request: Coroutine[Any, Any, T]) -> T:
+        """Within the process, which does not end in order before its requests do."""
+        self._requests += 1
+        try:
+            return await request
+        finally:
+            self._requests -= 1
 
 
 class SimPeers:

@@ -129,6 +129,8 @@ class ChainWatch:
         if open_ledgers:
             log.violate(16, f"epoch {now.epoch} begins, ledgers {open_ledgers} are open (I2)")
         base = now.segments[-1].base_offset if now.segments else None
+        if now.terminated:  # it gets no ledger
+            base = now.next_base
         if base is None:
             log.violate(16, f"epoch {now.epoch} begins at an offset that is not known")
         else:

@@ -161,6 +161,11 @@ class SimStore:
         """After so many more reads everything is METADATA_UNAVAILABLE for so long."""
         self._reads_left, self._breaks_off_s = reads, seconds
 
+    def fall_behind(self) -> None:
+        """Its server is as late as any may be, until it catches up by itself: it shows nothing
+        newer than what this session has seen already."""
+        self._server.delay(self.session_id)
+
     def heal(self) -> None:
         """Nothing more of this goes wrong."""
         self._reads_left, self._refuses_until_s = None, 0.0

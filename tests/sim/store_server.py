@@ -199,6 +199,11 @@ class MetadataServer:
         self._expire_later(session)
         return session
 
+    def delay(self, session_id: int) -> None:
+        """The session's server is late from now on."""
+        if session_id in self._sessions:
+            self._sessions[session_id].lag_us = _MAX_LAG_US - 1
+
     def expire(self, session_id: int) -> None:
         """End a session from this side. Its client learns it when it connects again."""
         if session_id in self._sessions:

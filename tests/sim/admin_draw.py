@@ -1,0 +1,280 @@
+"""Drawing a plan of the theme ADMINISTRATION from a seed (see ``admin_plan.py``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random  # noqa: TID251 - seeded by the plan's own seed
+from typing import Any
+
+from admin_plan import ADMIN_EVENTS, EVERY, AdminPlan, AdminStep, GroupPlan, WriterPlan
+from broker_plan import TOPIC_TARGETS, ReaderPlan
+from plan import Fault, Moment
+
+DAY_MS = 24 * 3600 * 1000
+SHAPES = ((3, 3, 2), (3, 2, 2), (2, 2, 2))
+
+FAULTS = (
+    "kill broker",
+    "kill broker",
+    "pause broker",
+    "session expires",
+    "drain broker",
+    "unload",
+    "believe",
+    "believe",
+    "metadata cut",
+    "slow metadata",
+    "metadata reply lost",
+    "metadata refuses",
+    "metadata lags",
+    "metadata lags",
+    "metadata lags",
+    "change's reply lost",
+    "answers lost",
+    "cut off",
+    "isolate",
+    "kill bookie",
+    "clog",
+)
+"""No clock jumps: the sweep's grace is honest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What meets what. ``first``: steps that each such history has."""
+
+    first: tuple[str, ...]
+    steps: tuple[str, ...]
+    events: tuple[str, ...]
+    terms: tuple[str, ...] = ("none", "key")
+    groups: tuple[int, ...] = (0, 1, 2)
+    retention: float = 0.3
+    compacts: bool = False
+    usurpers: tuple[int, ...] = (0, 0, 1)
+    faults: tuple[str, ...] = FAULTS
+    rolls: tuple[int, ...] = (2, 5, 20)
+    pauses_ms: tuple[int, ...] = (10, 60, 200)
+
+
+STORIES = (
+    Story(
+        first=("recreate",),
+        steps=("recreate", "create", *("settings",) * 5, "subscribe", *("sweep",) * 3, "grow"),
+        events=("deleting", "gone", "gone", *("made",) * 5, "takeover", "append ack"),
+        groups=(0, 0, 1),
+        faults=(*FAULTS, *("slow metadata",) * 4),
+        pauses_ms=(10, 10, 60),
+    ),
+    Story(
+        first=("subscribe", "grow"),
+        steps=(
+            "subscribe",
+            "subscribe",
+            "subscribe, die",
+            "subscribe, die",
+            "unsubscribe",
+            "grow",
+            "trim",
+            "settings",
+            "unload",
+        ),
+        events=("registering", "registered", "registered", "grown", "append ack", "takeover"),
+        groups=(1, 2, 2),
+        retention=0.8,
+    ),
+    Story(
+        first=("subscribe, die",),
+        steps=("unload", "grow", "settings", "sweep"),
+        events=("registered", "append ack", "takeover", "rolling"),
+        groups=(1,),
+        retention=0.8,
+    ),
+    Story(
+        first=("subscribe", "subscribe"),
+        steps=("subscribe", "unsubscribe", "subscribe", "fence"),
+        events=("registering", "registered", "append ack"),
+        groups=(2, 3),
+        faults=(*("metadata lags",) * 5, "kill broker", "unload", "slow metadata"),
+        rolls=(1000,),
+        usurpers=(0,),
+    ),
+    Story(
+        first=(),
+        steps=("fence", "fence", "unload", "unload", "unload", "trim", "settings"),
+        events=("claimed", "claimed", "append ack", "append", "takeover", "created"),
+        terms=("claim", "claim", "claim", "none", "key"),
+        groups=(0, 0, 1),
+        usurpers=(0, 1, 2),
+        faults=(*("kill broker",) * 4, "pause broker", "cut off", "slow bookie", "answers lost"),
+        pauses_ms=(3, 10, 60),
+    ),
+    Story(
+        first=("compact",),
+        steps=("compact", "compact", "settings", "unload", "grow"),
+        events=("append ack", "rolling", "takeover", "created", "sealed"),
+        groups=(0, 0, 1),
+        compacts=True,
+        usurpers=(0, 1, 1),
+    ),
+    Story(
+        first=("terminate",),
+        steps=("terminate", "trim", "recreate", "subscribe", "settings", "unload"),
+        events=("append ack", "append ack", "rolling", "takeover", "made"),
+        usurpers=(0, 1, 2),
+    ),
+)
+
+
+def is_administered(seed: int) -> bool:
+    """Whether a seed of the topics' kind is of this theme."""
+    return seed % EVERY == 0
+
+
+def draw_admin_plan(seed: int) -> AdminPlan:
+    """Everything that the seed decides in advance."""
+    return _Draw(Random(f"admin plan {seed}")).plan(seed)
+
+
+class _Draw:
+    """One plan in the making. The order of the calls is part of what a seed means."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._story = random.choice(STORIES)
+        self._length_ms = random.choice((1_500, 2_500, 3_500))
+        self._brokers = [f"k{n + 1}" for n in range(random.choice((2, 2, 3)))]
+        self._partitions = random.choice((1, 1, 2))
+
+    def plan(self, seed: int) -> AdminPlan:
+        random, story = self._random, self._story
+        return AdminPlan(
+            bookies=3,
+            write_cache_bytes=16 * 1024,
+            flush_ms=5_000,
+            file_bytes=64 * 1024,
+            victim="",
+            is_victim_synced=True,
+            garbage_ms=15_000,
+            scrub_ms=20_000,
+            repairs_itself=True,
+            seed=seed,
+            brokers=len(self._brokers),
+            partitions=self._partitions,
+            overrides=self._overrides(),
+            session_ms=random.choice((1_200, 2_500)),
+            producers=(),
+            readers=(),
+            subscriptions=(),
+            consumers=(),
+            faults=tuple(self._faults()),
+            length_ms=self._length_ms,
+            steps=tuple(self._steps()),
+            writers=tuple(self._writer(n + 1) for n in range(random.choice((1, 2, 3)))),
+            groups=tuple(self._group(n + 1) for n in range(random.choice(story.groups))),
+            followers=tuple(self._reader(n + 1) for n in range(random.choice((0, 1)))),
+            compacts=story.compacts,
+        )
+
+    def _overrides(self) -> dict[str, Any]:
+        random, story = self._random, self._story
+        names = ("ensemble_size", "write_quorum", "ack_quorum")
+        overrides: dict[str, Any] = {
+            **dict(zip(names, random.choice(SHAPES), strict=True)),
+            "roll_entries": random.choice(story.rolls),
+            "idempotency_window_ms": DAY_MS,
+        }
+        if random.random() < story.retention:
+            overrides |= random.choice(
+                ({"retention_bytes": 1}, {"retention_bytes": 400}, {"retention_ms": 50})
+            )
+        if story.compacts:
+            overrides["compaction_ms"] = random.choice((100, 400))
+        return overrides
+
+    def _writer(self, number: int) -> WriterPlan:
+        random, story = self._random, self._story
+        return WriterPlan(
+            f"w{number}",
+            random.randrange(3) if random.random() < 0.3 else 0,
+            random.choice((0, random.randint(0, 300))),
+            tuple(
+                random.randint(0, random.choice(story.pauses_ms))
+                for _ in range(random.choice((8, 16, 30)))
+            ),
+            tuple(random.choice((0, 0, 1, 3)) for _ in range(random.choice((1, 1, 2, 3)))),
+            random.choice(story.terms),
+            random.choice((0.02, 0.1, 0.4)),
+        )
+
+    def _reader(self, number: int) -> ReaderPlan:
+        random = self._random
+        start = Moment("start", 0, random.randint(0, 500))
+        return ReaderPlan(f"t{number}", random.randrange(2), start, random.choice((2, 20)))
+
+    def _group(self, number: int) -> GroupPlan:
+        random = self._random
+        return GroupPlan(
+            f"s{number}",
+            random.choice(("earliest", "earliest", "latest")),
+            random.randint(0, 500),
+            random.choice((0, 0, 2, 10)),
+            random.choice((1, 30)),
+        )
+
+    def _steps(self) -> list[AdminStep]:
+        random, story = self._random, self._story
+        kinds = [*story.first, *random.choices(story.steps, k=random.choice((2, 4, 6)))]
+        if story.compacts:
+            kinds = [kind for kind in kinds if kind != "trim"]
+        return [
+            AdminStep(
+                self._moment(is_early=number < len(story.first) and kind != "subscribe, die"),
+                kind,
+                random.randrange(self._partitions + 1) if random.random() < 0.4 else 0,
+                random.random(),
+            )
+            for number, kind in enumerate(kinds)
+        ]
+
+    def _moment(self, *, is_early: bool = False) -> Moment:
+        random = self._random
+        if is_early or random.random() < 0.3:
+            until_ms = self._length_ms // 2 if is_early else self._length_ms
+            return Moment("start", 0, random.randint(0, until_ms))
+        event = random.choice(self._story.events)
+        nth = 2 if event == "made" else random.choice((1, 1, 2, 2, 3))
+        if event not in ADMIN_EVENTS:
+            nth = random.choice((1, 2, 5, random.randint(1, 30)))
+        return Moment(event, nth, random.choice((0, 0, 0, 1, 2, 5, 20, 300)))
+
+    def _faults(self) -> list[Fault]:
+        random = self._random
+        kinds = random.choices(self._story.faults, k=random.choice((0, 1, 2, 3, 4)))
+        kinds += ["believe"] * random.choice(self._story.usurpers)
+        return [
+            Fault(
+                self._moment(),
+                kind,
+                self._target(kind),
+                random.choice((1, 20, 300, 1_500, 3_000)),
+                random.random(),
+            )
+            for kind in kinds
+        ]
+
+    def _target(self, kind: str) -> str:
+        random = self._random
+        bookies = ["b1", "b2", "b3"]
+        match TOPIC_TARGETS[kind]:
+            case "broker":
+                return random.choice(self._brokers)
+            case "bookie":
+                return random.choice(bookies)
+            case "anyone":
+                return random.choice([*self._brokers, *bookies])
+            case "metadata link":
+                pair = [random.choice(self._brokers), "zk"]
+            case _:
+                pair = [random.choice(self._brokers), random.choice(bookies)]
+        random.shuffle(pair)
+        return ">".join(pair)

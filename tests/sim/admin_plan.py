@@ -1,0 +1,88 @@
+"""What the seeds of the theme ADMINISTRATION do besides appending and reading: they delete the
+topic and create it anew, give it more partitions and other settings, create and delete its
+subscriptions, trim, fence, claim, compact and end it, while brokers contend and sweep.
+
+Each fourth seed of the topics' kind is such a history (``admin_draw.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker_plan import ReaderPlan, TopicPlan
+from plan import Moment
+
+from fencelog.broker.subscription_config import Start
+
+EVERY = 4
+"""Of so many seeds one is of this theme."""
+
+STEPS = (
+    "recreate",
+    "create",
+    "grow",
+    "settings",
+    "subscribe",
+    "subscribe, die",
+    "unsubscribe",
+    "trim",
+    "terminate",
+    "fence",
+    "compact",
+    "sweep",
+    "unload",
+)
+"""What an operator does. ``recreate``: delete the topic, then create one of its name; ``subscribe,
+die``: the broker dies when it has registered the subscription, before there is a cursor."""
+
+ADMIN_EVENTS = ("deleting", "gone", "made", "grown", "registering", "registered", "claimed")
+"""What moments can be tied to, besides those of every history of topics. ``deleting``,
+``registering``: a broker has begun; the others: it stands in the tree, or was answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminStep:
+    """``size`` in [0, 1) decides what the kind leaves open."""
+
+    moment: Moment
+    kind: str
+    partition: int
+    size: float
+
+
+@dataclass(frozen=True, slots=True)
+class WriterPlan:
+    """``terms``: ``none``; ``key``: sent again under an idempotency key; ``claim``: it holds the
+    partition while it writes."""
+
+    machine: str
+    partition: int
+    starts_ms: int
+    pauses_ms: tuple[int, ...]
+    sizes: tuple[int, ...]
+    terms: str
+    releases: float
+    """How often it gives the partition up after it has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """A subscription, under its name in whichever incarnation of the topic, and its consumer."""
+
+    name: str
+    start: Start
+    starts_ms: int
+    pulls: int
+    thinks_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminPlan(TopicPlan):
+    """``producers``, ``readers``, ``subscriptions`` and ``consumers`` are empty."""
+
+    steps: tuple[AdminStep, ...]
+    writers: tuple[WriterPlan, ...]
+    groups: tuple[GroupPlan, ...]
+    followers: tuple[ReaderPlan, ...]
+    compacts: bool
+    """The topic has a compacted view, which is read; nothing is trimmed by hand."""

@@ -1,0 +1,130 @@
+"""The course of a history of administration. Invariants besides those of ``broker_runner.py``:
+
+24 an incarnation of the topic keeps its id, its partitions and what was confirmed of its settings;
+   nothing of a former one comes back or is left; what has ended stays so; the compacted view
+   equals the naive one                                    incarnations.py, admin_edge.py
+25 nothing is acknowledged under a token or a claim that is over           access_history.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from admin_clients import AdminClients
+from admin_edge import Edge
+from admin_ending import AdminEnding
+from admin_operator import SETTINGS, Operator
+from admin_plan import AdminPlan
+from admin_subscriptions import Groups
+from broker_clients import Clients
+from broker_faults import TopicInjector
+from broker_history import LogHistory
+from brokers import BrokerMachine
+from cluster import Cluster
+from engine import Engine
+from faults import Moments
+from history import History
+from incarnation_chains import IncarnationChains
+from incarnations import Incarnations
+from plan import Fault
+from process import Process
+
+from fencelog.broker import compaction, compaction_keeper, subscription_upkeep
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.topics import TopicConfig
+
+UPKEEP_MS = 1_050
+"""From one look at cursors to the next. More than any server of the store lags behind
+(``store_server.py``): what is missing at two looks is gone."""
+
+INTERVALS = BrokerConfig("", "", sweep_interval_s=1.0, sweep_grace_s=1.0)
+"""A ledger is created, and listed or given up, within the time that an opening may take; what a
+topic that is gone has younger than this nobody needs, so nothing hangs on it."""
+
+LIMITS: tuple[tuple[ModuleType, str, int], ...] = (
+    (subscription_upkeep, "SUBSCRIPTION_LOOK_MS", UPKEEP_MS),
+    (compaction_keeper, "COMPACTION_LOOK_MS", 100),
+    (compaction, "COMPACTION_RETRY_MS", 200),
+)
+
+
+@contextmanager
+def short_intervals() -> Iterator[None]:
+    """What a broker does now and then, it does within the seconds of a history."""
+    before = [getattr(module, name) for module, name, _ in LIMITS]
+    for module, name, value in LIMITS:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(LIMITS, before, strict=True):
+            setattr(module, name, value)
+
+
+class AdminPlay:
+    """Implements ``Play``."""
+
+    def __init__(self, engine: Engine, plan: AdminPlan) -> None:
+        self._engine = engine
+        self._plan = plan
+        self.history = History()
+        self.fired: list[Fault] = []
+
+    async def run(self, faults: tuple[Fault, ...]) -> None:
+        plan, history = self._plan, self.history
+        moments = Moments()
+        history.on_event = moments.event
+        cluster = Cluster(self._engine, history, plan.session_ms / 1000)
+        await cluster.initialise()
+        cluster.add_bookies(plan)
+        await cluster.all_serving()
+        incarnations = Incarnations(history, cluster.memory, SETTINGS)
+        chains = IncarnationChains(history, cluster.memory, incarnations)
+        brokers: dict[str, BrokerMachine] = {}
+        for name in (f"k{n + 1}" for n in range(plan.brokers)):
+            brokers[name] = BrokerMachine(cluster, name, plan, chains, brokers, INTERVALS)
+        for machine in brokers.values():
+            machine.start()
+        await cluster.until(lambda: all(machine.broker for machine in brokers.values()))
+        clients = Clients(cluster, brokers, [LogHistory(history, 0)], moments)
+        edge = Edge(incarnations, chains)
+        roles = AdminClients(clients, edge, Groups(edge, brokers))
+        operator = Operator(plan, roles, moments)
+        asking, _ = roles.asking("a0")
+        while incarnations.living is None:
+            config = TopicConfig(plan.partitions, plan.overrides)
+            await asking.ask(partial(operator.create, config))
+        injector = TopicInjector(cluster, moments, brokers)
+        self.fired = injector.fired
+        injector.start(faults)
+        processes = self._start(roles, operator)
+        await asyncio.sleep(plan.length_ms / 1000)
+        injector.heal()
+        clients.is_over.set()
+        moments.end()
+        ending = AdminEnding(plan, cluster, history, brokers, chains, roles, operator, processes)
+        await ending.run()
+
+    def _start(self, roles: AdminClients, operator: Operator) -> list[Process]:
+        plan = self._plan
+        works: list[tuple[str, Coroutine[Any, Any, None]]] = [
+            *((one.machine, roles.write(one)) for one in plan.writers),
+            *((one.machine, roles.read(one)) for one in plan.followers),
+            *((f"consumer of {one.name}", roles.consume(one)) for one in plan.groups if one.pulls),
+            *(
+                (f"a{number + 1}", operator.carry_out(f"a{number + 1}", step))
+                for number, step in enumerate(plan.steps)
+            ),
+        ]
+        if plan.compacts:
+            works.append(("t9", roles.read_views("t9")))
+        processes = []
+        for machine, work in works:
+            processes.append(self._engine.start_process(machine))
+            processes[-1].spawn(work)
+        return processes

@@ -1,0 +1,400 @@
+"""Wrong brokers: topics made anew, growing, ending; who may append; what nobody owns any more."""
+
+from __future__ import annotations
+
+from mutation import Edit, Mutant
+
+ACCESS = "fencelog.broker.access_changes"
+CHAIN = "fencelog.broker.chain"
+COMPACTION = "fencelog.broker.compaction"
+COMPACTION_CORE = "fencelog.broker.compaction_core"
+DELETION = "fencelog.broker.topic_deletion"
+KNOWN = "fencelog.broker.known_topics"
+LIFECYCLE = "fencelog.api.subscription_lifecycle"
+PRODUCER_ACCESS = "fencelog.broker.producer_access"
+RETENTION = "fencelog.broker.retention"
+RETENTION_CORE = "fencelog.broker.retention_core"
+SLOT = "fencelog.broker.partition_slot"
+SWEEP = "fencelog.broker.sweep"
+SWEEP_CORE = "fencelog.broker.sweep_core"
+TOPICS = "fencelog.broker.topics"
+UPKEEP = "fencelog.broker.subscription_upkeep"
+WRITER = "fencelog.broker.log_writer"
+
+TOPIC = (
+    Mutant(
+        "opened-without-a-topic",
+        "SEMANTICS.md, delete; topic_deletion.py",
+        "Whoever makes the list of a partition does not look whether the topic is there still.",
+        (
+            Edit(
+                TOPICS,
+                "TopicRegistry.open_chain",
+                "if not await self._is_alive(info):",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "deleted-unmarked",
+        "SEMANTICS.md, delete",
+        "The ledgers of a deleted topic go before its lists are marked.",
+        (
+            Edit(
+                DELETION,
+                "TopicDeletion.delete_chain",
+                "                if not node.chain.deleted:\n"
+                "                    await node.change(Chain.as_deleted)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "subscriptions-outlive-the-topic",
+        "SEMANTICS.md, delete",
+        "Deleting a topic leaves its subscriptions registered.",
+        (
+            Edit(
+                DELETION,
+                "TopicDeletion.finish",
+                'await self._delete(f"{SUBSCRIPTIONS_PATH}/{topic_id}/{name}", _GONE)',
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "growth-reuses-a-list",
+        "SEMANTICS.md, the list of ledgers",
+        "A partition that is added is served from the list of the first one.",
+        (
+            Edit(
+                SLOT,
+                "PartitionSlot._take_over",
+                "open_chain(self.info, self.partition)",
+                "open_chain(self.info, 0)",
+            ),
+        ),
+    ),
+    Mutant(
+        "update-of-whatever-is-there",
+        "SEMANTICS.md, settings",
+        "A change of settings is written over what another one has changed meanwhile.",
+        (
+            Edit(
+                TOPICS,
+                "TopicRegistry.update",
+                "await self._store.set(topic_path(name), encode_topic(changed), info.version)",
+                "await self._store.set(topic_path(name), encode_topic(changed), -1)",
+            ),
+        ),
+    ),
+    Mutant(
+        "terminated-unsealed",
+        "SEMANTICS.md, terminate",
+        "A log is ended without a word of what its last ledger holds.",
+        (
+            Edit(
+                WRITER,
+                "LogWriter._terminate",
+                "chain.with_sealed(ledger.ledger_id, sealed).as_terminated()",
+                "chain.as_terminated()",
+            ),
+            Edit(
+                CHAIN,
+                "Chain.as_terminated",
+                '        check(all(s.sealed is not None for s in self.segments), "a ledger is not '
+                'sealed yet")\n',
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "terminated-until-a-takeover",
+        "SEMANTICS.md, terminate",
+        "The next owner of a log that has ended begins a ledger.",
+        (
+            Edit(
+                CHAIN,
+                "Chain.taken_over",
+                "                owner=owner,\n",
+                "                owner=owner,\n                terminated=False,\n",
+            ),
+        ),
+    ),
+)
+
+SWEPT = (
+    Mutant(
+        "sweep-reads-the-registry-first",
+        "SEMANTICS.md, sweep",
+        "The sweep knows the topics from before it has seen what hangs below ids.",
+        (
+            Edit(
+                SWEEP,
+                "Sweep._all",
+                "        ids = {\n",
+                "        known = await self._topics.ids()\n        ids = {\n",
+            ),
+            Edit(
+                SWEEP, "Sweep._all", "sorted(ids - await self._topics.ids())", "sorted(ids - known)"
+            ),
+        ),
+    ),
+    Mutant(
+        "sweep-takes-the-present-epoch",
+        "SEMANTICS.md, sweep",
+        "A ledger of the present epoch that is on no list, yet, is taken for garbage.",
+        (Edit(SWEEP_CORE, "is_garbage", "tag.epoch < chain.epoch", "tag.epoch <= chain.epoch"),),
+    ),
+    Mutant(
+        "sweep-skips-deleted-topics",
+        "SEMANTICS.md, sweep",
+        "What a deletion that was broken off has left stays for ever.",
+        (
+            Edit(
+                SWEEP,
+                "Sweep._all",
+                "for topic_id in sorted(ids - await self._topics.ids()):",
+                "for topic_id in ():",
+            ),
+        ),
+    ),
+)
+
+SUBSCRIBED = (
+    Mutant(
+        "dropped-at-the-first-look",
+        "SEMANTICS.md, subscriptions",
+        "The upkeep drops a cursor whose subscription a lagging server does not show.",
+        (
+            Edit(
+                UPKEEP,
+                "SubscriptionUpkeep._compare",
+                "if cursor in self._missing:",
+                "if True:",
+            ),
+        ),
+    ),
+    Mutant(
+        "cursors-never-dropped",
+        "SEMANTICS.md, subscriptions",
+        "The upkeep leaves cursors of subscriptions that were deleted.",
+        (
+            Edit(
+                UPKEEP,
+                "SubscriptionUpkeep._compare",
+                "                await opened.subscriptions.drop(subscription_id)\n",
+                "                pass\n",
+            ),
+            Edit(
+                LIFECYCLE,
+                "SubscriptionLifecycle._delete",
+                "        await self._owners.drop_everywhere(Asked(topic, registered), request)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "confirmed-without-cursors",
+        "SEMANTICS.md, subscriptions",
+        "A subscription is confirmed as soon as it is registered.",
+        (
+            Edit(
+                LIFECYCLE,
+                "SubscriptionLifecycle.create",
+                "        await self._owners.open_everywhere(Asked(topic, registered))\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "later-partitions-from-their-end",
+        "SEMANTICS.md, subscriptions: partitions that come later",
+        "In a partition that the topic got later a subscription begins like any other.",
+        (
+            Edit(
+                UPKEEP,
+                "open_cursor",
+                "start = opened.earliest_offset  # the partition came later",
+                "start = opened.tail_offset",
+            ),
+        ),
+    ),
+)
+
+GOING = (
+    Mutant(
+        "trim-past-a-cursor",
+        "SEMANTICS.md, trim; I10",
+        "A trim by hand does not stop at what a subscription has to see.",
+        (
+            Edit(
+                RETENTION_CORE,
+                "start_after_trim",
+                "    return min(wanted, tail, unacknowledged)\n",
+                "    return min(wanted, tail)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "trim-kept-in-memory",
+        "SEMANTICS.md, trim",
+        "A trim is confirmed that the list does not have, where no ledger goes with it.",
+        (
+            Edit(
+                RETENTION,
+                "Retention._let_go.next_of",
+                "            trimmed = started.trimmed(gone)\n"
+                "            self._reader.trim(trimmed.start_offset)\n",
+                "            trimmed = chain.trimmed(gone)\n"
+                "            self._reader.trim(started.start_offset)\n",
+            ),
+        ),
+    ),
+)
+
+COMPACTED = (
+    Mutant(
+        "retention-before-the-view",
+        "SEMANTICS.md, the compacted view",
+        "Retention takes what the compacted view does not have yet.",
+        (
+            Edit(
+                RETENTION_CORE,
+                "_is_compacted",
+                "policy.compaction_ms is None or end_offset <= horizon",
+                "True",
+            ),
+        ),
+    ),
+    Mutant(
+        "view-lost-at-a-takeover",
+        "SEMANTICS.md, the compacted view",
+        "A takeover begins without the view, and the next one has what the log still has.",
+        (
+            Edit(
+                CHAIN,
+                "Chain.taken_over",
+                "                owner=owner,\n",
+                "                owner=owner,\n                compacted=None,\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "view-without-the-former",
+        "SEMANTICS.md, the compacted view",
+        "A new view holds what is new, and of the former one what has no key.",
+        (
+            Edit(
+                COMPACTION_CORE,
+                "NewestOffsets.keeps_former",
+                "return _digest(message.key) not in self._newest",
+                "return False",
+            ),
+        ),
+    ),
+    Mutant(
+        "view-with-old-and-new",
+        "SEMANTICS.md, the compacted view",
+        "What the former view holds of a key stays beside the newer message.",
+        (
+            Edit(
+                COMPACTION_CORE,
+                "NewestOffsets.keeps_former",
+                "return _digest(message.key) not in self._newest",
+                "return True",
+            ),
+        ),
+    ),
+)
+
+ALLOWED = (
+    Mutant(
+        "claim-confirmed-early",
+        "SEMANTICS.md, who may append",
+        "A claim is answered before the state log has it.",
+        (
+            Edit(
+                ACCESS,
+                "AccessChanges._carry_out",
+                "                await self._state_log.settled(recorded)\n",
+                "                pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "claim-without-settling",
+        "SEMANTICS.md, who may append",
+        "Appends that wait while a claim is made are judged by what was before it.",
+        (
+            Edit(
+                ACCESS,
+                "AccessChanges._carry_out",
+                "                await self._gate.drain()\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "claims-forgotten-by-snapshots",
+        "SEMANTICS.md, who may append",
+        "A snapshot of the state does not say who holds the partition.",
+        (
+            Edit(
+                PRODUCER_ACCESS,
+                "Access.snapshot",
+                "        if self.holder is not None:\n"
+                '            yield ["claimed", *self.holder]\n',
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "epoch-given-twice",
+        "SEMANTICS.md, who may append",
+        "A claim gives the epoch after the one that the producer has appended with.",
+        (
+            Edit(
+                PRODUCER_ACCESS,
+                "Access.claim",
+                "max(self._given_epoch, seen_epoch) + 1",
+                "seen_epoch + 2",
+            ),
+        ),
+    ),
+    Mutant(
+        "former-holder-comes-back",
+        "SEMANTICS.md, who may append",
+        "Who held the partition before a claim may append again after the release.",
+        (
+            Edit(
+                PRODUCER_ACCESS,
+                "Access.apply",
+                "if self.holder is not None and self.holder.producer_id != producer_id:",
+                "if False:",
+            ),
+            Edit(
+                PRODUCER_ACCESS,
+                "Access.apply",
+                "self._raise_lowest(producer_id, epoch)\n                self.holder",
+                "self.holder",
+            ),
+        ),
+    ),
+    Mutant(
+        "token-not-compared",
+        "SEMANTICS.md, who may append",
+        "Whoever names a fencing token may append, whichever it is.",
+        (
+            Edit(
+                PRODUCER_ACCESS,
+                "Access.check",
+                "if terms.fencing_token != self.token:",
+                "if terms.fencing_token is None and self.token is not None:",
+            ),
+        ),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*TOPIC, *SWEPT, *SUBSCRIBED, *GOING, *COMPACTED, *ALLOWED)
+"""Seen in histories of administration."""
