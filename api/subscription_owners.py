@@ -87,9 +87,11 @@ class SubscriptionOwners:
 
     async def prepare(self, log: PartitionLog, asked: Asked) -> None:
         """Have the cursor in this log, if the subscription is there still."""
-        if asked.subscription.info.subscription_id not in log.subscriptions.all():
+        if asked.subscription.info.subscription_id in log.subscriptions.all():
+            self._have_dead_letters(log, asked.topic)
+        else:
             await self._check_is_there(asked)
-        await self.open_cursor(log, asked.topic, asked.subscription)
+            await self.open_cursor(log, asked.topic, asked.subscription)
 
     async def open_everywhere(self, asked: Asked) -> None:
         """Open the cursor in every partition. Raises the first partition's error."""
@@ -124,13 +126,15 @@ class SubscriptionOwners:
     async def open_cursor(
         self, log: PartitionLog, topic: TopicInfo, subscription: Registered
     ) -> None:
-        """Open the cursor in this log if it is not there yet."""
+        """Open the cursor in this log if it is not there yet. It is durable then, also where
+        somebody else has just opened it: the next owner has to find it."""
+        self._have_dead_letters(log, topic)
+        await log.subscriptions.begin(subscription)
+
+    def _have_dead_letters(self, log: PartitionLog, topic: TopicInfo) -> None:
         subscriptions = log.subscriptions
         if subscriptions.dead_letters is None:
             subscriptions.dead_letters = self._dead_letters(topic)
-        if subscription.info.subscription_id in subscriptions.all():
-            return
-        await subscriptions.begin(subscription)
 
     async def _check_is_there(self, asked: Asked) -> None:
         """What is remembered of a subscription may be older than the end of its cursor."""

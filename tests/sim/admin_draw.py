@@ -58,10 +58,10 @@ class Story:
 
 STORIES = (
     Story(
-        first=("recreate",),
+        first=("recreate", "subscribe"),
         steps=("recreate", "create", *("settings",) * 5, "subscribe", *("sweep",) * 3, "grow"),
         events=("deleting", "gone", "gone", *("made",) * 5, "takeover", "append ack"),
-        groups=(0, 0, 1),
+        groups=(0, 1, 1),
         faults=(*FAULTS, *("slow metadata",) * 4),
         pauses_ms=(10, 10, 60),
     ),
@@ -140,7 +140,7 @@ class _Draw:
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._story = random.choice(STORIES)
+        self._story = random.choice((*STORIES, STORIES[0]))
         self._length_ms = random.choice((1_500, 2_500, 3_500))
         self._brokers = [f"k{n + 1}" for n in range(random.choice((2, 2, 3)))]
         self._partitions = random.choice((1, 1, 2))

@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, cast
 
 from access_history import Change, Held, Register
-from broker_clients import READ_BYTES, _append, note_read
+from broker_clients import _append, note_read
 from broker_history import Sent
+from broker_reads import READ_BYTES, look_at_tail
 from brokers import TOPIC
 from incarnation_chains import IncarnationChains
 from incarnations import AdminLog, Incarnations
@@ -44,6 +45,7 @@ class Edge:
         log = self.incarnations.log(topic_id, partition)
         if int(number) != partition or instance.partition != partition:
             log.violate(16, f"it is served from the list of partition {number}")
+        look_at_tail(log, instance)
         return instance, log
 
     # -- appends ---------------------------------------------------------------------------------
@@ -92,6 +94,7 @@ class Edge:
         if told.partition != log.partition:
             log.violate(16, f"an append was answered for partition {told.partition}")
         log.acknowledged(sent, told, instance, instance.epoch)
+        look_at_tail(log, instance)
         if told.duplicate:
             return
         now_s = asyncio.get_running_loop().time()

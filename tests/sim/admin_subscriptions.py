@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from admin_edge import Edge
-from broker_clients import READ_BYTES
+from broker_reads import READ_BYTES
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 
 from fencelog.api.forward import OwnerUnreachable
@@ -44,10 +44,12 @@ class Groups:
         for partition in range(topic.config.partitions):
             log = self._edge.incarnations.log(topic.topic_id, partition)
             cursor = log.cursor(subscription_id, name)
+            if cursor.is_dropped or not self._edge.incarnations.is_living(topic.topic_id):
+                continue
+            if subscription_id not in log.state.cursors():
+                log.violate(19, f"{name} was confirmed, and has no durable cursor")
             if cursor.opened_at is not None:
                 cursor.protect(cursor.opened_at)
-            elif not cursor.is_dropped and self._edge.incarnations.is_living(topic.topic_id):
-                log.violate(18, f"{name} was confirmed, and has no cursor")
 
     async def register(self, name: str, start: Start, broker: Broker) -> None:
         """The first step of ``create``."""
@@ -142,6 +144,8 @@ class ObservedOwners(SubscriptionOwners):
         if subscription_id not in log.subscriptions.all():
             return  # it was dropped meanwhile
         _, notes = self._edge.of(log, log.partition)
+        if notes.topic_id != topic.topic_id:  # made anew meanwhile: the upkeep will drop it
+            notes.state.may_be_dropped.add(subscription_id)
         cursor = notes.cursor(subscription_id, subscription.info.name)
         cursor.opened_at = log.subscriptions.stats(subscription_id)["acked_to"]
         if not was_there:

@@ -37,11 +37,11 @@ class IncarnationChains(ChainWatch):
             self._list_changed(path, parts[2], int(parts[3]))
 
     def _ledger_changed(self, ledger_id: int) -> None:
-        if self._history.latest(ledger_id) is not None:
+        if self.history.latest(ledger_id) is not None:
             return
         for (topic_id, partition), chain in self.by_key.items():
             if ledger_id in chain.ledgers and not chain.deleted:
-                self._history.violate(
+                self.history.violate(
                     16, f"ledger {ledger_id} is deleted, {topic_id[:4]}/{partition} lists it (I4)"
                 )
 
@@ -67,11 +67,15 @@ class IncarnationChains(ChainWatch):
             log.violate(16, f"{path} is marked deleted, and its topic is not")
         if before is not None and before.deleted:
             log.violate(16, f"{path} was changed after it was marked deleted")
+        log.listed |= now.ledgers
+        log.is_rolling = sum(segment.sealed is None for segment in now.segments) > 1
+        if is_living and not now.deleted:  # else it may have been made again, and be empty
+            log.state.listed(now.state_ledger)
         if before is not None and not now.deleted:
             self._check(log, before, now)
             self._check_end(log, before, now)
         self.listed |= now.ledgers
-        for ledger_id in sorted(now.ledgers & self._history.deleted):
+        for ledger_id in sorted(now.ledgers & self.history.deleted):
             if not now.deleted:
                 log.violate(16, f"ledger {ledger_id} is listed, and was deleted (I4)")
 

@@ -63,6 +63,8 @@ class Incarnation:
     configs: list[TopicConfig] = field(default_factory=list)
     subscriptions: dict[str, Registered] = field(default_factory=dict)
     """Those that are registered, by name."""
+    dropped: set[str] = field(default_factory=set)
+    """Ids of those that were."""
 
 
 class Incarnations:
@@ -84,7 +86,9 @@ class Incarnations:
     def log(self, topic_id: str, partition: int) -> AdminLog:
         key = (topic_id, partition)
         if key not in self.logs:
-            self.logs[key] = AdminLog(self.history, partition, topic_id=topic_id)
+            log = self.logs[key] = AdminLog(self.history, partition, topic_id=topic_id)
+            if topic_id in self.all:
+                log.state.may_be_dropped |= self.all[topic_id].dropped
         return self.logs[key]
 
     def is_living(self, topic_id: str) -> bool:
@@ -106,6 +110,9 @@ class Incarnations:
         topic = self.all.get(info.topic_id)
         if topic is None or info.config not in topic.configs:
             self.history.violate(24, f"topic {info.topic_id[:4]} never had {info.config}")
+
+    def _logs_of(self, topic: Incarnation) -> list[AdminLog]:
+        return [log for (topic_id, _), log in self.logs.items() if topic_id == topic.topic_id]
 
     # -- the tree --------------------------------------------------------------------------------
 
@@ -177,9 +184,10 @@ class Incarnations:
         except FencelogError:
             gone = topic.subscriptions.pop(name, None)
             if gone is not None:
-                for partition in range(topic.partitions):
-                    cursor = self.log(topic_id, partition).cursor(gone.info.subscription_id, name)
-                    cursor.drop()
+                topic.dropped.add(gone.info.subscription_id)
+                for log in self._logs_of(topic):
+                    log.cursor(gone.info.subscription_id, name).drop()
+                    log.state.may_be_dropped |= topic.dropped
             return
         topic.subscriptions[name] = registered
         self.history.counts["subscriptions made"] += 1

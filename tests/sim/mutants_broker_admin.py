@@ -18,6 +18,8 @@ SLOT = "fencelog.broker.partition_slot"
 SWEEP = "fencelog.broker.sweep"
 SWEEP_CORE = "fencelog.broker.sweep_core"
 TOPICS = "fencelog.broker.topics"
+SUBSCRIPTION_OWNERS = "fencelog.api.subscription_owners"
+TABLE = "fencelog.broker.subscription_table"
 UPKEEP = "fencelog.broker.subscription_upkeep"
 WRITER = "fencelog.broker.log_writer"
 
@@ -83,8 +85,10 @@ TOPIC = (
             Edit(
                 TOPICS,
                 "TopicRegistry.update",
-                "await self._store.set(topic_path(name), encode_topic(changed), info.version)",
-                "await self._store.set(topic_path(name), encode_topic(changed), -1)",
+                "path, value = topic_path(name), encode_topic(changed)\n",
+                "path, value = topic_path(name), encode_topic(changed)\n"
+                "                found = await self._store.get(path)\n"
+                "                info = replace(info, version=found.version)\n",
             ),
         ),
     ),
@@ -208,15 +212,29 @@ SUBSCRIBED = (
         ),
     ),
     Mutant(
+        "cursor-of-another-creator",
+        "SEMANTICS.md, subscriptions",
+        "Who finds a cursor that somebody else is opening does not wait until it is durable.",
+        (
+            Edit(
+                SUBSCRIPTION_OWNERS,
+                "SubscriptionOwners.open_cursor",
+                "        await log.subscriptions.begin(subscription)\n",
+                "        if subscription.info.subscription_id not in log.subscriptions.all():\n"
+                "            await log.subscriptions.begin(subscription)\n",
+            ),
+        ),
+    ),
+    Mutant(
         "later-partitions-from-their-end",
         "SEMANTICS.md, subscriptions: partitions that come later",
         "In a partition that the topic got later a subscription begins like any other.",
         (
             Edit(
-                UPKEEP,
-                "open_cursor",
-                "start = opened.earliest_offset  # the partition came later",
-                "start = opened.tail_offset",
+                TABLE,
+                "SubscriptionTable.begin",
+                "start = self._reader.earliest_offset  # the partition came later",
+                "start = self._reader.tail_offset",
             ),
         ),
     ),

@@ -217,23 +217,25 @@ def test_tokens_and_changes_of_unknown_outcome() -> None:
 
 
 def test_a_cursor_sees_all_from_where_it_began() -> None:
+    def state(end: int) -> tuple[int | None, list[int]]:
+        return cursor.needed, cursor.missed(end)
+
     cursor = CursorHistory("s")
-    assert cursor.needed is None
-    assert cursor.missed(3) == []
+    assert state(3) == (None, [])
     cursor.protect(1)
     cursor.protect(9)  # promised is promised
-    assert (cursor.needed, cursor.missed(3)) == (1, [1, 2])
+    assert state(3) == (1, [1, 2])
     assert cursor.handed_out([1, 2], 1, 0.0) == []
     fresh = cursor.acknowledging([1, 2])
-    assert (cursor.needed, cursor.missed(3)) == (3, [])
+    assert state(3) == (3, [])
     cursor.refused(fresh)
-    assert cursor.needed == 1
+    assert state(3) == (1, [])
     cursor.acknowledged_at([1], 2, 5.0)
     assert cursor.handed_out([1], 2, 6.0) == [1]
     assert cursor.handed_out([1], 1, 6.0) == []  # an owner that does not know of it
     assert cursor.handed_out([1], 2, 4.0) == []
     cursor.drop()
-    assert (cursor.needed, cursor.missed(9)) == (None, [])
+    assert state(9) == (None, [])
 
 
 def test_a_view_is_the_newest_of_every_key_and_all_without_one() -> None:
