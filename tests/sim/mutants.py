@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mutants_bookie
 import mutants_broker
+import mutants_broker_access
 import mutants_broker_admin
 import mutants_broker_bookies
 import mutants_broker_cursors
@@ -38,6 +39,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_state.MUTANTS,
     *mutants_broker_cursors.MUTANTS,
     *mutants_broker_admin.MUTANTS,
+    *mutants_broker_access.MUTANTS,
     *mutants_broker_bookies.MUTANTS,
     *mutants_broker_reads.MUTANTS,
     *mutants_forwards.MUTANTS,
