@@ -23,7 +23,9 @@ from admin_plan import AdminPlan
 from admin_subscriptions import Groups
 from broker_clients import Clients
 from broker_faults import TopicInjector
+from broker_front import Front, Taken
 from broker_history import LogHistory
+from broker_http import Http
 from brokers import BrokerMachine
 from cluster import Cluster
 from engine import Engine
@@ -86,12 +88,14 @@ class AdminPlay:
         incarnations = Incarnations(history, cluster.memory, SETTINGS)
         chains = IncarnationChains(history, cluster.memory, incarnations)
         brokers: dict[str, BrokerMachine] = {}
+        logs = [LogHistory(history, 0)]  # its clients do not go through the front doors
+        front = Front(Http(self._engine, brokers), Taken(logs))
         for name in (f"k{n + 1}" for n in range(plan.brokers)):
-            brokers[name] = BrokerMachine(cluster, name, plan, chains, brokers, INTERVALS)
+            brokers[name] = BrokerMachine(cluster, name, plan, chains, brokers, front, INTERVALS)
         for machine in brokers.values():
             machine.start()
         await cluster.until(lambda: all(machine.broker for machine in brokers.values()))
-        clients = Clients(cluster, brokers, [LogHistory(history, 0)], moments)
+        clients = Clients(cluster, brokers, logs, moments, front)
         edge = Edge(incarnations, chains)
         roles = AdminClients(clients, edge, Groups(edge, brokers))
         operator = Operator(plan, roles, moments)
@@ -99,7 +103,7 @@ class AdminPlay:
         while incarnations.living is None:
             config = TopicConfig(plan.partitions, plan.overrides)
             await asking.ask(partial(operator.create, config))
-        injector = TopicInjector(cluster, moments, brokers)
+        injector = TopicInjector(cluster, moments, brokers, front.http)
         self.fired = injector.fired
         injector.start(faults)
         processes = self._start(roles, operator)

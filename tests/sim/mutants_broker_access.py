@@ -1,4 +1,4 @@
-"""Wrong brokers: who may append, forgotten or told too early; compacted views that lack something."""
+"""Wrong brokers: who may append, forgotten or told too early; views that lack something."""
 
 from __future__ import annotations
 
