@@ -14,13 +14,16 @@ from typing import Any, TypeVar
 
 from fencelog.ledgers import metadata_update
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.ledger_store import LEDGERS_PATH, LedgerStore
+from fencelog.ledgers.ledger_store import LedgerStore
 from fencelog.ledgers.metadata import LedgerMetadata, decode_metadata, encode_metadata
-from fencelog.ledgers.metadata_store import ANY_VERSION, Versioned
+from fencelog.ledgers.metadata_store import NO_VERSION, Version, Versioned
 
 T = TypeVar("T")
 
 _MOST_TURNS = 100
+
+
+FIRST = Version(1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,10 @@ class Node:
     """What stands in the store; ``metadata`` None: the ledger was deleted."""
 
     metadata: LedgerMetadata | None
-    version: int = 0
+    version: Version = FIRST
 
 
-Told = tuple[Node | int | ErrorCode, ...]
+Told = tuple[Node | Version | ErrorCode, ...]
 """Answers of the store to one who makes a change, in their order."""
 
 
@@ -47,7 +50,7 @@ class NodeStore:
 
     node: Node
     goes_wrong: str = ""
-    told: list[Node | int | ErrorCode] = field(default_factory=list)
+    told: list[Node | Version | ErrorCode] = field(default_factory=list)
     session_id: int = 1
     _replayed: int = 0
     was_lost: bool = False
@@ -68,30 +71,35 @@ class NodeStore:
             raise FencelogError(ErrorCode.METADATA_NOT_FOUND, path)
         return Versioned(encode_metadata(node.metadata), node.version)
 
-    async def set(self, path: str, value: bytes, version: int) -> int:
-        if path == LEDGERS_PATH:
-            return 0  # the store's way to catch up: nothing is ever behind here
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
+        if version == NO_VERSION:
+            raise FencelogError(
+                ErrorCode.METADATA_CONFLICT, path
+            )  # the store's way to catch up: nothing is ever behind here
         told = self._again()
         if told is None:
             self._refuse_if_away()
             told = self._tell(self._set(value, version))
         if isinstance(told, ErrorCode):
             raise FencelogError(told, path)
-        if not isinstance(told, int):
+        if not isinstance(told, Version):
             raise AssertionError("asked for something else this time")
         return told
 
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+    async def delete(self, path: str, version: Version) -> None:
         if self.node.metadata is None:
             raise FencelogError(ErrorCode.METADATA_NOT_FOUND, path)
         self.node = Node(None, self.node.version)
 
-    def _set(self, value: bytes, version: int) -> int | ErrorCode:
+    def _set(self, value: bytes, version: Version) -> Version | ErrorCode:
         if self.node.metadata is None:
             return ErrorCode.METADATA_NOT_FOUND
-        if version not in (ANY_VERSION, self.node.version):
+        is_named = isinstance(version, Version)  # a wrong core may name none
+        if is_named and version != self.node.version:
             return ErrorCode.METADATA_CONFLICT
-        self.node = Node(decode_metadata(value), self.node.version + 1)
+        former = self.node.version
+        later = Version(former.incarnation, former.number + 1)
+        self.node = Node(decode_metadata(value), later)
         if self.goes_wrong == "lost reply":
             self.was_lost = True
             return ErrorCode.METADATA_UNKNOWN
@@ -102,7 +110,7 @@ class NodeStore:
         self._replayed += 1
         return what
 
-    def _again(self) -> Node | int | ErrorCode | None:
+    def _again(self) -> Node | Version | ErrorCode | None:
         if self._replayed == len(self.told):
             return None
         self._replayed += 1

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from world_messages import LEDGER_ID, Add, Outcome, Read, ReadLac, Request
-from world_metadata import Paused, drive
+from world_metadata import FIRST, Paused, drive
 from world_party import Move, Party, Scene, Unresolved, error_of
 
 from fencelog.ledgers.bookie_port import ReadReply
 from fencelog.ledgers.entry_reads import verified_reply
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.metadata_update import update_metadata
 from fencelog.ledgers.recovery_core import FenceRound, Verdict
 from fencelog.ledgers.recovery_machine import (
@@ -38,7 +39,7 @@ class Fencer(Party):
 
     phase: str = "idle"
     base: LedgerMetadata | None = None
-    version: int = 0
+    version: Version = FIRST
     fence: FenceRound | None = None
     unresolved: Unresolved | None = None
     broken: str = ""
@@ -97,7 +98,7 @@ class Fencer(Party):
         self.phase = "aborted"
 
 
-async def _begun(scene: Scene) -> tuple[LedgerMetadata, int]:
+async def _begun(scene: Scene) -> tuple[LedgerMetadata, Version]:
     base, version = await scene.ledgers.get(LEDGER_ID)
     return await update_metadata(scene.ledgers, base, version, begin_recovery)
 

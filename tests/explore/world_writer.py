@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from world_config import World
 from world_messages import LEDGER_ID, Add, Outcome, Request, WriteLac
-from world_metadata import Paused, drive
+from world_metadata import FIRST, Paused, drive
 from world_party import LOOK_AGAIN, Move, Party, Scene, Unresolved, error_of
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metadata import NO_ENTRY, LedgerMetadata
+from fencelog.ledgers.metadata_store import Version
 from fencelog.ledgers.run import build_run
 from fencelog.ledgers.writer_core import ChangeEnsemble, Effect, PendingRun, Send, WriterCore
 from fencelog.ledgers.writer_metadata import WriterMetadata
@@ -34,7 +35,7 @@ class Writer(Party):
 
     core: WriterCore
     metadata: LedgerMetadata
-    version: int
+    version: Version
     incarnations: dict[str, str]
     to_push: int
     in_one_run: bool
@@ -55,7 +56,7 @@ class Writer(Party):
         return cls(
             core,
             metadata,
-            0,
+            FIRST,
             incarnations,
             world.entries,
             world.one_run,
