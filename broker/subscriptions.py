@@ -62,7 +62,8 @@ class Subscriptions(SubscriptionTable):
         self.limit: Callable[[], DispatchLimit | None] = lambda: None
         """Of what is handed out."""
         self._deliveries = 0
-        self._waiting: set[Subscription] = set()
+        self._waiting: dict[Subscription, None] = {}
+        """In the order in which they began to wait."""
         reader.on_moved = self._moved
 
     # -- handing out -----------------------------------------------------------------------------
@@ -111,7 +112,7 @@ class Subscriptions(SubscriptionTable):
         that may not be handed out until then, why the log is closed."""
         subscription = self._use(info)
         subscription.begin_wait(consumer)
-        self._waiting.add(subscription)
+        self._waiting[subscription] = None
         deadline = self._loop.time() + wait_ms / 1000
         try:
             while True:
@@ -132,7 +133,7 @@ class Subscriptions(SubscriptionTable):
         finally:
             subscription.end_wait(consumer)
             if not subscription.waits:
-                self._waiting.discard(subscription)
+                self._waiting.pop(subscription, None)
 
     async def hold(
         self, info: SubscriptionInfo, consumer: str, *, lease_ms: int | None, renew: bool = False

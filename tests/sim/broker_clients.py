@@ -18,12 +18,14 @@ from broker_reads import look_around, look_at_tail, read_directly, read_some
 from brokers import ANSWER_S, TOPIC, BrokerMachine, Unanswered, Unreached
 from cluster import Cluster
 from faults import Moments
+from host import SimHost
 
 from fencelog.broker.append_terms import NO_TERMS, AppendFuture
 from fencelog.broker.broker import Broker
 from fencelog.broker.ownership import NotOwner
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.stored import ReadResult
+from fencelog.broker.subscription_batch import DELIVER_AT
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, decode_batch, encode_batch
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 0.15
 HURRY_S = 0.02
 """Less than most requests take."""
+
+MOST_LATER_US = 600_000
 
 LOOKS = 0.15
 """How often a reader asks for something else than messages."""
@@ -49,6 +53,7 @@ class Clients:
         moments: Moments,
         front: Front,
         hurries: float = 0.0,
+        delays: float = 0.0,
     ) -> None:
         self.front = front
         self._cluster = cluster
@@ -56,11 +61,19 @@ class Clients:
         self.logs = logs
         self._moments = moments
         self._hurries = hurries
+        self._delays = delays
         self.is_over = asyncio.Event()
 
     def chance(self, machine: str) -> Random:
         """What a client's machine decides by."""
         return self._cluster.engine.random(f"client {machine}")
+
+    def later(self, chance: Random) -> tuple[tuple[str, bytes], ...]:
+        """Headers of what is to be delivered later, now and then."""
+        if not self._delays or chance.random() >= self._delays:
+            return ()
+        now_us = SimHost(self._cluster.engine, "clients").now_us()
+        return ((DELIVER_AT, str(now_us + chance.randint(0, MOST_LATER_US)).encode()),)
 
     def patience_s(self, chance: Random) -> float:
         """How long a client waits for an answer: now and then hardly at all."""
@@ -155,9 +168,10 @@ def _error_of(future: AppendFuture) -> FencelogError | None:
 
 def _append(instance: PartitionLog, sent: Sent) -> AppendFuture:
     terms = None if sent.terms == NO_TERMS else sent.terms
+    messages = [Message(payload, sent.key, None, sent.headers) for payload in sent.payloads]
     if not sent.is_batch:
-        return instance.append_message(Message(sent.payloads[0], sent.key), terms)
-    batch = encode_batch([Message(payload, sent.key) for payload in sent.payloads])
+        return instance.append_message(messages[0], terms)
+    batch = encode_batch(messages)
     return instance.append_batch(batch, check_batch(batch), terms)
 
 

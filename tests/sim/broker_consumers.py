@@ -74,6 +74,8 @@ class Consumer:
                 return
         elif what < plan.vanishes + plan.refuses:
             await self.refuse(pulled[self._chance.randrange(len(pulled)) :])
+            if self._chance.random() < 0.5:
+                return
         elif what < plan.vanishes + plan.refuses + plan.extends:
             await self.extend(pulled)
         some = pulled if self._chance.random() < 0.7 else pulled[::2]
@@ -116,6 +118,8 @@ class Consumer:
             subscription = self._subscription
             instance = await broker.partition(TOPIC, subscription.log.partition)
             cursors = instance.subscriptions
+            if subscription.letters is not None:
+                cursors.dead_letters = subscription.letters
             await cursors.open(subscription.info, start_offset=0)
             acked_to = cursors.stats(subscription.info.subscription_id)["acked_to"]
             subscription.opened(instance, acked_to)

@@ -51,7 +51,10 @@ class Taken:
         if is_sent_once(sent) and not sent.may_be_there:
             log.violate(21, f"{payload!r} is taken by an owner after it was refused")
         self.held[sent] += 1
-        future.add_done_callback(partial(self._ended, log, sent, instance))
+        if future.done():  # a duplicate: its answer may be on its way before a callback is called
+            self._ended(log, sent, instance, future)
+        else:
+            future.add_done_callback(partial(self._ended, log, sent, instance))
 
     def _ended(self, log: LogHistory, sent: Sent, instance: Any, future: AppendFuture) -> None:
         if future.cancelled():

@@ -31,6 +31,8 @@ class Sent:
     key: bytes | None = None
     """Of its messages."""
     terms: Terms = NO_TERMS
+    headers: tuple[tuple[str, bytes], ...] = ()
+    """Of its messages."""
     attempts: int = 0
     refused: int = 0
     """Attempts that were told to have done nothing."""
@@ -72,6 +74,8 @@ class LogHistory:
     """By offset: publish times that anybody was told, as far as they are known."""
     start_offset: int = 0
     on_trim: Callable[[int], None] = lambda offset: None
+    only_for: dict[bytes, str] = field(default_factory=dict)
+    """By the bytes of a message: the subscription that alone gets it."""
     listed: set[int] = field(default_factory=set)
     """Ledgers that its list has had."""
     is_rolling: bool = False

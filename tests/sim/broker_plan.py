@@ -102,6 +102,10 @@ class TopicPlan(BookiePlan):
     consumers: tuple[ConsumerPlan, ...]
     faults: tuple[Fault, ...]
     length_ms: int
+    delays: float = 0.0
+    """How often messages are to be delivered later."""
+    dead_letters: int | None = None
+    """The partition that they go to, and come back from."""
     hurries: float = 0.0
     """How often a producer or a consumer gives a request up almost at once."""
 

@@ -147,6 +147,7 @@ class Producer:
                     ),
                 )
             )
+            made[-1].headers = self._clients.later(self._chance)
             self._number += 1
             self._sequence += len(payloads)
         return made

@@ -32,11 +32,12 @@ from broker_faults import TopicInjector
 from broker_front import Front, Taken
 from broker_history import LogHistory
 from broker_http import Http
-from broker_plan import SubscriptionPlan, TopicPlan
+from broker_plan import ConsumerPlan, SubscriptionPlan, TopicPlan
 from broker_producers import Producer
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 from chain_watch import ChainWatch
 from cluster import Cluster
+from dead_letters import Keyed, Letters, Replayer
 from engine import Engine
 from faults import Moments
 from history import History
@@ -49,12 +50,16 @@ from small_limits import small_limits
 from subscription_history import SubscriptionHistory
 
 from fencelog.broker.broker import Broker
-from fencelog.broker.subscription_config import SubscriptionInfo
+from fencelog.broker.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.broker.topics import TopicConfig
 from fencelog.ledgers.errors import FencelogError
 
 BUDGET_S = 250.0
 """Virtual seconds that a history may take."""
+
+
+REPLAYS = ConsumerPlan("c0", 0, 300, 3, 100, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""When dead letters go back, and how many at a time."""
 
 
 def run_topic_seed(
@@ -101,18 +106,21 @@ class _Play:
             machine.start()
         await cluster.until(lambda: all(machine.broker for machine in brokers.values()))
         await self._create_topic(brokers["k1"])
-        clients = Clients(cluster, brokers, logs, moments, front, plan.hurries)
+        clients = Clients(cluster, brokers, logs, moments, front, plan.hurries, plan.delays)
         injector = TopicInjector(cluster, moments, brokers, front.http)
         self.fired = injector.fired
         injector.start(faults)
         subscriptions = [
             _subscription(number, each, logs) for number, each in enumerate(plan.subscriptions)
         ]
+        if plan.dead_letters is not None:
+            subscriptions.append(_with_letters(subscriptions[0], logs[plan.dead_letters], brokers))
         for subscription in subscriptions:
+            subscription.latest_us = partial(self._latest_us, brokers)
             subscription.lawful += lawful_ends(
                 subscription.log, plan.overrides, partial(self._latest_us, brokers)
             )
-        processes = self._start_clients(clients, subscriptions)
+        processes = self._start_clients(clients, subscriptions, brokers)
         await asyncio.sleep(plan.length_ms / 1000)
         injector.heal()
         clients.is_over.set()
@@ -146,7 +154,10 @@ class _Play:
                 await asyncio.sleep(0.1)
 
     def _start_clients(
-        self, clients: Clients, subscriptions: list[SubscriptionHistory]
+        self,
+        clients: Clients,
+        subscriptions: list[SubscriptionHistory],
+        brokers: Mapping[str, BrokerMachine],
     ) -> list[Process]:
         works = [
             (plan.machine, partial(Producer(plan, clients).produce))
@@ -158,6 +169,9 @@ class _Play:
             chance = clients.chance(consumer.machine)
             work = Consumer(consumer.machine, subscription, clients, chance).consume
             works.append((consumer.machine, partial(work, consumer)))
+        if self._plan.dead_letters is not None:
+            replayer = Replayer("c0", subscriptions[-1], subscriptions[0], brokers, clients)
+            works.append(("c0", partial(replayer.replay, REPLAYS)))
         processes = []
         for machine, work in works:
             processes.append(self._engine.start_process(machine))
@@ -174,6 +188,17 @@ def _subscription(
     subscription = SubscriptionHistory(log, info)
     _chain(log, subscription)
     return subscription
+
+
+def _with_letters(
+    origin: SubscriptionHistory, dead: LogHistory, brokers: Mapping[str, BrokerMachine]
+) -> SubscriptionHistory:
+    """Have a subscription's dead letters go to that log; the subscription that replays them."""
+    origin.letters = Letters(origin, Keyed(dead, brokers))
+    info = SubscriptionInfo("replay", "f" * 24, SubscriptionConfig(lease_ms=300), "earliest")
+    replaying = SubscriptionHistory(dead, info)
+    _chain(dead, replaying)
+    return replaying
 
 
 def _chain(log: LogHistory, subscription: SubscriptionHistory) -> None:

@@ -40,6 +40,10 @@ class SubscriberTheme:
     thinks_ms: tuple[int, ...] = (1, 20, 100)
     latest_start: float = 0.0
     """Consumers begin when this part of the history is over, at the earliest."""
+    max_deliveries: tuple[int | None, ...] = (None,)
+    """Of the first subscription."""
+    refuses: tuple[float, ...] = (0.0, 0.1)
+    delays: float = 0.0
     kept: float = 0.3
     """How much of the plan's other faults."""
 
@@ -67,7 +71,17 @@ LATE = SubscriberTheme(
 )
 """Consumers have much to catch up with, from bookies, and are impatient."""
 
-THEMES = (SEEKS, SEEKS, SEEKS, ENDS, VOLATILE, LATE)
+LETTERS = SubscriberTheme(
+    max_deliveries=(1, 2, 3),
+    refuses=(0.3, 0.6),
+    seeks=(0.0, 0.0, 0.05),
+    takeovers=(0, 1, 2),
+    subscriptions=(1, 2),
+)
+"""What fails too often goes to the dead letters, and comes back from there."""
+LATER = SubscriberTheme(delays=0.4, takeovers=(0, 1, 2))
+
+THEMES = (SEEKS, SEEKS, SEEKS, ENDS, VOLATILE, LATE, LETTERS, LETTERS, LATER)
 
 
 def with_subscribers(plan: TopicPlan) -> TopicPlan:
@@ -91,8 +105,12 @@ class _Draw:
         subscriptions = tuple(
             self._subscription(n + 1) for n in range(random.choice(theme.subscriptions))
         )
+        has_letters = any(each.config.max_deliveries is not None for each in subscriptions)
         return replace(
             plan,
+            partitions=plan.partitions + has_letters,
+            dead_letters=plan.partitions if has_letters else None,
+            delays=theme.delays,
             overrides=self._overrides(),
             subscriptions=subscriptions,
             consumers=tuple(
@@ -126,6 +144,7 @@ class _Draw:
             backoff_max_ms=100,
             max_outstanding=random.choice((10, 1000)),
             durable=random.random() < self._theme.durable,
+            max_deliveries=random.choice(self._theme.max_deliveries) if number == 1 else None,
         )
         return SubscriptionPlan(f"s{number}", random.randrange(self._plan.partitions), config)
 
@@ -140,7 +159,7 @@ class _Draw:
             thinks_ms=random.choice(theme.thinks_ms),
             through=random.choice((0.0, 0.5)),
             vanishes=random.choice((0.0, 0.1)),
-            refuses=random.choice((0.0, 0.1)),
+            refuses=random.choice(theme.refuses),
             extends=0.0,
             seeks=random.choice(theme.seeks),
         )
@@ -163,7 +182,10 @@ class _Draw:
             for fault in cut_off
             if random.random() < 0.7
         ]
-        return [*kept, *cut_off, *replaced, *followed]
+        faults = [*kept, *cut_off, *replaced, *followed]
+        if theme.delays:  # what an hour's jump makes wait for an hour does not come in the end
+            return [fault for fault in faults if fault.kind != "clock jumps"]
+        return faults
 
     def _fault(self, kind: str) -> Fault:
         random = self._random

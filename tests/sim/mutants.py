@@ -12,6 +12,7 @@ import mutants_broker_access
 import mutants_broker_admin
 import mutants_broker_bookies
 import mutants_broker_cursors
+import mutants_broker_letters
 import mutants_broker_reads
 import mutants_broker_state
 import mutants_forwards
@@ -42,6 +43,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_access.MUTANTS,
     *mutants_broker_bookies.MUTANTS,
     *mutants_broker_reads.MUTANTS,
+    *mutants_broker_letters.MUTANTS,
     *mutants_forwards.MUTANTS,
 )
 """Of the brokers; histories of topics have to see them."""

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from fencelog.broker import producer_table, state_core, state_log
+from fencelog.broker import producer_table, state_core, state_log, subscription_burial
 
-LIMITS: tuple[tuple[ModuleType, str, int], ...] = (
+LIMITS: tuple[tuple[ModuleType, str, float], ...] = (
     (state_core, "STATE_ENTRY_BYTES", 300),  # snapshots of many entries
     (state_log, "STATE_LEDGER_BYTES", 1_500),  # state logs that roll
     (producer_table, "MAX_REPLAY_ENTRIES", 12),  # producers in snapshots, and some behind them
     (producer_table, "ROWS_PER_EVENT", 1),
+    (subscription_burial, "RETRY_S", 0.2),
 )
 
 

@@ -16,7 +16,8 @@ from broker_history import LogHistory
 from owner_view import Ask, View
 from state_watch import DurableCursor
 
-from fencelog.broker.subscription_answers import PulledMessage
+from fencelog.broker.subscription_answers import DeadLetters, PulledMessage
+from fencelog.broker.subscription_batch import DELIVER_AT
 from fencelog.broker.subscription_config import KEY_SHARED, ORDERED, SubscriptionInfo
 
 
@@ -60,8 +61,17 @@ class SubscriptionHistory:
     seeks_begun: int = 0
     is_open: bool = False
     """There is a cursor, and it is durable."""
+    letters: DeadLetters | None = None
+    """Where its dead letters go."""
+    desperate: set[int] = field(default_factory=set)
+    """What was handed out as often as it may be: it may be on its way to the dead letters."""
+    buried: set[int] = field(default_factory=set)
+    """What is among the dead letters."""
     lawful: list[Callable[[int], bool]] = field(default_factory=list)
     """Reasons for which a message may be passed over that nobody has acknowledged."""
+
+    latest_us: Callable[[], int] = lambda: 0
+    """No owner's clock is later."""
 
     def violate(self, invariant: int, text: str) -> None:
         self.log.violate(invariant, f"{self.info.name}: {text}")
@@ -136,6 +146,13 @@ class SubscriptionHistory:
 
     def _check_one(self, message: PulledMessage, consumer: str, view: View, began_s: float) -> None:
         offset, held = message.offset, view.held
+        most = self.info.config.max_deliveries
+        if most is not None and message.attempt >= most:
+            self.desperate.add(offset)
+        name = self.log.only_for.get(message.message.value, self.info.name)
+        if name != self.info.name:
+            self.violate(18, f"{offset} is for {name} alone")
+        self._check_due(message)
         if message.attempt > 1:
             self.log.counts["redeliveries"] += 1
         if view.was_acked(offset, began_s):
@@ -154,6 +171,12 @@ class SubscriptionHistory:
                         18, f"{offset} of {key!r} goes to {consumer}, {other} is with {lease}"
                     )
 
+    def _check_due(self, message: PulledMessage) -> None:
+        """It is not early by any owner's clock."""
+        due = dict(message.message.headers).get(DELIVER_AT)
+        if due is not None and not self.is_ordered and int(due) > self.latest_us():
+            self.violate(18, f"{message.offset} is handed out before its time")
+
     def _check_order(
         self, offsets: list[int], consumer: str, view: View, earliest: int, began_s: float
     ) -> None:
@@ -170,10 +193,20 @@ class SubscriptionHistory:
                 return
 
     def _may_be_passed(self, offset: int, view: View) -> bool:
-        return view.may_be_acked(offset) or self._is_lawful(offset)
+        return view.may_be_acked(offset) or offset in self.desperate or self._is_lawful(offset)
 
     def _is_lawful(self, offset: int) -> bool:
+        if offset in self.buried or self._is_for_another(offset):
+            return True
         return any(reason(offset) for reason in self.lawful)
+
+    def _is_for_another(self, offset: int) -> bool:
+        """Only for another subscription; or nobody knows yet what it is."""
+        log = self.log
+        if not log.only_for:
+            return False
+        found = log.messages.get(offset)
+        return found is None or log.only_for.get(found, self.info.name) != self.info.name
 
     # -- what consumers say ----------------------------------------------------------------------
 
