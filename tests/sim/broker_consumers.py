@@ -39,6 +39,8 @@ class Consumer:
         self._machine: BrokerMachine = clients.some_broker(chance)
         self._pulled_at = 0
         """Seeks that had begun when it got its messages."""
+        self._hoard: list[tuple[list[PulledMessage], int]] = []
+        """What it got before, and when, as above."""
 
     async def consume(self, plan: ConsumerPlan) -> None:
         """Until the safety phase ends."""
@@ -48,6 +50,7 @@ class Consumer:
             await asyncio.sleep(self._chance.uniform(0, plan.thinks_ms / 1000))
             if self._chance.random() < plan.seeks:
                 await self._seek_about(plan, pulled)
+                await self._acknowledge_late(pulled)
             elif pulled:
                 await self._treat(plan, pulled)
 
@@ -56,6 +59,18 @@ class Consumer:
         subscription = self._subscription
         while not subscription.is_finished:
             await self.acknowledge(await self.pull(100))
+
+    async def _acknowledge_late(self, pulled: list[PulledMessage]) -> None:
+        """What it got from whichever owner, before whichever seeks."""
+        if self._hoard:
+            old, pulled_at = self._chance.choice(self._hoard)
+            is_ordered = self._subscription.info.config.type in ORDERED
+            if is_ordered and self._chance.random() < 0.5:
+                await self._ask(partial(self._passed, old[-1], pulled_at))
+            else:
+                await self._ask(partial(self._acknowledged, old, pulled_at))
+        if pulled:
+            self._hoard = [*self._hoard[-2:], (pulled, self._pulled_at)]
 
     async def _seek_about(self, plan: ConsumerPlan, pulled: list[PulledMessage]) -> None:
         """Anywhere; or to what it acknowledges at the same time, and then it takes its time."""
@@ -81,7 +96,7 @@ class Consumer:
         some = pulled if self._chance.random() < 0.7 else pulled[::2]
         is_ordered = self._subscription.info.config.type in ORDERED
         if is_ordered and self._chance.random() < plan.through:
-            await self._ask(partial(self._passed, pulled[-1]))
+            await self._ask(partial(self._passed, pulled[-1], self._pulled_at))
         for _ in range(self._chance.choice((1, 1, 1, 2))):
             await self.acknowledge(some)
 
@@ -96,7 +111,7 @@ class Consumer:
 
     async def acknowledge(self, pulled: list[PulledMessage]) -> None:
         if pulled:
-            await self._ask(partial(self._acknowledged, pulled))
+            await self._ask(partial(self._acknowledged, pulled, self._pulled_at))
 
     async def refuse(self, pulled: list[PulledMessage]) -> None:
         await self._ask(partial(self._refused, pulled))
@@ -157,9 +172,11 @@ class Consumer:
             await instance.subscriptions.wait(subscription.info, self._name, WAIT_MS)
         return messages
 
-    async def _acknowledged(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
+    async def _acknowledged(
+        self, pulled: list[PulledMessage], pulled_at: int, instance: PartitionLog
+    ) -> None:
         subscription = self._subscription
-        is_stale = subscription.outdates(self._pulled_at, instance)
+        is_stale = subscription.outdates(pulled_at, instance)
 
         async def ack() -> list[int]:
             result = await instance.subscriptions.ack(
@@ -171,10 +188,10 @@ class Consumer:
         if is_stale and confirmed:
             subscription.violate(19, f"{confirmed} acknowledged by ids from before a seek")
 
-    async def _passed(self, message: PulledMessage, instance: PartitionLog) -> None:
+    async def _passed(self, message: PulledMessage, pulled_at: int, instance: PartitionLog) -> None:
         """Acknowledge everything up to this one."""
         subscription = self._subscription
-        is_stale = subscription.outdates(self._pulled_at, instance)
+        is_stale = subscription.outdates(pulled_at, instance)
         below = range(subscription.log.start_offset, message.offset + 1)
 
         async def ack() -> list[int]:
