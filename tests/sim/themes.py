@@ -154,7 +154,7 @@ RACES = Theme(
     recoverers=(1, 2),
     slow_bookies=(0, 1),
     slow_links=(8, 16, 24),
-    shapes=((3, 3, 2), (3, 3, 2), (4, 3, 2), (3, 2, 2), (5, 3, 2)),
+    shapes=((3, 3, 2), (4, 3, 2), (3, 2, 2), (5, 3, 2), (5, 2, 2)),
     scenes=(
         (
             Step("reset", "r>a", ("recovering", "fence"), (1, 1, 2), (0, 0, 1, 2)),
@@ -339,6 +339,8 @@ THEMES = (
     ANYTHING,
     CHANGES,
     RECOVERIES,
+    RECOVERIES,
+    RACES,
     RACES,
     DISKS,
     GARBAGE,
@@ -348,3 +350,4 @@ THEMES = (
     ABSENCES,
     REPLIES,
 )
+"""Those in which a few rare things have to meet come twice as often."""

@@ -44,7 +44,6 @@ TESTS = {
     "tests/ledgers/test_recovery_machine.py": (
         "recovered-entries-not-rewritten",
         "recovery-reads-do-not-fence",
-        "recovery-reads-its-own-ensembles",
         "recovery-closes-before-it-has-rewritten",
     ),
     "tests/ledgers/test_recovery.py": ("lac-reads-do-not-fence", "recovery-does-not-fence"),
@@ -57,9 +56,6 @@ TESTS = {
     "tests/ledgers/test_metadata_update.py": ("lost-reply-is-no",),
     "tests/ledgers/test_ledger_store.py": ("metadata-without-cas",),
     "tests/bookie/test_bookie.py": (
-        "fence-answered-early",
-        "negatives-do-not-wait-for-the-fence",
-        "fence-not-journaled",
         "fenced-ledger-takes-adds",
         "recovery-adds-refused",
     ),
@@ -70,7 +66,6 @@ TESTS = {
         "replayed-lac-not-flushed",
     ),
     "tests/bookie/test_boot.py": ("boot-forgets-recoveries",),
-    "tests/bookie/test_faults.py": ("fsync-retried",),
     "tests/bookie/test_journal_damage.py": ("journal-damage-is-its-end",),
     "tests/bookie/test_integrity.py": ("repaired-without-a-copy", "unanswered-is-no"),
     "tests/sim/test_failed_sync.py": ("replayed-after-a-failed-sync",),
