@@ -47,10 +47,12 @@ class Consumer:
         await asyncio.sleep(plan.starts_ms / 1000)
         while not self._clients.is_over.is_set():
             pulled = await self.pull(plan.pulls)
+            if pulled and plan.seeks:
+                self._hoard = [*self._hoard[-4:], (pulled, self._pulled_at)]
             await asyncio.sleep(self._chance.uniform(0, plan.thinks_ms / 1000))
             if self._chance.random() < plan.seeks:
                 await self._seek_about(plan, pulled)
-                await self._acknowledge_late(pulled)
+                await self._acknowledge_late()
             elif pulled:
                 await self._treat(plan, pulled)
 
@@ -60,7 +62,7 @@ class Consumer:
         while not subscription.is_finished:
             await self.acknowledge(await self.pull(100))
 
-    async def _acknowledge_late(self, pulled: list[PulledMessage]) -> None:
+    async def _acknowledge_late(self) -> None:
         """What it got from whichever owner, before whichever seeks."""
         if self._hoard:
             old, pulled_at = self._chance.choice(self._hoard)
@@ -69,8 +71,6 @@ class Consumer:
                 await self._ask(partial(self._passed, old[-1], pulled_at))
             else:
                 await self._ask(partial(self._acknowledged, old, pulled_at))
-        if pulled:
-            self._hoard = [*self._hoard[-2:], (pulled, self._pulled_at)]
 
     async def _seek_about(self, plan: ConsumerPlan, pulled: list[PulledMessage]) -> None:
         """Anywhere; or to what it acknowledges at the same time, and then it takes its time."""
