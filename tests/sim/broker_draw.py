@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
 from broker_bookies import with_bookies
-from broker_forwards import with_http
+from broker_forwards import with_http, with_refusals
 from broker_plan import (
     TOPIC_EVENTS,
     TOPIC_TARGETS,
@@ -151,7 +151,7 @@ THEMES = (ANYTHING, CONTENTION, ROLLS, ROLLS, LEDGERS, MEMORIES, MEMORIES)
 def draw_topic_plan(seed: int) -> TopicPlan:
     """Everything that the seed decides in advance."""
     plan = _Draw(Random(f"topic plan {seed}")).plan(seed)
-    return with_http(with_bookies(with_subscribers(plan)))
+    return with_refusals(with_http(with_bookies(with_subscribers(plan))))
 
 
 class _Draw:

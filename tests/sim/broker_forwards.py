@@ -23,6 +23,9 @@ HTTP_TARGETS = {
 SHARE = 0.35
 """Of all histories."""
 
+REFUSALS = 0.2
+"""Of those with subscriptions."""
+
 EVENTS = ("append", "append ack", "append ack", "takeover", "rolling", "recovering", "sealed")
 
 OWNERS_GO = ("kill broker", "lose broker's power", "pause broker", "unload", "drain broker")
@@ -47,6 +50,18 @@ def with_http(plan: TopicPlan) -> TopicPlan:
             *(_silence(random, plan) for _ in range(random.choice((0, 0, 1)))),
         ),
     )
+
+
+def with_refusals(plan: TopicPlan) -> TopicPlan:
+    """The same plan, in some histories with stores that refuse what owners change soon after a
+    takeover: mostly the first state ledger is listed then."""
+    random = Random(f"topic refusals {plan.seed}")
+    if not plan.subscriptions or random.random() >= REFUSALS:
+        return plan
+    moment = Moment("takeover", random.choice((1, 2, 3)), random.choice((0, 1, 5, 20)))
+    brokers = [f"k{n + 1}" for n in range(plan.brokers)]
+    refusals = [Fault(moment, "changes refused", broker, 20, 0.1) for broker in brokers]
+    return replace(plan, faults=(*plan.faults, *refusals))
 
 
 def befall(http: Http, fault: Fault) -> Callable[[], None]:
