@@ -157,6 +157,16 @@ def test_a_wrong_core_shows(name: str) -> None:
     assert verdict.story[0].startswith("  1. ")
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "name", ["lost-reply-is-no", "any-no-is-absence", "recovery-closes-on-doubt"]
+)
+def test_a_wrong_core_that_is_rarely_met_shows_in_a_small_world(name: str) -> None:
+    mutant = next(one for one in JUDGED if one.name == name)
+    verdict = judge(mutant, walk_s=0, search_states=20_000, worlds=SMALL)
+    assert verdict.how
+
+
 def test_the_shortest_story_is_told() -> None:
     """A timeout that counts as an ack: push, two connections given up, and nobody has it."""
     mutant = next(one for one in JUDGED if one.name == "timeout-is-an-ack")

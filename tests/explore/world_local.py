@@ -10,7 +10,7 @@ from typing import Any
 from playground_bookie import ModelBookie
 from world_bookies import as_heard, carry_out, is_settled, still_matters
 from world_config import World
-from world_messages import EMPTY, Answer, Link, Outcome, Request
+from world_messages import Answer, Link, Outcome, Request
 from world_metadata import Node, NodeStore
 from world_party import Move, Party, Scene
 from world_values import Table, fork
@@ -49,7 +49,8 @@ class LocalSteps:
         self._table = table
         self._value = table.values
         self._memo: dict[Any, Any] = {}
-        self._empty = table.number(EMPTY)
+        # A bookie that lets go of the ledger, or fails a request, answers otherwise later.
+        self._settles = not world.deleter and not world.faults.get("refuse")
 
     # -- parties ---------------------------------------------------------------------------------
 
@@ -217,7 +218,7 @@ class LocalSteps:
             never_left = ErrorCode.BOOKIE_UNAVAILABLE
             answers += [Answer(one, never_left) for one in requests if cares(one)]
             requests = []
-        while requests and not self._world.deleter and is_settled(keeper, requests[0], entries):
+        while requests and self._settles and is_settled(keeper, requests[0], entries):
             request = requests.pop(0)
             if cares(request):
                 outcome = as_heard(request, carry_out(fork(keeper), request))

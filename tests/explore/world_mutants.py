@@ -28,6 +28,7 @@ BEYOND = {
     "lac-reads-do-not-fence": SHELLS,
     "recovery-commits-ensembles-early": SHELLS,
     "unknown-ledger-not-fenced": BOOKIES,
+    "writer-closes-over-closed": "a half of it is in a shell: here a fenced writer does not close",
 }
 """Why each of the others cannot show here. The simulator sees them."""
 

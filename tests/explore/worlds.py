@@ -18,8 +18,25 @@ SMALL = (
     ONE_ENTRY,
     World("writer, answer lost", entries=2, recoverers=0, budget=2, faults=_CUT_AND_LOST),
     World("one entry, metadata", closes=True, budget=1, faults={"lost reply": 1, "away": 1}),
-    ONE_FAULT,
     replace(_STRIPED, name="one striped entry, one cut"),
+    World(
+        "two copies, two failures",
+        ensemble=2,
+        write_quorum=2,
+        spares=0,
+        budget=2,
+        faults={"refuse": 2},
+    ),
+    World(
+        "closed and read",
+        recoverers=0,
+        spares=0,
+        readers=1,
+        closes=True,
+        budget=2,
+        faults={"refuse": 2},
+    ),
+    ONE_FAULT,
 )
 """Complete in seconds: the suite searches them."""
 
