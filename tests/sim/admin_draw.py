@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 from typing import Any
 
@@ -54,6 +54,7 @@ class Story:
     faults: tuple[str, ...] = FAULTS
     rolls: tuple[int, ...] = (2, 5, 20)
     pauses_ms: tuple[int, ...] = (10, 60, 200)
+    writers: tuple[int, ...] = (1, 2, 3)
 
 
 STORIES = (
@@ -74,7 +75,7 @@ STORIES = (
             "subscribe, die",
             "unsubscribe",
             "grow",
-            "trim",
+            *("trim",) * 4,
             "settings",
             "unload",
         ),
@@ -101,8 +102,9 @@ STORIES = (
     Story(
         first=(),
         steps=("fence", "fence", "unload", "unload", "unload", "trim", "settings"),
-        events=("claimed", "claimed", "append ack", "append", "takeover", "created"),
-        terms=("claim", "claim", "claim", "none", "key"),
+        events=(*("claimed",) * 4, "append ack", "takeover", "takeover"),
+        terms=("claim", "claim", "none", "none", "key"),
+        writers=(3, 4),
         groups=(0, 0, 1),
         usurpers=(0, 1, 2),
         faults=(*("kill broker",) * 4, "pause broker", "cut off", "slow bookie", "answers lost"),
@@ -140,7 +142,7 @@ class _Draw:
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._story = random.choice((*STORIES, STORIES[0]))
+        self._story = random.choice((*STORIES, STORIES[0], STORIES[4]))
         self._length_ms = random.choice((1_500, 2_500, 3_500))
         self._brokers = [f"k{n + 1}" for n in range(random.choice((2, 2, 3)))]
         self._partitions = random.choice((1, 1, 2))
@@ -169,7 +171,7 @@ class _Draw:
             faults=tuple(self._faults()),
             length_ms=self._length_ms,
             steps=tuple(self._steps()),
-            writers=tuple(self._writer(n + 1) for n in range(random.choice((1, 2, 3)))),
+            writers=tuple(self._writer(n + 1) for n in range(random.choice(story.writers))),
             groups=tuple(self._group(n + 1) for n in range(random.choice(story.groups))),
             followers=tuple(self._reader(n + 1) for n in range(random.choice((0, 1)))),
             compacts=story.compacts,
@@ -226,7 +228,7 @@ class _Draw:
         kinds = [*story.first, *random.choices(story.steps, k=random.choice((2, 4, 6)))]
         if story.compacts:
             kinds = [kind for kind in kinds if kind != "trim"]
-        return [
+        steps = [
             AdminStep(
                 self._moment(is_early=number < len(story.first) and kind != "subscribe, die"),
                 kind,
@@ -235,6 +237,8 @@ class _Draw:
             )
             for number, kind in enumerate(kinds)
         ]
+        twins = [replace(s, size=random.random()) for s in steps if s.kind == "settings"]
+        return [*steps, *twins]  # two operators at once
 
     def _moment(self, *, is_early: bool = False) -> Moment:
         random = self._random

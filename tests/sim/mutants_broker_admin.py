@@ -124,22 +124,6 @@ TOPIC = (
 
 SWEPT = (
     Mutant(
-        "sweep-reads-the-registry-first",
-        "SEMANTICS.md, sweep",
-        "The sweep knows the topics from before it has seen what hangs below ids.",
-        (
-            Edit(
-                SWEEP,
-                "Sweep._all",
-                "        ids = {\n",
-                "        known = await self._topics.ids()\n        ids = {\n",
-            ),
-            Edit(
-                SWEEP, "Sweep._all", "sorted(ids - await self._topics.ids())", "sorted(ids - known)"
-            ),
-        ),
-    ),
-    Mutant(
         "sweep-takes-the-present-epoch",
         "SEMANTICS.md, sweep",
         "A ledger of the present epoch that is on no list, yet, is taken for garbage.",
@@ -161,19 +145,6 @@ SWEPT = (
 )
 
 SUBSCRIBED = (
-    Mutant(
-        "dropped-at-the-first-look",
-        "SEMANTICS.md, subscriptions",
-        "The upkeep drops a cursor whose subscription a lagging server does not show.",
-        (
-            Edit(
-                UPKEEP,
-                "SubscriptionUpkeep._compare",
-                "if cursor in self._missing:",
-                "if True:",
-            ),
-        ),
-    ),
     Mutant(
         "cursors-never-dropped",
         "SEMANTICS.md, subscriptions",
