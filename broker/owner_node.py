@@ -39,6 +39,9 @@ class Holder(Protocol):
     def lost_to(self, error: NotOwner) -> None:
         """Another broker's node stands where ours was: the log is not ours any more."""
 
+    async def check_log(self) -> None:
+        """Look whether the open log is still this broker's; it ends if not. Raises METADATA_…."""
+
 
 class OwnerNode:
     """``other``: the broker that owns the partition, None if it is this one or nobody."""
@@ -155,6 +158,8 @@ class OwnerNode:
             while self._holder.is_serving and self._is_missing:
                 try:
                     await self.claim()
+                    # Another broker may have had the log meanwhile, and have given up its node too.
+                    await self._holder.check_log()
                 except NotOwner as error:
                     log.info("%s", error.detail)
                     self._holder.lost_to(error)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fencelog.broker.access_changes import AccessChanges
 from fencelog.broker.chain_doubt import ChainDoubt
-from fencelog.broker.chain_node import ChainNode
+from fencelog.broker.chain_node import ChainLost, ChainNode
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_port import Ledgers
 from fencelog.broker.log_internals import describe_log
@@ -202,6 +202,12 @@ class PartitionLog:
             self._admission,
             self.subscriptions,
         )
+
+    async def check_unchanged(self) -> None:
+        """Look whether another owner has taken the log over; it ends here if so. Waits out a store
+        that cannot be reached."""
+        with suppress(ChainLost):  # whoever is told of the end knows already
+            await self._node.check_unchanged()
 
     async def offset_for_time(self, time_us: int) -> int:
         """The first offset whose publish time is at or after ``time_us`` (µs since 1970 UTC), the

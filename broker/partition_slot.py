@@ -277,6 +277,10 @@ class PartitionSlot:
             self._moved.set()
             self._moved = None
 
+    async def check_log(self) -> None:
+        if self._log is not None:
+            await self._log.check_unchanged()
+
     def lost_to(self, error: NotOwner) -> None:
         """Another broker's node stands where ours was."""
         self._bury(error)

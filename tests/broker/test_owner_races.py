@@ -289,3 +289,23 @@ async def test_who_owns_a_partition_does_not_send_others_to_its_former_owner() -
     ownership.owner = None
     await node.claim()
     assert node.other is None
+
+
+async def test_who_puts_its_node_back_sees_that_others_had_the_log_meanwhile(
+    make_broker: Any, stage: Any, until: Any
+) -> None:
+    """And have given up their nodes too: it read on in a log that had gone on (seed 2133)."""
+    stores = [await stage.store() for _ in range(2)]
+    a, b = [await make_broker(n, store=s) for n, s in zip("ab", stores, strict=True)]
+    await a.topics.create(NAME, TopicConfig())
+    former = await a.partition(NAME, 0)
+    await former.append_message(Message(b"1"))
+    stores[0].disconnect()
+    stores[0].expire()
+    log_b = await b.partition(NAME, 0)
+    await log_b.append_message(Message(b"2"))
+    stores[1].disconnect()
+    stores[1].expire()  # its node goes, and it does not know yet
+    stores[0].reconnect()
+    await until(lambda: not former.is_serving)
+    assert (await a.partition(NAME, 0)).tail_offset == 2

@@ -306,6 +306,22 @@ REPAIRING = (
     ),
 )
 
+OWNER_NODES = (
+    Mutant(
+        "put-back-without-a-look",
+        "SEMANTICS.md, for readers",
+        "Who finds its owner node gone puts it back and serves on, whoever had the log meanwhile.",
+        (
+            Edit(
+                "fencelog.broker.owner_node",
+                "OwnerNode._reclaim",
+                "                    await self._holder.check_log()\n",
+                "",
+            ),
+        ),
+    ),
+)
+
 INCARNATIONS = (
     Mutant(
         "versions-begin-anew",
@@ -323,4 +339,11 @@ INCARNATIONS = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*TAKING_OVER, *AMBIGUOUS, *ROLLING, *REPAIRING, *INCARNATIONS)
+MUTANTS: tuple[Mutant, ...] = (
+    *TAKING_OVER,
+    *AMBIGUOUS,
+    *ROLLING,
+    *REPAIRING,
+    *OWNER_NODES,
+    *INCARNATIONS,
+)
