@@ -19,7 +19,11 @@ from pathlib import Path
 import unit_layer
 
 SIMULATOR = "simulator"
-CRASH = Path(__file__).parents[1] / "crash"
+TESTS = Path(__file__).parents[1]
+
+WALK_S = 10.0
+SEARCHED_STATES = 30_000
+"""What small worlds may take for each mutant; `make explore ARGS=--mutants` gives them more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ def _order(rule: str) -> tuple[str, int]:
 
 def crash_images(jobs: int) -> Iterator[Verdict]:
     """The wrong orders of writing and syncing, by the images that crashes leave."""
-    sys.path.append(str(CRASH))
+    sys.path.append(str(TESTS / "crash"))
     from crash_mutants import MUTANTS
 
     cases = [(workload, at) for workload, some in MUTANTS.items() for at in range(len(some))]
@@ -96,5 +100,29 @@ def unit_tests(jobs: int) -> Iterator[Verdict]:
         yield Verdict("unit tests", mutant.name, mutant.rule, caught)
 
 
-LAYERS: dict[str, Layer] = {"crash images": crash_images, "unit tests": unit_tests}
+def small_worlds(jobs: int) -> Iterator[Verdict]:
+    """Wrong writers, recoveries and readers, by random walks and small worlds that are searched
+    completely."""
+    sys.path += [str(TESTS / "scripts"), str(TESTS / "explore")]
+    from world_mutants import JUDGED
+
+    rules = {mutant.name: mutant.rule for mutant in JUDGED}
+    gc.freeze()
+    with get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+        for name, caught in pool.imap_unordered(_small_world, list(rules)):
+            yield Verdict("small worlds", name, rules[name], caught)
+
+
+def _small_world(name: str) -> tuple[str, bool]:
+    from world_mutants import JUDGED, judge
+
+    (mutant,) = (mutant for mutant in JUDGED if mutant.name == name)
+    return name, bool(judge(mutant, walk_s=WALK_S, search_states=SEARCHED_STATES).how)
+
+
+LAYERS: dict[str, Layer] = {
+    "small worlds": small_worlds,
+    "crash images": crash_images,
+    "unit tests": unit_tests,
+}
 """By name; the simulator itself is not among them."""
