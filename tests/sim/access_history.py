@@ -1,5 +1,5 @@
 """Who may append to one partition, as its clients were told: the oracle of fencing tokens and
-claims.
+claims. What is confirmed is durable in that moment, and stays so (``durable_access.py``).
 
 A change is a write to a register. An append is right if some value that the register may have had
 between its beginning and its acknowledgement admits it. A value is over once a later change was
@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import inf, nextafter
 
+from durable_access import DurableAccess
+
 from fencelog.broker.append_terms import Terms
-from fencelog.ledgers.entry_header import RUN_SEQUENCE
+from fencelog.ledgers.entry_header import RUN_SEQUENCE, producer_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,10 @@ class Register:
             if change.began_s <= now_s and not self._is_over(change, began_s)
         )
 
+    def may_hold(self, admits: Callable[[Value], bool]) -> bool:
+        """Whether it may have such a value now: no later one was confirmed."""
+        return any(admits(one.value) and not self._is_over(one, inf) for one in self.changes)
+
     def _is_over(self, change: Change, at_s: float) -> bool:
         return any(
             later.is_confirmed and later.ended_s < at_s and _follows(later, change)
@@ -98,6 +104,15 @@ class AccessHistory:
             held = former.value
             if isinstance(held, Held) and held.epoch is not None and held.epoch >= epoch:
                 return f"a claim gives epoch {epoch} after one that gave {held.epoch}"
+        return None
+
+    def check_durable(self, durable: DurableAccess) -> str | None:
+        """What the state log says has to be what was confirmed last, or is asked for now: else the
+        next owner would go by what is over. What is wrong with it."""
+        if not self.token.may_hold(lambda token: token == durable.token):
+            return f"the fencing token is durably {durable.token!r}, another one was confirmed"
+        if not self.holder.may_hold(lambda held: _is_same(held, durable.holder)):
+            return f"the partition is durably held by {durable.holder}, this is over"
         return None
 
     def appended(self, terms: Terms, offset: int, began_s: float, now_s: float) -> str | None:
@@ -138,6 +153,13 @@ class AccessHistory:
 
 def _follows(later: Change, former: Change) -> bool:
     return later is not former and (later.began_s > former.ended_s or later.epoch > former.epoch)
+
+
+def _is_same(held: Value, durable: tuple[str, int] | None) -> bool:
+    if durable is None or not isinstance(held, Held):
+        return durable is None and held is None
+    name, epoch = durable
+    return held.producer == producer_digest(name.encode()) and held.epoch in (None, epoch)
 
 
 def _holds(held: Value, terms: Terms) -> bool:

@@ -179,6 +179,8 @@ class Edge:
                 register.unknown(change, loop.time())
             raise
         register.confirmed(change, loop.time(), tail=instance.tail_offset)
+        if self.incarnations.is_living(log.topic_id):
+            log.check_access()
         return result
 
     # -- what may go -----------------------------------------------------------------------------

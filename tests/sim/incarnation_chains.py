@@ -71,6 +71,7 @@ class IncarnationChains(ChainWatch):
         log.is_rolling = sum(segment.sealed is None for segment in now.segments) > 1
         if is_living and not now.deleted:  # else it may have been made again, and be empty
             log.state.listed(now.state_ledger)
+            log.check_access()
         if before is not None and not now.deleted:
             self._check(log, before, now)
             self._check_end(log, before, now)

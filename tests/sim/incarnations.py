@@ -50,6 +50,12 @@ class AdminLog(LogHistory):
         self.counts["trims"] += 1
         self.start_offset = offset
 
+    def check_access(self) -> None:
+        """Of a topic that is there: the list of another one is not followed any more."""
+        wrong = self.access.check_durable(self.state.access())
+        if wrong is not None:
+            self.violate(25, wrong)
+
     def cursor(self, subscription_id: str, name: str) -> CursorHistory:
         return self.cursors.setdefault(subscription_id, CursorHistory(name))
 

@@ -67,6 +67,33 @@ COMPACTED = (
 
 ALLOWED = (
     Mutant(
+        "claim-confirmed-early",
+        "SEMANTICS.md, who may append",
+        "A claim is answered before the state log has it.",
+        (
+            Edit(
+                ACCESS,
+                "AccessChanges._carry_out",
+                "                await self._state_log.settled(recorded)\n",
+                "                pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "claims-forgotten-by-snapshots",
+        "SEMANTICS.md, who may append",
+        "A snapshot of the state does not say who holds the partition.",
+        (
+            Edit(
+                PRODUCER_ACCESS,
+                "Access.snapshot",
+                "        if self.holder is not None:\n"
+                '            yield ["claimed", *self.holder]\n',
+                "",
+            ),
+        ),
+    ),
+    Mutant(
         "claim-without-settling",
         "SEMANTICS.md, who may append",
         "Appends that wait while a claim is made are judged by what was before it.",

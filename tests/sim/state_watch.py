@@ -1,4 +1,5 @@
-"""What one partition's state log says of its cursors, durably: read as it is written.
+"""What one partition's state log says of its cursors, and of who may append, durably: read as it is
+written.
 
 The oracle goes through the ledger that the list of ledgers names, up to what was acknowledged to
 its writer or, once it is closed, to its end: no later owner can find less. So it knows at every
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from durable_access import DurableAccess
 from history import History
 
 from fencelog.ledgers.entry_header import read_entry_header
@@ -57,6 +59,7 @@ class StateWatch:
         self._ledger_id: int | None = None
         self._next_entry = 0
         self._cursors: dict[str, DurableCursor] = {}
+        self._access = DurableAccess()
         self.openings: dict[int, dict[str, DurableCursor]] = {}
         """By epoch: what its owner found."""
         self.may_be_dropped: set[str] = set()
@@ -68,13 +71,21 @@ class StateWatch:
         self._read_on()
         return self._cursors
 
+    def access(self) -> DurableAccess:
+        """As it is now."""
+        self._read_on()
+        return self._access
+
     def listed(self, ledger_id: int | None) -> None:
         """The list of ledgers names this one from now on. It holds what the former one did."""
         if ledger_id == self._ledger_id:
             return
-        before = self.cursors()
+        before, access_before = self.cursors(), self._access
         self._ledger_id, self._next_entry, self._cursors = ledger_id, 0, {}
+        self._access = DurableAccess()
         self._read_on(is_new=True)
+        for what in self._access.forgotten(access_before):
+            self._violate(25, f"state ledger {ledger_id} forgets that {what}")
         for subscription_id, former in before.items():
             now = self._cursors.get(subscription_id)
             if now is None:
@@ -123,6 +134,8 @@ class StateWatch:
             case ["cursor", str(name), int(acked_to), int(generation), *_]:
                 self._cursors.setdefault(name, DurableCursor(acked_to, generation))
             case ["cursor_dropped", str(name)]:
+                if name in self._cursors and name not in self.may_be_dropped:
+                    self._violate(19, f"cursor {name} is dropped, its subscription is not deleted")
                 self._cursors.pop(name, None)
             case ["ack", str(name), list(ranges)] if name in self._cursors:
                 cursor = self._cursors[name]
@@ -133,6 +146,8 @@ class StateWatch:
             case ["trimmed", str(name), int(offset)] if name in self._cursors:
                 cursor = self._cursors[name]
                 cursor.add(cursor.acked_to, offset)
+            case _:
+                self._access.apply(event)
         return []
 
 

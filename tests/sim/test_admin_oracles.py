@@ -12,9 +12,11 @@ from admin_plan import STEPS
 from broker_plan import TOPIC_TARGETS
 from brokers import TOPIC
 from cursor_history import CursorHistory
+from durable_access import DurableAccess
 from history import History
 from incarnation_chains import IncarnationChains
 from incarnations import TOPIC_PATH, AdminLog, Incarnations
+from state_watch import DurableCursor
 
 from fencelog.broker.append_terms import NO_TERMS, Terms
 from fencelog.broker.chain import Chain, Sealed, Segment
@@ -22,7 +24,7 @@ from fencelog.broker.chain_codec import encode_chain
 from fencelog.broker.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.broker.subscription_registry import Registered, encode_registered
 from fencelog.broker.topic_node import TopicConfig, TopicInfo, encode_topic
-from fencelog.ledgers.entry_header import RUN_SEQUENCE, ProducerRun
+from fencelog.ledgers.entry_header import RUN_SEQUENCE, ProducerRun, producer_digest
 from fencelog.ledgers.metadata_memory import MemoryCluster
 
 CHANGES = ({"roll_entries": 2}, {"retention_bytes": 1})
@@ -211,6 +213,60 @@ def test_tokens_and_changes_of_unknown_outcome() -> None:
     assert access.newest_token() == "c"
     assert access.appended(Terms(fencing_token="c"), 0, 4.0, 4.1) is None
     assert "which is over" in str(access.appended(Terms(fencing_token="a"), 0, 4.0, 4.1))
+
+
+def test_what_was_confirmed_is_durable() -> None:
+    access, name = AccessHistory(), "p"
+    nobody = DurableAccess()
+    assert access.check_durable(nobody) is None
+    digest = producer_digest(name.encode())
+    asked = access.holder.begin(Held(digest, None), 1, 1.0)
+    for durable in (nobody, DurableAccess(holder=(name, 1))):
+        assert access.check_durable(durable) is None
+    access.claimed(asked, digest, 1)
+    access.holder.confirmed(asked, 1.5, tail=0)
+    for lacking in (nobody, DurableAccess(holder=(name, 2)), DurableAccess(holder=("q", 1))):
+        assert "this is over" in str(access.check_durable(lacking))
+    held = DurableAccess(holder=(name, 1))
+    assert access.check_durable(held) is None
+    access.token.begin("a", 1, 2.0)
+    fenced = replace(held, token="a")
+    assert access.check_durable(held) is access.check_durable(fenced) is None
+    access.token.confirmed(access.token.changes[-1], 2.5, tail=0)
+    assert "token is durably None" in str(access.check_durable(held))
+    late = access.token.begin("b", 1, 2.1)  # beside the other
+    assert access.check_durable(replace(held, token="b")) is None
+    access.token.refused(late)
+    assert access.check_durable(replace(held, token="b")) is not None
+
+
+def test_a_state_ledger_that_forgets_who_is_shut_out_is_seen() -> None:
+    former = DurableAccess()
+    for event in (["claimed", "p", 1], ["claimed", "q", 2], ["released", "q", 2]):
+        former.apply(event)
+    assert (former.holder, former.given, former.lowest) == (None, 2, {"p": 2, "q": 2})
+    now = DurableAccess()
+    now.apply(["lowest_epoch", "p", 2])
+    assert list(now.forgotten(former)) == [
+        "epoch 2 was given",
+        "q may not append below epoch 2",
+    ]
+    now.apply(["given_epoch", 2])
+    now.apply(["lowest_epoch", "q", 2])
+    assert list(now.forgotten(former)) == []
+    now.apply(["claimed", "p", 3])
+    assert list(now.forgotten(former)) == []
+
+
+def test_a_cursor_that_is_dropped_without_a_deletion_is_seen() -> None:
+    log = AdminLog(History(), 0)
+    log.state._cursors["00"] = DurableCursor(0)
+    log.state._cursors["01"] = DurableCursor(0)
+    log.state.may_be_dropped.add("01")
+    for subscription_id in ("01", "00", "00"):
+        log.state._apply(["cursor_dropped", subscription_id])
+    (violation,) = log.history.violations
+    assert "cursor 00 is dropped, its subscription is not deleted" in violation
 
 
 # -- cursors, views, plans -------------------------------------------------------------------------
