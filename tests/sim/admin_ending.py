@@ -11,7 +11,7 @@ from typing import Any
 from admin_clients import AdminClients
 from admin_operator import Operator
 from admin_plan import AdminPlan
-from broker_ending import CLIENTS_S, READ_MESSAGES, SERVE_S, STEP_S
+from broker_ending import CLIENTS_S, READ_MESSAGES, SERVE_S, STEP_S, end_brokers
 from broker_history import Sent
 from brokers import TOPIC, BrokerMachine
 from cluster import Cluster
@@ -59,8 +59,8 @@ class AdminEnding:
         self._asking, self._chance = clients.asking("z1")
 
     async def run(self) -> None:
-        await self._within(SERVE_S, "bookies and brokers serve again", self._all_serve)
-        await self._within(
+        await self._history.within(SERVE_S, "bookies and brokers serve again", self._all_serve)
+        await self._history.within(
             CLIENTS_S,
             "clients and operators come to an end",
             lambda: not any(p.is_alive and p.live_tasks() for p in self._processes),
@@ -70,7 +70,7 @@ class AdminEnding:
         async def within(
             what: str, work: Coroutine[Any, Any, None], time_s: float = SERVE_S
         ) -> None:
-            await self._within(time_s, what, z1.spawn(work).done)
+            await self._history.within(time_s, what, z1.spawn(work).done)
 
         await within("there is a topic", self._have_topic())
         logs = self._incarnations.living_logs
@@ -229,15 +229,7 @@ class AdminEnding:
 
     async def _end_brokers(self, logs: list[AdminLog]) -> None:
         """One after the other, each handing over to the others; the last one seals its logs."""
-        served: list[AdminLog] = []
-        for machine in self._brokers.values():
-            served = [log for log in logs if self._is_served(log)]
-            process = machine.process
-            machine.is_held_down = True
-            machine.drain()
-            if process is not None:
-                ended = partial(_has_ended, process)
-                await self._within(SERVE_S, f"{machine.name} ends", ended)
+        served = await end_brokers(self._history, self._brokers, self._is_served, logs)
         for log in served:
             chain = self._chains.by_key.get((log.topic_id, log.partition))
             unsealed = [s.ledger_id for s in chain.segments if s.sealed is None] if chain else []
@@ -260,20 +252,9 @@ class AdminEnding:
             machine.bookie is not None for machine in self._cluster.bookies.values()
         ) and all(machine.broker is not None for machine in self._brokers.values())
 
-    async def _within(self, budget_s: float, what: str, done: Callable[[], bool]) -> None:
-        for _ in range(int(budget_s / STEP_S)):
-            if done():
-                return
-            await asyncio.sleep(STEP_S)
-        self._history.violate(22, f"not within {budget_s:g} s: {what}")
-
 
 def _children(children: Callable[[str], list[str]], path: str) -> list[str]:
     try:
         return children(path)
     except FencelogError:
         return []
-
-
-def _has_ended(process: Process) -> bool:
-    return not process.is_alive

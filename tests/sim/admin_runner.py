@@ -9,10 +9,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 from admin_clients import AdminClients
@@ -26,7 +24,7 @@ from broker_faults import TopicInjector
 from broker_front import Front, Taken
 from broker_history import LogHistory
 from broker_http import Http
-from brokers import BrokerMachine
+from brokers import BrokerMachine, start_brokers
 from cluster import Cluster
 from engine import Engine
 from faults import Moments
@@ -35,6 +33,7 @@ from incarnation_chains import IncarnationChains
 from incarnations import Incarnations
 from plan import Fault
 from process import Process
+from small_limits import Limits
 
 from fencelog.broker import compaction, compaction_keeper, subscription_upkeep
 from fencelog.broker.config import BrokerConfig
@@ -48,24 +47,12 @@ INTERVALS = BrokerConfig("", "", sweep_interval_s=1.0, sweep_grace_s=1.0)
 """A ledger is created, and listed or given up, within the time that an opening may take; what a
 topic that is gone has younger than this nobody needs, so nothing hangs on it."""
 
-LIMITS: tuple[tuple[ModuleType, str, int], ...] = (
+SHORT_INTERVALS: Limits = (
     (subscription_upkeep, "SUBSCRIPTION_LOOK_MS", UPKEEP_MS),
     (compaction_keeper, "COMPACTION_LOOK_MS", 100),
     (compaction, "COMPACTION_RETRY_MS", 200),
 )
-
-
-@contextmanager
-def short_intervals() -> Iterator[None]:
-    """What a broker does now and then, it does within the seconds of a history."""
-    before = [getattr(module, name) for module, name, _ in LIMITS]
-    for module, name, value in LIMITS:
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for (module, name, _), value in zip(LIMITS, before, strict=True):
-            setattr(module, name, value)
+"""What a broker does now and then, it does within the seconds of a history."""
 
 
 class AdminPlay:
@@ -90,11 +77,7 @@ class AdminPlay:
         brokers: dict[str, BrokerMachine] = {}
         logs = [LogHistory(history, 0)]  # its clients do not go through the front doors
         front = Front(Http(self._engine, brokers), Taken(logs))
-        for name in (f"k{n + 1}" for n in range(plan.brokers)):
-            brokers[name] = BrokerMachine(cluster, name, plan, chains, brokers, front, INTERVALS)
-        for machine in brokers.values():
-            machine.start()
-        await cluster.until(lambda: all(machine.broker for machine in brokers.values()))
+        await start_brokers(brokers, cluster, plan, chains, front, INTERVALS)
         clients = Clients(cluster, brokers, logs, moments, front)
         edge = Edge(incarnations, chains)
         roles = AdminClients(clients, edge, Groups(edge, brokers))

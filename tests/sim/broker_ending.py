@@ -4,8 +4,9 @@ is there; then the brokers go in order, and leave every log sealed."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from broker_clients import Clients, append_all, note_read
 from broker_consumers import Consumer
@@ -21,9 +22,11 @@ from subscription_history import SubscriptionHistory
 
 from fencelog.ledgers.errors import FencelogError
 
+L = TypeVar("L")
+
 SERVE_S = 40.0
-CLIENTS_S = 30.0
 STEP_S = 0.1
+CLIENTS_S = 30.0
 READ_MESSAGES = 200
 
 
@@ -54,15 +57,15 @@ class TopicEnding:
     async def run(
         self, logs: list[LogHistory], subscriptions: Sequence[SubscriptionHistory]
     ) -> None:
-        await self._within(SERVE_S, "bookies and brokers serve again", self._all_serve)
+        await self._history.within(SERVE_S, "bookies and brokers serve again", self._all_serve)
         z0 = self._cluster.engine.start_process("z0")
         for log in logs:
-            await self._within(
+            await self._history.within(
                 SERVE_S,
                 f"partition {log.partition} takes an append",
                 z0.spawn(self._append(log)).done,
             )
-        await self._within(
+        await self._history.within(
             CLIENTS_S,
             "clients come to an end",
             lambda: not any(p.is_alive and p.live_tasks() for p in self._processes),
@@ -70,15 +73,19 @@ class TopicEnding:
         z1 = self._cluster.engine.start_process("z1")
         for log in logs:
             checked = z1.spawn(self._check_log(log))
-            await self._within(SERVE_S, f"partition {log.partition} is served", checked.done)
+            await self._history.within(
+                SERVE_S, f"partition {log.partition} is served", checked.done
+            )
         for number, subscription in enumerate(subscriptions):
             consumer = Consumer(f"z{number}", subscription, self._clients, self._chance)
             name = f"subscription {subscription.info.name} of {subscription.log.partition}"
-            await self._within(SERVE_S, f"{name} ends", z1.spawn(consumer.finish()).done)
+            await self._history.within(SERVE_S, f"{name} ends", z1.spawn(consumer.finish()).done)
         for log in logs:
             if self._is_let_go:
                 gone = partial(self._has_let_go, log)
-                await self._within(SERVE_S, f"partition {log.partition} lets messages go", gone)
+                await self._history.within(
+                    SERVE_S, f"partition {log.partition} lets messages go", gone
+                )
         await self._end_brokers(logs)
         for bookie in self._cluster.bookies.values():
             await bookie.shut_down()
@@ -86,14 +93,7 @@ class TopicEnding:
 
     async def _end_brokers(self, logs: list[LogHistory]) -> None:
         """One after the other, each handing over to the others; the last one seals its logs."""
-        for machine in self._brokers.values():
-            served = [log for log in logs if self._is_served(log)]
-            process = machine.process
-            machine.is_held_down = True
-            machine.drain()
-            if process is not None:
-                ended = partial(_has_ended, process)
-                await self._within(SERVE_S, f"{machine.name} ends", ended)
+        served = await end_brokers(self._history, self._brokers, self._is_served, logs)
         for log in served:
             self._check_sealed(log)
 
@@ -110,13 +110,6 @@ class TopicEnding:
     def _has_let_go(self, log: LogHistory) -> bool:
         """Only the last messages are left, and the ledger that is written next."""
         return len(self._chains.chains[log.partition].segments) <= 2
-
-    async def _within(self, budget_s: float, what: str, done: Callable[[], bool]) -> None:
-        for _ in range(int(budget_s / STEP_S)):
-            if done():
-                return
-            await asyncio.sleep(STEP_S)
-        self._history.violate(22, f"not within {budget_s:g} s: {what}")
 
     def _all_serve(self) -> bool:
         give_new_disks(self._cluster)
@@ -167,6 +160,24 @@ class TopicEnding:
         unsealed = [s.ledger_id for s in chain.segments if s.sealed is None] if chain else []
         if unsealed:
             log.violate(22, f"all brokers ended in order, ledgers {unsealed} are not sealed")
+
+
+async def end_brokers(
+    history: History,
+    brokers: Mapping[str, BrokerMachine],
+    is_served: Callable[[L], bool],
+    logs: Sequence[L],
+) -> list[L]:
+    """One after the other, each handing over to the others; the logs that the last one serves."""
+    served: list[L] = []
+    for machine in brokers.values():
+        served = [log for log in logs if is_served(log)]
+        process = machine.process
+        machine.is_held_down = True
+        machine.drain()
+        if process is not None:
+            await history.within(SERVE_S, f"{machine.name} ends", partial(_has_ended, process))
+    return served
 
 
 def _has_ended(process: Process) -> bool:

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from admin_draw import draw_admin_plan, is_administered
-from admin_runner import AdminPlay, short_intervals
+from admin_runner import SHORT_INTERVALS, AdminPlay
 from broker_clients import Clients
 from broker_consumers import Consumer
 from broker_draw import draw_topic_plan
@@ -34,7 +34,7 @@ from broker_history import LogHistory
 from broker_http import Http
 from broker_plan import ConsumerPlan, SubscriptionPlan, TopicPlan
 from broker_producers import Producer
-from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
+from brokers import TOPIC, BrokerMachine, Unanswered, Unreached, start_brokers
 from chain_watch import ChainWatch
 from cluster import Cluster
 from dead_letters import Keyed, Letters, Replayer
@@ -71,7 +71,7 @@ def run_topic_seed(
     if is_administered(seed):
         course = draw_admin_plan(seed)
         chosen = course.faults if faults is None else tuple(faults)
-        with small_limits(), short_intervals():
+        with small_limits(), small_limits(SHORT_INTERVALS):
             return outcome_of(engine, AdminPlay(engine, course), chosen, budget_s=BUDGET_S)
     plan = draw_topic_plan(seed)
     chosen = plan.faults if faults is None else tuple(faults)
@@ -100,11 +100,7 @@ class _Play:
         chains = ChainWatch(history, cluster.memory, logs)
         brokers: dict[str, BrokerMachine] = {}
         front = Front(Http(self._engine, brokers), Taken(logs))
-        for name in (f"k{n + 1}" for n in range(plan.brokers)):
-            brokers[name] = BrokerMachine(cluster, name, plan, chains, brokers, front)
-        for machine in brokers.values():
-            machine.start()
-        await cluster.until(lambda: all(machine.broker for machine in brokers.values()))
+        await start_brokers(brokers, cluster, plan, chains, front)
         await self._create_topic(brokers["k1"])
         clients = Clients(cluster, brokers, logs, moments, front, plan.hurries, plan.delays)
         injector = TopicInjector(cluster, moments, brokers, front.http)

@@ -243,6 +243,22 @@ class SimPeers:
             raise FencelogError(ErrorCode.NO_OWNER, f"{url} does not answer") from error
 
 
+async def start_brokers(
+    brokers: dict[str, BrokerMachine],
+    cluster: Cluster,
+    plan: TopicPlan,
+    chains: ChainWatch,
+    front: Front,
+    intervals: BrokerConfig = USUAL,
+) -> None:
+    """Fill in the machines of a plan, and wait until each serves."""
+    for name in (f"k{n + 1}" for n in range(plan.brokers)):
+        brokers[name] = BrokerMachine(cluster, name, plan, chains, brokers, front, intervals)
+    for machine in brokers.values():
+        machine.start()
+    await cluster.until(lambda: all(machine.broker for machine in brokers.values()))
+
+
 async def _opened(broker: Broker, partition: int) -> None:
     with suppress(FencelogError):
         await broker.partition(TOPIC, partition)

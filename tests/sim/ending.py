@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from cluster import Cluster, Session
 from ghosts import Ghosts
@@ -46,15 +46,15 @@ class Ending:
         self._clients = clients
 
     async def run(self) -> None:
-        await self._within(BOOKIES_S, "bookies serve again", self._bookies_serve)
-        await self._within(
+        await self._history.within(BOOKIES_S, "bookies serve again", self._bookies_serve)
+        await self._history.within(
             CLIENTS_S,
             "clients come to an end",
             lambda: not any(p.is_alive and p.live_tasks() for p in self._clients),
         )
         await self._let_ghosts_in()
         checked = self._cluster.client_process("z1", self._check_ledgers)
-        await self._within(
+        await self._history.within(
             RECOVERY_S * 3, "all ledgers are closed and read", lambda: not checked.live_tasks()
         )
         checked.kill()
@@ -62,7 +62,7 @@ class Ending:
             self._cluster,
             self._history,
             self._plan,
-            within=self._within,
+            within=self._history.within,
             serve=self._bookies_serve,
             haunt=self._let_ghosts_in,
         )
@@ -72,13 +72,6 @@ class Ending:
         self._cluster.is_over = True
         if self._plan.ends_storage:
             storage.check_disks()
-
-    async def _within(self, budget_s: float, what: str, done: Callable[[], bool]) -> None:
-        for _ in range(int(budget_s / STEP_S)):
-            if done():
-                return
-            await asyncio.sleep(STEP_S)
-        self._history.violate(22, f"not within {budget_s:g} s: {what}")
 
     def _bookies_serve(self) -> bool:
         give_new_disks(self._cluster)
@@ -96,7 +89,7 @@ class Ending:
             await asyncio.sleep(STEP_S)
 
         process = self._cluster.client_process("g2", haunt)
-        await self._within(BOOKIES_S, "ghosts go", lambda: not process.live_tasks())
+        await self._history.within(BOOKIES_S, "ghosts go", lambda: not process.live_tasks())
         process.kill()
 
     # -- ledgers ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ told, bookies are observed at their edge (``observed_bookie.py``), metadata at t
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from dataclasses import dataclass, field
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.metadata import LedgerMetadata, LedgerState
 from fencelog.ledgers.quorum import write_set
+
+STEP_S = 0.25
+"""Between two looks at what has to happen in the end."""
 
 
 @dataclass(slots=True)
@@ -81,6 +85,14 @@ class History:
         self.counts: Counter[str] = Counter()
         self.on_event: Callable[[str], None] = lambda kind: None
         """Told of everything in ``plan.EVENTS``."""
+
+    async def within(self, budget_s: float, what: str, done: Callable[[], bool]) -> None:
+        """Wait until something has happened; violates invariant 22 if it takes too long."""
+        for _ in range(int(budget_s / STEP_S)):
+            if done():
+                return
+            await asyncio.sleep(STEP_S)
+        self.violate(22, f"not within {budget_s:g} s: {what}")
 
     def violate(self, invariant: int, text: str) -> None:
         """``invariant``: its number in the list of ``runner.py``."""

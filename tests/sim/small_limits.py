@@ -8,7 +8,9 @@ from types import ModuleType
 
 from fencelog.broker import producer_table, state_core, state_log, subscription_burial
 
-LIMITS: tuple[tuple[ModuleType, str, float], ...] = (
+Limits = tuple[tuple[ModuleType, str, float], ...]
+
+LIMITS: Limits = (
     (state_core, "STATE_ENTRY_BYTES", 300),  # snapshots of many entries
     (state_log, "STATE_LEDGER_BYTES", 1_500),  # state logs that roll
     (producer_table, "MAX_REPLAY_ENTRIES", 12),  # producers in snapshots, and some behind them
@@ -18,12 +20,12 @@ LIMITS: tuple[tuple[ModuleType, str, float], ...] = (
 
 
 @contextmanager
-def small_limits() -> Iterator[None]:
-    before = [getattr(module, name) for module, name, _ in LIMITS]
-    for module, name, value in LIMITS:
+def small_limits(limits: Limits = LIMITS) -> Iterator[None]:
+    before = [getattr(module, name) for module, name, _ in limits]
+    for module, name, value in limits:
         setattr(module, name, value)
     try:
         yield
     finally:
-        for (module, name, _), value in zip(LIMITS, before, strict=True):
+        for (module, name, _), value in zip(limits, before, strict=True):
             setattr(module, name, value)
