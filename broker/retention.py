@@ -170,7 +170,13 @@ class Retention:
             # Whoever creates one from now on is told of this partition, or finds it in the
             # registry's topic, and opens a cursor here before it says that it is done.
             self._has_all_cursors = True
-        ends = {segment.ledger_id: segment.end_offset or 0 for segment in self._node.chain.segments}
+        # One that ends while acknowledgements settle stays for the next time: it may hold what was
+        # acknowledged since.
+        ends = {
+            segment.ledger_id: segment.end_offset
+            for segment in self._node.chain.segments
+            if segment.end_offset is not None
+        }
         settled = max([before, *(ends[gone] for gone in self._trimmable(self._node.chain))])
         await self._settle_below(settled)
 

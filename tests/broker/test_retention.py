@@ -174,6 +174,29 @@ async def test_a_cursor_that_comes_during_the_trim_is_seen_or_begins_behind_it(
     assert log.subscriptions.stats("late-id")["acked_to"] == 3
 
 
+async def test_a_ledger_that_ends_while_acknowledgements_settle_stays_for_the_next_time(
+    stage, filled, until
+) -> None:
+    log = await filled()
+    await log.subscriptions.open(SUBSCRIPTION, start_offset=2)
+    stage.host.clock_us += 99 * SECOND
+    settle = log.retention._settle_below
+
+    async def go_on_meanwhile(offset: int) -> None:
+        await settle(offset)
+        await log.append_message(Message(b"4"))
+        await until(partial(has_sealed, log, 5))
+        stage.host.clock_us += 99 * SECOND
+        await log.subscriptions.acknowledge_below(SUBSCRIPTION.subscription_id, 5)
+
+    log.retention._settle_below = go_on_meanwhile
+    await log.retention.tend()
+    assert log.earliest_offset == 2
+    log.retention._settle_below = settle
+    await log.retention.tend()
+    assert log.earliest_offset == 5
+
+
 async def test_nothing_goes_before_the_compacted_view_has_it(stage, ledgers, filled) -> None:
     log = await filled(replace(AGED, compaction_ms=1000))
     stage.host.clock_us += 60 * SECOND
