@@ -212,7 +212,7 @@ class BrokerMachine:
         lost = self._chance.random() < self.answers_lost
         try:
             async with asyncio.timeout(patience_s):
-                result = await process.call(self._serve(work(broker)))
+                result = await process.call(self._serve(work, broker))
         except (TimeoutError, ProcessLost) as error:
             raise Unanswered(self.name) from error
         if lost:
@@ -220,11 +220,12 @@ class BrokerMachine:
         await asyncio.sleep(self._chance.uniform(*_WAY_S))
         return result
 
-    async def _serve(self, request: Coroutine[Any, Any, T]) -> T:
-        """Within the process, which does not end in order before its requests do."""
+    async def _serve(self, work: Callable[[Broker], Coroutine[Any, Any, T]], broker: Broker) -> T:
+        """Within the process, which does not end in order before its requests do. The request is
+        made here: of one that is given up before it begins nothing is left to be awaited."""
         self._requests += 1
         try:
-            return await request
+            return await work(broker)
         finally:
             self._requests -= 1
 
