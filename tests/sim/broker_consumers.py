@@ -128,21 +128,9 @@ class Consumer:
 
     async def _ask(self, work: Work) -> Any:
         """None where there was no answer."""
-
-        async def ask(broker: Broker) -> Any:
-            subscription = self._subscription
-            instance = await broker.partition(TOPIC, subscription.log.partition)
-            cursors = instance.subscriptions
-            if subscription.letters is not None:
-                cursors.dead_letters = subscription.letters
-            await cursors.open(subscription.info, start_offset=0)
-            acked_to = cursors.stats(subscription.info.subscription_id)["acked_to"]
-            subscription.opened(instance, acked_to)
-            look_at_tail(subscription.log, instance)
-            return await work(instance)
-
+        patience_s = self._clients.patience_s(self._chance)
         try:
-            return await self._machine.ask(ask, patience_s=self._clients.patience_s(self._chance))
+            return await self._machine.ask(partial(self._attend, work), patience_s=patience_s)
         except (FencelogError, Unreached, Unanswered) as error:
             if isinstance(error, FencelogError):
                 self._subscription.log.counts[f"consume: {error.code.slug}"] += 1
@@ -152,12 +140,34 @@ class Consumer:
 
     # -- within the broker's process -------------------------------------------------------------
 
+    async def _attend(self, work: Work, broker: Broker, *, makes_sure: bool = True) -> Any:
+        """``makes_sure`` that its cursor is durable, though this instance has said so before."""
+        subscription = self._subscription
+        instance = await broker.partition(TOPIC, subscription.log.partition)
+        cursors = instance.subscriptions
+        if subscription.letters is not None:
+            cursors.dead_letters = subscription.letters
+        if makes_sure or instance not in subscription.views:
+            await cursors.open(subscription.info, start_offset=0)
+        acked_to = cursors.stats(subscription.info.subscription_id)["acked_to"]
+        subscription.opened(instance, acked_to)
+        look_at_tail(subscription.log, instance)
+        return await work(instance)
+
     async def _pulled(self, count: int, instance: PartitionLog) -> list[PulledMessage]:
         subscription, loop = self._subscription, asyncio.get_running_loop()
-        began_s, seeks = loop.time(), subscription.views[instance].seeks
-        messages = await instance.subscriptions.pull(
-            subscription.info, self._name, max_messages=count, max_bytes=READ_BYTES
-        )
+        view = subscription.views[instance]
+        began_s, seeks = loop.time(), view.seeks
+        view.pulling[self._name] += 1
+        try:
+            messages = await instance.subscriptions.pull(
+                subscription.info, self._name, max_messages=count, max_bytes=READ_BYTES
+            )
+        except (FencelogError, asyncio.CancelledError):
+            view.pulling[self._name] -= 1
+            subscription.check_leases(self._leases(instance), instance)
+            raise
+        view.pulling[self._name] -= 1
         subscription.handed_out(
             messages,
             self._name,
@@ -167,10 +177,17 @@ class Consumer:
             now_s=loop.time(),
             lease_s=self._lease_s,
         )
+        subscription.check_leases(self._leases(instance), instance)
         self._pulled_at = subscription.seeks_begun
         if not messages:
             await instance.subscriptions.wait(subscription.info, self._name, WAIT_MS)
         return messages
+
+    def _leases(self, instance: PartitionLog) -> dict[int, str]:
+        """By offset: who has it, as the owner takes it."""
+        used = instance.subscriptions._in_use.get(self._subscription.info.subscription_id)
+        leases = {} if used is None else used.dispatch.leases.by_offset
+        return {offset: lease.consumer for offset, lease in leases.items()}
 
     async def _acknowledged(
         self, pulled: list[PulledMessage], pulled_at: int, instance: PartitionLog

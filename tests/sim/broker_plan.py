@@ -85,6 +85,8 @@ class ConsumerPlan:
     refuses: float
     extends: float
     seeks: float
+    roves: bool = False
+    """It is a ``Rover``, and does what that does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

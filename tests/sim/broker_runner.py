@@ -46,6 +46,7 @@ from lawful_ends import lawful_ends
 from outcome import Result, outcome_of
 from plan import Fault
 from process import Process
+from rover import Rover
 from small_limits import small_limits
 from subscription_history import SubscriptionHistory
 
@@ -163,7 +164,8 @@ class _Play:
         for consumer in self._plan.consumers:
             subscription = subscriptions[consumer.subscription]
             chance = clients.chance(consumer.machine)
-            work = Consumer(consumer.machine, subscription, clients, chance).consume
+            role = Rover if consumer.roves else Consumer
+            work = role(consumer.machine, subscription, clients, chance).consume
             works.append((consumer.machine, partial(work, consumer)))
         if self._plan.dead_letters is not None:
             replayer = Replayer("c0", subscriptions[-1], subscriptions[0], brokers, clients)

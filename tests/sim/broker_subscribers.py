@@ -12,6 +12,7 @@ from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
 from broker_plan import ConsumerPlan, SubscriptionPlan, TopicPlan
 from plan import Fault, Moment
+from rover import faults_of_rover
 
 from fencelog.broker.policy import BACKLOG_EVICT
 from fencelog.broker.subscription_config import TYPES, SubscriptionConfig
@@ -46,6 +47,8 @@ class SubscriberTheme:
     delays: float = 0.0
     kept: float = 0.3
     """How much of the plan's other faults."""
+    roves: bool = False
+    """The first consumer is a rover, with faults that are made for it."""
 
 
 SEEKS = SubscriberTheme(
@@ -56,7 +59,7 @@ SEEKS = SubscriberTheme(
 )
 ENDS = SubscriberTheme(
     ttl_ms=(None, 50, 300, 1_000),
-    quota_bytes=(None, 2_000, 5_000),
+    quota_bytes=(None, 2_000, 5_000, 100_000),
     seeks=(0.0, 0.0, 0.1),
     thinks_ms=(20, 100, 400),
 )
@@ -81,7 +84,19 @@ LETTERS = SubscriberTheme(
 """What fails too often goes to the dead letters, and comes back from there."""
 LATER = SubscriberTheme(delays=0.4, takeovers=(0, 1, 2))
 
-THEMES = (SEEKS, SEEKS, SEEKS, ENDS, VOLATILE, LATE, LETTERS, LETTERS, LATER)
+ROVES = SubscriberTheme(
+    roves=True,
+    cut_off=(0,),
+    takeovers=(0,),
+    hurries=(0.0,),
+    retention=0.3,
+    subscriptions=(1,),
+    refuses=(0.0,),
+    kept=0.1,
+)
+"""One that goes from owner to owner, with the ids that each of them gave."""
+
+THEMES = (SEEKS, SEEKS, SEEKS, ROVES, ENDS, VOLATILE, LATE, LETTERS, LETTERS, LATER)
 
 
 def with_subscribers(plan: TopicPlan) -> TopicPlan:
@@ -162,6 +177,7 @@ class _Draw:
             refuses=random.choice(theme.refuses),
             extends=0.0,
             seeks=random.choice(theme.seeks),
+            roves=theme.roves and number == 1,
         )
 
     def _faults(self) -> list[Fault]:
@@ -183,6 +199,8 @@ class _Draw:
             if random.random() < 0.7
         ]
         faults = [*kept, *cut_off, *replaced, *followed]
+        if theme.roves:
+            faults += faults_of_rover(random, self._plan.brokers, self._plan.length_ms)
         if theme.delays:  # what an hour's jump makes wait for an hour does not come in the end
             return [fault for fault in faults if fault.kind != "clock jumps"]
         return faults

@@ -7,6 +7,8 @@ from functools import partial
 
 from broker_history import LogHistory
 
+from fencelog.ledgers.entry_header import KIND_MESSAGES
+
 MESSAGE_BYTES = 1_000
 """Above what a message and its share of an entry take."""
 
@@ -33,5 +35,20 @@ def _is_over(log: LogHistory, latest_us: Callable[[], int], ttl_us: int, offset:
 
 
 def _is_too_much(log: LogHistory, quota: int, offset: int) -> bool:
-    """What comes from there on is more than the quota."""
-    return (log.known_end + UNTOLD - offset) * MESSAGE_BYTES > quota
+    """What comes from there on may be more than the quota: never where all that was ever written
+    is within it."""
+    if (log.known_end + UNTOLD - offset) * MESSAGE_BYTES <= quota:
+        return False
+    return _written_bytes(log) > quota
+
+
+def _written_bytes(log: LogHistory) -> int:
+    """Of all messages, whether or not they were acknowledged, or are there any more."""
+    ledgers = (log.history.ledgers.get(ledger_id) for ledger_id in log.listed)
+    return sum(
+        len(payload)
+        for ledger in ledgers
+        if ledger is not None
+        for payload in ledger.payloads
+        if payload[1] == KIND_MESSAGES
+    )

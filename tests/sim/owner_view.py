@@ -7,6 +7,7 @@ or not; nothing else. Leases live and die with it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -50,6 +51,10 @@ class View:
     """What is certainly with a consumer."""
     perhaps: dict[int, Lease] = field(default_factory=dict)
     """What may be with a consumer, until then at most."""
+    unsure: set[int] = field(default_factory=set)
+    """What pulls gave that met a seek: it may be with somebody."""
+    pulling: Counter[str] = field(default_factory=Counter)
+    """Pulls under way, by consumer."""
 
     @classmethod
     def of(cls, epoch: int, found: DurableCursor) -> View:

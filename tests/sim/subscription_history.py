@@ -8,7 +8,7 @@ without that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -125,6 +125,7 @@ class SubscriptionHistory:
         for message in messages:
             self.log.seen(message.offset, (message.message.value,), "pulled")
         if view.seeks != seeks:
+            view.unsure.update(message.offset for message in messages)
             return  # it may have begun before the seek, and then these are with nobody
         view.forget_expired(now_s)
         first = owner.earliest_offset  # what counts as acknowledged is with nobody
@@ -143,6 +144,16 @@ class SubscriptionHistory:
                 least_s=began_s + lease_s,
                 most_s=now_s + lease_s,
             )
+
+    def check_leases(self, leases: Mapping[int, str], owner: Owner) -> None:
+        """Whom the owner takes for the holder of what, now: it was given that, or is about to be
+        (18). A pull that was given up has given nothing."""
+        view = self.views[owner]
+        for offset, consumer in leases.items():
+            is_known = offset in view.perhaps or offset in view.unsure or self._is_lawful(offset)
+            if not is_known and not view.pulling[consumer]:
+                self.violate(18, f"{offset} is kept for {consumer}, which was not given it")
+                return
 
     def _check_one(self, message: PulledMessage, consumer: str, view: View, began_s: float) -> None:
         offset, held = message.offset, view.held

@@ -95,6 +95,19 @@ def test_leases_that_end_and_new_owners_are_right() -> None:
     assert one.durable.acked_to == 1
 
 
+def test_a_pull_that_was_given_up_keeps_nothing() -> None:
+    one = Deliveries("shared")
+    owner = one.owner(1)
+    one.pull("a", 0, at_s=0)
+    view = one.seen.views[owner]
+    view.pulling["b"] += 1
+    one.seen.check_leases({0: "a", 1: "b"}, owner)
+    assert one.violations == []
+    view.pulling["b"] -= 1
+    one.seen.check_leases({0: "a", 1: "b"}, owner)
+    assert "1 is kept for b, which was not given it" in one.violations[0]
+
+
 def test_what_is_with_somebody_or_acknowledged_does_not_come_again() -> None:
     twice, again, later = Deliveries("shared"), Deliveries("shared"), Deliveries("shared")
     twice.pull("a", 0, at_s=0)
