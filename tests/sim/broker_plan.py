@@ -110,6 +110,8 @@ class TopicPlan(BookiePlan):
     """The partition that they go to, and come back from."""
     hurries: float = 0.0
     """How often a producer or a consumer gives a request up almost at once."""
+    forgets: bool = False
+    """Brokers keep hardly any messages in memory."""
 
 
 TOPIC_TARGETS = {

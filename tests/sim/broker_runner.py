@@ -47,7 +47,7 @@ from outcome import Result, outcome_of
 from plan import Fault
 from process import Process
 from rover import Rover
-from small_limits import small_limits
+from small_limits import FORGETFUL, LIMITS, small_limits
 from subscription_history import SubscriptionHistory
 
 from fencelog.broker.broker import Broker
@@ -76,7 +76,7 @@ def run_topic_seed(
             return outcome_of(engine, AdminPlay(engine, course), chosen, budget_s=BUDGET_S)
     plan = draw_topic_plan(seed)
     chosen = plan.faults if faults is None else tuple(faults)
-    with small_limits():
+    with small_limits(LIMITS + FORGETFUL if plan.forgets else LIMITS):
         return outcome_of(engine, _Play(engine, plan), chosen, budget_s=BUDGET_S)
 
 

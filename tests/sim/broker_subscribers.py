@@ -47,6 +47,8 @@ class SubscriberTheme:
     delays: float = 0.0
     kept: float = 0.3
     """How much of the plan's other faults."""
+    forgets: float = 0.1
+    """How often brokers keep hardly any messages in memory."""
     roves: bool = False
     """The first consumer is a rover, with faults that are made for it."""
 
@@ -71,6 +73,8 @@ LATE = SubscriberTheme(
     takeovers=(2, 4),
     retention=0.0,
     latest_start=0.5,
+    forgets=0.8,
+    thinks_ms=(1, 20),
 )
 """Consumers have much to catch up with, from bookies, and are impatient."""
 
@@ -93,6 +97,7 @@ ROVES = SubscriberTheme(
     subscriptions=(1,),
     refuses=(0.0,),
     kept=0.1,
+    forgets=0.0,
 )
 """One that goes from owner to owner, with the ids that each of them gave."""
 
@@ -134,6 +139,7 @@ class _Draw:
             ),
             hurries=random.choice(theme.hurries),
             faults=tuple(self._faults()),
+            forgets=random.random() < theme.forgets,
         )
 
     def _overrides(self) -> dict[str, int | str]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from typing import Any
 
 from fencelog.broker import producer_table, state_core, state_log, subscription_burial
+from fencelog.broker.read_ahead import BrokerReads
+from fencelog.broker.tail_cache import TailCache
 
-Limits = tuple[tuple[ModuleType, str, float], ...]
+Limits = tuple[tuple[Any, str, Any], ...]
+"""Of a module or a function: the name, and the value for a while."""
 
 LIMITS: Limits = (
     (state_core, "STATE_ENTRY_BYTES", 300),  # snapshots of many entries
@@ -18,14 +21,20 @@ LIMITS: Limits = (
     (subscription_burial, "RETRY_S", 0.2),
 )
 
+FORGETFUL: Limits = (
+    (TailCache.__init__, "__kwdefaults__", {"limit": 1_000}),
+    (BrokerReads.__init__, "__defaults__", (1_000,)),
+)
+"""Brokers keep a message or two in memory: all others come from bookies, ledger by ledger."""
+
 
 @contextmanager
 def small_limits(limits: Limits = LIMITS) -> Iterator[None]:
-    before = [getattr(module, name) for module, name, _ in limits]
-    for module, name, value in limits:
-        setattr(module, name, value)
+    before = [getattr(owner, name) for owner, name, _ in limits]
+    for owner, name, value in limits:
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        for (module, name, _), value in zip(limits, before, strict=True):
-            setattr(module, name, value)
+        for (owner, name, _), value in zip(limits, before, strict=True):
+            setattr(owner, name, value)
