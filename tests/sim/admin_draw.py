@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 from typing import Any
 
-from admin_plan import ADMIN_EVENTS, EVERY, AdminPlan, AdminStep, GroupPlan, WriterPlan
+from admin_plan import ADMIN_EVENTS, EVERY, UPKEEP_MS, AdminPlan, AdminStep, GroupPlan, WriterPlan
 from broker_plan import TOPIC_TARGETS, ReaderPlan
 from plan import Fault, Moment
 
@@ -55,6 +55,14 @@ class Story:
     rolls: tuple[int, ...] = (2, 5, 20)
     pauses_ms: tuple[int, ...] = (10, 60, 200)
     writers: tuple[int, ...] = (1, 2, 3)
+    pulls: tuple[int, ...] = (0, 0, 2, 10)
+    step_counts: tuple[int, ...] = (2, 4, 6)
+    lengths_ms: tuple[int, ...] = (1_500, 2_500, 3_500)
+    fault_counts: tuple[int, ...] = (0, 1, 2, 3, 4)
+    is_slow: bool = False
+    """The way from one of the brokers to metadata takes long, all the time."""
+    early: float = 0.3
+    """How many steps and faults are tied to nothing."""
 
 
 STORIES = (
@@ -90,14 +98,33 @@ STORIES = (
         groups=(1,),
         retention=0.8,
     ),
-    Story(
-        first=("subscribe", "subscribe"),
-        steps=("subscribe", "unsubscribe", "subscribe", "fence"),
-        events=("registering", "registered", "append ack"),
-        groups=(2, 3),
-        faults=(*("metadata lags",) * 5, "kill broker", "unload", "slow metadata"),
+    Story(  # a look that sees no subscription yet whose cursor is there
+        first=(),
+        steps=(*("subscribe",) * 8, "unsubscribe"),
+        step_counts=(4, 6, 8),
+        events=(*("looking",) * 6, "registering", "registered"),
+        groups=(4, 5),
+        retention=0.0,
+        faults=(*("metadata lags",) * 10, "unload", "slow metadata"),
+        fault_counts=(4, 6),
         rolls=(1000,),
         usurpers=(0,),
+        pulls=(0, 0, 0, 2),
+        lengths_ms=(2_500, 3_500),
+        early=0.0,
+    ),
+    Story(  # a topic that comes while a sweep reads what there is
+        first=("recreate",),
+        steps=(*("recreate",) * 6, *("sweep",) * 4),
+        step_counts=(12, 16),
+        events=("gone", *("sweeping",) * 5),
+        groups=(0,),
+        faults=("slow metadata",),
+        fault_counts=(0, 0, 1),
+        is_slow=True,
+        usurpers=(0,),
+        pauses_ms=(200,),
+        writers=(4, 5),
     ),
     Story(
         first=(),
@@ -142,8 +169,8 @@ class _Draw:
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._story = random.choice((*STORIES, STORIES[0], STORIES[4]))
-        self._length_ms = random.choice((1_500, 2_500, 3_500))
+        self._story = random.choice((*STORIES, STORIES[3], STORIES[4], STORIES[5]))
+        self._length_ms = random.choice(self._story.lengths_ms)
         self._brokers = [f"k{n + 1}" for n in range(random.choice((2, 2, 3)))]
         self._partitions = random.choice((1, 1, 2))
 
@@ -219,13 +246,13 @@ class _Draw:
             f"s{number}",
             random.choice(("earliest", "earliest", "latest")),
             random.randint(0, 500),
-            random.choice((0, 0, 2, 10)),
+            random.choice(self._story.pulls),
             random.choice((1, 30)),
         )
 
     def _steps(self) -> list[AdminStep]:
         random, story = self._random, self._story
-        kinds = [*story.first, *random.choices(story.steps, k=random.choice((2, 4, 6)))]
+        kinds = [*story.first, *random.choices(story.steps, k=random.choice(story.step_counts))]
         if story.compacts:
             kinds = [kind for kind in kinds if kind != "trim"]
         steps = [
@@ -240,24 +267,35 @@ class _Draw:
         twins = [replace(s, size=random.random()) for s in steps if s.kind == "settings"]
         return [*steps, *twins]  # two operators at once
 
-    def _moment(self, *, is_early: bool = False) -> Moment:
+    def _moment(self, *, is_early: bool = False, ahead_ms: int = 300) -> Moment:
+        """``ahead_ms``: at most so long before the next look, if it is tied to looks."""
         random = self._random
-        if is_early or random.random() < 0.3:
+        if is_early or random.random() < self._story.early:
             until_ms = self._length_ms // 2 if is_early else self._length_ms
             return Moment("start", 0, random.randint(0, until_ms))
         event = random.choice(self._story.events)
         nth = 2 if event == "made" else random.choice((1, 1, 2, 2, 3))
+        if event == "looking":
+            return Moment(event, nth, UPKEEP_MS - random.randint(0, ahead_ms))
+        if event == "sweeping":  # it takes some requests, one after the other
+            return Moment(event, random.randint(1, 5), random.randint(0, 1_500))
         if event not in ADMIN_EVENTS:
             nth = random.choice((1, 2, 5, random.randint(1, 30)))
         return Moment(event, nth, random.choice((0, 0, 0, 1, 2, 5, 20, 300)))
 
     def _faults(self) -> list[Fault]:
         random = self._random
-        kinds = random.choices(self._story.faults, k=random.choice((0, 1, 2, 3, 4)))
+        kinds = random.choices(self._story.faults, k=random.choice(self._story.fault_counts))
         kinds += ["believe"] * random.choice(self._story.usurpers)
-        return [
+        standing = []
+        if self._story.is_slow:
+            size = random.choice((0.05, 0.1, 0.2, 0.4))
+            target = self._target("slow metadata")
+            start = Moment("start", 0, 0)
+            standing.append(Fault(start, "slow metadata", target, self._length_ms, size))
+        return standing + [
             Fault(
-                self._moment(),
+                self._moment(ahead_ms=600),
                 kind,
                 self._target(kind),
                 random.choice((1, 20, 300, 1_500, 3_000)),

@@ -17,6 +17,10 @@ from fencelog.broker.subscription_config import Start
 EVERY = 4
 """Of so many seeds one is of this theme."""
 
+UPKEEP_MS = 1_050
+"""From one look at cursors to the next. More than any server of the store lags behind
+(``store_server.py``): what is missing at two looks is gone."""
+
 STEPS = (
     "recreate",
     "create",
@@ -35,9 +39,20 @@ STEPS = (
 """What an operator does. ``recreate``: delete the topic, then create one of its name; ``subscribe,
 die``: the broker dies when it has registered the subscription, before there is a cursor."""
 
-ADMIN_EVENTS = ("deleting", "gone", "made", "grown", "registering", "registered", "claimed")
+ADMIN_EVENTS = (
+    "deleting",
+    "gone",
+    "made",
+    "grown",
+    "registering",
+    "registered",
+    "claimed",
+    "sweeping",
+    "looking",
+)
 """What moments can be tied to, besides those of every history of topics. ``deleting``,
-``registering``: a broker has begun; the others: it stands in the tree, or was answered."""
+``registering``: a broker has begun; ``sweeping``: it has the sweep's lock; ``looking``: its upkeep
+begins to compare cursors; the others: it stands in the tree, or was answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from admin_clients import AdminClients
 from admin_edge import Edge
 from admin_ending import AdminEnding
 from admin_operator import SETTINGS, Operator
-from admin_plan import AdminPlan
+from admin_plan import UPKEEP_MS, AdminPlan
 from admin_subscriptions import Groups
 from broker_clients import Clients
 from broker_faults import TopicInjector
@@ -38,10 +38,6 @@ from small_limits import Limits
 from fencelog.broker import compaction, compaction_keeper, subscription_upkeep
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.topics import TopicConfig
-
-UPKEEP_MS = 1_050
-"""From one look at cursors to the next. More than any server of the store lags behind
-(``store_server.py``): what is missing at two looks is gone."""
 
 INTERVALS = BrokerConfig("", "", sweep_interval_s=1.0, sweep_grace_s=1.0)
 """A ledger is created, and listed or given up, within the time that an opening may take; what a

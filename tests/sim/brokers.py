@@ -19,7 +19,7 @@ from broker_plan import TopicPlan
 from chain_watch import ChainWatch
 from cluster import RESTART_S, Cluster
 from host import SimHost
-from observed_ledgers import ObservedLedgers, observe_changes
+from observed_ledgers import ObservedLedgers, observe_changes, observe_looks
 from process import Process, ProcessLost
 
 from fencelog.broker.broker import Broker
@@ -166,6 +166,7 @@ class BrokerMachine:
         )
         believe(broker, self)
         observe_changes(broker, cluster.history)
+        observe_looks(broker, cluster.history)
         try:
             await broker.start()
         except FencelogError as error:

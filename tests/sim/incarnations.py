@@ -9,6 +9,7 @@ of the instance that answered.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from history import History
 from fencelog.broker.namespaces import TOPICS_PATH
 from fencelog.broker.policy import Policy
 from fencelog.broker.subscription_registry import SUBSCRIPTIONS_PATH, Registered, decode_registered
+from fencelog.broker.sweep import LOCK_PATH
 from fencelog.broker.topic_node import TopicConfig, TopicInfo, decode_topic
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.metadata_memory import MemoryCluster
@@ -126,8 +128,15 @@ class Incarnations:
         parts = path.split("/")
         if path == TOPIC_PATH:
             self._topic_changed()
+        elif path == LOCK_PATH:
+            self._lock_changed()
         elif path.startswith(f"{SUBSCRIPTIONS_PATH}/") and len(parts) == 4:
             self._subscription_changed(path, parts[2], parts[3])
+
+    def _lock_changed(self) -> None:
+        with suppress(FencelogError):
+            self._cluster.get(LOCK_PATH)
+            self.begun("sweeping")
 
     def _topic_changed(self) -> None:
         before = self.living

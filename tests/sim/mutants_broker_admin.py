@@ -146,6 +146,19 @@ SWEPT = (
 
 SUBSCRIBED = (
     Mutant(
+        "dropped-at-the-first-look",
+        "SEMANTICS.md, subscriptions",
+        "The upkeep drops a cursor whose subscription a lagging server does not show.",
+        (
+            Edit(
+                UPKEEP,
+                "SubscriptionUpkeep._compare",
+                "if cursor in self._missing:",
+                "if True:",
+            ),
+        ),
+    ),
+    Mutant(
         "cursors-never-dropped",
         "SEMANTICS.md, subscriptions",
         "The upkeep leaves cursors of subscriptions that were deleted.",

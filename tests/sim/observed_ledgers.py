@@ -134,3 +134,15 @@ def observe_changes(broker: Broker, history: History) -> None:
         return node
 
     topics.open_chain = opened
+
+
+def observe_looks(broker: Broker, history: History) -> None:
+    """Moments can be tied to when its upkeep begins to compare cursors."""
+    upkeep: Any = broker._upkeep
+    look = upkeep.look
+
+    async def looked() -> None:
+        history.on_event("looking")
+        await look()
+
+    upkeep.look = looked
