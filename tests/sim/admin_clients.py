@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 KEYS = (None, b"one", b"two", b"three")
 TRIES = 12
-STALE = 0.1
+STALE = 0.3
 """How often a writer goes by an older fencing token."""
 
 Ask = Callable[[Callable[[Broker], Coroutine[Any, Any, T]]], Coroutine[Any, Any, T]]

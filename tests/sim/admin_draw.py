@@ -127,7 +127,7 @@ STORIES = (
         writers=(4, 5),
     ),
     Story(
-        first=(),
+        first=("fence", "fence"),
         steps=("fence", "fence", "unload", "unload", "unload", "trim", "settings"),
         events=(*("claimed",) * 4, "append ack", "takeover", "takeover"),
         terms=("claim", "claim", "none", "none", "key"),
