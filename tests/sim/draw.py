@@ -42,7 +42,7 @@ class _Draw:
         return Plan(
             seed=seed,
             bookies=len(bookies),
-            write_cache_bytes=random.choice((4, 16, 1024)) * 1024,
+            write_cache_bytes=random.choice(theme.write_cache_kb) * 1024,
             flush_ms=random.choice(theme.flush_ms),
             file_bytes=random.choice((16, 256)) * 1024,
             ledgers=ledgers,
@@ -74,7 +74,7 @@ class _Draw:
                 random.randint(0, pause_ms),
                 tuple(random.randint(0, largest) for _ in range(random.choice((1, 1, 2, 5)))),
             )
-            for _ in range(random.choice((1, 4, 10, 25)))
+            for _ in range(random.choice(self._theme.bursts))
         )
         return LedgerPlan(
             Replication(*random.choice(self._theme.shapes)),
@@ -101,7 +101,7 @@ class _Draw:
     def _moment(self, events: tuple[str, ...] = ()) -> Moment:
         """Some at any time, the others just when something of interest happens."""
         random = self._random
-        if random.random() < 0.3:
+        if random.random() < self._theme.strays:
             return Moment("start", 0, random.randint(0, self._length_ms))
         nth = random.choice((1, 1, 2, 3, random.randint(1, 30)))
         delay_ms = random.choice((0, 0, 1, 1, 2, 5, 20, 300))
@@ -124,8 +124,9 @@ class _Draw:
         ]
 
     def _scenes(self, bookies: list[str], clients: list[str], victim: str) -> list[Fault]:
-        random, scenes = self._random, self._theme.scenes
-        chosen = [random.choice(scenes) for _ in range(random.choice((1, 1, 2)))] if scenes else []
+        random, theme = self._random, self._theme
+        count = random.choice(theme.scenes_played) if theme.scenes else 0
+        chosen = [random.choice(theme.scenes) for _ in range(count)]
         return [fault for scene in chosen for fault in self._scene(scene, bookies, clients, victim)]
 
     def _scene(
@@ -150,7 +151,7 @@ class _Draw:
                 step.kind,
                 ">".join(names.get(part, part) for part in step.target.split(">")),
                 random.choice(step.durations_ms),
-                random.random(),
+                random.choice(step.sizes) if step.sizes else random.random(),
             )
             for step in scene
             for delay_ms in [random.choice(step.delays_ms)]
@@ -158,8 +159,8 @@ class _Draw:
 
     def _faults(self, bookies: list[str], clients: list[str], victim: str) -> list[Fault]:
         """A few kinds, several faults of them."""
-        random = self._random
-        kinds = [random.choice(self._theme.kinds) for _ in range(random.choice((0, 1, 2, 3, 4, 6)))]
+        random, theme = self._random, self._theme
+        kinds = [random.choice(theme.kinds) for _ in range(random.choice(theme.other_kinds))]
         return [
             Fault(
                 Moment("closed", 1, 300) if "others down" in kind else self._moment(),

@@ -6,9 +6,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from errno import EIO, ENOSPC
+from dataclasses import replace
 from functools import partial
 
 from cluster import BookieMachine, Cluster
+from history import History
 from plan import Fault, Moment
 from process import Process
 from restarts import JOURNAL_SUFFIX, Restarts
@@ -82,6 +84,7 @@ class Injector:
         await self._moments.wait(fault.moment)
         if self._over:
             return
+        fault = aimed(fault, self._cluster.history)
         undo = self._begin(fault)
         if undo is None:
             return
@@ -356,6 +359,18 @@ class Injector:
         error = ENOSPC if operation == "write" and fault.size < 0.5 else EIO
         disk.fail(operation, suffix, error, 1 + int(fault.size * 2))
         return lambda: disk.stop_failing()
+
+
+def aimed(fault: Fault, history: History) -> Fault:
+    """At the bookies that are now known to be the members it names: ``m1`` is the first one of the
+    first ledger, as that was created."""
+    parts = fault.target.split(">")
+    versions = history.metadata.get(min(history.metadata, default=-1))
+    if not versions or not any(part.startswith("m") for part in parts):
+        return fault
+    members = versions[0].fragments[0].bookies
+    named = {f"m{number}": bookie for number, bookie in enumerate(members, start=1)}
+    return replace(fault, target=">".join(named.get(part, part) for part in parts))
 
 
 SESSIONS = {"metadata refuses", "metadata reply lost", "session expires", "listing breaks off"}

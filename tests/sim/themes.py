@@ -7,7 +7,7 @@ at random.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plan import EVENTS, TARGETS
 
@@ -22,7 +22,8 @@ DELETE_WHEN = ("created", "ack", "closed", "closed", "recovering")
 @dataclass(frozen=True, slots=True)
 class Step:
     """One fault of a scene. Of ``target`` the names ``a`` and ``b`` are two bookies, ``v`` is the
-    victim, ``w`` a writer and ``r`` a recoverer, the same ones in all its steps."""
+    victim, ``w`` a writer and ``r`` a recoverer, the same ones in all its steps; ``m1``, ``m2`` and
+    so on are the first members of the first ledger, whoever these turn out to be."""
 
     kind: str
     target: str
@@ -30,6 +31,14 @@ class Step:
     nths: tuple[int, ...] = (1,)
     delays_ms: tuple[int, ...] = (0, 1, 5)
     durations_ms: tuple[int, ...] = (300, 2_000)
+    sizes: tuple[float, ...] = ()
+    """Any, if there are none. A link is clogged by three times so many seconds."""
+
+
+def clog(link: str, ms: tuple[int, ...], event: str, nth: int) -> Step:
+    """A way that is so much longer from the ``nth`` event on."""
+    sizes = tuple(one / 3_000 for one in ms)
+    return Step("clog", link, (event,), (nth,), (0,), (9_000,), sizes)
 
 
 Scene = tuple[Step, ...]
@@ -60,7 +69,14 @@ class Theme:
     readers: tuple[int, ...] = (0, 1, 1, 2)
     flush_ms: tuple[int, ...] = (100, 1_000, 5_000)
     scenes: tuple[Scene, ...] = ()
-    """Each seed of the theme plays one or two of them, if there are any."""
+    scenes_played: tuple[int, ...] = (1, 1, 2)
+    """So many of them in a seed of the theme, if there are any."""
+    other_kinds: tuple[int, ...] = (0, 1, 2, 3, 4, 6)
+    """So many kinds of faults besides."""
+    strays: float = 0.3
+    """The share of moments that are tied to no event."""
+    bursts: tuple[int, ...] = (1, 4, 10, 25)
+    write_cache_kb: tuple[int, ...] = (4, 16, 1024)
 
 
 ANYTHING = Theme(
@@ -335,6 +351,54 @@ REPLIES = Theme(
 )
 """Whoever changes metadata does not hear what became of it."""
 
+MISSED = Theme(
+    kinds=("reset", "cut", "slow network", "spikes", "slow bookie", "kill client"),
+    events=("recovering", "fence", "recovery add", "bookie ack"),
+    pauses_ms=(2, 5),
+    recoverers=(1, 1, 1, 2),
+    slow_bookies=(0,),
+    slow_links=(0,),
+    shapes=((3, 3, 2),),
+    ledgers=(1,),
+    recover_when=("bookie ack",),
+    endings=("leave",),
+    write_cache_kb=(1024,),
+    scenes_played=(1,),
+    other_kinds=(0, 0, 0, 1, 2),
+    strays=0.1,
+    bursts=(25, 60),
+    scenes=(
+        (
+            clog("m1>r", (100, 130), "created", 1),
+            clog("r>m3", (20,), "created", 1),
+            clog("w>m2", (1_500,), "bookie ack", 3),
+            clog("w>m3", (500, 600), "bookie ack", 3),
+            clog("m1>w", (900,), "bookie ack", 3),
+            Step("reset", "r>m3", ("fence",), (1,), (40, 43, 46), (1,)),
+        ),
+    ),
+)
+"""The fence of a recovery misses a member whose adds are on their way; another one alone has them,
+and is slow to say so."""
+
+REPLACED = replace(
+    MISSED,
+    shapes=((4, 3, 2), (4, 3, 2), (5, 3, 2)),
+    spares=(1, 1, 2),
+    scenes=(
+        (
+            clog("m2>r", (60, 90), "created", 1),
+            clog("m1>r", (5,), "created", 1),
+            clog("w>m3", (2_000,), "bookie ack", 4),
+            clog("m1>w", (30, 60), "bookie ack", 4),
+            clog("m2>w", (30, 60), "bookie ack", 4),
+            Step("reset", "r>m1", ("recovery add",), (1, 2, 4, 7), (0,), (1,)),
+        ),
+    ),
+)
+"""A recoverer puts another bookie in the place of one that has an entry; of the others one is slow
+to tell, and one has nothing."""
+
 THEMES = (
     ANYTHING,
     CHANGES,
@@ -349,5 +413,7 @@ THEMES = (
     SYNCS,
     ABSENCES,
     REPLIES,
+    MISSED,
+    REPLACED,
 )
 """Those in which a few rare things have to meet come twice as often."""
