@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from cluster import Cluster, Session
 from ghosts import Ghosts
-from history import History, WrittenLedger, write_set_of
+from history import NOES, History, WrittenLedger, write_set_of
 from plan import Plan
 from process import Process
 from storage_ending import StorageEnding
@@ -208,7 +208,7 @@ class Ending:
                     metadata.ledger_id, entry_id, max_entries=COPIES_READ, max_bytes=1 << 20
                 )
             except FencelogError as error:
-                if error.code.is_negative or error.code is ErrorCode.CORRUPT:
+                if error.code in NOES or error.code is ErrorCode.CORRUPT:
                     break
             else:
                 return range(entry_id, read_run_header(reply.run).last_entry_id + 1)

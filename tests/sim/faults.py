@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
-from errno import EIO, ENOSPC
 from dataclasses import replace
+from errno import EIO, ENOSPC
 from functools import partial
 
 from cluster import BookieMachine, Cluster

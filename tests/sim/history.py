@@ -12,11 +12,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fencelog.ledgers.client import Replication
+from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.metadata import LedgerMetadata, LedgerState
 from fencelog.ledgers.quorum import write_set
 
 STEP_S = 0.25
 """Between two looks at what has to happen in the end."""
+
+NOES = frozenset((ErrorCode.NO_SUCH_ENTRY, ErrorCode.NO_SUCH_LEDGER))
+"""What is an explicit no. The oracle's own list: where the code takes something else for one, what
+it concludes has to show, not that bookies say it."""
 
 
 @dataclass(slots=True)

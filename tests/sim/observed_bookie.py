@@ -11,7 +11,7 @@ from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import Any
 
-from history import BookieMemory, History, write_set_of
+from history import NOES, BookieMemory, History, write_set_of
 
 from fencelog.bookie.bookie import Bookie
 from fencelog.bookie.disk import Disk
@@ -228,9 +228,9 @@ class ObservedBookie(Bookie):
 
     def _denied(self, error: FencelogError, ledger_id: int, held: Collection[int]) -> None:
         """It does not know the ledger: right only if that was deleted, or nothing of it is here."""
-        if error.code.is_negative and self._is_gone(ledger_id):
+        if error.code in NOES and self._is_gone(ledger_id):
             return
-        if error.code.is_negative and held:
+        if error.code in NOES and held:
             self._violate(10, f"does not know ledger {ledger_id} any more")
 
     def _is_gone(self, ledger_id: int) -> bool:
@@ -244,13 +244,13 @@ class ObservedBookie(Bookie):
         self, ledger_id: int, error: FencelogError | None, *, fence: bool
     ) -> None:
         """An answer that recovery may count on: the fence holds from here on."""
-        if fence and (error is None or error.code.is_negative):
+        if fence and (error is None or error.code in NOES):
             self.history.counts["fences"] += 1
             self.history.on_event("fence")
             self._memory().fenced[ledger_id] = self.incarnation
 
     def _failed(self, error: FencelogError, ledger_id: int, entry_id: int, *, had_it: bool) -> None:
-        if not error.code.is_negative:
+        if error.code not in NOES:
             return
         self.history.counts["negative reads"] += 1
         if self._is_gone(ledger_id):

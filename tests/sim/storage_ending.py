@@ -27,6 +27,9 @@ PASSES = 5
 NEIGHBOURS = 5
 DELETE_ATTEMPTS = 40
 READ_ATTEMPTS = 8
+ROTTEN_ATTEMPTS = 160
+"""Where something has rotted. A header shows it when its file is opened anew, after all scrubbing:
+what the next pass finds is replaced."""
 
 Within = Callable[[float, str, Callable[[], bool]], Awaitable[None]]
 
@@ -251,7 +254,8 @@ class StorageEnding:
         self, session: Session, bookie: str, ledger_id: int, first: int, last: int
     ) -> None:
         error: FencelogError | None = None
-        for _ in range(READ_ATTEMPTS):
+        is_rotten = self._history.bookie(bookie).is_damaged
+        for _ in range(ROTTEN_ATTEMPTS if is_rotten else READ_ATTEMPTS):
             try:
                 while first <= last:
                     reply = await session.directory.client(bookie).read(
@@ -261,7 +265,7 @@ class StorageEnding:
                     self._history.counts["entries checked"] += 1
             except FencelogError as refusal:
                 error = refusal
-                if refusal.code is ErrorCode.CORRUPT:
+                if refusal.code is ErrorCode.CORRUPT and not is_rotten:
                     break
                 await asyncio.sleep(STEP_S)
             else:

@@ -1,83 +1,10 @@
-"""Which kinds of faults go together, and how busy everybody is meanwhile.
-
-A *theme* is what a seed is about: what breaks an ensemble change is not what breaks a replay. A
-*scene* of it is a few faults that have to meet on the same machines to do harm; the rest is drawn
-at random.
-"""
+"""The themes that seeds are drawn from (``theme.py``)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from plan import EVENTS, TARGETS
-
-SHAPES = ((3, 3, 2), (3, 3, 2), (4, 3, 2), (5, 3, 2), (3, 2, 2), (2, 2, 2), (4, 4, 3), (3, 3, 3))
-"""(E, Qw, Qa). The first is the default of the service."""
-
-
-DELETE_WHEN = ("created", "ack", "closed", "closed", "recovering")
-"""Also ledgers that are still written, or just recovered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One fault of a scene. Of ``target`` the names ``a`` and ``b`` are two bookies, ``v`` is the
-    victim, ``w`` a writer and ``r`` a recoverer, the same ones in all its steps; ``m1``, ``m2`` and
-    so on are the first members of the first ledger, whoever these turn out to be."""
-
-    kind: str
-    target: str
-    when: tuple[str, ...]
-    nths: tuple[int, ...] = (1,)
-    delays_ms: tuple[int, ...] = (0, 1, 5)
-    durations_ms: tuple[int, ...] = (300, 2_000)
-    sizes: tuple[float, ...] = ()
-    """Any, if there are none. A link is clogged by three times so many seconds."""
-
-
-def clog(link: str, ms: tuple[int, ...], event: str, nth: int) -> Step:
-    """A way that is so much longer from the ``nth`` event on."""
-    sizes = tuple(one / 3_000 for one in ms)
-    return Step("clog", link, (event,), (nth,), (0,), (9_000,), sizes)
-
-
-Scene = tuple[Step, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    """Kinds of faults that meet each other, when they happen, and how busy the clients are."""
-
-    kinds: tuple[str, ...]
-    events: tuple[str, ...]
-    pauses_ms: tuple[int, ...]
-    recoverers: tuple[int, ...]
-    slow_bookies: tuple[int, ...]
-    slow_links: tuple[int, ...]
-    shapes: tuple[tuple[int, int, int], ...] = SHAPES
-    read_when: tuple[str, ...] = ("ack", "closed", "ensemble", "recovering")
-    ledgers: tuple[int, ...] = (1, 1, 2, 3)
-    deleters: tuple[int, ...] = (0, 0, 0, 0, 0, 1)
-    garbage_ms: tuple[int, ...] = (4_000, 15_000)
-    storage_ends: float = 0.2
-    """The share of histories that end with the end of all ledgers."""
-    recover_when: tuple[str, ...] = ("ack", "bookie ack", "bookie ack", "ensemble", "recovering")
-    """Mostly in the middle of writing, or of another recovery."""
-    endings: tuple[str, ...] = ("close", "close", "leave", "leave", "abandon")
-    spares: tuple[int, ...] = (0, 1, 1, 2)
-    """Bookies beyond the largest ensemble."""
-    readers: tuple[int, ...] = (0, 1, 1, 2)
-    flush_ms: tuple[int, ...] = (100, 1_000, 5_000)
-    scenes: tuple[Scene, ...] = ()
-    scenes_played: tuple[int, ...] = (1, 1, 2)
-    """So many of them in a seed of the theme, if there are any."""
-    other_kinds: tuple[int, ...] = (0, 1, 2, 3, 4, 6)
-    """So many kinds of faults besides."""
-    strays: float = 0.3
-    """The share of moments that are tied to no event."""
-    bursts: tuple[int, ...] = (1, 4, 10, 25)
-    write_cache_kb: tuple[int, ...] = (4, 16, 1024)
-
+from theme import Step, Theme
+from themes_aimed import FORGOTTEN, IDLE, LIMBO, MISSED, REPLACED
 
 ANYTHING = Theme(
     kinds=tuple(TARGETS),
@@ -104,6 +31,10 @@ CHANGES = Theme(
         "slow metadata",
         "slow metadata",
         "pause bookie",
+        "slow network",
+        "spikes",
+        "swizzle",
+        "clog",
     ),
     events=("ack", "bookie ack", "created", "ensemble"),
     pauses_ms=(1, 3, 20),
@@ -144,6 +75,8 @@ RECOVERIES = Theme(
         "read error",
         "replace disk",
         "replace disk, others down",
+        "spikes",
+        "slow network",
     ),
     events=("recovering", "recovering", "fence", "fence", "recovery add", "ensemble", "closed"),
     pauses_ms=(1, 3, 20),
@@ -190,6 +123,8 @@ DISKS = Theme(
         "sync error, power loss",
         "sync error, crash",
         "power loss",
+        "silent power loss",
+        "silent power loss",
         "power loss everywhere",
         "replace disk, crash",
         "replace disk, crash",
@@ -307,16 +242,19 @@ ABSENCES = Theme(
     recoverers=(0, 0, 1),
     slow_bookies=(0,),
     slow_links=(0,),
-    shapes=((3, 3, 2), (3, 3, 2), (4, 4, 3), (5, 3, 2), (4, 3, 2)),
-    read_when=("ack", "closed"),
+    shapes=((3, 3, 2), (3, 3, 2), (3, 3, 2), (4, 4, 3), (4, 3, 2)),
+    read_when=("ack", "bookie ack"),
     ledgers=(1, 1, 2),
     endings=("close",),
     spares=(0,),
     readers=(1, 2),
+    other_kinds=(0, 0, 1, 2, 3),
+    strays=0.1,
+    bursts=(4, 10, 25),
     scenes=(
         (
             Step("kill bookie", "a", ("created", "ack"), (1, 2), (0, 1, 5), (2_000,)),
-            Step("others down", "a", ("closed",), (1,), (20, 300), (300, 2_000)),
+            Step("others down", "a", ("closed",), (1,), (20, 300), (2_000, 4_000)),
         ),
     ),
 )
@@ -332,6 +270,8 @@ REPLIES = Theme(
         "session expires",
         "slow metadata",
         "kill bookie",
+        "spikes",
+        "swizzle",
     ),
     events=("created", "ack", "ensemble", "recovering", "closed"),
     pauses_ms=(1, 3, 20),
@@ -351,69 +291,22 @@ REPLIES = Theme(
 )
 """Whoever changes metadata does not hear what became of it."""
 
-MISSED = Theme(
-    kinds=("reset", "cut", "slow network", "spikes", "slow bookie", "kill client"),
-    events=("recovering", "fence", "recovery add", "bookie ack"),
-    pauses_ms=(2, 5),
-    recoverers=(1, 1, 1, 2),
-    slow_bookies=(0,),
-    slow_links=(0,),
-    shapes=((3, 3, 2),),
-    ledgers=(1,),
-    recover_when=("bookie ack",),
-    endings=("leave",),
-    write_cache_kb=(1024,),
-    scenes_played=(1,),
-    other_kinds=(0, 0, 0, 1, 2),
-    strays=0.1,
-    bursts=(25, 60),
-    scenes=(
-        (
-            clog("m1>r", (100, 130), "created", 1),
-            clog("r>m3", (20,), "created", 1),
-            clog("w>m2", (1_500,), "bookie ack", 3),
-            clog("w>m3", (500, 600), "bookie ack", 3),
-            clog("m1>w", (900,), "bookie ack", 3),
-            Step("reset", "r>m3", ("fence",), (1,), (40, 43, 46), (1,)),
-        ),
-    ),
-)
-"""The fence of a recovery misses a member whose adds are on their way; another one alone has them,
-and is slow to say so."""
-
-REPLACED = replace(
-    MISSED,
-    shapes=((4, 3, 2), (4, 3, 2), (5, 3, 2)),
-    spares=(1, 1, 2),
-    scenes=(
-        (
-            clog("m2>r", (60, 90), "created", 1),
-            clog("m1>r", (5,), "created", 1),
-            clog("w>m3", (2_000,), "bookie ack", 4),
-            clog("m1>w", (30, 60), "bookie ack", 4),
-            clog("m2>w", (30, 60), "bookie ack", 4),
-            Step("reset", "r>m1", ("recovery add",), (1, 2, 4, 7), (0,), (1,)),
-        ),
-    ),
-)
-"""A recoverer puts another bookie in the place of one that has an entry; of the others one is slow
-to tell, and one has nothing."""
-
 THEMES = (
     ANYTHING,
     CHANGES,
     RECOVERIES,
     RECOVERIES,
     RACES,
-    RACES,
     DISKS,
     GARBAGE,
-    RESTARTS,
     RESTARTS,
     SYNCS,
     ABSENCES,
     REPLIES,
     MISSED,
     REPLACED,
+    FORGOTTEN,
+    LIMBO,
+    IDLE,
 )
-"""Those in which a few rare things have to meet come twice as often."""
+"""Recoveries come twice as often: more things go wrong in them than in anything else."""

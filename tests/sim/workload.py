@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from cluster import Cluster, Session
 from faults import Moments
-from history import History, WrittenLedger
+from history import NOES, History, WrittenLedger
 from plan import Burst, LedgerPlan, Visit
 from process import Process
 
@@ -228,7 +228,7 @@ class Workload:
         latest = self._history.latest(ledger.ledger_id)
         end = latest.last_entry_id if latest is not None and latest.is_closed else -1
         must_be = entry_id <= max(ledger.acknowledged, end)
-        if error.code.is_negative and must_be and not ledger.is_being_deleted:
+        if error.code in NOES and must_be and not ledger.is_being_deleted:
             self._history.violate(1, f"ledger {ledger.ledger_id}: entry {entry_id}: {error}")
 
 
