@@ -22,8 +22,8 @@ from shrink import shortened
 
 from fencelog.ledgers.run import build_run
 
-BUDGET = Budget(at_least=1500, cpu_s=200, wall_s=900)
-"""Less than two minutes on two idle cores. Some kinds of faults come once in 300 histories."""
+BUDGET = Budget(at_least=600, cpu_s=200, wall_s=900)
+"""Less than two minutes on two idle cores. Every kind of fault has its turn in 100 histories."""
 
 
 @pytest.mark.timeout(3000)
