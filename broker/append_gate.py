@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fencelog.broker.append_terms import (
@@ -71,9 +72,9 @@ class AppendGate:
         self._drained: asyncio.Future[None] | None = None
         self._is_held = False
         self._refusal: FencelogError | None = None
-        self.doubt: Callable[[], None] = lambda: None
-        """Called when an append is refused that builds on others which are not known here: another
-        owner may have them."""
+        self.look: Callable[[], asyncio.Future[bool]] | None = None
+        """Tells whether the log is still this owner's. Asked before an append is refused that
+        builds on others which are not known here: another owner may have them."""
         self._loop = asyncio.get_running_loop()
 
     # -- appends ---------------------------------------------------------------------------------
@@ -148,9 +149,10 @@ class AppendGate:
             if terms.if_offset is not None and not self._is_next(terms.if_offset):
                 return False
         except FencelogError as error:
-            self._refuse(bound, error)
-            if _builds_on_unknown(terms, error):
-                self.doubt()
+            if self.look is not None and _builds_on_unknown(terms, error):
+                self.look().add_done_callback(partial(self._refuse_after_look, bound, error))
+            else:
+                self._refuse(bound, error)
             return True
         if tracked is not None:
             self.producers.push(tracked)
@@ -180,6 +182,17 @@ class AppendGate:
             else f"the next offset is {tail} or higher, not {offset}",
             next_offset=tail,
         )
+
+    def _refuse_after_look(
+        self, bound: _Bound, error: FencelogError, looked: asyncio.Future[bool]
+    ) -> None:
+        if not looked.result():
+            error = self._pipeline.refusal or FencelogError(
+                ErrorCode.NO_OWNER,
+                f"partition {self._pipeline.partition} may have another owner, who knows better: "
+                f"{error.detail}",
+            )
+        self._refuse(bound, error)
 
     def _refuse(self, bound: _Bound, error: FencelogError) -> None:
         self._pipeline.count(-bound.size)

@@ -42,7 +42,9 @@ class PartitionLog:
         node: ChainNode,
         parts: LogParts,
         bookie_addresses: Callable[[], dict[str, str]],
+        *,
         close_timeout_s: float,
+        patience_s: float,
     ) -> None:
         self._close_timeout_s = close_timeout_s
         self._closing = False
@@ -61,8 +63,8 @@ class PartitionLog:
         self.compaction.view.limit = self.subscriptions.limit = lambda: self._dispatch
         self.access = AccessChanges(pipeline.gate, parts.state_log)
         """Who may append."""
-        self._doubt = ChainDoubt(node)
-        pipeline.gate.doubt = self._doubt.look
+        self._doubt = ChainDoubt(node, patience_s=patience_s)
+        pipeline.gate.look = self._doubt.look
         self.terminate = parts.writer.terminate
         """End the log for good, see ``LogWriter.terminate``."""
         # The hot path, bound once.
@@ -114,7 +116,13 @@ class PartitionLog:
             on_lost=on_lost,
             complete_cursors=complete_cursors,
         )
-        return cls(node, parts, bookie_addresses, config.close_timeout_s)
+        return cls(
+            node,
+            parts,
+            bookie_addresses,
+            close_timeout_s=config.close_timeout_s,
+            patience_s=config.repair_patience_s,
+        )
 
     def apply_policy(self, policy: Policy) -> None:
         """These settings hold from now on; replication that of ledgers created from now on."""
