@@ -283,9 +283,8 @@ def _run_bytes(terms: Terms | None) -> int:
 
 
 def _builds_on_unknown(terms: Terms, error: FencelogError) -> bool:
-    """Whether a refused append names a sequence or an offset beyond what is known here."""
-    sequence: int | None = error.extra.get("expected_sequence")
+    """Whether a refused append has numbers, or names an offset, beyond what is known here."""
+    if error.code is ErrorCode.SEQUENCE_MISMATCH:
+        return True  # its end is beyond, if not its beginning
     offset: int | None = error.extra.get("next_offset")
-    if sequence is not None and terms.run is not None:
-        return terms.run.sequence > sequence
     return offset is not None and terms.if_offset is not None and terms.if_offset > offset

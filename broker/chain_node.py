@@ -20,6 +20,7 @@ from fencelog.broker.chain import Chain
 from fencelog.broker.chain_codec import decode_chain, encode_chain
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.instance import catch_up, check_session
 from fencelog.ledgers.metadata_store import NO_VERSION, MetadataStore, Version
 
 RETRY_S = 0.25
@@ -89,13 +90,14 @@ class ChainNode:
                 raise
 
     async def check_unchanged(self) -> None:
-        """Raises ChainLost if another instance has changed the chain; waits out a store that
-        cannot be reached."""
+        """Raises ChainLost if another instance had changed the chain when this was called, whatever
+        a server of the store is behind: that costs a write. Waits out a store that cannot be
+        reached."""
         async with self._turn:
             if self._changing is not None:
                 await asyncio.wait((self._changing,))
             self.check_held()
-            found, _ = await self._read_back()
+            found = await self._read_latest()
             if found is None or found.token != self.chain.token:
                 lost = ChainLost(self.path, found)
                 self._lose(lost)
@@ -167,6 +169,18 @@ class ChainNode:
                     raise ChainLost(self.path, found) from error
                 if error.code is ErrorCode.METADATA_NOT_FOUND:
                     raise ChainLost(self.path, None) from error
+                if error.code not in _TRANSIENT:
+                    raise
+            await asyncio.sleep(RETRY_S)
+
+    async def _read_latest(self) -> Chain | None:
+        while True:
+            try:
+                session_id = await catch_up(self._store)
+                found, _ = await self._read_back()
+                check_session(self._store, session_id, f"read {self.path}")
+                return found
+            except FencelogError as error:
                 if error.code not in _TRANSIENT:
                     raise
             await asyncio.sleep(RETRY_S)

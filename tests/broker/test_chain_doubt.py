@@ -12,6 +12,7 @@ from fencelog.broker.chain_doubt import ChainDoubt
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.ledgers.entry_header import RUN_SEQUENCE, ProducerRun, producer_digest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metadata_store import Version, Versioned
 from fencelog.ledgers.record_batch import Message
 
 PRODUCER = producer_digest(b"p")
@@ -121,3 +122,29 @@ async def test_a_chain_that_cannot_be_read_is_no_loss(stage, ledgers) -> None:
     assert not await doubt.look()
     await doubt.close()
     assert node.lost is None
+
+
+async def test_a_server_that_lags_does_not_hide_the_successor(
+    stage, ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session's server shows nothing newer than its last write did (topics, seed 34)."""
+    store = await stage.store()
+    former = await stage.open(store=store)
+    get, write = store.get, store.set
+    shown: dict[str, Versioned] = {}
+
+    async def lagging(path: str) -> Versioned:
+        shown[path] = shown.get(path) or await get(path)
+        return shown[path]
+
+    async def written(path: str, value: bytes, version: Version) -> Version:
+        shown.clear()
+        return await write(path, value, version)
+
+    monkeypatch.setattr(store, "get", lagging)
+    monkeypatch.setattr(store, "set", written)
+    await store.get(former._node.path)
+    new = await stage.open()
+    await new.append_message(Message(b"0"), numbered(0))
+    assert await refused(former, numbered(1)) is ErrorCode.NO_OWNER
+    assert not former.is_serving

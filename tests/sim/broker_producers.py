@@ -86,6 +86,7 @@ class Producer:
     async def _try(self) -> None:
         """Send all that waits; what is told to be there waits no more."""
         waiting = list(self._waiting)
+        acknowledged = max((_end(sent) for sent in self._done), default=0)
         if self._chance.random() < OVERTAKES:
             await self._send(waiting[1:])
         if self._chance.random() < REPEATS:  # impatient: before an answer has come
@@ -100,7 +101,13 @@ class Producer:
                 self._waiting.remove(sent)
                 self._done.append(sent)
             elif error.code is ErrorCode.SEQUENCE_MISMATCH:
-                known = max(known, int(error.extra["expected_sequence"]))
+                expected = int(error.extra["expected_sequence"])
+                if expected < acknowledged:
+                    self._log.violate(
+                        17,
+                        f"{self._plan.machine}: {acknowledged} acknowledged, {expected} expected",
+                    )
+                known = max(known, expected)
         for sent in list(self._waiting):
             if _end(sent) <= known:
                 sent.is_certain = True

@@ -320,6 +320,33 @@ OWNER_NODES = (
             ),
         ),
     ),
+    Mutant(
+        "refused-by-who-was-replaced",
+        "SEMANTICS.md, producers",
+        "An append that builds on others which the owner does not know of is refused without a "
+        "look at the list of ledgers.",
+        (
+            Edit(
+                "fencelog.broker.append_gate",
+                "AppendGate._decide",
+                "            if self.look is not None and _builds_on_unknown(terms, error):\n",
+                "            if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "looked-at-a-server-that-lags",
+        "SEMANTICS.md, producers",
+        "An owner that looks whether the log is still its own reads the list as its server has it.",
+        (
+            Edit(
+                NODE,
+                "ChainNode._read_latest",
+                "                session_id = await catch_up(self._store)\n",
+                "                session_id = self._store.session_id\n",
+            ),
+        ),
+    ),
 )
 
 INCARNATIONS = (
