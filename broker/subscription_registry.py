@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import builtins
 import json
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -85,8 +84,10 @@ class SubscriptionRegistry:
         except FencelogError as error:
             if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
                 raise
+            # A new session's server may still show one that had this name before.
+            is_known = error.code is ErrorCode.METADATA_EXISTS
             try:
-                found = await self.get(topic_id, name)
+                found = await (self.get if is_known else self._get_latest)(topic_id, name)
             except FencelogError as missing:
                 # Deleted meanwhile, or a create of unknown outcome: no answer is certain.
                 raise error from missing
@@ -160,13 +161,29 @@ class SubscriptionRegistry:
         except FencelogError as error:
             if error.code is ErrorCode.METADATA_NOT_FOUND:
                 raise _not_found(name) from None
-            if error.code is not ErrorCode.METADATA_UNKNOWN:
+            if error.code is not ErrorCode.METADATA_UNKNOWN or not await self._is_gone(
+                topic_id, found.info
+            ):
                 raise
-            with suppress(FencelogError):
-                if (await self.get(topic_id, name)).info == found.info:
-                    raise error
         self._forget(topic_id, name)
         return found
+
+    async def _is_gone(self, topic_id: str, info: SubscriptionInfo) -> bool:
+        """Whether it is certain that the subscription was deleted: whoever believes that drops its
+        cursors, and with them what holds the messages that nobody has seen."""
+        try:
+            latest = await self._get_latest(topic_id, info.name)
+        except FencelogError as error:
+            return error.code is ErrorCode.SUBSCRIPTION_NOT_FOUND
+        return latest.info.subscription_id != info.subscription_id
+
+    async def _get_latest(self, topic_id: str, name: str) -> Registered:
+        """As ``get``, not older than this call. It costs the store a write."""
+        session_id = await catch_up(self._store)
+        try:
+            return await self.get(topic_id, name)
+        finally:
+            check_session(self._store, session_id, f"find subscription {name}")
 
     def _on_node(
         self, topic_id: str, name: str, subscription_id: str, node: Versioned | None

@@ -4,10 +4,11 @@ Whoever creates or deletes a subscription tells every partition's owner. Should 
 been reached, it finds out here: it drops cursors whose subscription is gone, which would hold
 messages back for ever, and opens those that are missing, as in partitions that a topic got later.
 
-A cursor is dropped only when its subscription was missing at two looks in a row: what a lagging
-server of the metadata store does not show yet is not gone. Before a partition lets go of any
-message its cursors are completed (``complete``), by a reading of the registry that no server that
-lags has a part in: what no cursor holds looks like something that nobody needs.
+A cursor that is dropped by mistake forgets what was acknowledged, and lets go of what was not. So
+one that seems to be left over is dropped only when a reading of the registry that no lagging server
+and no memory has a part in does not show its subscription: ids are never used again, so what is
+gone then stays gone. By such a reading a partition's cursors are also completed (``complete``)
+before it lets go of any message: what no cursor holds looks like something that nobody needs.
 """
 
 from __future__ import annotations
@@ -26,9 +27,6 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 log = logging.getLogger(__name__)
 
-Cursor = tuple[str, int, str]
-"""Topic id, partition, subscription id."""
-
 
 class SubscriptionUpkeep:
     """Looks through the open partitions of a broker."""
@@ -38,7 +36,6 @@ class SubscriptionUpkeep:
     ) -> None:
         self._registry = registry
         self._open_slots = open_slots
-        self._missing: set[Cursor] = set()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -57,8 +54,8 @@ class SubscriptionUpkeep:
 
     async def look(self) -> None:
         """Look once. What cannot be done now is done at the next look. Never raises."""
-        missing: set[Cursor] = set()
         found: dict[str, list[Registered]] = {}
+        doubtful: dict[str, list[tuple[PartitionLog, set[str]]]] = {}
         try:
             subscribed = await self._registry.topic_ids()
             for slot in self._open_slots():
@@ -70,12 +67,31 @@ class SubscriptionUpkeep:
                 try:
                     if topic_id not in found:
                         found[topic_id] = await self._subscriptions(topic_id)
-                    missing |= await self._compare(topic_id, opened, found[topic_id])
+                    left = await _open_missing(opened, found[topic_id])
+                    if left:
+                        doubtful.setdefault(topic_id, []).append((opened, left))
                 except FencelogError as error:
                     log.info("%s: cursors not compared: %s", slot, error)
         except FencelogError as error:
             log.info("cursors not compared: %s", error)
-        self._missing = missing
+        for topic_id, logs in doubtful.items():
+            await self._drop(topic_id, logs)
+
+    async def _drop(self, topic_id: str, logs: list[tuple[PartitionLog, set[str]]]) -> None:
+        """Drop the cursors that belong to nothing; each was opened before this call, and so after
+        its subscription was registered."""
+        try:
+            latest = await self._registry.list_latest(topic_id)
+        except FencelogError as error:
+            log.info("%s: no cursors dropped: %s", topic_id, error)
+            return
+        registered = {each.info.subscription_id for each in latest}
+        for opened, left in logs:
+            for subscription_id in sorted(left - registered):
+                try:
+                    await opened.subscriptions.drop(subscription_id)
+                except FencelogError as error:
+                    log.info("%s: cursor not dropped: %s", opened.name, error)
 
     async def complete(self, topic_id: str, subscriptions: SubscriptionTable) -> None:
         """Open the cursors that are missing in a partition, of every subscription that was
@@ -93,21 +109,13 @@ class SubscriptionUpkeep:
                     raise
         return found
 
-    async def _compare(
-        self, topic_id: str, opened: PartitionLog, found: list[Registered]
-    ) -> set[Cursor]:
-        """Bring one partition up to date; its cursors that are missing for the first time."""
-        cursors = set(opened.subscriptions.all())
-        for registered in found:
-            await _begin_if_missing(opened.subscriptions, registered)
-        missing = set()
-        for subscription_id in cursors - {registered.info.subscription_id for registered in found}:
-            cursor = (topic_id, opened.partition, subscription_id)
-            if cursor in self._missing:
-                await opened.subscriptions.drop(subscription_id)
-            else:
-                missing.add(cursor)
-        return missing
+
+async def _open_missing(opened: PartitionLog, found: list[Registered]) -> set[str]:
+    """Open the cursors that are missing; which there are of none of these subscriptions."""
+    left = set(opened.subscriptions.all())
+    for registered in found:
+        await _begin_if_missing(opened.subscriptions, registered)
+    return left - {registered.info.subscription_id for registered in found}
 
 
 async def _begin_if_missing(subscriptions: SubscriptionTable, registered: Registered) -> None:

@@ -101,6 +101,82 @@ async def test_a_delete_whose_answer_was_lost_has_happened(registry) -> None:
     await refused(registry.get("t1", "s"), ErrorCode.SUBSCRIPTION_NOT_FOUND)
 
 
+async def test_a_delete_that_never_arrived_has_not_happened(registry, monkeypatch) -> None:
+    """Whoever took it for done would drop the cursors of a subscription that is there."""
+    made, _ = await create(registry)
+    store = registry._store
+
+    async def lost(*args: Any) -> None:
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
+
+    monkeypatch.setattr(store, "delete", lost)
+    await refused(registry.delete("t1", "s"), ErrorCode.METADATA_UNKNOWN)
+    assert await registry.get("t1", "s") == made
+    assert await registry.find("t1", "s") == made
+
+
+async def test_a_delete_is_not_taken_for_done_where_nobody_can_look(registry, monkeypatch) -> None:
+    made, _ = await create(registry)
+    store = registry._store
+
+    async def cut(*args: Any) -> None:
+        store.disconnect()
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
+
+    monkeypatch.setattr(store, "delete", cut)
+    await refused(registry.delete("t1", "s"), ErrorCode.METADATA_UNKNOWN)
+    store.reconnect()
+    assert await registry.get("t1", "s") == made
+
+
+async def test_unknown_outcomes_are_not_resolved_by_a_server_that_lags(
+    registry, monkeypatch
+) -> None:
+    """A new session's server shows what was true before, until the session has written."""
+    store = registry._store
+    get, write = store.get, store.set
+    shown: dict[str, Any] = {}
+
+    async def lagging(path: str) -> Any:
+        if path in shown:
+            if shown[path] is None:
+                raise FencelogError(ErrorCode.METADATA_NOT_FOUND, "not yet")
+            return shown[path]
+        return await get(path)
+
+    async def written(*args: Any) -> Any:
+        shown.clear()
+        return await write(*args)
+
+    path = "/subscriptions/t1/s"
+    monkeypatch.setattr(store, "get", lagging)
+    monkeypatch.setattr(store, "set", written)
+
+    old, _ = await create(registry)
+    before = await get(path)
+    await registry.delete("t1", "s")
+
+    async def lost(*args: Any) -> None:
+        shown[path] = before
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "create", lost)
+        await refused(create(registry), ErrorCode.METADATA_UNKNOWN)
+
+    new, created = await create(registry)
+    assert created
+    assert new != old
+
+    async def lost_too(*args: Any) -> None:
+        shown[path] = None
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
+
+    monkeypatch.setattr(store, "delete", lost_too)
+    await refused(registry.delete("t1", "s"), ErrorCode.METADATA_UNKNOWN)
+    assert await registry.get("t1", "s") == new
+
+
 async def test_a_node_that_is_not_valid_is_said_to_be_so(registry) -> None:
     made = (await create(registry))[0]
     assert decode_registered(encode_registered(made)) == made

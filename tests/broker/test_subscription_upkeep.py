@@ -29,12 +29,14 @@ class Cursors:
         self.begun.setdefault(registered.info.subscription_id, registered)
 
     async def drop(self, subscription_id: str) -> None:
+        if self.failure is not None:
+            raise self.failure
         del self.begun[subscription_id]
 
 
 class Log:
     def __init__(self, partition: int) -> None:
-        self.partition = partition
+        self.name = f"t1/{partition}"
         self.subscriptions = Cursors()
 
 
@@ -43,6 +45,7 @@ class Scene:
 
     def __init__(self, store: Any, host: Any) -> None:
         self.store = store
+        self.host = host
         self.registry = SubscriptionRegistry(store, host=host)
         self.logs = [Log(0), Log(1)]
         slots = [
@@ -146,14 +149,14 @@ async def test_who_completes_cursors_is_told_when_that_cannot_be_done(scene: Sce
     assert scene.cursors(0) == [one]
 
 
-async def test_what_is_missing_twice_is_dropped(scene: Scene) -> None:
+async def test_what_is_left_over_is_dropped(scene: Scene) -> None:
     one = await scene.create("one", partitions=2)
+    two = await scene.create("two", partitions=2)
     await scene.upkeep.look()
     await scene.registry.delete("t1", "one")
+    assert scene.cursors(0) == [one, two]
     await scene.upkeep.look()
-    assert scene.cursors(0) == [one]
-    await scene.upkeep.look()
-    assert scene.cursors(0) == scene.cursors(1) == []
+    assert scene.cursors(0) == scene.cursors(1) == [two]
 
 
 async def test_one_that_was_made_anew_is_another(scene: Scene) -> None:
@@ -162,23 +165,77 @@ async def test_one_that_was_made_anew_is_another(scene: Scene) -> None:
     await scene.registry.delete("t1", "one")
     new = await scene.create("one", partitions=2)
     await scene.upkeep.look()
-    await scene.upkeep.look()
     assert scene.cursors(0) == [new]
     assert old != new
 
 
-async def test_a_look_that_failed_drops_nothing_and_the_next_one_goes_on(scene: Scene) -> None:
+async def test_what_is_remembered_of_a_name_drops_no_cursor(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch that says that another subscription has the name now is late."""
+    monkeypatch.setattr(scene.registry, "_on_node", lambda *args: None)
+    old = await scene.create("one", partitions=2)
+    await scene.upkeep.look()
+    creator = SubscriptionRegistry(scene.store, host=scene.host)
+    await creator.delete("t1", "one")
+    made, _ = await creator.create(
+        "t1", "one", SubscriptionConfig(), "latest", partitions=2, at_most=9
+    )
+    for log in scene.logs:
+        await log.subscriptions.begin(made)
+    for _ in range(3):
+        await scene.upkeep.look()
+    assert scene.cursors(0) == scene.cursors(1) == [old, made.info.subscription_id]
+    scene.registry._forget("t1", "one")
+    await scene.upkeep.look()
+    assert scene.cursors(0) == scene.cursors(1) == [made.info.subscription_id]
+
+
+async def test_what_a_lagging_server_does_not_show_is_not_gone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looks follow each other, and before each the session comes to another server that lags."""
+    one = await scene.create("one", partitions=2)
+    await scene.upkeep.look()
+    children, write = scene.store.children, scene.store.set
+    writes = 0
+
+    async def lagging(path: str) -> list[str]:
+        return list(await children(path)) if writes else []
+
+    async def written(*args: Any) -> Any:
+        nonlocal writes
+        writes += 1
+        return await write(*args)
+
+    monkeypatch.setattr(scene.store, "children", lagging)
+    monkeypatch.setattr(scene.store, "set", written)
+    for _ in range(3):
+        writes = 0
+        await scene.upkeep.look()
+        assert writes == 1  # for both partitions
+    assert scene.cursors(0) == scene.cursors(1) == [one]
+
+
+async def test_nothing_is_dropped_while_nobody_knows_what_is_registered(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = await scene.create("one", partitions=2)
     await scene.upkeep.look()
     await scene.registry.delete("t1", "one")
-    await scene.upkeep.look()
     scene.store.disconnect()
     await scene.upkeep.look()
     scene.store.reconnect()
+    with monkeypatch.context() as broken:
+
+        async def unknown(*args: Any) -> Any:
+            raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
+
+        broken.setattr(scene.store, "set", unknown)
+        await scene.upkeep.look()
+    assert scene.cursors(0) == scene.cursors(1) == [one]
     await scene.upkeep.look()
-    assert scene.cursors(0) == [one]  # two looks in a row, not two of three
-    await scene.upkeep.look()
-    assert scene.cursors(0) == []
+    assert scene.cursors(0) == scene.cursors(1) == []
 
 
 async def test_a_partition_that_fails_does_not_stop_the_others(scene: Scene) -> None:
@@ -189,3 +246,10 @@ async def test_a_partition_that_fails_does_not_stop_the_others(scene: Scene) -> 
     scene.logs[0].subscriptions.failure = None
     await scene.upkeep.look()
     assert scene.cursors(0) == [one]
+    scene.logs[0].subscriptions.failure = FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")
+    await scene.registry.delete("t1", "one")
+    await scene.upkeep.look()
+    assert (scene.cursors(0), scene.cursors(1)) == ([one], [])
+    scene.logs[0].subscriptions.failure = None
+    await scene.upkeep.look()
+    assert scene.cursors(0) == []
