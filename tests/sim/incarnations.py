@@ -59,7 +59,11 @@ class AdminLog(LogHistory):
             self.violate(25, wrong)
 
     def cursor(self, subscription_id: str, name: str) -> CursorHistory:
-        return self.cursors.setdefault(subscription_id, CursorHistory(name))
+        if subscription_id not in self.cursors:
+            cursor = self.cursors[subscription_id] = CursorHistory(name)
+            if subscription_id in self.state.may_be_dropped:
+                cursor.drop()  # before anything was noted of this partition
+        return self.cursors[subscription_id]
 
 
 @dataclass(slots=True)

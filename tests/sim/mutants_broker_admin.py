@@ -7,6 +7,7 @@ from mutation import Edit, Mutant
 CHAIN = "fencelog.broker.chain"
 DELETION = "fencelog.broker.topic_deletion"
 LIFECYCLE = "fencelog.api.subscription_lifecycle"
+REGISTRY = "fencelog.broker.subscription_registry"
 RETENTION = "fencelog.broker.retention"
 RETENTION_CORE = "fencelog.broker.retention_core"
 SLOT = "fencelog.broker.partition_slot"
@@ -146,15 +147,43 @@ SWEPT = (
 
 SUBSCRIBED = (
     Mutant(
-        "dropped-at-the-first-look",
+        "dropped-as-a-lagging-server-says",
         "SEMANTICS.md, subscriptions",
         "The upkeep drops a cursor whose subscription a lagging server does not show.",
         (
             Edit(
                 UPKEEP,
-                "SubscriptionUpkeep._compare",
-                "if cursor in self._missing:",
-                "if True:",
+                "SubscriptionUpkeep._drop",
+                "latest = await self._registry.list_latest(topic_id)",
+                "latest = await self._registry.list(topic_id)",
+            ),
+        ),
+    ),
+    Mutant(
+        "dropped-from-memory",
+        "SEMANTICS.md, subscriptions",
+        "The upkeep drops a cursor whose subscription is not what it remembers of the name.",
+        (
+            Edit(
+                UPKEEP,
+                "SubscriptionUpkeep._drop",
+                "latest = await self._registry.list_latest(topic_id)",
+                "latest = await self._subscriptions(topic_id)",
+            ),
+        ),
+    ),
+    Mutant(
+        "delete-of-unknown-outcome-is-done",
+        "SEMANTICS.md, subscriptions",
+        "A subscription counts as deleted when nobody answered, and its cursors are dropped.",
+        (
+            Edit(
+                REGISTRY,
+                "SubscriptionRegistry.delete",
+                "if error.code is not ErrorCode.METADATA_UNKNOWN or not await self._is_gone(\n"
+                "                topic_id, found.info\n"
+                "            ):",
+                "if error.code is not ErrorCode.METADATA_UNKNOWN:",
             ),
         ),
     ),
@@ -165,9 +194,9 @@ SUBSCRIBED = (
         (
             Edit(
                 UPKEEP,
-                "SubscriptionUpkeep._compare",
-                "                await opened.subscriptions.drop(subscription_id)\n",
-                "                pass\n",
+                "SubscriptionUpkeep._drop",
+                "                    await opened.subscriptions.drop(subscription_id)\n",
+                "                    pass\n",
             ),
             Edit(
                 LIFECYCLE,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from access_history import AccessHistory, Change, Held
 from admin_draw import draw_admin_plan, is_administered
 from admin_edge import check_view
+from admin_ending import drain
 from admin_plan import STEPS
 from broker_plan import TOPIC_TARGETS
 from brokers import TOPIC
@@ -118,6 +119,48 @@ def test_a_subscription_needs_all_of_a_partition_that_comes_later() -> None:
     registry.tree.delete(path, registry.tree.get(path).version)
     second.trimmed(2)
     assert len(registry.history.violations) == 1
+
+
+def test_a_partition_that_is_heard_of_late_owes_nothing_to_what_was_deleted() -> None:
+    """A creator that was slower than a deleter is confirmed: there need be no cursor any more."""
+    registry = Registry()
+    registry.make("one", 2)
+    path = "/subscriptions/one/s"
+    info = SubscriptionInfo("s", "00", SubscriptionConfig(), "earliest")
+    registry.tree.create(path, encode_registered(Registered(info, 2, 0)))
+    assert not registry.seen.log("one", 0).cursor("00", "s").is_dropped
+    registry.tree.delete(path, registry.tree.get(path).version)
+    for partition in range(2):
+        cursor = registry.seen.log("one", partition).cursor("00", "s")
+        cursor.protect(0)
+        assert cursor.is_dropped
+        assert cursor.needed is None
+    assert not registry.seen.log("one", 1).cursor("01", "s").is_dropped
+
+
+async def test_what_was_given_and_perhaps_acknowledged_counts_as_seen() -> None:
+    history = History()
+    log = AdminLog(history, 0, topic_id="one")
+    log.known_end = 3
+    cursor = log.cursor("00", "s")
+    cursor.protect(0)
+
+    async def repeated() -> int:
+        """The first answer was lost, the second one is: nothing is left."""
+        cursor.handed_out(range(3), 1, 0.0)
+        return 0
+
+    async def nothing() -> int:
+        return 0
+
+    async def no_backlog() -> bool:
+        return False
+
+    await drain(log, cursor, repeated, no_backlog)
+    assert history.violations == []
+    log.known_end = 5
+    await drain(log, cursor, nothing, no_backlog)
+    assert "s has never seen [3, 4], and has all" in history.violations[0]
 
 
 def test_lists_of_topics_that_are_gone() -> None:
