@@ -139,7 +139,8 @@ async def test_a_server_that_lags_does_not_hide_the_successor(
 
     async def written(path: str, value: bytes, version: Version) -> Version:
         shown.clear()
-        return await write(path, value, version)
+        changed: Version = await write(path, value, version)
+        return changed
 
     monkeypatch.setattr(store, "get", lagging)
     monkeypatch.setattr(store, "set", written)

@@ -308,19 +308,6 @@ REPAIRING = (
 
 OWNER_NODES = (
     Mutant(
-        "put-back-without-a-look",
-        "SEMANTICS.md, for readers",
-        "Who finds its owner node gone puts it back and serves on, whoever had the log meanwhile.",
-        (
-            Edit(
-                "fencelog.broker.owner_node",
-                "OwnerNode._reclaim",
-                "                    await self._holder.check_log()\n",
-                "",
-            ),
-        ),
-    ),
-    Mutant(
         "refused-by-who-was-replaced",
         "SEMANTICS.md, producers",
         "An append that builds on others which the owner does not know of is refused without a "
