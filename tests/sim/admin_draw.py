@@ -154,6 +154,20 @@ STORIES = (
 )
 
 
+UNSUBSCRIBED = Story(
+    first=("subscribe", "subscribe"),
+    steps=(*("unsubscribe, unheard",) * 4, "unsubscribe", *("subscribe",) * 3, "trim", "unload"),
+    events=("registered", "registered", "append ack"),
+    groups=(1, 2, 2),
+    retention=0.8,
+    fault_counts=(0, 1, 2),
+    early=0.1,
+)
+"""Deletes of subscriptions of which nobody knows whether they have happened."""
+UNSUBSCRIBED_SHARE = 0.1
+"""Drawn by a stream of its own."""
+
+
 def is_administered(seed: int) -> bool:
     """Whether a seed of the topics' kind is of this theme."""
     return seed % EVERY == 0
@@ -161,15 +175,19 @@ def is_administered(seed: int) -> bool:
 
 def draw_admin_plan(seed: int) -> AdminPlan:
     """Everything that the seed decides in advance."""
-    return _Draw(Random(f"admin plan {seed}")).plan(seed)
+    is_unsubscribed = Random(f"admin unsubscribed {seed}").random() < UNSUBSCRIBED_SHARE
+    story = UNSUBSCRIBED if is_unsubscribed else None
+    return _Draw(Random(f"admin plan {seed}"), story).plan(seed)
 
 
 class _Draw:
     """One plan in the making. The order of the calls is part of what a seed means."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, story: Story | None) -> None:
+        """``story`` None: one of ``STORIES``."""
         self._random = random
-        self._story = random.choice((*STORIES, STORIES[3], STORIES[4], STORIES[5]))
+        drawn = random.choice((*STORIES, STORIES[3], STORIES[4], STORIES[5]))
+        self._story = drawn if story is None else story
         self._length_ms = random.choice(self._story.lengths_ms)
         self._brokers = [f"k{n + 1}" for n in range(random.choice((2, 2, 3)))]
         self._partitions = random.choice((1, 1, 2))

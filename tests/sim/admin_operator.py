@@ -15,6 +15,7 @@ from faults import Moments
 from process import current_process
 
 from fencelog.broker.broker import Broker
+from fencelog.broker.subscription_registry import SUBSCRIPTIONS_PATH
 from fencelog.broker.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.errors import ErrorCode
 
@@ -104,6 +105,11 @@ class Operator:
                 await groups.create(group.name, group.start, broker)
             case "unsubscribe" if self._plan.groups:
                 group = self._plan.groups[int(size * len(self._plan.groups))]
+                await groups.delete(group.name, broker)
+            case "unsubscribe, unheard" if self._plan.groups:
+                group = self._plan.groups[int(size * len(self._plan.groups))]
+                store: Any = broker.subscriptions._store
+                store.lose_next_write(SUBSCRIPTIONS_PATH)
                 await groups.delete(group.name, broker)
             case "subscribe, die" if self._plan.groups:
                 group = self._plan.groups[int(size * len(self._plan.groups))]

@@ -29,6 +29,7 @@ STEPS = (
     "subscribe",
     "subscribe, die",
     "unsubscribe",
+    "unsubscribe, unheard",
     "trim",
     "terminate",
     "fence",
@@ -37,7 +38,8 @@ STEPS = (
     "unload",
 )
 """What an operator does. ``recreate``: delete the topic, then create one of its name; ``subscribe,
-die``: the broker dies when it has registered the subscription, before there is a cursor."""
+die``: the broker dies when it has registered the subscription, before there is a cursor;
+``unsubscribe, unheard``: the delete does not get to the metadata store, and nobody knows that."""
 
 ADMIN_EVENTS = (
     "deleting",

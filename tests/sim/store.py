@@ -58,6 +58,7 @@ class SimStore:
         self._losses = 0
         self._synced_losses = 0
         self._loses_reply_to: str | None = None
+        self._loses_write_to: str | None = None
         self._refuses_until_s = 0.0
         self._refused_changes: list[str] = []
         self._reads_left: int | None = None
@@ -145,6 +146,11 @@ class SimStore:
         instead of the reply."""
         self._loses_reply_to = f" {below}"
 
+    def lose_next_write(self, below: str) -> None:
+        """The connection breaks before the next write to a path below that one gets there; for who
+        asks, it is as if the reply had been lost."""
+        self._loses_write_to = f" {below}"
+
     def refuse_changes(self, below: str, count: int) -> None:
         """The next so many changes of nodes below this path are refused, for a reason that whoever
         asks does not know."""
@@ -170,6 +176,7 @@ class SimStore:
         """Nothing more of this goes wrong."""
         self._reads_left, self._refuses_until_s = None, 0.0
         self._refused_changes.clear()
+        self._loses_write_to = None
 
     def expire(self) -> None:
         """End the session on the cluster's side."""
@@ -250,6 +257,9 @@ class SimStore:
                 loses_reply = self._loses_reply_to is not None and self._loses_reply_to in what
                 if loses_reply:
                     self._loses_reply_to = None
+                if self._loses_write_to is not None and self._loses_write_to in what:
+                    self._loses_write_to = None
+                    connection.abort()
                 result = await connection.call(
                     lambda peer: peer.write(change), loses_reply=loses_reply
                 )
