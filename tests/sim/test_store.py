@@ -88,6 +88,23 @@ def test_a_lost_reply_is_unknown_after_the_effect_and_read_back() -> None:
         simulate(main, seed)
 
 
+def test_a_write_that_is_lost_is_unknown_and_has_not_happened() -> None:
+    async def main(world: World) -> None:
+        process, store = await world.store("c1")
+        store.lose_next_write("/a/")
+        await process.call(store.create("/a", b""))  # another path
+        assert await code_of(process.call(store.create("/a/b", b""))) is ErrorCode.METADATA_UNKNOWN
+        await asyncio.sleep(60)
+        assert not world.has("/a/b")
+        await process.call(store.create("/a/b", b""))  # only one is lost
+        store.lose_next_write("/a/")
+        store.heal()
+        await process.call(store.create("/a/c", b""))
+
+    for seed in range(1, 21):
+        simulate(main, seed)
+
+
 def test_reads_are_sent_again_after_a_reset_and_writes_never() -> None:
     async def main(world: World) -> str:
         process, store = await world.store("c1")
