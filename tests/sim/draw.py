@@ -8,26 +8,34 @@ turn, so that none waits for long.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random  # noqa: TID251 - seeded by the plan's own seed
 
 from plan import TARGETS, Burst, Death, Fault, LedgerPlan, Moment, Plan, Visit
-from theme import DELETE_WHEN, Scene
+from theme import DELETE_WHEN, Scene, Theme
 from themes import THEMES
+from themes_staged import STAGED
 
 from fencelog.ledgers.client import Replication
+
+STAGED_EVERY = 20
+"""Of so many seeds in a row the last one has a theme of ``themes_staged.py``."""
 
 
 def draw_plan(seed: int) -> Plan:
     """Everything that the seed decides in advance."""
-    return _Draw(Random(f"plan {seed}")).plan(seed)
+    random = Random(f"plan {seed}")
+    number, is_staged = seed // STAGED_EVERY, seed % STAGED_EVERY == STAGED_EVERY - 1
+    theme = random.choice(THEMES)
+    return _Draw(random, STAGED[number % len(STAGED)] if is_staged else theme).plan(seed)
 
 
 class _Draw:
     """One plan in the making. The order of the calls is part of what a seed means."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, theme: Theme) -> None:
         self._random = random
-        self._theme = random.choice(THEMES)
+        self._theme = theme
         self._length_ms = random.choice((2_500, 5_000, 9_000))
 
     def plan(self, seed: int) -> Plan:
@@ -40,6 +48,10 @@ class _Draw:
         recoverers = self._visits(
             "r", random.choice(theme.recoverers), len(ledgers), theme.recover_when
         )
+        if theme.recover_at is not None:
+            recoverers = tuple(
+                replace(visit, ledger=0, moment=theme.recover_at) for visit in recoverers
+            )
         clients = [f"w{n + 1}" for n in range(len(ledgers))]
         clients += [visit.machine for visit in recoverers]
         return Plan(
@@ -71,7 +83,7 @@ class _Draw:
     def _ledger(self) -> LedgerPlan:
         random = self._random
         pause_ms = random.choice(self._theme.pauses_ms)
-        largest = random.choice((20, 200, 2000))
+        largest = random.choice(self._theme.entry_bytes)
         bursts = tuple(
             Burst(
                 random.randint(0, pause_ms),

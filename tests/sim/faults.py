@@ -84,7 +84,7 @@ class Injector:
         await self._moments.wait(fault.moment)
         if self._over:
             return
-        fault = aimed(fault, self._cluster.history)
+        fault = aimed(fault, self._cluster.history, self._cluster.bookies)
         undo = self._begin(fault)
         if undo is None:
             return
@@ -361,15 +361,17 @@ class Injector:
         return lambda: disk.stop_failing()
 
 
-def aimed(fault: Fault, history: History) -> Fault:
+def aimed(fault: Fault, history: History, bookies: Iterable[str]) -> Fault:
     """At the bookies that are now known to be the members it names: ``m1`` is the first one of the
-    first ledger, as that was created."""
+    first ledger, as that was created; and at those that are none, ``s1`` the first one."""
     parts = fault.target.split(">")
     versions = history.metadata.get(min(history.metadata, default=-1))
-    if not versions or not any(part.startswith("m") for part in parts):
+    if not versions or not any(part.startswith(("m", "s")) for part in parts):
         return fault
     members = versions[0].fragments[0].bookies
+    spares = [bookie for bookie in bookies if bookie not in members]
     named = {f"m{number}": bookie for number, bookie in enumerate(members, start=1)}
+    named |= {f"s{number}": bookie for number, bookie in enumerate(spares, start=1)}
     return replace(fault, target=">".join(named.get(part, part) for part in parts))
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from plan import Moment
+
 SHAPES = ((3, 3, 2), (3, 3, 2), (4, 3, 2), (5, 3, 2), (3, 2, 2), (2, 2, 2), (4, 4, 3), (3, 3, 3))
 """(E, Qw, Qa). The first is the default of the service."""
 
@@ -21,7 +23,8 @@ DELETE_WHEN = ("created", "ack", "closed", "closed", "recovering")
 class Step:
     """One fault of a scene. Of ``target`` the names ``a`` and ``b`` are two bookies, ``v`` is the
     victim, ``w`` a writer and ``r`` a recoverer, the same ones in all its steps; ``m1``, ``m2`` and
-    so on are the first members of the first ledger, whoever these turn out to be."""
+    so on are the first members of the first ledger, ``s1`` the first bookie that is none, whoever
+    these turn out to be."""
 
     kind: str
     target: str
@@ -61,6 +64,8 @@ class Theme:
     """The share of histories that end with the end of all ledgers."""
     recover_when: tuple[str, ...] = ("ack", "bookie ack", "bookie ack", "ensemble", "recovering")
     """Mostly in the middle of writing, or of another recovery."""
+    recover_at: Moment | None = None
+    """When all recoverers come, to the first writer's ledger; None: each at a moment of its own."""
     endings: tuple[str, ...] = ("close", "close", "leave", "leave", "abandon")
     spares: tuple[int, ...] = (0, 1, 1, 2)
     """Bookies beyond the largest ensemble."""
@@ -74,6 +79,8 @@ class Theme:
     strays: float = 0.3
     """The share of moments that are tied to no event."""
     bursts: tuple[int, ...] = (1, 4, 10, 25)
+    entry_bytes: tuple[int, ...] = (20, 200, 2000)
+    """So large are the largest entries of a ledger."""
     write_cache_kb: tuple[int, ...] = (4, 16, 1024)
     haunted: float = 0.6
     """The share of histories with ghosts (``ghosts.py``)."""
