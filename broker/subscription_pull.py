@@ -115,9 +115,11 @@ class Pull:
         batches = await self._read(near[0], near[-1] + 1 - near[0])
         if self._subscription.dispatch is not self._dispatch:
             return False  # a seek
+        is_there = False
         for stored in batches:
             opened = OpenedBatch(stored)
             offsets = [o for o in near if stored.base_offset <= o < stored.end_offset]
+            is_there = is_there or bool(offsets)
             found: dict[int, Message] = {}
             for offset in offsets:
                 message = opened.messages(offset, offset + 1)[0]
@@ -128,7 +130,7 @@ class Pull:
             self._hand_out(stored, [(offset, found[offset]) for offset in taken])
             if len(found) < len(offsets):
                 return False
-        return True
+        return is_there  # trimmed, else: the next look at the cursor knows
 
     # -- what is new -----------------------------------------------------------------------------
 
