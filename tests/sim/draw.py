@@ -19,15 +19,17 @@ from themes_staged import STAGED
 from fencelog.ledgers.client import Replication
 
 STAGED_EVERY = 20
-"""Of so many seeds in a row the last one has a theme of ``themes_staged.py``."""
+"""Of so many seeds in a row those at the places of ``STAGED`` have its themes."""
 
 
 def draw_plan(seed: int) -> Plan:
     """Everything that the seed decides in advance."""
     random = Random(f"plan {seed}")
-    number, is_staged = seed // STAGED_EVERY, seed % STAGED_EVERY == STAGED_EVERY - 1
     theme = random.choice(THEMES)
-    return _Draw(random, STAGED[number % len(STAGED)] if is_staged else theme).plan(seed)
+    staged = STAGED.get(seed % STAGED_EVERY)
+    if staged is not None:
+        theme = staged[seed // STAGED_EVERY % len(staged)]
+    return _Draw(random, theme).plan(seed)
 
 
 class _Draw:

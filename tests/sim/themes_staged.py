@@ -103,4 +103,27 @@ STRIPED = replace(
 """A member of a striped ensemble is replaced while many entries wait, some of which it alone had
 acknowledged besides one that is slow to tell of it."""
 
-STAGED: tuple[Theme, ...] = (UNFENCED, DAMAGED, STRIPED, HELD)
+FULL = replace(
+    MISSED,
+    pauses_ms=(20, 100),
+    recoverers=(0, 1),
+    spares=(0, 1),
+    bursts=(4, 10),
+    flush_ms=(100, 1_000),
+    write_cache_kb=(4, 16),
+    entry_bytes=(200, 2_000),
+    ledgers=(1, 2),
+    scenes=(
+        (
+            Step("disk fills", "m1", ("ack",), (1, 3), (0,), (5_000,)),
+            Step("disk fills", "m2", ("ack",), (1, 3), (0, 700), (3_000,)),
+            Step("disk fills", "m3", ("ack",), (5,), (0, 700), (3_000,)),
+        ),
+    ),
+)
+"""Disks are almost full, and caches are not empty."""
+
+STAGED: dict[int, tuple[Theme, ...]] = {
+    9: (FULL,),
+    19: (UNFENCED, DAMAGED, STRIPED, HELD),
+}
