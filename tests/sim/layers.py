@@ -21,7 +21,7 @@ import unit_layer
 SIMULATOR = "simulator"
 TESTS = Path(__file__).parents[1]
 
-WALK_S = 10.0
+WALK_S = 30.0
 SEARCHED_STATES = 30_000
 """What small worlds may take for each mutant; `make explore ARGS=--mutants` gives them more."""
 
