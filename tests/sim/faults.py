@@ -84,7 +84,10 @@ class Injector:
         await self._moments.wait(fault.moment)
         if self._over:
             return
-        fault = aimed(fault, self._cluster.history, self._cluster.bookies)
+        there = aimed(fault, self._cluster.history, self._cluster.bookies)
+        if there is None:
+            return
+        fault = there
         undo = self._begin(fault)
         if undo is None:
             return
@@ -361,17 +364,22 @@ class Injector:
         return lambda: disk.stop_failing()
 
 
-def aimed(fault: Fault, history: History, bookies: Iterable[str]) -> Fault:
+def aimed(fault: Fault, history: History, bookies: Iterable[str]) -> Fault | None:
     """At the bookies that are now known to be the members it names: ``m1`` is the first one of the
-    first ledger, as that was created; and at those that are none, ``s1`` the first one."""
+    first ledger, as that was created; and at those that are none, ``s1`` the first one. None: there
+    is no such bookie, or no ledger any more."""
     parts = fault.target.split(">")
-    versions = history.metadata.get(min(history.metadata, default=-1))
-    if not versions or not any(part.startswith(("m", "s")) for part in parts):
+    if not any(part[0] in "ms" and part[1:].isdigit() for part in parts):
         return fault
+    versions = history.metadata.get(min(history.metadata, default=-1))
+    if not versions:
+        return None
     members = versions[0].fragments[0].bookies
     spares = [bookie for bookie in bookies if bookie not in members]
     named = {f"m{number}": bookie for number, bookie in enumerate(members, start=1)}
     named |= {f"s{number}": bookie for number, bookie in enumerate(spares, start=1)}
+    if any(part[0] in "ms" and part[1:].isdigit() and part not in named for part in parts):
+        return None
     return replace(fault, target=">".join(named.get(part, part) for part in parts))
 
 
