@@ -22,7 +22,7 @@ from shrink import shortened
 
 from fencelog.ledgers.run import build_run
 
-BUDGET = Budget(at_least=600, cpu_s=120, wall_s=900)
+BUDGET = Budget(at_least=600, cpu_s=200, wall_s=900)
 """Less than two minutes on two idle cores. Every kind of fault has its turn in 100 histories."""
 
 
