@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.cookies import (
+    DATA,
     Identity,
     Kind,
     Mark,
@@ -31,7 +32,7 @@ from fencelog.bookie.cookies import (
 )
 from fencelog.bookie.cookies_core import Found, FoundDirectory, Make
 from fencelog.bookie.disk import DirectoryLock, Disk, DiskSpace
-from fencelog.bookie.shard_directory import ShardDirectory, places_of, shard_paths
+from fencelog.bookie.shard_directory import ShardDirectory, shard_paths
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 
@@ -191,3 +192,13 @@ class DataDirectory:
         }
         never_there = {"identity.new", f"{_MARK}.new", _LOST_AND_FOUND}
         return tuple(sorted(names - given - expected - never_there))
+
+
+def places_of(config: BookieConfig) -> list[tuple[Place, Place]]:
+    """Of each shard, in which directories its journal and the rest of it are."""
+    journals = [(Kind.JOURNAL, i) for i in range(len(config.journal_dirs))] or [DATA]
+    ledgers = [(Kind.LEDGER, i) for i in range(len(config.ledger_dirs))] or [DATA]
+    return [
+        (journals[number % len(journals)], ledgers[number % len(ledgers)])
+        for number in range(config.shard_count)
+    ]

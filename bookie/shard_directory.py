@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.cookies import DATA, Kind, Place
 from fencelog.bookie.disk import Disk
 from fencelog.bookie.index import Index
 from fencelog.bookie.journal_file import JournalPosition, journal_ids, journal_name
@@ -58,16 +57,6 @@ def shard_paths(config: BookieConfig) -> list[ShardPaths]:
             ledgers[number % len(ledgers)] / f"shard-{number:02d}",
         )
         for number in range(count)
-    ]
-
-
-def places_of(config: BookieConfig) -> list[tuple[Place, Place]]:
-    """Of each shard, in which directories its journal and the rest of it are."""
-    journals = [(Kind.JOURNAL, i) for i in range(len(config.journal_dirs))] or [DATA]
-    ledgers = [(Kind.LEDGER, i) for i in range(len(config.ledger_dirs))] or [DATA]
-    return [
-        (journals[number % len(journals)], ledgers[number % len(ledgers)])
-        for number in range(config.shard_count)
     ]
 
 

@@ -22,7 +22,6 @@ from fencelog.broker.append_terms import (
     Runs,
     Terms,
     Tracked,
-    copy_of,
     fail_all,
 )
 from fencelog.broker.limits import MAX_WAITING_APPENDS
@@ -31,7 +30,7 @@ from fencelog.broker.producer_access import Access
 from fencelog.broker.producer_table import Kept, Producer, ProducerTable
 from fencelog.broker.state_core import Event
 from fencelog.ledgers.entry_header import RUN, ProducerRun
-from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError, copy_of
 from fencelog.ledgers.record_batch import BatchInfo, Message
 
 if TYPE_CHECKING:

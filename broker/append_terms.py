@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fencelog.ledgers.entry_header import RUN_KEY, RUN_NOBODY, RUN_SEQUENCE, ProducerRun
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import FencelogError, copy_of
 
 FORGOTTEN = -1
 """Offset and publish time of a duplicate whose original is in the log, but not remembered where."""
@@ -136,8 +136,3 @@ def fail_all(futures: list[AppendFuture], error: FencelogError) -> None:
     for future in futures:
         if not future.done():
             future.set_exception(copy_of(error))
-
-
-def copy_of(error: FencelogError) -> FencelogError:
-    """An exception object of one's own: raising a shared one would pile up tracebacks in it."""
-    return FencelogError(error.code, error.detail, **error.extra)

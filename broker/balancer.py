@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 
-from fencelog.broker.balance_core import BalancePolicy, PartitionKey, PartitionView, decide
+from fencelog.broker.balance_core import PartitionKey, PartitionView, decide
 from fencelog.broker.broker_directory import BrokerDirectory
+from fencelog.broker.config import BalancePolicy
 from fencelog.broker.load import BrokerLoad
 from fencelog.broker.partition_slot import PartitionSlot
 from fencelog.broker.pending import PendingBytes

@@ -4,8 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fencelog.broker.balance_core import BalancePolicy
 from fencelog.broker.policy import Policy
+from fencelog.ledgers.limits import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class BalancePolicy:
+    """Scores are of ``load.score_of``."""
+
+    interval_s: float = 5.0
+    """Between two rounds: loads are sampled, published where they have changed, and compared."""
+    margin: float = 0.25
+    """A load is clearly above another when it is so much, as a share, above it …"""
+    min_margin: float = 1.0 * MIB
+    """… and so much, as a score: among idle brokers nothing is worth a move."""
+    rounds: int = 6
+    """In a row above the margin before anything moves: twice the time that rates are means of."""
+    moves_a_round: int = 16
+    """At most: each costs its clients some tens of ms, and its target a takeover."""
+    rest_s: float = 120.0
+    """A partition that was opened less than this ago stays."""
+
+    def above(self, score: float) -> float:
+        """The lowest score that is clearly above this one."""
+        return max(score * (1 + self.margin), score + self.min_margin)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from fencelog.broker.balance_core import BalancePolicy, place, targets
+from fencelog.broker.balance_core import place, targets
 from fencelog.broker.broker_directory import BrokerDirectory
+from fencelog.broker.config import BalancePolicy
 from fencelog.broker.limits import OFFER_TIMEOUT_MS
 from fencelog.broker.load import PARTITION_COST
 from fencelog.broker.names import TopicName

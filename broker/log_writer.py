@@ -25,11 +25,10 @@ from fencelog.broker.ledger_steps import LedgerSteps
 from fencelog.broker.log_reader import LogReader
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.patience import Patience
-from fencelog.broker.pending import copy_of
 from fencelog.broker.pipeline import AppendPipeline
 from fencelog.broker.policy import Policy
 from fencelog.broker.roll_clock import RollClock
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,8 @@ from fencelog.broker.load import Meter
 from fencelog.broker.owner_node import OwnerNode
 from fencelog.broker.ownership import NotOwner
 from fencelog.broker.partition_log import PartitionLog
-from fencelog.broker.pending import copy_of
 from fencelog.broker.topics import TopicInfo
-from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError, copy_of
 
 T = TypeVar("T")
 

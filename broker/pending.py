@@ -10,7 +10,6 @@ from fencelog.broker.append_terms import (
     AppendFuture,
     Runs,
     Tracked,
-    copy_of,
     fail_all,
 )
 from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
@@ -33,7 +32,6 @@ __all__ = [
     "PendingBytes",
     "PendingEntry",
     "WaitingGroup",
-    "copy_of",
     "message_size",
 ]
 

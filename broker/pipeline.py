@@ -32,14 +32,13 @@ from fencelog.broker.pending import (
     PendingEntry,
     WaitingGroup,
     check_batch_size,
-    copy_of,
     message_size,
 )
 from fencelog.broker.producer_access import Access
 from fencelog.broker.producer_table import ProducerTable
 from fencelog.broker.stored import StoredBatch
 from fencelog.ledgers.entry_header import pack_entry
-from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.errors import ErrorCode, FencelogError, check, copy_of
 from fencelog.ledgers.record_batch import BatchInfo, Message
 
 FULL_GROUPS_IN_FLIGHT = 4

@@ -20,11 +20,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fencelog.broker.limits import CATCH_UP_BYTES, READ_AHEAD_BYTES, READ_AHEAD_CHUNK_BYTES
-from fencelog.broker.pending import copy_of
 from fencelog.broker.read_fairness import ByteTurns, LoopTurns
 from fencelog.broker.stored import StoredBatch, take
 from fencelog.broker.tail_cache import BATCH_OVERHEAD_BYTES
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 
 MAX_ENDS = 64
 """Of chunks of one log that are remembered, to know who reads on: more than there are chunks."""

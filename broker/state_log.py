@@ -25,11 +25,10 @@ from contextlib import suppress
 from fencelog.broker.chain_node import ChainLost, ChainNode
 from fencelog.broker.limits import MAX_STATE_EVENTS_WAITING, STATE_LEDGER_BYTES
 from fencelog.broker.open_ledger import LedgerFactory, OpenLedger
-from fencelog.broker.pending import copy_of
 from fencelog.broker.state_core import Event, PartitionState, encode_events
 from fencelog.broker.state_waiting import Waiting, give_up, retrieve, state_unknown, succeed
 from fencelog.ledgers.entry_header import KIND_STATE, pack_entry
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 
 RETRY_S = 0.5
 """Pause after a new state ledger could not be written."""

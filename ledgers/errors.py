@@ -135,10 +135,39 @@ class FencelogError(Exception):
         self.extra: dict[str, Any] = extra
 
 
+def copy_of(error: FencelogError) -> FencelogError:
+    """Return a new exception of the same error: one object that is raised twice would collect the
+    tracebacks of both."""
+    return FencelogError(error.code, error.detail, **error.extra)
+
+
 def said_by(bookie_id: str, detail: str) -> str:
     """What a bookie said, or what a client says of it: in either case its name stands in it."""
     name = f"bookie {bookie_id}"
     return detail if detail.startswith((f"{name} ", f"{name}:")) else f"{name}: {detail}"
+
+
+def recovery_incomplete(
+    ledger_id: int, what: str, missing: dict[str, FencelogError], *, entry_id: int | None = None
+) -> FencelogError:
+    """Return the error of a recovery that cannot decide: which bookies it lacks, which of them are
+    in limbo, and of which entry. It may be repeated at any time; where every missing bookie is in
+    limbo, repeating it decides nothing."""
+    reasons = "; ".join(said_by(bookie, error.detail) for bookie, error in sorted(missing.items()))
+    entry = {} if entry_id is None else {"entry_id": entry_id}
+    return FencelogError(
+        ErrorCode.RECOVERY_INCOMPLETE,
+        f"ledger {ledger_id} {what}" + (f" ({reasons})" if reasons else ""),
+        ledger_id=ledger_id,
+        missing_bookies=sorted(missing),
+        bookies_in_limbo=list(bookies_in_limbo(missing)),
+        **entry,
+    )
+
+
+def bookies_in_limbo(errors: dict[str, FencelogError]) -> tuple[str, ...]:
+    """Return the bookies, sorted, whose answer was that the ledger is in limbo there."""
+    return tuple(sorted(b for b, e in errors.items() if e.code is ErrorCode.LEDGER_IN_LIMBO))
 
 
 class ProtocolError(FencelogError):

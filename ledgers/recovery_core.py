@@ -10,7 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError, said_by
+from fencelog.ledgers.errors import (
+    ErrorCode,
+    FencelogError,
+    bookies_in_limbo,
+    recovery_incomplete,
+)
 from fencelog.ledgers.metadata import LedgerMetadata
 from fencelog.ledgers.quorum import coverage_threshold, is_ensemble_covered, write_set
 
@@ -149,13 +154,13 @@ class EntryRound:
     def is_given_up(self) -> bool:
         """Whether nobody is left to hear, and limbo is all the doubt there is, which is accepted.
         Any other doubt may yet turn out to be a copy."""
-        limbo = bool(self.unknown) and len(_in_limbo(self.unknown)) == len(self.unknown)
+        limbo = bool(self.unknown) and len(bookies_in_limbo(self.unknown)) == len(self.unknown)
         return self.accepted is not None and self.is_over and limbo
 
     def give_up(self) -> None:
         """The entry is not there. If that is not certain, note who in limbo may have held it."""
         if self.accepted is not None and self.is_given_up:
-            self.accepted.entries[self.entry_id] = _in_limbo(self.unknown)
+            self.accepted.entries[self.entry_id] = bookies_in_limbo(self.unknown)
 
     def incomplete(self) -> FencelogError:
         return recovery_incomplete(
@@ -174,25 +179,3 @@ class EntryRound:
             self.negative | self.unknown,
             entry_id=self.entry_id,
         )
-
-
-def recovery_incomplete(
-    ledger_id: int, what: str, missing: dict[str, FencelogError], *, entry_id: int | None = None
-) -> FencelogError:
-    """A recovery that cannot decide says which bookies it lacks, which of them are in limbo, and of
-    which entry; it may be repeated at any time. Where all who are missing are in limbo, repeating
-    it decides nothing."""
-    reasons = "; ".join(said_by(bookie, error.detail) for bookie, error in sorted(missing.items()))
-    entry = {} if entry_id is None else {"entry_id": entry_id}
-    return FencelogError(
-        ErrorCode.RECOVERY_INCOMPLETE,
-        f"ledger {ledger_id} {what}" + (f" ({reasons})" if reasons else ""),
-        ledger_id=ledger_id,
-        missing_bookies=sorted(missing),
-        bookies_in_limbo=list(_in_limbo(missing)),
-        **entry,
-    )
-
-
-def _in_limbo(errors: dict[str, FencelogError]) -> tuple[str, ...]:
-    return tuple(sorted(b for b, e in errors.items() if e.code is ErrorCode.LEDGER_IN_LIMBO))

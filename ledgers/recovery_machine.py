@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.errors import FencelogError, recovery_incomplete
 from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_RUN_ENTRIES
 from fencelog.ledgers.metadata import NO_ENTRY, Fragment, LedgerMetadata
 from fencelog.ledgers.reader_core import expected_entry_bytes, side_by_side
@@ -20,7 +20,6 @@ from fencelog.ledgers.recovery_core import (
     AcceptedLoss,
     EntryRound,
     Verdict,
-    recovery_incomplete,
 )
 from fencelog.ledgers.run import Entry
 from fencelog.ledgers.writer_core import (

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, recovery_incomplete
 from fencelog.ledgers.metadata import Fragment, LedgerMetadata, LedgerState
-from fencelog.ledgers.recovery_core import recovery_incomplete
 
 
 def with_new_ensemble(

@@ -14,10 +14,9 @@ from fencelog.bookie.integrity_waiting import Waiting, WaitingLedgers
 from fencelog.bookie.pace import Pace
 from fencelog.ledgers.bookie_port import ReadReply
 from fencelog.ledgers.digest import DigestType
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, recovery_incomplete
 from fencelog.ledgers.limits import MAX_ADMIN_BYTES, SOURCE_REST_MS
 from fencelog.ledgers.metadata import new_metadata
-from fencelog.ledgers.recovery_core import recovery_incomplete
 
 METADATA = new_metadata(
     1, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.broker.balance_core import (
-    BalancePolicy,
     BrokerView,
     Move,
     PartitionView,
@@ -18,6 +17,7 @@ from fencelog.broker.balance_core import (
     plan,
     targets,
 )
+from fencelog.broker.config import BalancePolicy
 from fencelog.broker.names import TopicName
 
 POLICY = BalancePolicy(margin=0.2, min_margin=10, rounds=3, moves_a_round=100, rest_s=60)

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fencelog.broker.balance_core import BalancePolicy
 from fencelog.broker.broker import Broker
-from fencelog.broker.config import BrokerConfig
+from fencelog.broker.config import BalancePolicy, BrokerConfig
 from fencelog.broker.load import BrokerLoad
 from fencelog.broker.names import TopicName
 from fencelog.broker.ownership import NotOwner

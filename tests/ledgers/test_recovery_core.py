@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, recovery_incomplete
 from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
 from fencelog.ledgers.recovery_core import (
     AcceptedLoss,
     EntryRound,
     FenceRound,
     Verdict,
-    recovery_incomplete,
 )
 
 TIMEOUT = FencelogError(ErrorCode.REQUEST_TIMEOUT, "no answer")
