@@ -135,6 +135,7 @@ class Writer:
         self._number = 0
         self._claim: tuple[str, int] | None = None
         self._sequence = 0
+        self._removals = clients.clients.chance(f"{plan.machine}, removals")
 
     async def run(self) -> None:
         for pause_ms in self._plan.pauses_ms:
@@ -210,4 +211,6 @@ class Writer:
             run = ProducerRun(len(payloads), RUN_SEQUENCE, producer, self._claim[1], self._sequence)
             terms = Terms(run, fencing_token=self._token())
             self._sequence += len(payloads)
-        return Sent(payloads, size > 0, 0, self._chance.choice(KEYS), terms)
+        key = self._chance.choice(KEYS)
+        removes = key is not None and self._removals.random() < self._plan.removes
+        return Sent(payloads, size > 0, 0, key, terms, removes=removes)

@@ -177,7 +177,20 @@ def draw_admin_plan(seed: int) -> AdminPlan:
     """Everything that the seed decides in advance."""
     is_unsubscribed = Random(f"admin unsubscribed {seed}").random() < UNSUBSCRIBED_SHARE
     story = UNSUBSCRIBED if is_unsubscribed else None
-    return _Draw(Random(f"admin plan {seed}"), story).plan(seed)
+    return with_removals(_Draw(Random(f"admin plan {seed}"), story).plan(seed))
+
+
+def with_removals(plan: AdminPlan) -> AdminPlan:
+    """The same plan, with writers that remove keys where there is a compacted view."""
+    random = Random(f"admin removals {plan.seed}")
+    if not plan.compacts:
+        return plan
+    return replace(
+        plan,
+        writers=tuple(
+            replace(writer, removes=random.choice((0.0, 0.2, 0.5))) for writer in plan.writers
+        ),
+    )
 
 
 class _Draw:

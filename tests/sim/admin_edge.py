@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from access_history import Change, Held, Register
 from broker_clients import _append, note_read
-from broker_history import Sent
+from broker_history import Sent, payload_of
 from broker_reads import READ_BYTES, look_at_tail
 from brokers import TOPIC
 from incarnation_chains import IncarnationChains
@@ -63,6 +63,7 @@ class Edge:
             sent = log.sent.get(want.payloads[0]) or log.new(
                 *want.payloads, is_batch=want.is_batch, key=want.key, terms=want.terms
             )
+            sent.removes = want.removes
             sent.terms = want.terms  # another token, of the same messages
             log.attempted(sent)
             future = _append(instance, sent)
@@ -225,16 +226,17 @@ class Edge:
                 return False
             for batch in result.entries:
                 if isinstance(batch, CompactedBatch):
-                    values = [message.value for message in decode_batch(batch.batch)]
-                    found.update(zip(batch.offsets, values, strict=True))
+                    payloads = [payload_of(message) for message in decode_batch(batch.batch)]
+                    found.update(zip(batch.offsets, payloads, strict=True))
             offset = result.next_offset
-        check_view(log, found, compacted.end_offset)
+        check_view(log, found, compacted.end_offset, log.horizons[compacted.end_offset])
         return True
 
 
-def check_view(log: AdminLog, found: dict[int, bytes], horizon: int) -> None:
-    """The view holds the newest message of every key, and all without one. (Some messages below
-    the horizon may have been told to nobody; whoever sent them is known.)"""
+def check_view(log: AdminLog, found: dict[int, bytes], horizon: int, former: int = 0) -> None:
+    """The view holds the newest message of every key, and all without one. A removal is in
+    the first view alone that has read it: in this one, if it is not below the ``former`` horizon.
+    (Some messages below the horizon may have been told to nobody; whoever sent them is known.)"""
     log.counts["views read"] += 1
     for offset, payload in found.items():
         log.seen(offset, (payload,), "the view")
@@ -256,8 +258,28 @@ def check_view(log: AdminLog, found: dict[int, bytes], horizon: int) -> None:
             log.violate(24, f"the view has {keys[sent.key]} and {offset} of {sent.key!r}")
         elif sent.key is not None:
             keys[sent.key] = offset
-    if keys != newest:
-        log.violate(24, f"the view below {horizon} has {keys}, newest are {newest}")
+    removed = {key for key, offset in newest.items() if offset < former and _removes(log, offset)}
+    wanted = {key: offset for key, offset in newest.items() if key not in removed}
+    untold = {key for key in wanted if key not in keys} & _perhaps_removed(log)
+    if keys != {key: offset for key, offset in wanted.items() if key not in untold}:
+        log.violate(24, f"the view from {former} to {horizon} has {keys}, newest are {wanted}")
+    log.counts["keys removed"] += len(removed)
+
+
+def _removes(log: AdminLog, offset: int) -> bool:
+    return log.sent[log.messages[offset]].removes
+
+
+def _perhaps_removed(log: AdminLog) -> set[bytes]:
+    """Keys with a removal that may be there, and of which nobody was told where."""
+    return {
+        sent.key
+        for sent in log.sent.values()
+        if sent.removes
+        and sent.key is not None
+        and sent.may_be_there
+        and any(payload not in log.places for payload in sent.payloads)
+    }
 
 
 def terms_of(token: str | None) -> Terms:

@@ -70,7 +70,8 @@ class AdminStep:
 @dataclass(frozen=True, slots=True)
 class WriterPlan:
     """``terms``: ``none``; ``key``: sent again under an idempotency key; ``claim``: it holds the
-    partition while it writes."""
+    partition while it writes. ``releases``: how often it gives the partition up after it has
+    written; ``removes``: … it removes a key instead of giving it a message."""
 
     machine: str
     partition: int
@@ -79,7 +80,7 @@ class WriterPlan:
     sizes: tuple[int, ...]
     terms: str
     releases: float
-    """How often it gives the partition up after it has written."""
+    removes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from admin_edge import Edge
+from broker_history import payload_of
 from broker_reads import READ_BYTES
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
 
@@ -80,7 +81,7 @@ class Groups:
         began_s = loop.time()
         pulled = await subscriptions.pull(info, consumer, max_messages=count, max_bytes=READ_BYTES)
         for message in pulled:
-            log.seen(message.offset, (message.message.value,), "pulled")
+            log.seen(message.offset, (payload_of(message.message),), "pulled")
         offsets = [message.offset for message in pulled]
         again = cursor.handed_out(offsets, epoch, began_s)
         if again:

@@ -12,7 +12,7 @@ from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import TYPE_CHECKING, Any, cast
 
-from broker_history import LogHistory, Sent
+from broker_history import LogHistory, Sent, payload_of
 from broker_plan import ReaderPlan
 from broker_reads import look_around, look_at_tail, read_directly, read_some
 from brokers import ANSWER_S, TOPIC, BrokerMachine, Unanswered, Unreached
@@ -27,7 +27,7 @@ from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.stored import ReadResult
 from fencelog.broker.subscription_batch import DELIVER_AT
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.record_batch import Message, check_batch, decode_batch, encode_batch
+from fencelog.ledgers.record_batch import check_batch, decode_batch, encode_batch
 
 if TYPE_CHECKING:
     from broker_front import Front
@@ -168,7 +168,7 @@ def _error_of(future: AppendFuture) -> FencelogError | None:
 
 def _append(instance: PartitionLog, sent: Sent) -> AppendFuture:
     terms = None if sent.terms == NO_TERMS else sent.terms
-    messages = [Message(payload, sent.key, None, sent.headers) for payload in sent.payloads]
+    messages = [sent.message(payload) for payload in sent.payloads]
     if not sent.is_batch:
         return instance.append_message(messages[0], terms)
     batch = encode_batch(messages)
@@ -191,7 +191,7 @@ def note_read(log: LogHistory, offset: int, result: ReadResult) -> list[int]:
     log.counts["reads"] += 1
     position = None
     for batch in result.entries:
-        payloads = tuple(message.value for message in decode_batch(batch.batch))
+        payloads = tuple(payload_of(message) for message in decode_batch(batch.batch))
         if len(payloads) != batch.count:
             log.violate(21, f"a batch of {len(payloads)} messages counts as {batch.count}")
         if position not in (None, batch.base_offset):

@@ -18,6 +18,10 @@ from state_watch import StateWatch
 from fencelog.broker.append_terms import FORGOTTEN, NO_TERMS, Appended, Terms
 from fencelog.ledgers.entry_header import RUN_SEQUENCE
 from fencelog.ledgers.errors import Effects, FencelogError
+from fencelog.ledgers.record_batch import Message
+
+NAME = "sim-name"
+"""The header that tells which message an empty one is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +37,8 @@ class Sent:
     terms: Terms = NO_TERMS
     headers: tuple[tuple[str, bytes], ...] = ()
     """Of its messages."""
+    removes: bool = False
+    """Its messages are empty: they remove their key. ``payloads`` are their names."""
     attempts: int = 0
     refused: int = 0
     """Attempts that were told to have done nothing."""
@@ -44,6 +50,17 @@ class Sent:
     @property
     def may_be_there(self) -> bool:
         return self.refused < self.attempts
+
+    def message(self, payload: bytes) -> Message:
+        """The message of that payload, or name."""
+        if self.removes:
+            return Message(b"", self.key, None, (*self.headers, (NAME, payload)))
+        return Message(payload, self.key, None, self.headers)
+
+
+def payload_of(message: Message) -> bytes:
+    """The bytes that tell it from all others: its value, or its name if that is empty."""
+    return bytes(message.value) or dict(message.headers).get(NAME, b"")
 
 
 @dataclass(slots=True)

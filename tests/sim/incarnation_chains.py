@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from broker_history import LogHistory
 from chain_watch import LOGS_PATH, ChainWatch
 from history import History
-from incarnations import Incarnations
+from incarnations import AdminLog, Incarnations
 
 from fencelog.broker.chain import Chain
 from fencelog.broker.chain_codec import decode_chain
@@ -80,8 +79,8 @@ class IncarnationChains(ChainWatch):
             if not now.deleted:
                 log.violate(16, f"ledger {ledger_id} is listed, and was deleted (I4)")
 
-    def _check_end(self, log: LogHistory, before: Chain, now: Chain) -> None:
-        """A log that was ended stays so, and no ledger follows (24)."""
+    def _check_end(self, log: AdminLog, before: Chain, now: Chain) -> None:
+        """A log that was ended stays so, and no ledger follows; the view goes on (24)."""
         unsealed = [s.ledger_id for s in now.segments if s.sealed is None]
         if now.terminated and unsealed:
             log.violate(24, f"it has ended, and ledgers {unsealed} are not sealed")
@@ -94,3 +93,6 @@ class IncarnationChains(ChainWatch):
             now.compacted is None or now.compacted.end_offset < former.end_offset
         ):
             log.violate(24, f"the compacted view ended at {former.end_offset}, and goes back")
+        if now.compacted is not None and now.compacted != former:
+            begin = 0 if former is None else former.end_offset
+            log.horizons[now.compacted.end_offset] = begin

@@ -40,6 +40,8 @@ class AdminLog(LogHistory):
     """By subscription id."""
     end: int | None = None
     """Where it was terminated, as was confirmed."""
+    horizons: dict[int, int] = field(default_factory=dict)
+    """By the horizon of a compacted view: the former one's."""
 
     def violate(self, invariant: int, text: str) -> None:
         self.history.violate(invariant, f"{self.topic_id[:4]}/{self.partition}: {text}")

@@ -63,6 +63,51 @@ COMPACTED = (
             ),
         ),
     ),
+    Mutant(
+        "removal-not-shown",
+        "SEMANTICS.md, the compacted view",
+        "What removes a key does not come into the view itself.",
+        (
+            Edit(
+                COMPACTION_CORE,
+                "NewestOffsets.keeps",
+                "return message.key is None or",
+                "return message.key is None or bool(message.value) and",
+            ),
+        ),
+    ),
+    Mutant(
+        "removal-stays-for-good",
+        "SEMANTICS.md, the compacted view",
+        "What removes a key stays in the view until something newer comes.",
+        (
+            Edit(
+                COMPACTION_CORE,
+                "NewestOffsets.keeps_former",
+                "if not message.value and offset < self._tombstones_from:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "removal-removes-nothing",
+        "SEMANTICS.md, the compacted view",
+        "A removal stands beside the message that it removes, as if it had no key.",
+        (
+            Edit(
+                COMPACTION_CORE,
+                "NewestOffsets.add",
+                "if message.key is None:",
+                "if message.key is None or not message.value:",
+            ),
+            Edit(
+                COMPACTION_CORE,
+                "NewestOffsets.keeps",
+                "return message.key is None or",
+                "return message.key is None or not message.value or",
+            ),
+        ),
+    ),
 )
 
 ALLOWED = (

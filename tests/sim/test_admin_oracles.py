@@ -10,6 +10,7 @@ from admin_draw import draw_admin_plan, is_administered
 from admin_edge import check_view
 from admin_ending import drain
 from admin_plan import STEPS
+from broker_history import payload_of
 from broker_plan import TOPIC_TARGETS
 from brokers import TOPIC
 from cursor_history import CursorHistory
@@ -354,6 +355,33 @@ def test_a_view_is_the_newest_of_every_key_and_all_without_one() -> None:
     strange = AdminLog(History(), 0)
     check_view(strange, {0: b"?"}, 1)
     assert "which nobody sent" in strange.history.violations[0]
+
+
+def test_a_view_shows_a_removal_once() -> None:
+    def view(*offsets: int, former: int = 0, is_told: bool = True) -> list[str]:
+        log = AdminLog(History(), 0)
+        for offset, removes in enumerate((False, True)):
+            sent = log.new(b"%d" % offset, is_batch=False, key=b"k")
+            sent.removes, sent.attempts = removes, 1
+            if is_told or not removes:
+                log.seen(offset, sent.payloads, "read")
+        check_view(log, {offset: b"%d" % offset for offset in offsets}, 2, former)
+        return log.history.violations
+
+    assert view(1) == view(1, former=1) == view(former=2) == []
+    assert view(is_told=False, former=2) == []
+    assert "has {}, newest are {b'k': 1}" in view(former=1)[0]
+    assert "has {b'k': 1}, newest are {}" in view(1, former=2)[0]
+    assert "has {b'k': 0}" in view(0, former=2)[0]
+
+
+def test_an_empty_message_is_told_by_its_name() -> None:
+    log = AdminLog(History(), 0)
+    sent = log.new(b"a", b"b", is_batch=True, key=b"k")
+    assert [payload_of(sent.message(payload)) for payload in sent.payloads] == [b"a", b"b"]
+    sent.removes = True
+    assert [payload_of(sent.message(payload)) for payload in sent.payloads] == [b"a", b"b"]
+    assert sent.message(b"a").value == b""
 
 
 def test_plans_play_every_step_and_faults_that_there_are() -> None:
