@@ -102,6 +102,8 @@ class _Draw:
 
     def _last_deaths(self, bookies: list[str]) -> tuple[Death, ...]:
         random = self._random
+        if effects := self._theme.last_effects:
+            return tuple(Death(bookie, random.choice(effects), True, True) for bookie in bookies)
         return tuple(
             Death(bookie, random.randint(1, 12), random.random() < 0.8, random.random() < 0.7)
             for bookie in random.sample(bookies, random.choice((0, 1, 2, 2)))

@@ -352,6 +352,9 @@ class Injector:
             case "slow disk":
                 disk.slow(2 + fault.size * 100)
                 return lambda: disk.slow(1)
+            case "index unreadable":
+                disk.fail("read", "index", EIO, UNREADABLE)
+                return disk.stop_failing
             case "rot journal":
                 return _nothing if machine.rot_journal() else None
             case "rot entry log":
@@ -382,6 +385,9 @@ def aimed(fault: Fault, history: History, bookies: Iterable[str]) -> Fault | Non
         return None
     return replace(fault, target=">".join(named.get(part, part) for part in parts))
 
+
+UNREADABLE = 10_000
+"""Reads that fail: more than come while a fault lasts."""
 
 SESSIONS = {"metadata refuses", "metadata reply lost", "session expires", "listing breaks off"}
 

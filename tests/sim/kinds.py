@@ -13,7 +13,7 @@ from broker_plan import TOPIC_TARGETS
 from broker_runner import run_topic_seed
 from mutation import Mutant
 from outcome import Result
-from plan import TARGETS, Fault
+from plan import STAGED_TARGETS, TARGETS, Fault
 from runner import run_seed
 
 
@@ -38,7 +38,7 @@ class Kind:
 
 TOPIC_FAULTS = {**TOPIC_TARGETS, **DISK_TARGETS, **HTTP_TARGETS}
 
-LEDGERS = Kind("ledgers", run_seed, TARGETS, mutants.LEDGER_MUTANTS)
+LEDGERS = Kind("ledgers", run_seed, {**TARGETS, **STAGED_TARGETS}, mutants.LEDGER_MUTANTS)
 TOPICS = Kind("topics", run_topic_seed, TOPIC_FAULTS, mutants.TOPIC_MUTANTS)
 
 KINDS = {kind.name: kind for kind in (LEDGERS, TOPICS)}

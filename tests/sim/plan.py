@@ -178,4 +178,9 @@ TARGETS = {
     "metadata emptied": "bookie",
     "listing breaks off": "bookie",
 }
-"""Every kind of fault and what it befalls."""
+"""Kinds of faults that any seed may draw, and what they befall."""
+
+STAGED_TARGETS = {
+    "index unreadable": "bookie",
+}
+"""Kinds that scenes alone have."""

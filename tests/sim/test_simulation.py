@@ -15,7 +15,7 @@ from draw import draw_plan
 from kinds import KINDS, LEDGERS
 from observed_bookie import entry_digests
 from outcome import Result
-from plan import TARGETS, Fault, Moment
+from plan import Fault, Moment
 from run_sim import Budget, Figures, describe, play_within, repeat_command, say
 from runner import run_seed
 from shrink import shortened
@@ -38,7 +38,7 @@ def test_no_history_violates_an_invariant(capsys: pytest.CaptureFixture[str]) ->
     failures = ["\n".join(describe(LEDGERS, result, shrink=False)) for result in figures.failed]
     assert failures == []
     assert surely.passed == BUDGET.at_least
-    missing = set(TARGETS) - surely.kinds.keys()
+    missing = set(LEDGERS.faults) - surely.kinds.keys()
     assert not missing, f"faults that never happened: {sorted(missing)}"
 
 

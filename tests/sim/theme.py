@@ -62,6 +62,8 @@ class Theme:
     garbage_ms: tuple[int, ...] = (4_000, 15_000)
     storage_ends: float = 0.2
     """The share of histories that end with the end of all ledgers."""
+    last_effects: tuple[int, ...] = ()
+    """Of their last compaction, if any: at one of these the power of each bookie fails."""
     recover_when: tuple[str, ...] = ("ack", "bookie ack", "bookie ack", "ensemble", "recovering")
     """Mostly in the middle of writing, or of another recovery."""
     recover_at: Moment | None = None

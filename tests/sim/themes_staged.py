@@ -123,7 +123,50 @@ FULL = replace(
 )
 """Disks are almost full, and caches are not empty."""
 
+UNREADABLE = replace(
+    MISSED,
+    kinds=("reset", "kill bookie", "restart cleanly", "read error"),
+    events=("closed", "bookie ack"),
+    pauses_ms=(5, 20),
+    recoverers=(0, 0, 1),
+    endings=("close",),
+    spares=(0,),
+    bursts=(10,),
+    readers=(1, 2),
+    read_when=("closed",),
+    flush_ms=(50, 100),
+    other_kinds=(0, 0, 1),
+    scenes=(
+        tuple(
+            Step("index unreadable", bookie, ("closed",), (1,), (150, 300, 600), (300, 1_500))
+            for bookie in ("m1", "m2", "m3")
+        ),
+    ),
+)
+"""Bookies cannot read their indexes for a while, and are asked for what only these know of."""
+
+RENAMED = replace(
+    MISSED,
+    kinds=("reset", "kill bookie", "restart cleanly", "power loss"),
+    events=("ack", "bookie ack", "closed"),
+    pauses_ms=(5, 20),
+    recoverers=(0, 0, 1),
+    ledgers=(1, 2),
+    endings=("close",),
+    spares=(0,),
+    bursts=(10,),
+    readers=(0, 1),
+    flush_ms=(50, 100),
+    other_kinds=(0, 0, 1),
+    scenes=(),
+    storage_ends=1.0,
+    last_effects=(9, 10, 10, 11),
+)
+"""The power of bookies fails when a compacted entry log has its name and is pointed to, just before
+or after the old ones go."""
+
 STAGED: dict[int, tuple[Theme, ...]] = {
+    7: (UNREADABLE, RENAMED),
     9: (FULL,),
     19: (UNFENCED, DAMAGED, STRIPED, HELD),
 }
