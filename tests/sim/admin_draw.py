@@ -63,6 +63,12 @@ class Story:
     """The way from one of the brokers to metadata takes long, all the time."""
     early: float = 0.3
     """How many steps and faults are tied to nothing."""
+    nths: tuple[int, ...] = (1, 1, 2, 2, 3)
+    delays_ms: tuple[int, ...] = (0, 0, 0, 1, 2, 5, 20, 300)
+    partitions: tuple[int, ...] = (1, 1, 2)
+    writes_elsewhere: float = 0.3
+    """How many writers may write to another partition than the first one."""
+    steps_elsewhere: float = 0.4
 
 
 STORIES = (
@@ -168,6 +174,34 @@ UNSUBSCRIBED_SHARE = 0.1
 """Drawn by a stream of its own."""
 
 
+UNSEEN = Story(
+    first=("subscribe",),
+    steps=(*("trim",) * 6, *("grow",) * 3, "unload"),
+    step_counts=(12, 16),
+    events=("registered", "grown", "grown"),
+    groups=(1,),
+    retention=0.9,
+    usurpers=(0,),
+    faults=("unload", "answers lost", "slow metadata"),
+    fault_counts=(0, 0, 1),
+    rolls=(2, 5),
+    pauses_ms=(150,),
+    writers=(4, 5),
+    pulls=(0,),
+    lengths_ms=(2_500, 3_500),
+    early=0.0,
+    nths=(1,),
+    delays_ms=(20, 100, 300, 600),
+    partitions=(1,),
+    writes_elsewhere=0.9,
+    steps_elsewhere=0.9,
+)
+"""A topic grows, and what is written to its new partition is trimmed before anybody has looked for
+the cursors that are missing there."""
+UNSEEN_EVERY = 40
+"""So seldom is a history of this story alone."""
+
+
 def is_administered(seed: int) -> bool:
     """Whether a seed of the topics' kind is of this theme."""
     return seed % EVERY == 0
@@ -177,6 +211,8 @@ def draw_admin_plan(seed: int) -> AdminPlan:
     """Everything that the seed decides in advance."""
     is_unsubscribed = Random(f"admin unsubscribed {seed}").random() < UNSUBSCRIBED_SHARE
     story = UNSUBSCRIBED if is_unsubscribed else None
+    if seed % UNSEEN_EVERY == 0:
+        story = UNSEEN
     return with_removals(_Draw(Random(f"admin plan {seed}"), story).plan(seed))
 
 
@@ -203,7 +239,7 @@ class _Draw:
         self._story = drawn if story is None else story
         self._length_ms = random.choice(self._story.lengths_ms)
         self._brokers = [f"k{n + 1}" for n in range(random.choice((2, 2, 3)))]
-        self._partitions = random.choice((1, 1, 2))
+        self._partitions = random.choice(self._story.partitions)
 
     def plan(self, seed: int) -> AdminPlan:
         random, story = self._random, self._story
@@ -255,7 +291,7 @@ class _Draw:
         random, story = self._random, self._story
         return WriterPlan(
             f"w{number}",
-            random.randrange(3) if random.random() < 0.3 else 0,
+            random.randrange(3) if random.random() < story.writes_elsewhere else 0,
             random.choice((0, random.randint(0, 300))),
             tuple(
                 random.randint(0, random.choice(story.pauses_ms))
@@ -290,13 +326,19 @@ class _Draw:
             AdminStep(
                 self._moment(is_early=number < len(story.first) and kind != "subscribe, die"),
                 kind,
-                random.randrange(self._partitions + 1) if random.random() < 0.4 else 0,
+                self._partition(),
                 random.random(),
             )
             for number, kind in enumerate(kinds)
         ]
         twins = [replace(s, size=random.random()) for s in steps if s.kind == "settings"]
         return [*steps, *twins]  # two operators at once
+
+    def _partition(self) -> int:
+        """Of a step; perhaps one that the topic does not have yet."""
+        random = self._random
+        is_elsewhere = random.random() < self._story.steps_elsewhere
+        return random.randrange(self._partitions + 1) if is_elsewhere else 0
 
     def _moment(self, *, is_early: bool = False, ahead_ms: int = 300) -> Moment:
         """``ahead_ms``: at most so long before the next look, if it is tied to looks."""
@@ -305,14 +347,14 @@ class _Draw:
             until_ms = self._length_ms // 2 if is_early else self._length_ms
             return Moment("start", 0, random.randint(0, until_ms))
         event = random.choice(self._story.events)
-        nth = 2 if event == "made" else random.choice((1, 1, 2, 2, 3))
+        nth = 2 if event == "made" else random.choice(self._story.nths)
         if event == "looking":
             return Moment(event, nth, UPKEEP_MS - random.randint(0, ahead_ms))
         if event == "sweeping":  # it takes some requests, one after the other
             return Moment(event, random.randint(1, 5), random.randint(0, 1_500))
         if event not in ADMIN_EVENTS:
             nth = random.choice((1, 2, 5, random.randint(1, 30)))
-        return Moment(event, nth, random.choice((0, 0, 0, 1, 2, 5, 20, 300)))
+        return Moment(event, nth, random.choice(self._story.delays_ms))
 
     def _faults(self) -> list[Fault]:
         random = self._random

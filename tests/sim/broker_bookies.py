@@ -52,6 +52,12 @@ class DiskTheme:
     unsynced: float = 0.2
     doubts: float = 0.0
     """How often the faults are those of ``_Draw._doubt`` alone."""
+    away_ms: tuple[int, ...] = (1_000, 2_000, 3_500)
+    """In these, so long is who holds the last entries away."""
+    lengths_ms: tuple[int, ...] = ()
+    """Of the histories, if any; else as they were drawn."""
+    settings: tuple[tuple[str, int], ...] = ()
+    """Of the topic."""
 
 
 DISKS = DiskTheme(
@@ -79,6 +85,27 @@ log's ledgers meets one that does not know what it has forgotten."""
 
 THEMES = (DISKS, DISKS, LIMBO)
 
+DOUBTED = replace(
+    LIMBO,
+    bookies=(3,),
+    unsynced=0.0,
+    doubts=1.0,
+    away_ms=(4_500,),
+    lengths_ms=(5_000,),
+    settings=(
+        ("ensemble_size", 3),
+        ("write_quorum", 3),
+        ("ack_quorum", 2),
+        ("roll_entries", 1_000),
+    ),
+)
+"""The sessions of dead brokers end, and others take the log over, long before anybody is back who
+knows where it ends."""
+
+STAGED_EVERY = 20
+"""Of so many seeds in a row one has the theme DOUBTED."""
+DOUBTED_AT = 11
+
 SHARE = 0.35
 """Of all histories."""
 
@@ -88,6 +115,8 @@ TAKEOVERS = ("believe", "believe", "kill broker", "unload", "pause broker")
 def with_bookies(plan: TopicPlan) -> TopicPlan:
     """The same plan, in some histories with bad disks and more bookies."""
     random = Random(f"topic bookies {plan.seed}")
+    if plan.seed % STAGED_EVERY == DOUBTED_AT:
+        return _Draw(random, DOUBTED, plan).plan()
     if random.random() >= SHARE:
         return plan
     return _Draw(random, random.choice(THEMES), plan).plan()
@@ -123,8 +152,9 @@ class _Draw:
             is_victim_synced=random.random() >= theme.unsynced,
             scrub_ms=random.choice((4_000, 20_000)),
             repairs_itself=random.random() < 0.7,
-            overrides=overrides,
+            overrides=overrides | dict(theme.settings),
             faults=(*kept, *disks, *takeovers),
+            length_ms=random.choice(theme.lengths_ms) if theme.lengths_ms else plan.length_ms,
         )
 
     def _fault(self, kind: str) -> Fault:
@@ -163,7 +193,7 @@ class _Draw:
         nth = random.choice((1, 2, 3, 5, 10, 20))
         before = Moment("append ack", nth, 0)
         moment = Moment("append ack", nth + random.choice((1, 1, 2, 4)), 0)
-        away_ms = random.choice((1_000, 2_000, 3_500))
+        away_ms = random.choice(self._theme.away_ms)
         back_ms = random.choice((300, 300, 700))
         return [
             *(Fault(before, "cut", f"{broker}>{ignorant}", back_ms, 0.5) for broker in brokers),
