@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from errno import EIO, ENOSPC
 from functools import partial
 
+from aims import aimed
 from cluster import BookieMachine, Cluster
-from history import History
 from plan import Fault, Moment
 from process import Process
 from restarts import JOURNAL_SUFFIX, Restarts
@@ -291,6 +290,9 @@ class Injector:
             case "sync error, crash":
                 self._restarts.fail_a_sync(machine)
                 return machine.disk.stop_failing
+            case "restarts":
+                self._restarts.chain(machine)
+                return _nothing
             case "bad memory":
                 return machine.damage_replies()
             case _:
@@ -352,6 +354,9 @@ class Injector:
             case "slow disk":
                 disk.slow(2 + fault.size * 100)
                 return lambda: disk.slow(1)
+            case "no room":
+                disk.free_share = 0.001
+                return lambda: setattr(disk, "free_share", 1.0)
             case "index unreadable":
                 disk.fail("read", "index", EIO, UNREADABLE)
                 return disk.stop_failing
@@ -365,25 +370,6 @@ class Injector:
         error = ENOSPC if operation == "write" and fault.size < 0.5 else EIO
         disk.fail(operation, suffix, error, 1 + int(fault.size * 2))
         return lambda: disk.stop_failing()
-
-
-def aimed(fault: Fault, history: History, bookies: Iterable[str]) -> Fault | None:
-    """At the bookies that are now known to be the members it names: ``m1`` is the first one of the
-    first ledger, as that was created; and at those that are none, ``s1`` the first one. None: there
-    is no such bookie, or no ledger any more."""
-    parts = fault.target.split(">")
-    if not any(part[0] in "ms" and part[1:].isdigit() for part in parts):
-        return fault
-    versions = history.metadata.get(min(history.metadata, default=-1))
-    if not versions:
-        return None
-    members = versions[0].fragments[0].bookies
-    spares = [bookie for bookie in bookies if bookie not in members]
-    named = {f"m{number}": bookie for number, bookie in enumerate(members, start=1)}
-    named |= {f"s{number}": bookie for number, bookie in enumerate(spares, start=1)}
-    if any(part[0] in "ms" and part[1:].isdigit() and part not in named for part in parts):
-        return None
-    return replace(fault, target=">".join(named.get(part, part) for part in parts))
 
 
 UNREADABLE = 10_000

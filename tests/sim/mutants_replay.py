@@ -110,6 +110,21 @@ FOUND_BY_REPLAY = (
 
 JOURNAL_LET_GO_OF = (
     Mutant(
+        # A crash before the next flush loses records that were read and not taken back yet.
+        "replay-flushes-ahead",
+        "STORAGE.md: checkpoint",
+        "A flush in the middle of a replay says how far the journal was read, not how far it was "
+        "taken back.",
+        (
+            Edit(
+                "fencelog.bookie.opening",
+                "replay_journal",
+                "                    await flush(end)\n",
+                "                    await flush(replay.position)\n",
+            ),
+        ),
+    ),
+    Mutant(
         "flush-says-too-much",
         "STORAGE.md: checkpoint",
         "A flush says where the journal is when it writes, not where it was when it began.",

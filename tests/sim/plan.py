@@ -182,5 +182,7 @@ TARGETS = {
 
 STAGED_TARGETS = {
     "index unreadable": "bookie",
+    "no room": "bookie",
+    "restarts": "bookie",
 }
 """Kinds that scenes alone have."""

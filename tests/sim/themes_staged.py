@@ -165,8 +165,33 @@ RENAMED = replace(
 """The power of bookies fails when a compacted entry log has its name and is pointed to, just before
 or after the old ones go."""
 
+REPLAYED = replace(
+    MISSED,
+    kinds=("reset", "kill bookie", "power loss"),
+    events=("ack", "bookie ack"),
+    pauses_ms=(2, 5),
+    recoverers=(0, 0, 1),
+    endings=("close", "leave"),
+    spares=(0,),
+    write_cache_kb=(16,),
+    entry_bytes=(1_000,),
+    bursts=(60,),
+    flush_ms=(5_000,),
+    other_kinds=(0, 0, 1),
+    haunted=1.0,
+    scenes=(
+        (
+            Step("no room", "m1", ("bookie ack",), (1, 3, 6), (0,), (9_000,)),
+            Step("restarts", "m1", ("bookie ack",), (15, 20, 30), (0, 5), (1,)),
+        ),
+    ),
+)
+"""A replay flushes a part of what it finds, and for the rest there is no room: until the next start
+the journal alone has that."""
+
 STAGED: dict[int, tuple[Theme, ...]] = {
     7: (UNREADABLE, RENAMED),
     9: (FULL,),
+    11: (REPLAYED,),
     19: (UNFENCED, DAMAGED, STRIPED, HELD),
 }
