@@ -16,11 +16,13 @@ from process import current_process
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.subscription_registry import SUBSCRIPTIONS_PATH
+from fencelog.broker.topic_deletion import LOGS_PATH
 from fencelog.broker.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.errors import ErrorCode
 
 MAX_PARTITIONS = 3
 TRIES = 6
+LEAST_HELD_S = 0.1
 SETTINGS: tuple[dict[str, Any], ...] = (
     {"roll_entries": 2},
     {"roll_entries": 7},
@@ -125,6 +127,10 @@ class Operator:
             case "compact":
                 instance, _ = await edge.open(broker, step.partition)
                 broker.compaction.ask(instance)
+            case "sweep, held":
+                held: Any = broker.sweep._store
+                held.hold_next_listing(LOGS_PATH, LEAST_HELD_S + size / 2)
+                await broker.sweep.sweep()
             case "sweep":
                 await broker.sweep.sweep()
             case "unload":

@@ -35,11 +35,13 @@ STEPS = (
     "fence",
     "compact",
     "sweep",
+    "sweep, held",
     "unload",
 )
 """What an operator does. ``recreate``: delete the topic, then create one of its name; ``subscribe,
 die``: the broker dies when it has registered the subscription, before there is a cursor;
-``unsubscribe, unheard``: the delete does not get to the metadata store, and nobody knows that."""
+``unsubscribe, unheard``: the delete does not get to the metadata store, and nobody knows that;
+``sweep, held``: the sweep's look at what hangs below the ids of topics takes long."""
 
 ADMIN_EVENTS = (
     "deleting",

@@ -125,6 +125,26 @@ TOPIC = (
 
 SWEPT = (
     Mutant(
+        "sweep-reads-the-registry-first",
+        "SEMANTICS.md, sweep",
+        "What hangs below ids is read after the registry: a topic that came in between is one that "
+        "nobody knows.",
+        (
+            Edit(
+                SWEEP,
+                "Sweep._all",
+                "        ids = {\n",
+                "        known = await self._topics.ids()\n        ids = {\n",
+            ),
+            Edit(
+                SWEEP,
+                "Sweep._all",
+                "sorted(ids - await self._topics.ids())",
+                "sorted(ids - known)",
+            ),
+        ),
+    ),
+    Mutant(
         "sweep-takes-the-present-epoch",
         "SEMANTICS.md, sweep",
         "A ledger of the present epoch that is on no list, yet, is taken for garbage.",

@@ -59,6 +59,7 @@ class SimStore:
         self._synced_losses = 0
         self._loses_reply_to: str | None = None
         self._loses_write_to: str | None = None
+        self._held_listing: tuple[str, float] | None = None
         self._refuses_until_s = 0.0
         self._refused_changes: list[str] = []
         self._reads_left: int | None = None
@@ -121,6 +122,9 @@ class SimStore:
 
     async def children(self, path: str) -> list[str]:
         check_path(path)
+        if self._held_listing is not None and self._held_listing[0] == path:
+            (_, held_s), self._held_listing = self._held_listing, None
+            await asyncio.sleep(held_s)
         names = await self._read(f"list {path}", lambda peer, sync: peer.children(path, sync=sync))
         return names if self.view is None else self.view.children(path, names)
 
@@ -151,6 +155,10 @@ class SimStore:
         asks, it is as if the reply had been lost."""
         self._loses_write_to = f" {below}"
 
+    def hold_next_listing(self, path: str, seconds: float) -> None:
+        """The next look at the children of this path is sent so much later."""
+        self._held_listing = (path, seconds)
+
     def refuse_changes(self, below: str, count: int) -> None:
         """The next so many changes of nodes below this path are refused, for a reason that whoever
         asks does not know."""
@@ -176,7 +184,7 @@ class SimStore:
         """Nothing more of this goes wrong."""
         self._reads_left, self._refuses_until_s = None, 0.0
         self._refused_changes.clear()
-        self._loses_write_to = None
+        self._loses_write_to = self._held_listing = None
 
     def expire(self) -> None:
         """End the session on the cluster's side."""
