@@ -192,10 +192,13 @@ class SubscriptionVerbs:
             return self._owners.ask(asked, partition, Endpoint.EXTEND, part, local, Stale)
 
         groups = by_partition(request.ack_ids, asked)
-        parts = {p: extend(p, ids) for p, ids in groups.items()}
-        stale = await self._stale(exchange.path, parts)
-        await self._holds.hold(asked, HoldRequest(request.consumer, lease_ms, renew=True))
-        await respond(exchange, stale)
+
+        async def extend_all() -> Stale:
+            parts = {p: extend(p, ids) for p, ids in groups.items()}
+            return await self._stale(exchange.path, parts)
+
+        hold = HoldRequest(request.consumer, lease_ms, renew=True)
+        await respond(exchange, await self._holds.while_held(asked, hold, extend_all))
 
     async def _stale(self, path: str, parts: dict[int, Coroutine[Any, Any, Stale]]) -> Stale:
         done, errors = await together(parts)

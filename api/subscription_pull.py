@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -22,7 +23,6 @@ from fencelog.api.subscription_owners import Asked, SubscriptionOwners
 from fencelog.api.subscription_requests import HoldRequest, Pulled, PullRequest
 from fencelog.api.subscription_wait import Waiting
 from fencelog.api.targets import Endpoint
-from fencelog.broker.limits import MAX_LEASE_MS
 from fencelog.broker.subscription_config import SubscriptionInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -49,21 +49,20 @@ class Pull:
 
         Raises FencelogError when nothing was found and a partition could not be asked.
         """
-        lease_ms = request.lease_ms or asked.subscription.info.config.lease_ms
-        hold = HoldRequest(request.consumer, lease_ms)
+        hold = HoldRequest(request.consumer, request.lease_ms)
         if len(partitions) == 1:
-            wait_ms = round(request.wait * 1000)
-            longer = replace(hold, lease_ms=min(wait_ms + lease_ms, MAX_LEASE_MS))
-            await self._holds.hold(asked, longer)
-            return await self._from_one(asked, partitions[0], request)
-        await self._holds.hold(asked, hold)
+            from_one = partial(self._from_one, asked, partitions[0], request)
+            return await self._holds.while_held(asked, hold, from_one, wait_s=request.wait)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.wait
         at_once = replace(request, wait=0)
         place = self._turns.next(asked.subscription.info.subscription_id, len(partitions))
         first, *others = [*partitions[place:], *partitions[:place]]
         near = [p for p in others if self._broker.open_log(asked.topic.name, p) is not None]
-        found, errors = await self._from_many(asked, [first, *near], at_once)
+        from_many = partial(self._from_many, asked, request=at_once)
+        found, errors = await self._holds.while_held(
+            asked, hold, partial(from_many, [first, *near])
+        )
         while not found:
             left_s = max(0.0, deadline - loop.time())
             ready, errors = await self._waiting.wait(
@@ -71,8 +70,7 @@ class Pull:
             )
             if not ready:
                 break
-            await self._holds.hold(asked, hold)
-            found, errors = await self._from_many(asked, ready, at_once)
+            found, errors = await self._holds.while_held(asked, hold, partial(from_many, ready))
             if not left_s:
                 break
         if errors and not found:

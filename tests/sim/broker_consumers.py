@@ -4,7 +4,7 @@ and all of it may be answered, refused, or neither."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import Any
@@ -13,13 +13,14 @@ from broker_clients import PATIENCE_S, Clients
 from broker_plan import ConsumerPlan
 from broker_reads import READ_BYTES, look_at_tail
 from brokers import TOPIC, BrokerMachine, Unanswered, Unreached
+from observed_subscriptions import ObservedSubscriptions
 from subscription_history import SubscriptionHistory
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.partition_log import PartitionLog
 from fencelog.broker.subscription_answers import PulledMessage
 from fencelog.broker.subscription_config import ORDERED
-from fencelog.ledgers.errors import Effects, FencelogError
+from fencelog.ledgers.errors import FencelogError
 
 WAIT_MS = 100
 
@@ -37,10 +38,8 @@ class Consumer:
         self._clients = clients
         self._chance = chance
         self._machine: BrokerMachine = clients.some_broker(chance)
-        self._pulled_at = 0
-        """Seeks that had begun when it got its messages."""
-        self._hoard: list[tuple[list[PulledMessage], int]] = []
-        """What it got before, and when, as above."""
+        self._hoard: list[list[PulledMessage]] = []
+        """What it got before."""
 
     async def consume(self, plan: ConsumerPlan) -> None:
         """Until the safety phase ends."""
@@ -48,7 +47,7 @@ class Consumer:
         while not self._clients.is_over.is_set():
             pulled = await self.pull(plan.pulls)
             if pulled and plan.seeks:
-                self._hoard = [*self._hoard[-4:], (pulled, self._pulled_at)]
+                self._hoard = [*self._hoard[-4:], pulled]
             await asyncio.sleep(self._chance.uniform(0, plan.thinks_ms / 1000))
             if self._chance.random() < plan.seeks:
                 await self._seek_about(plan, pulled)
@@ -65,12 +64,12 @@ class Consumer:
     async def _acknowledge_late(self) -> None:
         """What it got from whichever owner, before whichever seeks."""
         if self._hoard:
-            old, pulled_at = self._chance.choice(self._hoard)
+            old = self._chance.choice(self._hoard)
             is_ordered = self._subscription.info.config.type in ORDERED
             if is_ordered and self._chance.random() < 0.5:
-                await self._ask(partial(self._passed, old[-1], pulled_at))
+                await self._ask(partial(self._passed, old[-1]))
             else:
-                await self._ask(partial(self._acknowledged, old, pulled_at))
+                await self._ask(partial(self._acknowledged, old))
 
     async def _seek_about(self, plan: ConsumerPlan, pulled: list[PulledMessage]) -> None:
         """Anywhere; or to what it acknowledges at the same time, and then it takes its time."""
@@ -96,7 +95,7 @@ class Consumer:
         some = pulled if self._chance.random() < 0.7 else pulled[::2]
         is_ordered = self._subscription.info.config.type in ORDERED
         if is_ordered and self._chance.random() < plan.through:
-            await self._ask(partial(self._passed, pulled[-1], self._pulled_at))
+            await self._ask(partial(self._passed, pulled[-1]))
         for _ in range(self._chance.choice((1, 1, 1, 2))):
             await self.acknowledge(some)
 
@@ -111,7 +110,7 @@ class Consumer:
 
     async def acknowledge(self, pulled: list[PulledMessage]) -> None:
         if pulled:
-            await self._ask(partial(self._acknowledged, pulled, self._pulled_at))
+            await self._ask(partial(self._acknowledged, pulled))
 
     async def refuse(self, pulled: list[PulledMessage]) -> None:
         await self._ask(partial(self._refused, pulled))
@@ -155,109 +154,33 @@ class Consumer:
         return await work(instance)
 
     async def _pulled(self, count: int, instance: PartitionLog) -> list[PulledMessage]:
-        subscription, loop = self._subscription, asyncio.get_running_loop()
-        view = subscription.views[instance]
-        began_s, seeks = loop.time(), view.seeks
-        view.pulling[self._name] += 1
-        try:
-            messages = await instance.subscriptions.pull(
-                subscription.info, self._name, max_messages=count, max_bytes=READ_BYTES
-            )
-        except (FencelogError, asyncio.CancelledError):
-            view.pulling[self._name] -= 1
-            subscription.check_leases(self._leases(instance), instance)
-            raise
-        view.pulling[self._name] -= 1
-        subscription.handed_out(
-            messages,
-            self._name,
-            owner=instance,
-            seeks=seeks,
-            began_s=began_s,
-            now_s=loop.time(),
-            lease_s=self._lease_s,
+        info = self._subscription.info
+        messages = await self._at(instance).pull(
+            info, self._name, max_messages=count, max_bytes=READ_BYTES
         )
-        subscription.check_leases(self._leases(instance), instance)
-        self._pulled_at = subscription.seeks_begun
         if not messages:
-            await instance.subscriptions.wait(subscription.info, self._name, WAIT_MS)
+            await instance.subscriptions.wait(info, self._name, WAIT_MS)
         return messages
 
-    def _leases(self, instance: PartitionLog) -> dict[int, str]:
-        """By offset: who has it, as the owner takes it."""
-        used = instance.subscriptions._in_use.get(self._subscription.info.subscription_id)
-        leases = {} if used is None else used.dispatch.leases.by_offset
-        return {offset: lease.consumer for offset, lease in leases.items()}
+    async def _acknowledged(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
+        ids = [message.ack_id for message in pulled]
+        await self._at(instance).ack(self._subscription.info, ids)
 
-    async def _acknowledged(
-        self, pulled: list[PulledMessage], pulled_at: int, instance: PartitionLog
-    ) -> None:
-        subscription = self._subscription
-        is_stale = subscription.outdates(pulled_at, instance)
-
-        async def ack() -> list[int]:
-            result = await instance.subscriptions.ack(
-                subscription.info, [message.ack_id for message in pulled]
-            )
-            return [m.offset for m in pulled if m.ack_id in result.stale]
-
-        confirmed = await self._asked([m.offset for m in pulled], instance, ack)
-        if is_stale and confirmed:
-            subscription.violate(19, f"{confirmed} acknowledged by ids from before a seek")
-
-    async def _passed(self, message: PulledMessage, pulled_at: int, instance: PartitionLog) -> None:
+    async def _passed(self, message: PulledMessage, instance: PartitionLog) -> None:
         """Acknowledge everything up to this one."""
-        subscription = self._subscription
-        is_stale = subscription.outdates(pulled_at, instance)
-        below = range(subscription.log.start_offset, message.offset + 1)
-
-        async def ack() -> list[int]:
-            result = await instance.subscriptions.ack_through(subscription.info, message.ack_id)
-            return list(below) if result.stale else []
-
-        confirmed = await self._asked(below, instance, ack)
-        if is_stale and confirmed:
-            subscription.violate(19, f"all to {message.offset} by an id from before a seek")
-
-    async def _asked(
-        self,
-        offsets: Sequence[int],
-        instance: PartitionLog,
-        ack: Callable[[], Awaitable[list[int]]],
-    ) -> list[int]:
-        """What is confirmed by an acknowledgement, which gives what of it was stale."""
-        subscription = self._subscription
-        ask = subscription.acknowledging(offsets, instance, asyncio.get_running_loop().time())
-        try:
-            stale = await ack()
-        except FencelogError as error:
-            if error.code.effects is Effects.NONE:  # it was refused at once
-                subscription.refused(ask, instance)
-            raise
-        return subscription.acknowledged(ask, stale, instance)
+        await self._at(instance).ack_through(self._subscription.info, message.ack_id)
 
     async def _refused(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
-        subscription = self._subscription
         ids = [message.ack_id for message in pulled]
-        stale = instance.subscriptions.nack(subscription.info, ids)
-        subscription.refusing([m.offset for m in pulled if m.ack_id not in stale], instance)
+        self._at(instance).nack(self._subscription.info, ids)
 
     async def _extended(self, pulled: list[PulledMessage], instance: PartitionLog) -> None:
-        subscription, now_s = self._subscription, asyncio.get_running_loop().time()
-        lease_ms = subscription.info.config.lease_ms
-        stale = instance.subscriptions.extend(
-            subscription.info, [message.ack_id for message in pulled], lease_ms
-        )
-        kept = [message.offset for message in pulled if message.ack_id not in stale]
-        subscription.extended(kept, instance, now_s + lease_ms / 1000)
+        info = self._subscription.info
+        ids = [message.ack_id for message in pulled]
+        self._at(instance).extend(info, ids, info.config.lease_ms)
 
     async def _sought(self, offset: int, instance: PartitionLog) -> None:
-        subscription = self._subscription
-        seek = subscription.seeking(offset, instance)
-        try:
-            found = await instance.subscriptions.seek(subscription.info, offset)
-        except FencelogError as error:
-            if error.code.effects is Effects.NONE:  # it was refused at once
-                subscription.not_sought(seek)
-            raise
-        subscription.sought(seek, found)
+        await self._at(instance).seek(self._subscription.info, offset)
+
+    def _at(self, instance: PartitionLog) -> ObservedSubscriptions:
+        return ObservedSubscriptions(instance, self._subscription)

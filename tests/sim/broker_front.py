@@ -1,5 +1,5 @@
-"""The front door of a broker: the real endpoints for appends, the real search for the owner and the
-real forwarding, over the simulated HTTP of ``broker_http.py``.
+"""The front door of a broker: the real endpoints for appends and subscriptions, the real search for
+the owner and the real forwarding, over the simulated HTTP of ``broker_http.py``.
 
 What an owner takes through it is noted where it is taken. A request that is sent once is taken
 again only if whoever took it before has let it go for certain, and may be refused only then.
@@ -14,9 +14,13 @@ from typing import Any, cast
 from broker_clients import _answered
 from broker_history import LogHistory, Sent
 from broker_http import Door, Http, HttpxWay
+from call_history import CallHistory
+from called_subscriptions import CalledSubscriptions
+from fastapi import APIRouter
 from process import Process
+from subscription_history import SubscriptionHistory
 
-from fencelog.api.app import Application
+from fencelog.api.app import Application, Handler
 from fencelog.api.bodies import BodyReader
 from fencelog.api.forward import Forwarder
 from fencelog.api.metrics import ApiMetrics
@@ -24,6 +28,7 @@ from fencelog.api.ownership import Ownership
 from fencelog.api.produce import Produce
 from fencelog.api.produce_batch import ProduceBatch
 from fencelog.api.routing import Turns
+from fencelog.api.subscription_app import build_subscriptions
 from fencelog.api.targets import Endpoint
 from fencelog.api.waits import Waits
 from fencelog.broker.append_terms import AppendFuture
@@ -39,6 +44,9 @@ class Taken:
 
     def __init__(self, logs: list[LogHistory]) -> None:
         self.logs = logs
+        self.calls: CallHistory | None = None
+        self.subscriptions: list[SubscriptionHistory] = []
+        """By partition, where there are calls of one."""
         self.held: Counter[Sent] = Counter()
         """How often an owner took it that has not let it go for certain."""
 
@@ -111,6 +119,14 @@ class _TakingLog:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._instance, name)
 
+    @property
+    def subscriptions(self) -> Any:
+        taken, instance = self._taken, self._instance
+        if taken.calls is None:
+            return instance.subscriptions
+        history = taken.subscriptions[instance.partition]
+        return CalledSubscriptions(instance, history, taken.calls)
+
     def append_message(self, message: Message, *terms: Any) -> AppendFuture:
         future = self._instance.append_message(message, *terms)
         self._taken.take(self._log, bytes(message.value), self._instance, future)
@@ -138,16 +154,21 @@ class Front:
 
 
 def _application(broker: Broker, taken: Taken, http: Http) -> Application:
-    """As ``build_app`` puts it together, without all that is no append."""
+    """As ``build_app`` puts it together, without all that is neither an append nor, where there are
+    calls, of subscriptions."""
     taking: Any = _TakingBroker(broker, taken)
     metrics, waits, turns, bodies = ApiMetrics(), Waits(), Turns(), BodyReader()
     forwarder = Forwarder(HttpxWay(http, taken.logs[0].history))
     ownership = Ownership(taking, forwarder, waits)
     produce = Produce(taking, ownership, turns, bodies, metrics)
     batch = ProduceBatch(taking, ownership, forwarder, turns, bodies, metrics)
-    endpoints = {
+    endpoints: dict[Endpoint, dict[str, Handler]] = {
         Endpoint.PRODUCE: {"POST": produce.post},
         Endpoint.PRODUCE_BATCH: {"POST": batch.post},
     }
     framework: Any = None
+    if taken.calls is not None:
+        endpoints |= build_subscriptions(
+            APIRouter(), taking, ownership, forwarder, waits, bodies, metrics
+        )
     return Application(endpoints, framework, forwarder, waits, metrics, produce)

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import httpx
+from call_history import CALL, Call
 from engine import Engine
 from history import History
 from process import Process, current_process
@@ -71,6 +72,8 @@ class Request:
     query: bytes
     headers: RawHeaders
     body: bytes
+    call: Call | None = None
+    """What it is a part of."""
 
     @property
     def scope(self) -> Scope:
@@ -141,6 +144,7 @@ class Door:
                 answer.body += event["body"]
                 answer.is_whole = not event.get("more_body", False)
 
+        CALL.set(request.call)
         IS_FORWARDED.set(any(name == FORWARDED for name, _ in request.scope["headers"]))
         if self._app is None:
             self._app = self._build()
@@ -281,25 +285,44 @@ class HttpxWay(httpx.AsyncBaseTransport):
             self._history.violate(21, f"{request.url.path} is passed on a second time")
         limits: dict[str, float] = request.extensions["timeout"]
         path, _, query = request.url.raw_path.partition(b"?")
+        call = CALL.get()
+        asks = int(query.removeprefix(b"partition=")) if path.endswith(b":pull") else -1
+        if call is not None:
+            call.lost[asks] += 1  # until its answer is here
         try:
             answer = await self._http.ask(
                 request.url.host,
                 Request(
-                    request.method, path.decode(), query, request.headers.raw, await request.aread()
+                    request.method,
+                    path.decode(),
+                    query,
+                    request.headers.raw,
+                    await request.aread(),
+                    call,
                 ),
                 connect_s=limits["connect"],
                 answer_s=limits["read"],
             )
         except Refused as error:
+            _is_known(call, asks)
             cause = ConnectionRefusedError(errno.ECONNREFUSED, str(error))
             raise httpx.ConnectError(str(error), request=request) from cause
         except NoConnection as error:
+            _is_known(call, asks)
             raise httpx.ConnectTimeout(str(error), request=request) from error
         except Broken as error:
             raise httpx.ReadError(str(error), request=request) from error
         except Silent as error:
             raise httpx.ReadTimeout(str(error), request=request) from error
+        if answer.is_whole:
+            _is_known(call, asks)
         return httpx.Response(answer.status, headers=answer.headers, stream=_Body(answer))
+
+
+def _is_known(call: Call | None, partition: int) -> None:
+    """What became of a pull of that partition that another broker was asked for."""
+    if call is not None:
+        call.lost[partition] -= 1
 
 
 class _Body(httpx.AsyncByteStream):

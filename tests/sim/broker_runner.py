@@ -34,7 +34,9 @@ from broker_history import LogHistory
 from broker_http import Http
 from broker_plan import ConsumerPlan, SubscriptionPlan, TopicPlan
 from broker_producers import Producer
-from brokers import TOPIC, BrokerMachine, Unanswered, Unreached, start_brokers
+from brokers import BrokerMachine, create_topic, start_brokers
+from caller_plan import draw_call_plan, has_calls
+from caller_runner import CallPlay
 from chain_watch import ChainWatch
 from cluster import Cluster
 from dead_letters import Keyed, Letters, Replayer
@@ -50,10 +52,7 @@ from rover import Rover
 from small_limits import FORGETFUL, LIMITS, small_limits
 from subscription_history import SubscriptionHistory
 
-from fencelog.broker.broker import Broker
 from fencelog.broker.subscription_config import SubscriptionConfig, SubscriptionInfo
-from fencelog.broker.topics import TopicConfig
-from fencelog.ledgers.errors import FencelogError
 
 BUDGET_S = 250.0
 """Virtual seconds that a history may take."""
@@ -74,6 +73,11 @@ def run_topic_seed(
         chosen = course.faults if faults is None else tuple(faults)
         with small_limits(), small_limits(SHORT_INTERVALS):
             return outcome_of(engine, AdminPlay(engine, course), chosen, budget_s=BUDGET_S)
+    if has_calls(seed):
+        call_plan = draw_call_plan(seed)
+        chosen = call_plan.faults if faults is None else tuple(faults)
+        with small_limits():
+            return outcome_of(engine, CallPlay(engine, call_plan), chosen, budget_s=BUDGET_S)
     plan = draw_topic_plan(seed)
     chosen = plan.faults if faults is None else tuple(faults)
     with small_limits(LIMITS + FORGETFUL if plan.forgets else LIMITS):
@@ -102,7 +106,7 @@ class _Play:
         brokers: dict[str, BrokerMachine] = {}
         front = Front(Http(self._engine, brokers), Taken(logs))
         await start_brokers(brokers, cluster, plan, chains, front)
-        await self._create_topic(brokers["k1"])
+        await create_topic(brokers["k1"], plan)
         clients = Clients(cluster, brokers, logs, moments, front, plan.hurries, plan.delays)
         injector = TopicInjector(cluster, moments, brokers, front.http)
         self.fired = injector.fired
@@ -138,18 +142,6 @@ class _Play:
         most = max(machine.most_skew_us for machine in brokers.values())
         return SimHost(self._engine, "oracle").now_us() + most
 
-    async def _create_topic(self, machine: BrokerMachine) -> None:
-        config = TopicConfig(self._plan.partitions, self._plan.overrides)
-
-        async def create(broker: Broker) -> None:
-            await broker.topics.create(TOPIC, config)
-
-        while True:
-            try:
-                return await machine.ask(create)
-            except (FencelogError, Unreached, Unanswered):
-                await asyncio.sleep(0.1)
-
     def _start_clients(
         self,
         clients: Clients,
@@ -184,7 +176,7 @@ def _subscription(
     log = logs[plan.partition]
     info = SubscriptionInfo(plan.name, f"{number:024x}", plan.config, "earliest")
     subscription = SubscriptionHistory(log, info)
-    _chain(log, subscription)
+    subscription.follow()
     return subscription
 
 
@@ -195,21 +187,5 @@ def _with_letters(
     origin.letters = Letters(origin, Keyed(dead, brokers))
     info = SubscriptionInfo("replay", "f" * 24, SubscriptionConfig(lease_ms=300), "earliest")
     replaying = SubscriptionHistory(dead, info)
-    _chain(dead, replaying)
+    replaying.follow()
     return replaying
-
-
-def _chain(log: LogHistory, subscription: SubscriptionHistory) -> None:
-    """Have it told of what happens to its log, after those that are told already."""
-    on_trim, on_acked = log.on_trim, log.state.on_acked
-
-    def trimmed(offset: int) -> None:
-        on_trim(offset)
-        subscription.check_trimmed(offset)
-
-    def acked(subscription_id: str, offsets: list[int]) -> None:
-        on_acked(subscription_id, offsets)
-        if subscription_id == subscription.info.subscription_id:
-            subscription.check_acked(offsets)
-
-    log.on_trim, log.state.on_acked = trimmed, acked

@@ -27,6 +27,7 @@ from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
 from fencelog.broker.ownership import Owner, Ownership
 from fencelog.broker.partition_slot import PartitionSlot
+from fencelog.broker.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
@@ -259,6 +260,24 @@ async def start_brokers(
     for machine in brokers.values():
         machine.start()
     await cluster.until(lambda: all(machine.broker for machine in brokers.values()))
+
+
+async def create_topic(machine: BrokerMachine, plan: TopicPlan) -> None:
+    config = TopicConfig(plan.partitions, plan.overrides)
+
+    async def create(broker: Broker) -> None:
+        await broker.topics.create(TOPIC, config)
+
+    await ask_until(machine, create)
+
+
+async def ask_until(machine: BrokerMachine, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
+    """What it gives, once it gives anything."""
+    while True:
+        try:
+            return await machine.ask(work)
+        except (FencelogError, Unreached, Unanswered):
+            await asyncio.sleep(0.1)
 
 
 async def _opened(broker: Broker, partition: int) -> None:

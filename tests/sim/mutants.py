@@ -15,6 +15,7 @@ import mutants_broker_cursors
 import mutants_broker_letters
 import mutants_broker_reads
 import mutants_broker_state
+import mutants_calls
 import mutants_forwards
 import mutants_garbage
 import mutants_reader
@@ -45,6 +46,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_reads.MUTANTS,
     *mutants_broker_letters.MUTANTS,
     *mutants_forwards.MUTANTS,
+    *mutants_calls.MUTANTS,
 )
 """Of the brokers; histories of topics have to see them."""
 

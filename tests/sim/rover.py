@@ -64,9 +64,8 @@ class Rover(Consumer):
                 await asyncio.sleep(STEP_S)
                 continue
             ids = await self._pull_where_it_was_lost(plan)
-            pulled_at = self._pulled_at
             if ids and await self._seek_elsewhere():
-                await self._ask(partial(self._acknowledged, ids, pulled_at))
+                await self._ask(partial(self._acknowledged, ids))
 
     async def _seek_near_the_end(self) -> Outcome:
         """An owner that has lost its bookies still has in memory what was appended last."""

@@ -45,6 +45,14 @@ class Seek:
     is_confirmed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What an ack id stands for. ``pulled_at``: seeks that had begun when it was given."""
+
+    offset: int
+    pulled_at: int
+
+
 @dataclass(slots=True)
 class SubscriptionHistory:
     log: LogHistory
@@ -59,6 +67,8 @@ class SubscriptionHistory:
     seeks: list[Seek] = field(default_factory=list)
     """Those that have not been refused."""
     seeks_begun: int = 0
+    given: dict[str, Given] = field(default_factory=dict)
+    """By ack id."""
     is_open: bool = False
     """There is a cursor, and it is durable."""
     letters: DeadLetters | None = None
@@ -73,6 +83,22 @@ class SubscriptionHistory:
     latest_us: Callable[[], int] = lambda: 0
     """No owner's clock is later."""
 
+    def follow(self) -> None:
+        """Be told of what happens to its log, after those that are told already."""
+        log = self.log
+        on_trim, on_acked = log.on_trim, log.state.on_acked
+
+        def trimmed(offset: int) -> None:
+            on_trim(offset)
+            self.check_trimmed(offset)
+
+        def acked(subscription_id: str, offsets: list[int]) -> None:
+            on_acked(subscription_id, offsets)
+            if subscription_id == self.info.subscription_id:
+                self.check_acked(offsets)
+
+        log.on_trim, log.state.on_acked = trimmed, acked
+
     def violate(self, invariant: int, text: str) -> None:
         self.log.violate(invariant, f"{self.info.name}: {text}")
 
@@ -86,7 +112,16 @@ class SubscriptionHistory:
         return self.log.state.cursors().get(self.info.subscription_id)
 
     def opened(self, owner: Owner, acked_to: int) -> View:
-        """This instance has just said that it has a cursor. ``acked_to``: as it says."""
+        """This instance has just said that it has a cursor, durably. ``acked_to``: as it says."""
+        view = self.noticed(owner, acked_to)
+        if self.info.config.durable:
+            self.is_open = True
+            if self.durable is None:
+                self.violate(19, "its cursor was confirmed, and is not durable")
+        return view
+
+    def noticed(self, owner: Owner, acked_to: int) -> View:
+        """This instance has a cursor, which may not be durable yet."""
         view = self.views.get(owner)
         if view is None:
             found = self.log.state.openings.get(owner.epoch, {}).get(self.info.subscription_id)
@@ -98,10 +133,6 @@ class SubscriptionHistory:
                 if not all(self._is_lawful(offset) for offset in begun):
                     self.violate(18, f"begins at {acked_to}, the log at {owner.earliest_offset}")
             self.views[owner] = view
-        if self.info.config.durable:
-            self.is_open = True
-            if self.durable is None:
-                self.violate(19, "its cursor was confirmed, and is not durable")
         self.latest = view
         return view
 
