@@ -21,7 +21,7 @@ class BookieConfig:
 
     journal_dirs: tuple[Path, ...] = ()
     """Where journals are; each may be a disk of its own. None given: ``journal`` in ``data_dir``.
-    For good, as is ``ledger_dirs``: see shard_directory.py."""
+    For good, as is ``ledger_dirs``: see storage/shard_directory.py."""
 
     ledger_dirs: tuple[Path, ...] = ()
     """Where entry logs and indexes are. None given: ``data_dir``."""
@@ -46,7 +46,7 @@ class BookieConfig:
     """An entry log is sealed at this size. The space of deleted ledgers comes back per file."""
 
     read_only_at: float = 0.95
-    """Share of a disk in use at which no regular add is taken any more (``disk_watch.py``)."""
+    """Share of a disk in use at which no regular add is taken any more (``maintenance/disk_watch.py``)."""
 
     writable_at: float = 0.90
     """Share in use below which they are taken again."""

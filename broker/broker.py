@@ -7,31 +7,31 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from fencelog.broker.balance_core import PartitionKey
-from fencelog.broker.balancer import Balancer
-from fencelog.broker.broker_directory import BrokerDirectory
-from fencelog.broker.broker_services import BrokerServices
-from fencelog.broker.compaction_keeper import CompactionKeeper
+from fencelog.broker.background.balancer import Balancer
+from fencelog.broker.background.compaction_scheduler import CompactionKeeper
+from fencelog.broker.background.cursor_reconciler import SubscriptionUpkeep
+from fencelog.broker.background.retention_scheduler import RetentionKeeper
+from fencelog.broker.background.sweep import Sweep, Sweeper
+from fencelog.broker.background.unloading import Unloading, few_at_a_time
+from fencelog.broker.cluster.balance_core import PartitionKey
+from fencelog.broker.cluster.broker_directory import BrokerDirectory
+from fencelog.broker.cluster.peers import NoPeers, Peers
 from fencelog.broker.config import BrokerConfig
-from fencelog.broker.hand_over import HandOver
-from fencelog.broker.known_topics import KnownTopics
-from fencelog.broker.ledger_port import Ledgers
+from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.names import TopicName
-from fencelog.broker.ownership import Ownership
-from fencelog.broker.partition_log import PartitionLog
-from fencelog.broker.partition_slot import PartitionSlot
-from fencelog.broker.peers import NoPeers, Peers
-from fencelog.broker.retention_keeper import RetentionKeeper
-from fencelog.broker.subscription_registry import SubscriptionRegistry
-from fencelog.broker.subscription_upkeep import SubscriptionUpkeep
-from fencelog.broker.sweep import Sweep, Sweeper
-from fencelog.broker.topics import TopicInfo, TopicRegistry
-from fencelog.broker.unloading import Unloading, few_at_a_time
+from fencelog.broker.partition.broker_services import BrokerServices
+from fencelog.broker.partition.ownership import Ownership
+from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.partition.partition_slot import PartitionSlot
+from fencelog.broker.partition.transfer import HandOver
+from fencelog.broker.registry.subscription_registry import SubscriptionRegistry
+from fencelog.broker.registry.topic_cache import KnownTopics
+from fencelog.broker.registry.topics import TopicInfo, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.ledger_store import LedgerStore
-from fencelog.ledgers.metadata_store import MetadataStore
-from fencelog.ledgers.registration import BOOKIES_PATH, BROKERS_PATH, ChildrenValues
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.metastore.registration import BOOKIES_PATH, BROKERS_PATH, ChildrenValues
 
 __all__ = ["Broker", "BrokerConfig"]
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from fencelog.ledgers.bookie_port import BookieDirectory
-from fencelog.ledgers.digest import DigestType
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.ledger_ids import LedgerIds
-from fencelog.ledgers.ledger_store import LedgerStore
-from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
-from fencelog.ledgers.metadata_store import MetadataStore
-from fencelog.ledgers.metadata_update import update_metadata
-from fencelog.ledgers.placement import Placement
+from fencelog.ledgers.ledger_metadata.ids import LedgerIds
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.ledger_metadata.transitions import begin_recovery
+from fencelog.ledgers.ledger_metadata.update import update_metadata
+from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.quorum import validate_quorums
-from fencelog.ledgers.reader import LedgerReader
-from fencelog.ledgers.recovery import fence_ledger, recover_ledger
-from fencelog.ledgers.transitions import begin_recovery
-from fencelog.ledgers.writer import LedgerWriter, OnAcknowledged, OnFailure
-from fencelog.ledgers.writer_options import WriterOptions
+from fencelog.ledgers.reader.reader import LedgerReader
+from fencelog.ledgers.recovery.recovery import fence_ledger, recover_ledger
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory
+from fencelog.ledgers.writer.options import WriterOptions
+from fencelog.ledgers.writer.writer import LedgerWriter, OnAcknowledged, OnFailure
 
 DEFAULT_COPIES = 3
 """Of every entry; with Qa = 2 any one bookie may be lost, and nothing acknowledged is."""

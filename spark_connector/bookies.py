@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from fencelog.ledgers.absent_bookie import AbsentBookie
-from fencelog.ledgers.bookie_client import TcpBookieClient
-from fencelog.ledgers.bookie_port import BookieClient, BookieInfo
+from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
+from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
+from fencelog.ledgers.rpc.bookie_port import BookieClient, BookieInfo
 
 
 class BookieTable:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fencelog.ledgers.batch_format import HAS_EVENT_TIME, HAS_HEADERS, HAS_KEY, BatchView
 from fencelog.ledgers.limits import MAX_BATCH_MESSAGES
+from fencelog.ledgers.record_batch.format import HAS_EVENT_TIME, HAS_HEADERS, HAS_KEY, BatchView
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADER = pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])

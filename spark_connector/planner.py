@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata import LedgerMetadata
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.spark_connector.options import ReadOptions
 from fencelog.spark_connector.segments import PartitionSegments, Segment
 

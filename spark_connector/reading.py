@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from fencelog.ledgers.reader import LedgerReader
+from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.spark_connector.bookies import BookieTable
 from fencelog.spark_connector.columns import arrow_schema
 from fencelog.spark_connector.planner import ScanTask

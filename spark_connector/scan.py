@@ -13,11 +13,11 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from fencelog.ledgers.batch_format import BatchView, read_batch
-from fencelog.ledgers.entry_header import KIND_MESSAGES, EntryHeader, read_entry_header
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import KIND_MESSAGES, EntryHeader, read_entry_header
+from fencelog.ledgers.format.run import Entry
 from fencelog.ledgers.limits import MIB
-from fencelog.ledgers.run import Entry
+from fencelog.ledgers.record_batch.format import BatchView, read_batch
 from fencelog.spark_connector.columns import Stretch, to_arrow
 from fencelog.spark_connector.planner import EntryRange
 

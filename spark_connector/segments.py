@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata import LedgerMetadata, from_json
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, from_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
-from fencelog.api.zookeeper import DevelopmentZooKeeper
+from fencelog.api.local_cluster.zookeeper import DevelopmentZooKeeper
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host, SystemHost
 

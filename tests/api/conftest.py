@@ -12,16 +12,16 @@ from typing import Any
 import httpx
 import pytest
 
-from fencelog.api.app import build_app
-from fencelog.api.serve import HttpServer, bind
-from fencelog.broker.append_terms import Terms
+from fencelog.api.server.app import build_app
+from fencelog.api.server.serve import HttpServer, bind
+from fencelog.broker.append.pending import Appended, message_size
+from fencelog.broker.append.terms import Terms
 from fencelog.broker.config import BrokerConfig
-from fencelog.broker.forwards import Forwards
 from fencelog.broker.names import TopicName
-from fencelog.broker.pending import Appended, message_size
+from fencelog.broker.partition.forwards import Forwards
 from fencelog.broker.policy import Policy
-from fencelog.broker.stored import ReadResult, StoredBatch
-from fencelog.broker.topics import TopicConfig, TopicInfo
+from fencelog.broker.read.stored import ReadResult, StoredBatch
+from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import BatchInfo, Message, encode_batch
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fencelog.api.problems import problem
-from fencelog.api.standalone import StandaloneConfig, standalone
+from fencelog.api.http.problems import problem
+from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.broker import limits
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MAX_MESSAGE_BYTES, MAX_READ_BYTES, MIB

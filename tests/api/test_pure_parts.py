@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.api.asgi import parse_query
-from fencelog.api.json_render import ValueForm, encode_objects, message_object
-from fencelog.api.metrics import ApiMetrics, exposition
-from fencelog.api.read_request import accepted
-from fencelog.api.routing import Turns, group_by_partition, partition_of_key
-from fencelog.api.targets import Endpoint, Targets, parse_path
+from fencelog.api.http.asgi import parse_query
+from fencelog.api.http.json_render import ValueForm, encode_objects, message_object
+from fencelog.api.http.metrics import ApiMetrics, exposition
+from fencelog.api.http.read_request import accepted
+from fencelog.api.http.targets import Endpoint, Targets, parse_path
+from fencelog.api.routing.partitioner import Turns, group_by_partition, partition_of_key
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fencelog.api.bench import Result, app, render, scratch_directory
+from fencelog.api.bench.main import Result, app, render, scratch_directory
 
 LIMITS = {
     "fdatasync_per_s",

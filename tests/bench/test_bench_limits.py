@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencelog.api.bench_limits import measure_limits, percentile
+from fencelog.api.bench.limits import measure_limits, percentile
 
 
 def test_limits_are_measured_and_nothing_is_left_behind(tmp_path):

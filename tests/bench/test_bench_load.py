@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fencelog.api.bench_load import closed_loop, connected, encode_request
+from fencelog.api.bench.load import closed_loop, connected, encode_request
 from fencelog.ledgers.errors import FencelogError
 
 CREATED = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nX-Number: 7\r\n\r\nok"

@@ -11,12 +11,12 @@ from threading import Event
 
 import pytest
 
-from fencelog.bookie.bookie import Bookie, BookieConfig
-from fencelog.bookie.disk import Buffer, KeyValueStore
-from fencelog.bookie.disk_posix import PosixDisk, PosixFile
+from fencelog.bookie.disk.port import Buffer, KeyValueStore
+from fencelog.bookie.disk.posix import PosixDisk, PosixFile
+from fencelog.bookie.engine.bookie import Bookie, BookieConfig
 from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.run import build_run
 
 OpenBookie = Callable[..., Awaitable[Bookie]]
 

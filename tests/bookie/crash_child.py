@@ -11,11 +11,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from fencelog.bookie.bookie import Bookie, BookieConfig
-from fencelog.bookie.disk_posix import PosixDisk
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.engine.bookie import Bookie, BookieConfig
 from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.run import build_run
 
 ENTRIES = 20
 WINDOW = 8

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.cookies import DATA, Kind
-from fencelog.bookie.data_directory import places_of
-from fencelog.bookie.shard_directory import shard_paths
+from fencelog.bookie.identity.cookies import DATA, Kind
+from fencelog.bookie.identity.data_directory import places_of
+from fencelog.bookie.storage.shard_directory import shard_paths
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_BOOKIE_DIRECTORIES
 

@@ -134,7 +134,7 @@ async def test_a_journal_that_lost_what_the_index_says_was_synced_is_refused(
 async def test_a_directory_whose_making_was_cut_short_is_made_again(
     open_bookie: Any, requests: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from fencelog.bookie.shard_directory import ShardDirectory
+    from fencelog.bookie.storage.shard_directory import ShardDirectory
 
     def fail(*_args: object) -> None:
         raise OSError("power failure")

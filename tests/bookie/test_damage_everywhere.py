@@ -17,19 +17,19 @@ from random import Random  # noqa: TID251 - seeded
 from typing import Any
 
 import pytest
-from offline_data import ENTRIES, make_data, opened, problems
 
 from fencelog.bookie import config
-from fencelog.bookie.cookies import Kind, Mark, decode_mark, encode_mark
-from fencelog.bookie.disk_posix import PosixDisk
-from fencelog.bookie.entry_log import EntryLogReader
-from fencelog.bookie.index import Index
-from fencelog.bookie.inspect_disk import ReadOnlyStore
-from fencelog.bookie.inspect_entry_log import inspect_entry_logs
-from fencelog.bookie.inspect_index import index_runs
-from fencelog.bookie.inspect_journal import journal_records
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.identity.cookies import Kind, Mark, decode_mark, encode_mark
+from fencelog.bookie.offline.inspect_disk import ReadOnlyStore
+from fencelog.bookie.offline.inspect_entry_log import inspect_entry_logs
+from fencelog.bookie.offline.inspect_index import index_runs
+from fencelog.bookie.offline.inspect_journal import journal_records
+from fencelog.bookie.storage.entry_log import EntryLogReader
+from fencelog.bookie.storage.index import Index
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.run import verify_entries
+from fencelog.ledgers.format.run import verify_entries
+from tests.support.offline_data import ENTRIES, make_data, opened, problems
 
 HEADER_BYTES = 64
 DENIALS = {ErrorCode.NO_SUCH_ENTRY, ErrorCode.NO_SUCH_LEDGER}

@@ -8,7 +8,11 @@ from types import ModuleType
 
 import pytest
 
-from fencelog.bookie.cookies import (
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.disk.rocks_store import RocksStore
+from fencelog.bookie.format.ledger_state import LedgerState
+from fencelog.bookie.format.records import FILE_HEADER_BYTES, FileHeader, decode_file_header
+from fencelog.bookie.identity.cookies import (
     Cookie,
     Identity,
     Kind,
@@ -18,19 +22,15 @@ from fencelog.bookie.cookies import (
     decode_identity,
     decode_mark,
 )
-from fencelog.bookie.disk_posix import PosixDisk
-from fencelog.bookie.entry_log import EntryLogReader, StoredRun, decode_footer, records_end
-from fencelog.bookie.index import Index
-from fencelog.bookie.inspect_index import index_runs
-from fencelog.bookie.inspect_records import describe
-from fencelog.bookie.journal_file import JournalPosition
-from fencelog.bookie.journal_replay import Replay
-from fencelog.bookie.ledger_state import LedgerState
-from fencelog.bookie.records import FILE_HEADER_BYTES, FileHeader, decode_file_header
-from fencelog.bookie.rocks_store import RocksStore
-from fencelog.bookie.shard_directory import ShardDirectory, ShardPaths
-from fencelog.ledgers.availability import Availability
-from fencelog.ledgers.run import verify_entries
+from fencelog.bookie.journal.file import JournalPosition
+from fencelog.bookie.journal.replay import Replay
+from fencelog.bookie.offline.inspect_index import index_runs
+from fencelog.bookie.offline.inspect_records import describe
+from fencelog.bookie.storage.entry_log import EntryLogReader, StoredRun, decode_footer, records_end
+from fencelog.bookie.storage.index import Index
+from fencelog.bookie.storage.shard_directory import ShardDirectory, ShardPaths
+from fencelog.ledgers.format.availability import Availability
+from fencelog.ledgers.format.run import verify_entries
 
 GOLDEN = Path(__file__).parent / "golden"
 INCARNATION = bytes.fromhex("000102030405060708090a0b0c0d0e0f")

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from scripted_ledgers import ScriptedLedgers
 
 from fencelog.broker.broker import Broker
-from fencelog.broker.chain_node import ChainNode, chain_path
 from fencelog.broker.config import BrokerConfig
-from fencelog.broker.partition_log import PartitionLog
+from fencelog.broker.ledger_list.store import ChainNode, chain_path
+from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import decode_batch
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 PATH = chain_path("t1", 0)
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from fencelog.broker.names import TopicName
-from fencelog.broker.ownership import NotOwner
-from fencelog.broker.topics import TopicConfig
+from fencelog.broker.partition.ownership import NotOwner
+from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
 

@@ -108,6 +108,6 @@ def test_a_quota_is_one_of_bytes_or_of_age() -> None:
 
 
 def test_every_setting_can_be_changed_over_http() -> None:
-    from fencelog.api.settings import Settings
+    from fencelog.api.admin.settings import Settings
 
     assert set(Settings.model_fields) == {field.name for field in fields(Policy)}

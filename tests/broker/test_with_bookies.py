@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from fencelog.bookie.bookie import Bookie, BookieConfig
-from fencelog.bookie.disk_posix import PosixDisk
-from fencelog.bookie.local import LocalBookieClient
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.engine.bookie import Bookie, BookieConfig
+from fencelog.bookie.server.local import LocalBookieClient
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
-from fencelog.broker.partition_log import PartitionLog
+from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
-from fencelog.broker.stored import StoredBatch
-from fencelog.broker.topics import TopicConfig, TopicInfo
-from fencelog.ledgers.bookie_directory import EmbeddedBookie, RegisteredBookies
-from fencelog.ledgers.bookie_port import BookieClient
+from fencelog.broker.read.stored import StoredBatch
+from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
+from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie, RegisteredBookies
+from fencelog.ledgers.rpc.bookie_port import BookieClient
 
 NAME = TopicName.of("shop", "orders")
 

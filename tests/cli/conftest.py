@@ -8,7 +8,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from fencelog.api.child_process import ChildProcess
+from fencelog.api.local_cluster.child_process import ChildProcess
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencelog.api.addresses import format_address, parse_address
+from fencelog.api.http.addresses import format_address, parse_address
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 

@@ -8,13 +8,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fencelog_cli import complaint, fencelog
 
-from fencelog.api import cli_read
-from fencelog.api.child_process import fencelog_command
-from fencelog.api.cli_common import EXIT_BROKEN_PIPE, EXIT_ERROR
+from fencelog.api.cli import read as cli_read
+from fencelog.api.console import EXIT_BROKEN_PIPE, EXIT_ERROR
+from fencelog.api.local_cluster.child_process import fencelog_command
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
+from tests.support.fencelog_cli import complaint, fencelog
 
 ODD = b"plain\r\n\r\n\n\xff\xfe no UTF-8\n\0\n  spaces  \nlast, without an end"
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.api import appender as module
-from fencelog.api.appender import PartitionAppender
 from fencelog.api.client import Appended, FencelogClient, ReadPage
+from fencelog.api.streams import appender as module
+from fencelog.api.streams.appender import PartitionAppender
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import FramedBatch, encode_values, open_batch
 
@@ -78,7 +78,7 @@ def _no_delays() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_PROOF_DELAY_S", 0.001)
         patch.setattr(module, "RETRY_S", 0.05)
-        patch.setattr("fencelog.api.retry._DELAYS_S", (0.0,))
+        patch.setattr("fencelog.api.client.retry._DELAYS_S", (0.0,))
         yield
 
 

@@ -11,13 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from fencelog_cli import complaint, fencelog
 
-from fencelog.api import cli
-from fencelog.api.bookie_main import BookieProcessConfig
-from fencelog.api.cli_common import EXIT_ERROR, EXIT_UNKNOWN, EXIT_USAGE
-from fencelog.api.lifecycle import Running
+from fencelog.api.cli import main as cli
+from fencelog.api.console import EXIT_ERROR, EXIT_UNKNOWN, EXIT_USAGE
+from fencelog.api.processes.bookie_main import BookieProcessConfig
+from fencelog.api.processes.lifecycle import Running
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.fencelog_cli import complaint, fencelog
 
 NOBODY = "http://127.0.0.1:9"
 """The discard port: nothing listens there."""
@@ -135,14 +135,14 @@ def test_a_bookie_that_can_no_longer_store_ends_with_one_line(
         failure.set_result(FencelogError(ErrorCode.STORAGE_FAILED, "fdatasync failed: disk gone"))
         yield Running({"role": "bookie"}, (failure,))
 
-    monkeypatch.setattr("fencelog.api.bookie_main.bookie_process", broken)
+    monkeypatch.setattr("fencelog.api.processes.bookie_main.bookie_process", broken)
     assert cli.run(["bookie", "--metadata", "zk://x", "--data", str(tmp_path)]) == EXIT_ERROR
     assert capsys.readouterr().err == "fencelog: fdatasync failed: disk gone\n"
 
 
 def test_the_command_line_needs_little_to_start() -> None:
     heavy = {"fastapi", "uvicorn", "httpx", "kazoo", "rocksdict", "uvloop", "rich.progress"}
-    script = "import sys, fencelog.api.cli; print(*sys.modules)"
+    script = "import sys, fencelog.api.cli.main; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from fencelog.api import cli
-from fencelog.api.cli_common import EXIT_ERROR, EXIT_USAGE
-from fencelog.bookie.bookie import Bookie
+from fencelog.api.cli import main as cli
+from fencelog.api.console import EXIT_ERROR, EXIT_USAGE
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.disk_posix import PosixDisk
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.run import build_run
 
 
 @pytest.fixture

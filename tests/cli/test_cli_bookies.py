@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from fencelog.api import cli
-from fencelog.api.cli_common import EXIT_ERROR, EXIT_UNKNOWN, EXIT_USAGE
-from fencelog.bookie.admin import arguments
-from fencelog.bookie.bookie import Bookie, BookieConfig
-from fencelog.bookie.disk_posix import PosixDisk
-from fencelog.bookie.server import BookieServer
-from fencelog.ledgers.authentication import SharedSecret
-from fencelog.ledgers.availability import Availability
-from fencelog.ledgers.bookie_directory import bookie_registration
-from fencelog.ledgers.bookie_port import BookieInfo
+from fencelog.api.cli import main as cli
+from fencelog.api.console import EXIT_ERROR, EXIT_UNKNOWN, EXIT_USAGE
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.engine.admin import arguments
+from fencelog.bookie.engine.bookie import Bookie, BookieConfig
+from fencelog.bookie.server.server import BookieServer
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.availability import Availability
+from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.run import build_run
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.rpc.authentication import SharedSecret
+from fencelog.ledgers.rpc.bookie_directory import bookie_registration
+from fencelog.ledgers.rpc.bookie_port import BookieInfo
 
 SECRET = b"correct horse battery staple"
 Run = Callable[..., Awaitable[int]]
@@ -57,7 +57,7 @@ async def run(
             cluster.create(f"/bookies/{info.bookie_id}", value)
         return MemoryMetadataStore(cluster)
 
-    monkeypatch.setattr("fencelog.api.cluster_access.open_metadata_store", store)
+    monkeypatch.setattr("fencelog.api.local_cluster.cluster_access.open_metadata_store", store)
 
     async def run_one(*arguments: str, other_secret: bool = False) -> int:
         line = ["bookies", *arguments, "--metadata", "zk://somewhere:1"]
@@ -145,7 +145,7 @@ async def test_entries_are_listed_as_ranges_or_in_bp_34s_encoding(
     assert await run("entries", "b1", "7", "--hex") == 0
     whole = Availability.of([(0, 4), (9, 9)])
     assert capsys.readouterr().out == f"{whole.encode().hex()}\n"
-    monkeypatch.setattr("fencelog.bookie.entry_list.MAX_LISTED_RUNS", 1)
+    monkeypatch.setattr("fencelog.bookie.engine.entry_list.MAX_LISTED_RUNS", 1)
     bookie.fence_forgotten(7)
     assert await run("entries", "b1", "7") == 0
     printed = capsys.readouterr()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fencelog_cli import complaint, fencelog
+from tests.support.fencelog_cli import complaint, fencelog
 
 
 def the_broker(service: str) -> dict[str, object]:

@@ -9,14 +9,14 @@ from shutil import rmtree
 from typing import Any
 
 import pytest
-from metadata_nodes import remove
 
-from fencelog.api import cli
-from fencelog.api.bookie_main import serving_bookie
+from fencelog.api.cli import main as cli
+from fencelog.api.processes.bookie_main import serving_bookie
 from fencelog.bookie.config import BookieConfig
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.metadata_open import open_metadata_store
+from fencelog.ledgers.metastore.open import open_metadata_store
+from tests.support.metadata_nodes import remove
 
 INSTANCE = "the instance id is "
 

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_cluster import LocalCluster
 
-from fencelog.api import cli
-from fencelog.api.cli_common import EXIT_ERROR
-from fencelog.api.cli_ledger import _given_up
-from fencelog.api.cluster_access import cluster_access
-from fencelog.bookie.server import BookieServer
-from fencelog.ledgers.bookie_directory import bookie_registration
-from fencelog.ledgers.bookie_port import BookieInfo
+from fencelog.api.cli import main as cli
+from fencelog.api.cli.ledger import _given_up
+from fencelog.api.console import EXIT_ERROR
+from fencelog.api.local_cluster.cluster_access import cluster_access
+from fencelog.bookie.server.server import BookieServer
 from fencelog.ledgers.errors import FencelogError
-from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.rpc.bookie_directory import bookie_registration
+from fencelog.ledgers.rpc.bookie_port import BookieInfo
+from tests.support.local_cluster import LocalCluster
 
 Run = Callable[..., Awaitable[int]]
 
@@ -48,8 +48,8 @@ def run(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Run:
     def run_here(work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(20)
 
-    monkeypatch.setattr("fencelog.api.cluster_access.cluster_access", access)
-    monkeypatch.setattr("fencelog.api.cluster_access.run_on_uvloop", run_here)
+    monkeypatch.setattr("fencelog.api.local_cluster.cluster_access.cluster_access", access)
+    monkeypatch.setattr("fencelog.api.local_cluster.cluster_access.run_on_uvloop", run_here)
 
     async def run(*arguments: str) -> int:
         nonlocal loop
@@ -166,7 +166,7 @@ async def test_access_is_to_the_metadata_and_the_bookies_registered_there(
         "/bookies/b1", bookie_registration(server.address, BookieInfo("b1"), started_us=0)
     )
     monkeypatch.setattr(
-        "fencelog.api.cluster_access.open_metadata_store",
+        "fencelog.api.local_cluster.cluster_access.open_metadata_store",
         lambda _url, host: MemoryMetadataStore(registered),
     )
     async with cluster_access("zk://somewhere:1", None) as access:

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from fencelog.api.child_process import fencelog_command
-from fencelog.api.cli import run
+from fencelog.api.cli.main import run
 from fencelog.api.client import FencelogClient
+from fencelog.api.local_cluster.child_process import fencelog_command
 
 
 @pytest.fixture

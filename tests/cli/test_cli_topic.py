@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fencelog_cli import complaint, fencelog
+from tests.support.fencelog_cli import complaint, fencelog
 
 
 def shown(service: str, *arguments: str) -> Any:

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fencelog.api import retry
-from fencelog.api.client_consumer import Consumer
-from fencelog.api.client_subscription import LeasedMessage, SubscriptionCalls
+from fencelog.api.client import retry
+from fencelog.api.client.consumer import Consumer
+from fencelog.api.client.subscription import LeasedMessage, SubscriptionCalls
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.api.line_batches import LineBatch, LineBatcher
+from fencelog.api.streams.line_batches import LineBatch, LineBatcher
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 

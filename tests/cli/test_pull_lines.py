@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from fencelog.api import pull_lines as module
-from fencelog.api.client_subscription import LeasedMessage
-from fencelog.api.pull_lines import PullOptions, pull_lines
+from fencelog.api.client.subscription import LeasedMessage
+from fencelog.api.streams import pull_lines as module
+from fencelog.api.streams.pull_lines import PullOptions, pull_lines
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 LOST = FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from zookeeper_proxy import Proxy
 
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.metadata_sqlite import SqliteMetadataStore
-from fencelog.ledgers.metadata_store import MetadataStore
-from fencelog.ledgers.metadata_zookeeper import ZooKeeperMetadataStore
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
+from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
+from tests.support.zookeeper_proxy import Proxy
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 

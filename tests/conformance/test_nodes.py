@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable
 
 import pytest
-from metadata_nodes import later, overwrite, plain, remove
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_METADATA_BYTES
-from fencelog.ledgers.metadata_store import NO_VERSION, MetadataStore, Version, Versioned
+from fencelog.ledgers.metastore.port import NO_VERSION, MetadataStore, Version, Versioned
+from tests.support.metadata_nodes import later, overwrite, plain, remove
 
 
 async def code_of(request: Awaitable[object]) -> ErrorCode:

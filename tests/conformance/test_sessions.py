@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-from metadata_nodes import later
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.metadata_store import NO_VERSION, MetadataStore, SessionState, Versioned
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metastore.port import NO_VERSION, MetadataStore, SessionState, Versioned
+from tests.support.metadata_nodes import later
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 Pair = tuple[MetadataStore, MetadataStore]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from metadata_nodes import later, remove
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metadata_sqlite import SqliteMetadataStore
-from fencelog.ledgers.metadata_sqlite_tree import SqliteTree
-from fencelog.ledgers.metadata_store import NO_VERSION, Version, Versioned
+from fencelog.ledgers.metastore.port import NO_VERSION, Version, Versioned
+from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
+from fencelog.ledgers.metastore.sqlite_tree import SqliteTree
+from tests.support.metadata_nodes import later, remove
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def test_what_was_answered_survives_a_kill(path: Path, host: Host) -> None
         "import asyncio, os, sys\n"
         "from pathlib import Path\n"
         "from fencelog.ledgers.host import SystemHost\n"
-        "from fencelog.ledgers.metadata_sqlite import SqliteMetadataStore\n"
+        "from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore\n"
         "async def main():\n"
         "    store = SqliteMetadataStore(Path(sys.argv[1]), host=SystemHost())\n"
         "    await store.start()\n"

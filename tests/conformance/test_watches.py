@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from metadata_nodes import overwrite, remove
-
-from fencelog.ledgers.metadata_store import MetadataStore, Versioned
+from fencelog.ledgers.metastore.port import MetadataStore, Versioned
+from tests.support.metadata_nodes import overwrite, remove
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from metadata_nodes import later, overwrite, plain, remove
-from zookeeper_proxy import Proxy
 
-from fencelog.api.zookeeper import DevelopmentZooKeeper
+from fencelog.api.local_cluster.zookeeper import DevelopmentZooKeeper
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metadata_open import open_metadata_store
-from fencelog.ledgers.metadata_store import SessionState, Versioned
-from fencelog.ledgers.metadata_zookeeper import ZooKeeperMetadataStore
-from fencelog.ledgers.registration import Registration
-from fencelog.ledgers.zookeeper_session import START_TIMEOUT_MS
+from fencelog.ledgers.metastore.open import open_metadata_store
+from fencelog.ledgers.metastore.port import SessionState, Versioned
+from fencelog.ledgers.metastore.registration import Registration
+from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
+from fencelog.ledgers.metastore.zookeeper_session import START_TIMEOUT_MS
+from tests.support.metadata_nodes import later, overwrite, plain, remove
+from tests.support.zookeeper_proxy import Proxy
 
 pytestmark = pytest.mark.zookeeper
 
@@ -52,7 +52,7 @@ async def test_nobody_there_is_a_clear_error_in_time(
     unused_tcp_port: int, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert START_TIMEOUT_MS < 10_000
-    monkeypatch.setattr("fencelog.ledgers.zookeeper_session.START_TIMEOUT_MS", 1_000)
+    monkeypatch.setattr("fencelog.ledgers.metastore.zookeeper_session.START_TIMEOUT_MS", 1_000)
     store = open_metadata_store(f"zk://127.0.0.1:{unused_tcp_port}/x", host=host)
     began = time.monotonic()
     with pytest.raises(FencelogError, match=f"127.0.0.1:{unused_tcp_port}") as caught:
@@ -145,7 +145,7 @@ async def test_what_was_never_sent_is_unavailable(
     proxy.holds_answers = True
     proxy.cut()
     await until(lambda: states == [SessionState.SUSPENDED])
-    monkeypatch.setattr("fencelog.ledgers.zookeeper_session.METADATA_TIMEOUT_MS", 300)
+    monkeypatch.setattr("fencelog.ledgers.metastore.zookeeper_session.METADATA_TIMEOUT_MS", 300)
     for request in (
         proxied.set("/node", b"x", version),
         proxied.delete("/node", version),

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from kazoo import exceptions as zk
 from kazoo.client import KazooClient
-from metadata_nodes import later, overwrite, plain, remove
-from zookeeper_proxy import Proxy
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metadata_store import NO_VERSION, SessionState, Version, Versioned
-from fencelog.ledgers.metadata_zookeeper import ZooKeeperMetadataStore
-from fencelog.ledgers.zookeeper_incarnations import GUARDS_PATH, decode_node, with_trailer
+from fencelog.ledgers.metastore.port import NO_VERSION, SessionState, Version, Versioned
+from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
+from fencelog.ledgers.metastore.zookeeper_incarnations import GUARDS_PATH, decode_node, with_trailer
+from tests.support.metadata_nodes import later, overwrite, plain, remove
+from tests.support.zookeeper_proxy import Proxy
 
 pytestmark = pytest.mark.zookeeper
 

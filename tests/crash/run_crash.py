@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from multiprocessing import get_context
 
-from crash_check import Broken
-from crash_effects import Choice
-from crash_examine import (
+from tests.crash.check import Broken
+from tests.crash.effects import Choice
+from tests.crash.examine import (
     Failure,
     Findings,
     Story,
@@ -28,8 +28,8 @@ from crash_examine import (
     samples,
     story_of,
 )
-from crash_images import KINDS, progress_to
-from crash_workloads import WORKLOADS
+from tests.crash.images import KINDS, progress_to
+from tests.crash.workloads import WORKLOADS
 
 _PARTS = 4
 _SHOWN = 3

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crash_effects import (
+
+from tests.crash.effects import (
     Choice,
     Effect,
     Image,
@@ -21,7 +22,7 @@ from crash_effects import (
     Unlink,
     Write,
 )
-from crash_images import Crash, choices, crashes, parts, progress_to
+from tests.crash.images import Crash, choices, crashes, parts, progress_to
 
 D = Path("/d")
 

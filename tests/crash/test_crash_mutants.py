@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from crash_mutants import MUTANTS, first_failure
-from crash_workloads import WORKLOADS
-from mutation import Mutant
+
+from tests.crash.mutants import MUTANTS, first_failure
+from tests.crash.workloads import WORKLOADS
+from tests.sim.mutants.mutation import Mutant
 
 CASES = [(workload, mutant) for workload, mutants in MUTANTS.items() for mutant in mutants]
 

@@ -6,10 +6,11 @@ import os
 from collections import Counter
 
 import pytest
-from crash_examine import examine, examine_by_name, kill_boundaries, next_life, story_of
-from crash_images import KINDS
-from crash_workloads import WORKLOADS
-from run_crash import describe, examine_all, jobs, table
+
+from tests.crash.examine import examine, examine_by_name, kill_boundaries, next_life, story_of
+from tests.crash.images import KINDS
+from tests.crash.run_crash import describe, examine_all, jobs, table
+from tests.crash.workloads import WORKLOADS
 
 STRIDE = 8
 

@@ -20,12 +20,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from multiprocessing import get_context
 
-from mutation import Mutant
-from world_config import World
-from world_mutants import BEYOND, CANDIDATES, JUDGED, Verdict, judge
-from world_search import Found, Search
-from world_walks import Walk, Walker, play
-from worlds import HUGE, LARGE, SMALL, WALKED
+from tests.explore.config import World
+from tests.explore.mutants import BEYOND, CANDIDATES, JUDGED, Verdict, judge
+from tests.explore.search import Found, Search
+from tests.explore.walks import Walk, Walker, play
+from tests.explore.worlds import HUGE, LARGE, SMALL, WALKED
+from tests.sim.mutants.mutation import Mutant
 
 SEARCHED = {world.name: world for world in (*SMALL, *LARGE, *HUGE)}
 

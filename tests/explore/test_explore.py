@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-import world_local
-from mutation import applied
-from run_explore import main
-from world_config import FAULTS, World
-from world_model import Model, State, is_end
-from world_mutants import BEYOND, CANDIDATES, JUDGED, judge
-from world_search import Search
-from world_values import fork, picture
-from world_walks import Walker, play
-from world_writer import Writer
-from worlds import HUGE, LARGE, ONE_ENTRY, SMALL, WALKED
+
+from tests.explore import local as world_local
+from tests.explore.config import FAULTS, World
+from tests.explore.model import Model, State, is_end
+from tests.explore.mutants import BEYOND, CANDIDATES, JUDGED, judge
+from tests.explore.run_explore import main
+from tests.explore.search import Search
+from tests.explore.values import fork, picture
+from tests.explore.walks import Walker, play
+from tests.explore.worlds import HUGE, LARGE, ONE_ENTRY, SMALL, WALKED
+from tests.explore.writer import Writer
+from tests.sim.mutants.mutation import applied
 
 WALKS_CPU_S = 60.0
 

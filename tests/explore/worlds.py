@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from world_config import World
+from tests.explore.config import World
 
 ONE_ENTRY = World("one entry", closes=True)
 

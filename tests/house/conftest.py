@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import PACKAGES, ROOT, Source, read_documents, read_sources
+
+from tests.support.house import PACKAGES, ROOT, Source, read_documents, read_sources
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from house import Source
 from hypothesis import settings
+
+from tests.support.house import Source
 
 SIMULATED = {"ledgers", "bookie", "broker"}
 
@@ -31,9 +32,9 @@ HOST_PORT = {"ledgers/host.py"}
 """The only module that asks the machine for a date or for chance."""
 
 THREAD_PORTS = {
-    "bookie/disk_posix.py",
-    "ledgers/metadata_sqlite.py",
-    "ledgers/zookeeper_session.py",
+    "bookie/disk/posix.py",
+    "ledgers/metastore/sqlite.py",
+    "ledgers/metastore/zookeeper_session.py",
 }
 """The modules that own a thread: disk and metadata block, the event loop must not."""
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import ROOT
 from typer.main import get_command
 
-from fencelog.api.cli import app
+from fencelog.api.cli.main import app
+from tests.support.house import ROOT
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)

@@ -11,10 +11,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from manifests import Manifest, containers, pod_template, render
 from typer.main import get_command
 
-from fencelog.api.cli import app
+from fencelog.api.cli.main import app
+from tests.support.manifests import Manifest, containers, pod_template, render
 
 BASE = Path(__file__).parents[2] / "k8s" / "base"
 

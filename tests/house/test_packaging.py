@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house import PACKAGES, ROOT, Source
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from tests.support.house import PACKAGES, ROOT, Source
 
 
 def constraints() -> dict[str, str]:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from house import ROOT
 
-from fencelog.api.child_process import ChildProcess
+from fencelog.api.local_cluster.child_process import ChildProcess
+from tests.support.house import ROOT
 
 pytestmark = pytest.mark.processes
 

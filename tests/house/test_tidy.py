@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from house import Source
+from tests.support.house import Source
 
 MAX_MODULE_LINES = 300
 MAX_TEST_MODULE_LINES = 400

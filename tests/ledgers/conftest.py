@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from metadata_nodes import later
 
-from fencelog.ledgers.availability import Availability
-from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
-from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.availability import Availability
+from fencelog.ledgers.format.entry_list import EntryList
+from fencelog.ledgers.format.run import merge_runs, read_run_header, run_lac, slice_run
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
-from fencelog.ledgers.metadata_store import Version
-from fencelog.ledgers.placement import Placement
-from fencelog.ledgers.run import merge_runs, read_run_header, run_lac, slice_run
-from fencelog.ledgers.writer import LedgerWriter
-from fencelog.ledgers.writer_options import WriterOptions
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
+from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.placement.placement import Placement
+from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
+from fencelog.ledgers.writer.options import WriterOptions
+from fencelog.ledgers.writer.writer import LedgerWriter
+from tests.support.metadata_nodes import later
 
 
 @dataclass

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.metadata import LedgerState
-from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.metadata_store import Version
-from fencelog.ledgers.writer import LedgerWriter
+from fencelog.ledgers.ledger_metadata.model import LedgerState
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.writer.writer import LedgerWriter
 
 
 async def client_of(cluster: Any, host: Host, *, key: bytes = b"") -> LedgerClient:

@@ -9,9 +9,9 @@ from typing import Any
 
 import psutil
 import pytest
-from fencelog_cli import complaint, fencelog
 
-from fencelog.api.child_process import ChildProcess
+from fencelog.api.local_cluster.child_process import ChildProcess
+from tests.support.fencelog_cli import complaint, fencelog
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fencelog_cli import fencelog
 
-from fencelog.api.demo import MAX_WORD, shorten_word
+from fencelog.api.bench.demo import MAX_WORD, shorten_word
+from tests.support.fencelog_cli import fencelog
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.cluster import ClusterConfig, running_cluster
+from fencelog.api.local_cluster.cluster import ClusterConfig, running_cluster
 from fencelog.ledgers.errors import Effects, FencelogError
 from fencelog.ledgers.record_batch import decode_batch
 

@@ -7,14 +7,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.api.drill_account import (
+from fencelog.api.drills.harness.account import (
     Account,
     Attempt,
     account,
     message_name,
     message_value,
 )
-from fencelog.api.drill_report import DrillReport
+from fencelog.api.drills.harness.report import DrillReport
 
 
 def values(*names: tuple[int, int]) -> list[bytes]:

@@ -7,13 +7,13 @@ from typing import cast
 
 import pytest
 
-from fencelog.api.drill_account import Account
-from fencelog.api.drill_bookie import BookieReport
-from fencelog.api.drill_bookie_acks import BookieAcks, OwnCopies, joined, own_copies
-from fencelog.api.drill_bookie_load import Load
-from fencelog.ledgers.bookie_port import BookieClient, ReadReply
+from fencelog.api.drills.bookie.acks import BookieAcks, OwnCopies, joined, own_copies
+from fencelog.api.drills.bookie.bookie import BookieReport
+from fencelog.api.drills.bookie.load import Load
+from fencelog.api.drills.harness.account import Account
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.run import build_run
+from fencelog.ledgers.format.run import build_run
+from fencelog.ledgers.rpc.bookie_port import BookieClient, ReadReply
 
 LEDGER = 7
 LOAD = Load(entry_bytes=20)

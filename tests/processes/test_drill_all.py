@@ -6,9 +6,8 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from fencelog_cli import complaint, fencelog
 
-from fencelog.api.drill_all import (
+from fencelog.api.drills.run_all import (
     DRILLS,
     SAFE,
     Outcome,
@@ -18,6 +17,7 @@ from fencelog.api.drill_all import (
     run_in_process,
 )
 from fencelog.ledgers.errors import FencelogError
+from tests.support.fencelog_cli import complaint, fencelog
 
 URL = "http://127.0.0.1:9"
 REPORT = {

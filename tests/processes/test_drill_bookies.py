@@ -7,7 +7,8 @@ import os
 from typing import Any
 
 import pytest
-from fencelog_cli import complaint, fencelog
+
+from tests.support.fencelog_cli import complaint, fencelog
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 

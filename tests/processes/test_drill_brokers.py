@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from fencelog_cli import fencelog
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.cluster import Cluster, ClusterConfig, running_cluster
-from fencelog.api.drill_drain import drain_owners
-from fencelog.api.drill_kill_broker import KillBrokerConfig, kill_owners
-from fencelog.api.drill_pause_broker import PATIENCE_S, pause_owner
-from fencelog.api.drill_report import DrillReport
-from fencelog.api.drill_rolling_restart import BOOKIES, restart_all
-from fencelog.api.drill_topic import ClusterScript, Target, under_load
-from fencelog.api.drill_zookeeper import restart_zookeeper
+from fencelog.api.drills.broker.drain import drain_owners
+from fencelog.api.drills.broker.kill import KillBrokerConfig, kill_owners
+from fencelog.api.drills.broker.pause import PATIENCE_S, pause_owner
+from fencelog.api.drills.broker.rolling_restart import BOOKIES, restart_all
+from fencelog.api.drills.broker.zookeeper import restart_zookeeper
+from fencelog.api.drills.harness.report import DrillReport
+from fencelog.api.drills.harness.topic import ClusterScript, Target, under_load
+from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
+from tests.support.fencelog_cli import fencelog
 
 pytestmark = [
     pytest.mark.processes,

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.drill_consumers import Consumers
-from fencelog.api.drill_deliveries import Deliveries, DeliveryAccount
-from fencelog.api.drill_report import DrillReport
+from fencelog.api.drills.harness.consumers import Consumers
+from fencelog.api.drills.harness.deliveries import Deliveries, DeliveryAccount
+from fencelog.api.drills.harness.report import DrillReport
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 LOG = [b"a", b"b", b"c"]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from fencelog.api.client_terms import Producer
-from fencelog.api.drill_account import Attempt
-from fencelog.api.drill_load import BATCH_MESSAGES, Load, LoadClient, end_of
+from fencelog.api.client.terms import Producer
+from fencelog.api.drills.harness.account import Attempt
+from fencelog.api.drills.harness.load import BATCH_MESSAGES, Load, LoadClient, end_of
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 REFUSED, LOST = ErrorCode.NO_OWNER, ErrorCode.APPEND_UNKNOWN

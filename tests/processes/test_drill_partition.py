@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from fencelog_cli import complaint, fencelog
+
+from tests.support.fencelog_cli import complaint, fencelog
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 

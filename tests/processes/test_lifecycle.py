@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fencelog.api.lifecycle import Running, run_service
+from fencelog.api.processes.lifecycle import Running, run_service
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 SERVICE = """
 import asyncio, contextlib, sys
-from fencelog.api.lifecycle import Running, run_on_uvloop, run_service
+from fencelog.api.processes.lifecycle import Running, run_on_uvloop, run_service
 
 @contextlib.asynccontextmanager
 async def service():

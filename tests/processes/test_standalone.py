@@ -9,14 +9,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fencelog_cli import complaint, fencelog
 
-from fencelog.api.child_process import ChildProcess, fencelog_command
 from fencelog.api.client import FencelogClient
-from fencelog.api.drill_account import account
-from fencelog.api.drill_load import LoadClient, read_log
-from fencelog.api.drill_senders import AnyBroker
+from fencelog.api.drills.harness.account import account
+from fencelog.api.drills.harness.load import LoadClient, read_log
+from fencelog.api.drills.harness.senders import AnyBroker
+from fencelog.api.local_cluster.child_process import ChildProcess, fencelog_command
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.fencelog_cli import complaint, fencelog
 
 pytestmark = pytest.mark.processes
 

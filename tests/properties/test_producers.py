@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_ledgers import ScriptedLedgers, ScriptedWriter
 
-from fencelog.broker.append_terms import FORGOTTEN, AppendFuture, Terms
-from fencelog.broker.chain import Chain, Sealed, Segment
-from fencelog.broker.pending import PendingBytes
-from fencelog.broker.pipeline import AppendPipeline
-from fencelog.broker.producer_replay import replay_producers
-from fencelog.broker.producer_table import ProducerTable
-from fencelog.broker.state_core import Event, PartitionState
+from fencelog.broker.append.pending import PendingBytes
+from fencelog.broker.append.pipeline import AppendPipeline
+from fencelog.broker.append.producer_replay import replay_producers
+from fencelog.broker.append.producer_table import ProducerTable
+from fencelog.broker.append.terms import FORGOTTEN, AppendFuture, Terms
+from fencelog.broker.ledger_list.ledger_list import Chain, Sealed, Segment
+from fencelog.broker.ledger_list.state_core import Event, PartitionState
 from fencelog.ledgers.client import Replication
-from fencelog.ledgers.entry_header import RUN_SEQUENCE, ProducerRun, producer_digest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, ProducerRun, producer_digest
 from fencelog.ledgers.record_batch import check_batch, decode_batch, encode_values
+from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedWriter
 
 NAMES = ("a", "b")
 GONE = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone")

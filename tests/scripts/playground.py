@@ -7,24 +7,23 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from playground_bookie import ModelBookie, range_text, ranges
-from playground_network import STORE, ScriptLoop, ScriptNetwork
-
-from fencelog.ledgers.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
 from fencelog.ledgers.client import LedgerClient
-from fencelog.ledgers.entry_list import EntryList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.instance import INSTANCE_PATH
-from fencelog.ledgers.ledger_store import LedgerStore
-from fencelog.ledgers.metadata import LedgerMetadata, decode_metadata, new_metadata
-from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.metadata_store import Version
-from fencelog.ledgers.placement import Placement
-from fencelog.ledgers.reader import LedgerReader
-from fencelog.ledgers.recovery import recover_ledger
-from fencelog.ledgers.run import read_run_header, run_lac, verify_entries
-from fencelog.ledgers.writer import LedgerWriter
-from fencelog.ledgers.writer_options import WriterOptions
+from fencelog.ledgers.format.entry_list import EntryList
+from fencelog.ledgers.format.run import read_run_header, run_lac, verify_entries
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, decode_metadata, new_metadata
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.metastore.instance import INSTANCE_PATH
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.placement.placement import Placement
+from fencelog.ledgers.reader.reader import LedgerReader
+from fencelog.ledgers.recovery.recovery import recover_ledger
+from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
+from fencelog.ledgers.writer.options import WriterOptions
+from fencelog.ledgers.writer.writer import LedgerWriter
+from tests.scripts.playground_bookie import ModelBookie, range_text, ranges
+from tests.scripts.playground_network import STORE, ScriptLoop, ScriptNetwork
 
 T = TypeVar("T")
 

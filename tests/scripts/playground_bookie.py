@@ -11,10 +11,10 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fencelog.ledgers.bookie_port import NO_LAC, ReadReply
-from fencelog.ledgers.digest import crc32c
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.run import merge_runs, read_run_header, run_lac, slice_run
+from fencelog.ledgers.format.digest import crc32c
+from fencelog.ledgers.format.run import merge_runs, read_run_header, run_lac, slice_run
+from fencelog.ledgers.rpc.bookie_port import NO_LAC, ReadReply
 
 PAYLOAD_OFFSET = 32 + 8 + 40 + 8
 """In a run of one entry: after the run's header and index, the entry's header and digest."""

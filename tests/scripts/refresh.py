@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from transcripts import play
+from tests.scripts.transcripts import play
 
 
 def main(names: list[str]) -> None:

@@ -13,15 +13,15 @@ from random import Random  # noqa: TID251 - seeded: the same steps each time
 from typing import Any
 
 import pytest
-from playground_bookie import ModelBookie, StoredLedger
 
-from fencelog.bookie.bookie import Bookie, BookieConfig
-from fencelog.bookie.disk_posix import PosixDisk
-from fencelog.bookie.local import LocalBookieClient
-from fencelog.ledgers.bookie_port import NO_LAC
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.engine.bookie import Bookie, BookieConfig
+from fencelog.bookie.server.local import LocalBookieClient
 from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.run import build_run
+from fencelog.ledgers.rpc.bookie_port import NO_LAC
+from tests.scripts.playground_bookie import ModelBookie, StoredLedger
 
 ENTRIES = 6
 

@@ -6,7 +6,8 @@ from difflib import unified_diff
 from pathlib import Path
 
 import pytest
-from transcripts import play
+
+from tests.scripts.transcripts import play
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 

@@ -19,12 +19,11 @@ import re
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from playground import Client, Playground, describe_metadata
-from playground_network import Message, Route, ScriptLoop
-
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata import LedgerMetadata
-from fencelog.ledgers.writer_options import WriterOptions
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.writer.options import WriterOptions
+from tests.scripts.playground import Client, Playground, describe_metadata
+from tests.scripts.playground_network import Message, Route, ScriptLoop
 
 RULE = "----"
 NOTHING = "(nothing)"

@@ -6,15 +6,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import mutants
-from broker_bookies import DISK_TARGETS
-from broker_forwards import HTTP_TARGETS
-from broker_plan import TOPIC_TARGETS
-from broker_runner import run_topic_seed
-from mutation import Mutant
-from outcome import Result
-from plan import STAGED_TARGETS, TARGETS, Fault
-from runner import run_seed
+from tests.sim.ledgers.runner import run_seed
+from tests.sim.mutants import catalogue as mutants
+from tests.sim.mutants.mutation import Mutant
+from tests.sim.outcome import Result
+from tests.sim.plan.plan import STAGED_TARGETS, TARGETS, Fault
+from tests.sim.plan.topic_bookies import DISK_TARGETS
+from tests.sim.plan.topic_forwards import HTTP_TARGETS
+from tests.sim.plan.topic_plan import TOPIC_TARGETS
+from tests.sim.topics.runner import run_topic_seed
 
 
 class RunSeed(Protocol):

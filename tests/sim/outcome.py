@@ -9,10 +9,10 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine import Engine
-from history import History
-from loop import SimStuck, SimTimeout
-from plan import Fault
+from tests.sim.engine.engine import Engine
+from tests.sim.engine.loop import SimStuck, SimTimeout
+from tests.sim.oracle.history import History
+from tests.sim.plan.plan import Fault
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ A mutant is caught by a seed whose run reports a violation with the mutant and n
 first the one that is known to have caught it (not with ``--fresh``), then those from 1 on. Each
 runs in a process of its own, so that one that hangs or crashes costs its limit of CPU time and
 nothing else. First a few seeds run over the code as it is, and have to be clean. A row is printed
-as each mutant ends. Then the other layers (``layers.py``) have their turn, and a table says which
+as each mutant ends. Then the other layers (``mutants/layers.py``) have their turn, and a table says which
 of them holds which rule. The last line says how many passed (were caught) and failed.
 """
 
@@ -29,9 +29,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Protocol
 
-from layers import LAYERS, SIMULATOR, Verdict, table
-from mutants import MUTANTS
-from mutation import Mutant, applied
+from tests.sim.mutants.catalogue import MUTANTS
+from tests.sim.mutants.layers import LAYERS, SIMULATOR, Verdict, table
+from tests.sim.mutants.mutation import Mutant, applied
 
 KNOWN_SEEDS = Path(__file__).with_name("known_seeds.json")
 """The seed that showed each mutant, of whatever kind, when they were last looked for."""
@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _simulated(options: argparse.Namespace) -> tuple[list[Row], int]:
     """Every mutant by the histories of its kind; and how many were to be caught."""
-    from kinds import KINDS  # late: ``--help`` and the tests of this module do without it
+    from tests.sim.kinds import KINDS  # late: ``--help`` and the tests of this module do without it
 
     rows, expected = list[Row](), 0
     known = {} if options.fresh else known_seeds()

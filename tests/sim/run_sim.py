@@ -19,10 +19,10 @@ from itertools import combinations
 from multiprocessing import get_context
 from multiprocessing.pool import Pool
 
-from kinds import KINDS, Kind
-from outcome import Result
-from plan import Fault
-from shrink import shortened
+from tests.sim.kinds import KINDS, Kind
+from tests.sim.outcome import Result
+from tests.sim.plan.plan import Fault
+from tests.sim.plan.shrink import shortened
 
 _ROUND = 50
 """Seeds between two looks at what is left of a budget."""

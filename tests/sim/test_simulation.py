@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from draw import draw_plan
-from kinds import KINDS, LEDGERS
-from observed_bookie import entry_digests
-from outcome import Result
-from plan import Fault, Moment
-from run_sim import Budget, Figures, describe, play_within, repeat_command, say
-from runner import run_seed
-from shrink import shortened
 
-from fencelog.ledgers.run import build_run
+from fencelog.ledgers.format.run import build_run
+from tests.sim.kinds import KINDS, LEDGERS
+from tests.sim.ledgers.runner import run_seed
+from tests.sim.oracle.observed_bookie import entry_digests
+from tests.sim.outcome import Result
+from tests.sim.plan.draw import draw_plan
+from tests.sim.plan.plan import Fault, Moment
+from tests.sim.plan.shrink import shortened
+from tests.sim.run_sim import Budget, Figures, describe, play_within, repeat_command, say
 
 BUDGET = Budget(at_least=600, cpu_s=200, wall_s=900)
 """Less than two minutes on two idle cores. Every kind of fault has its turn in 100 histories."""

@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-from broker_draw import draw_topic_plan
-from broker_history import LogHistory
-from history import History
-from kinds import TOPICS
-from run_sim import Budget, Figures, describe, play_within, say
 
-from fencelog.broker.pending import Appended
+from fencelog.broker.append.pending import Appended
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.sim.kinds import TOPICS
+from tests.sim.oracle.history import History
+from tests.sim.oracle.log_history import LogHistory
+from tests.sim.plan.topic_draw import draw_topic_plan
+from tests.sim.run_sim import Budget, Figures, describe, play_within, say
 
 BUDGET = Budget(at_least=800, cpu_s=100, wall_s=900)
 """Less than a minute on two idle cores."""

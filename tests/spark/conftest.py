@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from fencelog.api.child_process import ChildProcess
 from fencelog.api.client import FencelogClient
-from fencelog.api.zookeeper import JAVA_PACKAGE, MIN_JAVA, find_java
-from fencelog.ledgers.batch_codecs import CODEC_NONE, CODEC_ZSTD
+from fencelog.api.local_cluster.child_process import ChildProcess
+from fencelog.api.local_cluster.zookeeper import JAVA_PACKAGE, MIN_JAVA, find_java
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.record_batch import Message, encode_batch
+from fencelog.ledgers.record_batch.codecs import CODEC_NONE, CODEC_ZSTD
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

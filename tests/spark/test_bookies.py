@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata import new_metadata
-from fencelog.ledgers.reader import LedgerReader
+from fencelog.ledgers.ledger_metadata.model import new_metadata
+from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.spark_connector.bookies import BookieTable
 
 

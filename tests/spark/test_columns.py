@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencelog.ledgers.batch_format import BatchView, pack_ints, read_batch
 from fencelog.ledgers.record_batch import Message, encode_batch, encode_values
+from fencelog.ledgers.record_batch.format import BatchView, pack_ints, read_batch
 from fencelog.spark_connector.columns import Stretch, arrow_schema, to_arrow
 from fencelog.spark_connector.source import COLUMNS
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.spark_connector.options import Bound, ReadOptions
 from fencelog.spark_connector.planner import ScanTask, plan
 from fencelog.spark_connector.segments import PartitionSegments, Segment

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencelog.ledgers.entry_header import KIND_CONTROL, pack_entry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata import new_metadata
+from fencelog.ledgers.format.entry_header import KIND_CONTROL, pack_entry
+from fencelog.ledgers.format.run import Entry
+from fencelog.ledgers.ledger_metadata.model import new_metadata
 from fencelog.ledgers.record_batch import encode_values
-from fencelog.ledgers.run import Entry
 from fencelog.spark_connector.columns import arrow_schema
 from fencelog.spark_connector.planner import EntryRange
 from fencelog.spark_connector.scan import SMALL_BATCH_ROWS, scan_range

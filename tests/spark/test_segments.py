@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata import new_metadata, to_json
+from fencelog.ledgers.ledger_metadata.model import new_metadata, to_json
 from fencelog.spark_connector.segments import parse_segments
 
 CLOSED = new_metadata(

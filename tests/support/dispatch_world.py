@@ -10,14 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fencelog.broker.ack_ranges import ranges_of
-from fencelog.broker.cursor_core import Cursors, failure_ranges
-from fencelog.broker.dispatch_base import Dispatch
-from fencelog.broker.dispatch_consumers import Consumers
-from fencelog.broker.dispatch_key_shared import KeySharedDispatch
-from fencelog.broker.dispatch_ordered import OrderedDispatch
-from fencelog.broker.dispatch_shared import SharedDispatch
-from fencelog.broker.subscription_config import KEY_SHARED, ORDERED, SHARED, SubscriptionConfig
+from fencelog.broker.dispatch.ack_ranges import ranges_of
+from fencelog.broker.dispatch.base import Dispatch
+from fencelog.broker.dispatch.consumers import Consumers
+from fencelog.broker.dispatch.cursor_core import Cursors, failure_ranges
+from fencelog.broker.dispatch.key_shared import KeySharedDispatch
+from fencelog.broker.dispatch.ordered import OrderedDispatch
+from fencelog.broker.dispatch.shared import SharedDispatch
+from fencelog.broker.registry.subscription_config import (
+    KEY_SHARED,
+    ORDERED,
+    SHARED,
+    SubscriptionConfig,
+)
 
 TYPES: dict[str, type[Dispatch]] = {
     **dict.fromkeys(ORDERED, OrderedDispatch),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 
-from fencelog.api.child_process import fencelog_command
+from fencelog.api.local_cluster.child_process import fencelog_command
 
 
 def fencelog(

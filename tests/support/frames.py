@@ -6,7 +6,7 @@ import asyncio
 import random  # noqa: TID251 - seeded, so that a failure can be repeated
 from collections.abc import Sequence
 
-from fencelog.ledgers.wire import FRAME_HEADER
+from fencelog.ledgers.rpc.wire import FRAME_HEADER
 
 
 class FakeTransport(asyncio.Transport):

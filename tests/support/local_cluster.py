@@ -8,23 +8,23 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from fencelog.bookie.bookie import Bookie, BookieConfig
-from fencelog.bookie.boot import fence_before_serving
-from fencelog.bookie.cookie_registry import CookieRegistry
-from fencelog.bookie.disk import Disk
-from fencelog.bookie.disk_posix import PosixDisk
-from fencelog.bookie.integrity import Integrity
-from fencelog.bookie.local import LocalBookieClient
-from fencelog.ledgers.absent_bookie import AbsentBookie
-from fencelog.ledgers.bookie_port import BookieClient, BookieInfo
+from fencelog.bookie.disk.port import Disk
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.engine.bookie import Bookie, BookieConfig
+from fencelog.bookie.engine.boot import fence_before_serving
+from fencelog.bookie.identity.cookie_registry import CookieRegistry
+from fencelog.bookie.repair.integrity import Integrity
+from fencelog.bookie.server.local import LocalBookieClient
 from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.instance import create_instance
-from fencelog.ledgers.ledger_store import LedgerStore
-from fencelog.ledgers.metadata_memory import MemoryMetadataStore
-from fencelog.ledgers.placement import Placement
-from fencelog.ledgers.writer import LedgerWriter
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.metastore.instance import create_instance
+from fencelog.ledgers.metastore.memory import MemoryMetadataStore
+from fencelog.ledgers.placement.placement import Placement
+from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
+from fencelog.ledgers.rpc.bookie_port import BookieClient, BookieInfo
+from fencelog.ledgers.writer.writer import LedgerWriter
 
 
 class LocalCluster:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fencelog.ledgers.metadata_memory import MemoryCluster
-from fencelog.ledgers.metadata_store import MetadataStore, Version, Versioned
+from fencelog.ledgers.metastore.memory import MemoryCluster
+from fencelog.ledgers.metastore.port import MetadataStore, Version, Versioned
 
 
 async def remove(store: MetadataStore, path: str) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from fencelog.bookie import config
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.disk_posix import PosixDisk
-from fencelog.bookie.inspect_disk import ReadOnlyDisk
-from fencelog.bookie.offline import Offline, offline
-from fencelog.bookie.verify import verify
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.offline.inspect_disk import ReadOnlyDisk
+from fencelog.bookie.offline.offline import Offline, offline
+from fencelog.bookie.offline.verify import verify
 
 ENTRIES = {1: (0, 15), 2: (0, 3), 3: (7, 1)}
 """Of each ledger, its first entry and how many there are."""

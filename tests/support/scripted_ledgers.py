@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.metadata import LedgerMetadata, new_metadata
-from fencelog.ledgers.run import Entry
+from fencelog.ledgers.format.run import Entry
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 
 
 class ScriptedWriter:

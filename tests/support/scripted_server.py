@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from fencelog.bookie.greeting import Greeting
-from fencelog.ledgers.wire import Frame, FrameReader, Op, encode_hello, encode_reply
+from fencelog.bookie.server.handshake import Greeting
+from fencelog.ledgers.rpc.wire import Frame, FrameReader, Op, encode_hello, encode_reply
 
 
 class ScriptedServer:

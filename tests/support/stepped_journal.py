@@ -7,21 +7,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from memory_disk import MemoryDisk, SteppedLane
-
-from fencelog.bookie.journal import Journal
-from fencelog.bookie.journal_file import JournalPosition, journal_name
-from fencelog.bookie.journal_replay import Replay
-from fencelog.bookie.records import (
+from fencelog.bookie.format.records import (
     FILE_HEADER_BYTES,
     Record,
     RecordType,
     decode_file_header,
     read_record,
 )
+from fencelog.bookie.journal.file import JournalPosition, journal_name
+from fencelog.bookie.journal.journal import Journal
+from fencelog.bookie.journal.replay import Replay
 from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.run import build_run
+from tests.support.memory_disk import MemoryDisk, SteppedLane
 
 INCARNATION = b"i" * 16
 DIRECTORY = Path("/journal")

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
-from scripted_ledgers import ScriptedLedgers
 
-from fencelog.api.app import build_app
-from fencelog.api.serve import HttpServer, bind
+from fencelog.api.server.app import build_app
+from fencelog.api.server.serve import HttpServer, bind
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.host import SystemHost
-from fencelog.ledgers.metadata_memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import Message
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 
 class NoBookies:

@@ -10,8 +10,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fencelog.bookie.control_records import lac_body, ledger_body
-from fencelog.bookie.cookies import (
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.format.control_records import lac_body, ledger_body
+from fencelog.bookie.format.ledger_state import LedgerState
+from fencelog.bookie.format.records import (
+    ENTRY_LOG_MAGIC,
+    JOURNAL_MAGIC,
+    FileHeader,
+    RecordType,
+    encode_record,
+)
+from fencelog.bookie.identity.cookies import (
     Cookie,
     Identity,
     Kind,
@@ -21,21 +30,12 @@ from fencelog.bookie.cookies import (
     encode_identity,
     encode_mark,
 )
-from fencelog.bookie.disk_posix import PosixDisk
-from fencelog.bookie.entry_log import StoredRun, encode_footer
-from fencelog.bookie.index import Index
-from fencelog.bookie.journal_file import JournalPosition
-from fencelog.bookie.ledger_state import LedgerState
-from fencelog.bookie.records import (
-    ENTRY_LOG_MAGIC,
-    JOURNAL_MAGIC,
-    FileHeader,
-    RecordType,
-    encode_record,
-)
-from fencelog.bookie.shard_directory import ShardDirectory, ShardPaths
-from fencelog.ledgers.availability import Availability
-from fencelog.ledgers.run import build_run
+from fencelog.bookie.journal.file import JournalPosition
+from fencelog.bookie.storage.entry_log import StoredRun, encode_footer
+from fencelog.bookie.storage.index import Index
+from fencelog.bookie.storage.shard_directory import ShardDirectory, ShardPaths
+from fencelog.ledgers.format.availability import Availability
+from fencelog.ledgers.format.run import build_run
 
 HERE = Path(__file__).parent
 

@@ -1,0 +1,169 @@
+"""Topics, owners, brokers and bookies: the part of the service that FastAPI serves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Body, Query, Request, Response
+
+from fencelog.api.admin.models import (
+    PROBLEM_RESPONSES,
+    Bookie,
+    Bookies,
+    BrokerEntry,
+    Brokers,
+    Owner,
+    Owners,
+    Sweep,
+    Topic,
+    TopicList,
+)
+from fencelog.api.admin.namespace_admin import add_namespaces
+from fencelog.api.admin.settings import TopicChanges, TopicSettings, shown_policy, shown_settings
+from fencelog.api.http.queries import refuse_query
+from fencelog.broker.names import TopicName, check_name
+from fencelog.broker.policy import from_json
+from fencelog.broker.registry.topics import TopicConfig, TopicInfo
+from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+
+DEFAULT_PAGE = 1000
+MAX_PAGE = 10_000
+
+
+def admin_router(broker: Broker, bookies: RegisteredBookies) -> APIRouter:
+    """The administrative routes. Handlers raise FencelogError; the application makes problems."""
+    router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
+    _add_topics(router, broker)
+    _add_listings(router, broker)
+    add_namespaces(router, broker)
+    _add_sweep(router, broker)
+    _add_cluster(router, broker, bookies)
+    return router
+
+
+def _add_topics(router: APIRouter, broker: Broker) -> None:
+    @router.put("/topics/{namespace}/{topic}", tags=["topics"], status_code=201)
+    async def create_topic(
+        namespace: str,
+        topic: str,
+        request: Request,
+        response: Response,
+        settings: Annotated[TopicSettings | None, Body()] = None,
+    ) -> Topic:
+        """Create a topic: 201; 200 if it exists with the same settings, 409 with others."""
+        refuse_query(request)
+        wanted = settings or TopicSettings()
+        config = TopicConfig(wanted.partitions, from_json(wanted.changes()))
+        info, created = await broker.topics.create(TopicName.of(namespace, topic), config)
+        response.status_code = 201 if created else 200
+        return topic_model(info)
+
+    @router.get("/topics/{namespace}/{topic}", tags=["topics"])
+    async def get_topic(namespace: str, topic: str, request: Request) -> Topic:
+        """A topic's id and settings."""
+        refuse_query(request)
+        return topic_model(await broker.topics.get(TopicName.of(namespace, topic)))
+
+    @router.patch("/topics/{namespace}/{topic}", tags=["topics"])
+    async def change_topic(
+        namespace: str, topic: str, request: Request, changes: TopicChanges
+    ) -> Topic:
+        """Change settings (null: inherit it again) or raise the number of partitions. Open
+        partitions follow at once."""
+        refuse_query(request)
+        info = await broker.topics.update(
+            TopicName.of(namespace, topic), changes.changes(), partitions=changes.partitions
+        )
+        broker.topic_changed(info)
+        return topic_model(info)
+
+    @router.delete("/topics/{namespace}/{topic}", tags=["topics"], status_code=204)
+    async def delete_topic(namespace: str, topic: str, request: Request) -> None:
+        """Delete a topic and everything in it."""
+        refuse_query(request)
+        await broker.topics.delete(TopicName.of(namespace, topic))
+
+
+def _add_listings(router: APIRouter, broker: Broker) -> None:
+    @router.get("/topics", tags=["topics"])
+    async def list_topics(
+        request: Request,
+        namespace: str | None = None,
+        prefix: str = "",
+        start_after: str = "",
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = DEFAULT_PAGE,
+    ) -> TopicList:
+        """Topics by name, of one namespace or of all; ``prefix`` is of the topic's own name."""
+        refuse_query(request, "namespace", "prefix", "start_after", "limit")
+        if namespace is not None:
+            check_name("namespace", namespace)
+        found = await broker.topics.list(
+            namespace, prefix, start_after=start_after, limit=limit + 1
+        )
+        return topic_page(found, limit)
+
+    @router.get("/topics/{namespace}/{topic}/owners", tags=["cluster"])
+    async def list_owners(namespace: str, topic: str, request: Request) -> Owners:
+        """Which brokers own the topic's partitions now; unused partitions have no owner."""
+        refuse_query(request)
+        found = await broker.owners(TopicName.of(namespace, topic))
+        return Owners(owners=[Owner.model_validate(owner) for owner in found])
+
+
+def _add_cluster(router: APIRouter, broker: Broker, bookies: RegisteredBookies) -> None:
+    @router.get("/brokers", tags=["cluster"])
+    async def list_brokers(request: Request) -> Brokers:
+        """Brokers that are registered."""
+        refuse_query(request)
+        return Brokers(brokers=[BrokerEntry.model_validate(b) for b in broker.brokers()])
+
+    @router.get("/bookies", tags=["cluster"])
+    async def list_bookies(request: Request) -> Bookies:
+        """Bookies that are registered, and where they listen."""
+        refuse_query(request)
+        addresses = bookies.addresses()
+        found = [
+            Bookie(bookie_id=bookie_id, address=addresses.get(bookie_id))
+            for bookie_id in bookies.available()
+        ]
+        return Bookies(bookies=found)
+
+
+def _add_sweep(router: APIRouter, broker: Broker) -> None:
+    @router.post("/sweep", tags=["cluster"])
+    async def sweep(request: Request, dry_run: bool = False) -> Sweep:
+        """Remove what belongs to nothing any more: ledgers on no list, leftovers of deleted topics.
+        A broker does it every hour; `dry_run` only says what would go."""
+        refuse_query(request, "dry_run")
+        swept = await (broker.sweep.look() if dry_run else broker.sweep.sweep())
+        return Sweep.model_validate(asdict(swept))
+
+
+def topic_model(info: TopicInfo) -> Topic:
+    policy = info.policy
+    return Topic(
+        namespace=info.name.namespace,
+        topic=info.name.topic,
+        topic_id=str(info.topic_id),
+        partitions=info.config.partitions,
+        ensemble_size=policy.ensemble_size,
+        write_quorum=policy.write_quorum,
+        ack_quorum=policy.ack_quorum,
+        created_us=info.created_us,
+        settings=shown_settings(info.config.overrides),
+        effective=shown_policy(policy),
+    )
+
+
+def topic_page(found: list[TopicInfo], limit: int) -> TopicList:
+    """``found``: the page, and one more topic if there is another page."""
+    page = found[:limit]
+    more = len(found) > limit
+    return TopicList(
+        topics=[topic_model(info) for info in page],
+        next_start_after=str(page[-1].name) if more else None,
+    )

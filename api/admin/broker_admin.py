@@ -1,0 +1,131 @@
+"""Brokers and what they own: the routes by which partitions move, for operators and other brokers.
+
+Any broker takes any of these requests and passes it on once, to the broker that it is about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Body, Query, Request
+
+from fencelog.api.admin.models import (
+    BrokerDetails,
+    Drained,
+    Moved,
+    Opened,
+    OwnedPartition,
+    Unload,
+)
+from fencelog.api.routing.forward import FORWARDED
+from fencelog.api.routing.peers import HttpPeers, broker_path
+from fencelog.broker.limits import MAX_LISTED_PARTITIONS
+from fencelog.broker.names import TopicName
+from fencelog.broker.partition.ownership import NotOwner
+from fencelog.broker.partition.partition_slot import PartitionSlot
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+
+DEFAULT_LISTED = 100
+
+_PARTITION = "/topics/{namespace}/{topic}/partitions/{partition}"
+
+
+def add_broker_routes(router: APIRouter, broker: Broker, peers: HttpPeers) -> None:
+    """``router`` has the prefix ``/v1``; handlers raise FencelogError."""
+    _add_brokers(router, broker, peers)
+    _add_partitions(router, broker, peers)
+
+
+def _add_brokers(router: APIRouter, broker: Broker, peers: HttpPeers) -> None:
+    @router.get("/brokers/{broker_id}", tags=["cluster"])
+    async def get_broker(
+        broker_id: str,
+        request: Request,
+        limit: Annotated[int, Query(ge=0, le=MAX_LISTED_PARTITIONS)] = DEFAULT_LISTED,
+    ) -> BrokerDetails:
+        """One broker, and the partitions that it has open: those with the most traffic first."""
+        url = elsewhere(broker, broker_id, request)
+        if url is not None:
+            path = f"{broker_path(broker_id)}?limit={limit}"
+            return BrokerDetails.model_validate(await peers.ask("GET", url, path))
+        slots = sorted(broker.open_slots(), key=lambda slot: -slot.meter.score)
+        owned = [shown for slot in slots[:limit] if (shown := owned_partition(slot))]
+        return BrokerDetails.model_validate(
+            broker.directory.own() | {"partitions": len(slots), "owned": owned}
+        )
+
+    @router.post("/brokers/{broker_id}:drain", tags=["cluster"])
+    async def drain(broker_id: str, request: Request) -> Drained:
+        """Have a broker hand all its partitions over. It takes none any more until it is started
+        again, and goes on passing requests to the owners. Answers when that is done."""
+        url = elsewhere(broker, broker_id, request)
+        if url is not None:
+            path = broker_path(broker_id, ":drain")
+            return Drained.model_validate(await peers.ask("POST", url, path))
+        not_taken = await broker.drain()
+        return Drained(broker_id=broker_id, not_taken=not_taken)
+
+
+def _add_partitions(router: APIRouter, broker: Broker, peers: HttpPeers) -> None:
+    @router.post(_PARTITION + ":unload", tags=["cluster"])
+    async def unload(
+        namespace: str,
+        topic: str,
+        partition: int,
+        request: Request,
+        body: Annotated[Unload | None, Body()] = None,
+    ) -> Moved:
+        """Have its owner hand a partition over: to the broker ``to``, else to the least loaded."""
+        name = TopicName.of(namespace, topic)
+        to = None if body is None else body.to
+        try:
+            broker_id = await broker.unload(name, partition, to=to)
+        except NotOwner as error:
+            if is_forwarded(request):
+                raise
+            answer = await peers.ask("POST", error.url, request.url.path, {"to": to})
+            return Moved.model_validate(answer)
+        return Moved(partition=partition, broker_id=broker_id)
+
+    @router.post(_PARTITION + ":open", tags=["cluster"])
+    async def open_partition(
+        namespace: str, topic: str, partition: int, request: Request
+    ) -> Opened:
+        """Have the broker that is asked own a partition, if nobody does: 421 if somebody does."""
+        log = await broker.take(TopicName.of(namespace, topic), partition)
+        return Opened(partition=partition, broker_id=broker.config.broker_id, epoch=log.epoch)
+
+
+def elsewhere(broker: Broker, broker_id: str, request: Request) -> str | None:
+    """Where to ask; None: here. Raises NOT_FOUND if no such broker is registered."""
+    if broker_id == broker.config.broker_id:
+        return None
+    url = broker.directory.url_of(broker_id)
+    if url is None or is_forwarded(request):
+        raise FencelogError(ErrorCode.NOT_FOUND, f"no broker {broker_id} is registered")
+    return url
+
+
+def is_forwarded(request: Request) -> bool:
+    """Whether another broker has passed it on."""
+    return FORWARDED.decode() in request.headers
+
+
+def owned_partition(slot: PartitionSlot) -> dict[str, Any] | None:
+    """What is told of an open partition; None if it has just been let go."""
+    log = slot.open_log
+    if log is None:
+        return None
+    return OwnedPartition(
+        topic=str(slot.info.name),
+        partition=slot.partition,
+        epoch=log.epoch,
+        earliest_offset=log.earliest_offset,
+        tail_offset=log.tail_offset,
+        in_bytes_per_s=round(slot.meter.in_bytes_per_s),
+        out_bytes_per_s=round(slot.meter.out_bytes_per_s),
+        pending_bytes=log.pending_bytes,
+    ).model_dump()

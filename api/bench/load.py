@@ -1,0 +1,219 @@
+"""An HTTP/1.1 load generator: raw asyncio protocols, so that it costs less than what it measures.
+
+It knows just enough HTTP: whole responses with Content-Length on kept-alive connections, one
+request at a time on each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import cast
+from urllib.parse import urlsplit
+
+from fencelog.api.http.addresses import parse_address
+from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """``headers`` is the raw head of the response, lower-cased."""
+
+    status: int
+    headers: bytes
+    body: bytes
+
+    def header(self, name: str) -> str:
+        """The value of a header; '' if it is not there."""
+        _, found, rest = self.headers.partition(b"\r\n" + name.lower().encode() + b":")
+        return rest.partition(b"\r\n")[0].strip().decode("latin-1") if found else ""
+
+
+def encode_request(
+    method: str, url: str, path: str, *, body: bytes = b"", headers: Mapping[str, str] = {}
+) -> bytes:
+    """A whole request, to be built once and sent many times."""
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {urlsplit(url).netloc}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+class LoadConnection(asyncio.Protocol):
+    """One kept-alive connection. ``send`` a request, ``on_response`` is called with its answer.
+
+    ``on_response`` may send the next request at once. A broken connection or an answer that is no
+    HTTP calls ``on_failure`` instead, once.
+    """
+
+    def __init__(self) -> None:
+        self.on_response: Callable[[Response], None] = _unexpected
+        self.on_failure: Callable[[FencelogError], None] = _raise
+        self._parts: list[bytes] = []
+        self._missing_bytes = 0
+        self._waiting = False
+        self._transport: asyncio.Transport | None = None
+
+    def send(self, request: bytes) -> None:
+        """Send one request; the answer to the one before must be there. Lost connections fail."""
+        check(not self._waiting, "one request at a time")
+        self._waiting = True
+        if self._transport is None or self._transport.is_closing():
+            self._fail("the connection is closed")
+        else:
+            self._transport.write(request)
+
+    async def request(self, request: bytes) -> Response:
+        """Send one request and wait for its answer; for everything that is not the hot loop."""
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self.on_response = answer.set_result
+        self.on_failure = answer.set_exception
+        self.send(request)
+        return await answer
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are Transports by duck typing only, so there is nothing to check.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._missing_bytes -= len(data)
+        if self._missing_bytes > 0:
+            return
+        received = data if len(self._parts) == 1 else b"".join(self._parts)
+        head_end = received.find(b"\r\n\r\n")
+        if head_end < 0:
+            self._parts = [received]
+            return
+        headers = received[: head_end + 2].lower()
+        _, found, rest = headers.partition(b"\r\ncontent-length:")
+        if not found:
+            self._fail("an answer has no Content-Length")
+            return
+        size = head_end + 4 + int(rest[: rest.index(b"\r")])
+        self._missing_bytes = size - len(received)
+        if self._missing_bytes > 0:
+            self._parts = [received]
+            return
+        self._parts, self._missing_bytes, self._waiting = [], 0, False
+        self.on_response(Response(int(headers[9:12]), headers, received[head_end + 4 :]))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting:
+            self._fail(f"the connection was lost before the answer: {exc or 'closed by the peer'}")
+
+    def _fail(self, detail: str) -> None:
+        self._waiting = False
+        self.close()
+        self.on_failure(FencelogError(ErrorCode.INTERNAL, detail))
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[LoadConnection]:
+    """A connection to the service at ``url``, closed on the way out."""
+    host, port = parse_address(urlsplit(url).netloc)
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(LoadConnection, host, port)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _unexpected(response: Response) -> None:
+    raise AssertionError(f"an answer nobody asked for: {response.status}")
+
+
+def _raise(error: FencelogError) -> None:
+    raise error
+
+
+@dataclass(slots=True)
+class Load:
+    """What a phase of load did: requests answered, seconds it took, times of the requests."""
+
+    requests: int
+    elapsed_s: float
+    latencies_s: list[float]
+
+    @property
+    def per_s(self) -> float:
+        return self.requests / self.elapsed_s
+
+
+async def closed_loop(
+    url: str, request: bytes, *, connections: int, seconds: float, status: int = 201
+) -> Load:
+    """Send ``request`` over and over from every connection, each waiting for its own answer.
+
+    After ``seconds`` no further request is sent; those under way are waited for and counted, so
+    what is counted is exactly what was answered. Raises FencelogError at the first answer with
+    another status, and when a connection is lost.
+    """
+    async with AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(connected(url)) for _ in range(connections)]
+        return await _ClosedLoop(request, seconds, status).run(opened)
+
+
+class _ClosedLoop:
+    """The hot loop: per request one callback, one clock reading and one write."""
+
+    def __init__(self, request: bytes, seconds: float, status: int) -> None:
+        self._request = request
+        self._seconds = seconds
+        self._status = status
+        self._end = 0.0
+        self._running = 0
+        self._latencies_s: list[float] = []
+        self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self, opened: list[LoadConnection]) -> Load:
+        begin = perf_counter()  # the loop's own clock counts whole milliseconds under uvloop
+        self._end = begin + self._seconds
+        self._running = len(opened)
+        for connection in opened:
+            self._start(connection)
+        await self._finished
+        elapsed_s = perf_counter() - begin
+        return Load(len(self._latencies_s), elapsed_s, sorted(self._latencies_s))
+
+    def _start(self, connection: LoadConnection) -> None:
+        sent = perf_counter()
+
+        def answered(response: Response) -> None:
+            nonlocal sent
+            now = perf_counter()
+            self._latencies_s.append(now - sent)
+            if response.status != self._status:
+                self._failed(refused(response))
+            elif now < self._end:
+                sent = now
+                connection.send(self._request)
+            else:
+                self._ended()
+
+        connection.on_response = answered
+        connection.on_failure = self._failed
+        connection.send(self._request)
+
+    def _ended(self) -> None:
+        self._running -= 1
+        if not self._running and not self._finished.done():
+            self._finished.set_result(None)
+
+    def _failed(self, error: FencelogError) -> None:
+        if not self._finished.done():
+            self._finished.set_exception(error)
+
+
+def refused(response: Response) -> FencelogError:
+    """The error for an answer that is not the expected one; its text names the service's reason."""
+    text = response.body[:500].decode("utf-8", "replace")
+    return FencelogError(ErrorCode.INTERNAL, f"the service answered {response.status}: {text}")

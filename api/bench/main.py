@@ -1,0 +1,204 @@
+"""``fencelog bench``: figures beside what the machine itself can do, measured in the same run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fencelog.api.bench.limits import measure_limits
+from fencelog.api.console import ChildOption, MetadataOption
+from fencelog.api.processes.lifecycle import run_on_uvloop, run_service
+
+app = typer.Typer(
+    help="Measure what this machine makes of it, beside the machine's own limits.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+MAX_LIMIT_S = 1.0
+"""Time for each of the machine's limits; less, when a figure gets less."""
+
+BESIDE: Mapping[str, str] = {
+    "adds_per_s": "fdatasync_per_s",
+    "single_add_p50_ms": "fdatasync_p50_ms",
+    "single_add_p99_ms": "fdatasync_p50_ms",
+    "single_post_per_s": "fdatasync_per_s",
+    "single_post_p99_ms": "fdatasync_p50_ms",
+    "mb_per_s": "loopback_mb_per_s",
+    "small_adds_per_s": "fdatasync_per_s",
+    "large_adds_mb_per_s": "sequential_sync_mb_per_s",
+    "entry_log_read_mb_per_s": "loopback_mb_per_s",
+}
+"""The limit that a figure is best read against."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Seconds = Annotated[float, typer.Option(min=0.1, help="Time for each figure.")]
+Data = Annotated[
+    Path, typer.Option(file_okay=False, help="Directory on the disk to measure; kept clean.")
+]
+Keep = Annotated[bool, typer.Option("--keep", help="Leave the data where it was written.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What ``--json`` prints: plain numbers, units last in the names."""
+
+    figures: dict[str, float]
+    limits: dict[str, float]
+
+
+@app.command("ledger")
+def bench_ledger(
+    as_json: Json = False, seconds: Seconds = 3.0, data: Data = Path(), keep: Keep = False
+) -> None:
+    """Durable 1 KiB adds over three bookie processes: pipelined, then one at a time."""
+    from fencelog.api.bench.ledger import measure_ledger
+
+    _bench("ledger", measure_ledger, seconds, data, keep=keep, as_json=as_json)
+
+
+@app.command("bookie")
+def bench_bookie(
+    as_json: Json = False,
+    seconds: Seconds = 3.0,
+    data: Data = Path(),
+    keep: Keep = False,
+    journal_mib: Annotated[
+        int, typer.Option(min=1, help="Journal to replay after kill -9.")
+    ] = 1024,
+    entries: Annotated[
+        int, typer.Option(min=1, help="Small entries stored when memory is read.")
+    ] = 10_000_000,
+) -> None:
+    """One bookie process: adds of 1 and 64 KiB, reads, restart after kill -9, memory."""
+    from fencelog.api.bench.bookie import Sizes, measure_bookie
+
+    measure = partial(measure_bookie, sizes=Sizes(journal_mib, entries))
+    _bench("bookie", measure, seconds, data, keep=keep, as_json=as_json)
+
+
+@app.command("bookie-process", hidden=True)
+def bookie_process(
+    metadata: MetadataOption,
+    data: Annotated[Path, typer.Option()],
+    write_cache_bytes: Annotated[int | None, typer.Option()] = None,
+    flush_interval_ms: Annotated[int | None, typer.Option()] = None,
+    child: ChildOption = False,
+) -> None:
+    """The bookie that ``bench bookie`` measures."""
+    from fencelog.api.bench.bookie_process import bench_bookie_process
+    from fencelog.bookie.config import BookieConfig
+
+    config = BookieConfig(data)
+    if write_cache_bytes is not None:
+        config = replace(config, write_cache_bytes=write_cache_bytes)
+    if flush_interval_ms is not None:
+        config = replace(config, flush_interval_ms=flush_interval_ms)
+    service = bench_bookie_process(metadata, config)
+    run_on_uvloop(run_service(service, greet=lambda running: None, child=child))
+
+
+@app.command("http")
+def bench_http(
+    as_json: Json = False, seconds: Seconds = 3.0, data: Data = Path(), keep: Keep = False
+) -> None:
+    """Appends over HTTP to a standalone service: single posts, NDJSON and record batches."""
+    from fencelog.api.bench.http import measure_http
+
+    _bench("http", measure_http, seconds, data, keep=keep, as_json=as_json)
+
+
+@app.command("read")
+def bench_read(
+    as_json: Json = False, seconds: Seconds = 3.0, data: Data = Path(), keep: Keep = False
+) -> None:
+    """Catch-up reads of record batches over HTTP, from the first message to the last."""
+    from fencelog.api.bench.read import measure_read
+
+    _bench("read", measure_read, seconds, data, keep=keep, as_json=as_json)
+
+
+@app.command("topics")
+def bench_topics(
+    as_json: Json = False,
+    topics: Annotated[int, typer.Option(min=1, help="Of one partition, one message each.")] = 1000,
+    data: Data = Path(),
+    keep: Keep = False,
+) -> None:
+    """Many topics at one broker: memory of each, and how fast another broker takes all over."""
+    from fencelog.api.bench.topics import measure_topics
+
+    measure = partial(measure_topics, topics=topics)
+    _bench("topics", measure, MAX_LIMIT_S, data, keep=keep, as_json=as_json)
+
+
+def _bench(
+    name: str,
+    measure: Callable[[Path, float], Coroutine[Any, Any, Any]],
+    seconds: float,
+    data: Path,
+    *,
+    keep: bool,
+    as_json: bool,
+) -> None:
+    """Measure the limits, then the figures (they need a loop of their own), and print both."""
+    console = Console(stderr=True)
+    with scratch_directory(data, keep=keep) as directory, console.status(f"bench {name}"):
+        limits = measure_limits(directory, min(seconds, MAX_LIMIT_S))
+        figures = run_on_uvloop(measure(directory, seconds))
+    result = Result(_rounded(asdict(figures)), _rounded(asdict(limits)))
+    if as_json:
+        typer.echo(json.dumps(asdict(result)))
+    else:
+        Console().print(render(name, result))
+
+
+@contextmanager
+def scratch_directory(parent: Path, *, keep: bool) -> Iterator[Path]:
+    """A fresh directory on the disk of ``parent``, removed afterwards unless ``keep``."""
+    parent.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix=".fencelog-bench-", dir=parent))
+    try:
+        yield directory
+    finally:
+        if not keep:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def render(name: str, result: Result) -> Table:
+    """The figures, each beside the limit that it is read against, then the limits themselves."""
+    table = Table(title=f"fencelog bench {name}", title_justify="left")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    table.add_column("beside the machine", justify="right")
+    for figure, value in result.figures.items():
+        limit = BESIDE.get(figure)
+        table.add_row(figure, _number(value), _ratio(value, limit, result.limits) if limit else "")
+    table.add_section()
+    for limit, value in result.limits.items():
+        table.add_row(limit, _number(value), "", style="dim")
+    return table
+
+
+def _ratio(value: float, limit: str, limits: Mapping[str, float]) -> str:
+    return f"{value / limits[limit]:.2f} x {limit}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3f}"
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 3) for name, value in values.items()}

@@ -1,0 +1,112 @@
+"""``fencelog cookie``: what is registered of the bookies' directories, and its repair."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fencelog.api.cli.metadata import with_metadata
+from fencelog.api.console import (
+    JournalDirsOption,
+    LedgerDirsOption,
+    MetadataOption,
+    absolute,
+)
+
+if TYPE_CHECKING:
+    from fencelog.bookie.identity.cookies import Cookie, Identity
+    from fencelog.ledgers.metastore.port import MetadataStore
+
+IdOption = Annotated[str, typer.Option(metavar="NAME", help="The bookie.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The bookie.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    cookie = typer.Typer(rich_markup_mode=None, help="Look after the cookies of bookies.")
+    for command in (show, delete, repair):
+        cookie.command()(command)
+    cookie.command("list")(list_cookies)
+    app.add_typer(cookie, name="cookie")
+
+
+def list_cookies(metadata: MetadataOption) -> None:
+    """List the bookies that have a cookie, one a line."""
+
+    async def run(store: MetadataStore) -> list[str]:
+        from fencelog.bookie.identity.cookie_registry import CookieRegistry
+
+        return await CookieRegistry(store).names()
+
+    for name in with_metadata(metadata, run):
+        typer.echo(name)
+
+
+def show(bookie: IdArgument, metadata: MetadataOption) -> None:
+    """Show the cookie of a bookie, as JSON."""
+
+    async def run(store: MetadataStore) -> Cookie:
+        from fencelog.bookie.identity.cookie_admin import registered_cookie
+        from fencelog.bookie.identity.cookie_registry import CookieRegistry
+
+        return await registered_cookie(CookieRegistry(store), bookie)
+
+    typer.echo(json.dumps(dataclasses.asdict(with_metadata(metadata, run)), indent=2))
+
+
+def delete(
+    bookie: IdArgument,
+    metadata: MetadataOption,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Give up the only copies of entries that it may have."),
+    ] = False,
+) -> None:
+    """Take a bookie that no ledger names out of the cluster."""
+
+    async def run(store: MetadataStore) -> None:
+        from fencelog.bookie.identity.cookie_admin import delete_cookie
+
+        await delete_cookie(store, bookie, force=force)
+
+    with_metadata(metadata, run)
+    typer.echo(f"the cookie of bookie {bookie} is deleted")
+
+
+def repair(
+    metadata: MetadataOption,
+    id: IdOption,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Where everything is stored.")],
+    journal_dir: JournalDirsOption = None,
+    ledger_dir: LedgerDirsOption = None,
+) -> None:
+    """Make lost directories of a stopped bookie anew.
+
+    What was in them is lost for good; the bookie then counts as one that may have forgotten."""
+
+    async def run(store: MetadataStore) -> tuple[Cookie, Identity]:
+        from fencelog.bookie.config import BookieConfig
+        from fencelog.bookie.disk.posix import PosixDisk
+        from fencelog.bookie.identity.cookie_admin import repair_cookie
+        from fencelog.ledgers.host import SystemHost
+
+        config = BookieConfig(
+            data.absolute(),
+            absolute(journal_dir),
+            absolute(ledger_dir),
+            bookie_id=id,
+            repair_cookie=True,
+        )
+        return await repair_cookie(config, store, disk=PosixDisk(), host=SystemHost())
+
+    before, now = with_metadata(metadata, run)
+    if now.incarnation == before.incarnation:
+        typer.echo(f"bookie {id} has lost nothing")
+    else:
+        typer.echo(
+            f"bookie {id} is incarnation {now.incarnation} now; at its next start it fences all "
+            "its ledgers and denies nothing until their entries were copied from other bookies"
+        )

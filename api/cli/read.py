@@ -1,0 +1,113 @@
+"""``fencelog read``: messages to stdout."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from fencelog.api.console import (
+    EXIT_BROKEN_PIPE,
+    SERVER,
+    ServerOption,
+    TopicArgument,
+    topic_name,
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Output(Enum):
+    """``text``: a message's bytes and a newline. ``json``: a message object a line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class View(Enum):
+    """``log``: all messages. ``compacted``: of what is compacted, the newest of every key."""
+
+    LOG = "log"
+    COMPACTED = "compacted"
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(read)
+
+
+def read(
+    topic: TopicArgument,
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="By default all, one after the other; with --follow as they come."
+        ),
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--from", metavar="earliest|latest|OFFSET", help="Where to begin.")
+    ] = "earliest",
+    from_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Begin at a time: ISO 8601 (UTC unless said), or µs since 1970."
+        ),
+    ] = None,
+    view: Annotated[
+        View, typer.Option(help="All messages, or the newest of every key where compacted.")
+    ] = View.LOG,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="End after so many messages.")] = None,
+    output: Annotated[
+        Output, typer.Option(help="Bytes and a newline, or JSON lines.")
+    ] = Output.TEXT,
+    server: ServerOption = SERVER,
+) -> None:
+    """Print messages.
+
+    Text is their bytes as they are, each followed by a newline."""
+    from fencelog.api.processes.lifecycle import run_on_uvloop
+    from fencelog.api.streams.read_lines import ReadOptions, read_lines
+    from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+    if start not in ("earliest", "latest") and not (start.isascii() and start.isdigit()):
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"--from is earliest, latest or an offset, not {start!r}"
+        )
+    options = ReadOptions(
+        topic_name(topic),
+        server,
+        partition,
+        start,
+        follow,
+        limit,
+        as_json=output is Output.JSON,
+        from_time_us=None if from_time is None else time_us(from_time),
+        view=view.value,
+    )
+    try:
+        run_on_uvloop(read_lines(options, sys.stdout.buffer))
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python's own flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(EXIT_BROKEN_PIPE) from None
+
+
+def time_us(text: str) -> int:
+    """µs since 1970 UTC of a time as users write it. Raises FencelogError(BAD_REQUEST)."""
+    from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"--from-time is ISO 8601 or µs since 1970, not {text[:40]!r}"
+        ) from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return max(0, (time - _EPOCH) // timedelta(microseconds=1))

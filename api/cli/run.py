@@ -1,0 +1,242 @@
+"""Commands that run things: standalone, bookie, broker, zookeeper, cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fencelog.api.cli import bookie as cli_bookie
+from fencelog.api.console import (
+    EXIT_ERROR,
+    ChildOption,
+    JournalDirsOption,
+    LedgerDirsOption,
+    MetadataOption,
+    absolute,
+    complain,
+)
+from fencelog.ledgers.errors import FencelogError
+
+if TYPE_CHECKING:
+    from fencelog.api.processes.lifecycle import Running
+
+DataOption = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is stored.")]
+HttpOption = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
+]
+
+TickOption = Annotated[
+    int, typer.Option(min=50, max=10_000, help="ZooKeeper's unit of time, for ends of sessions.")
+]
+
+SecretOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A secret that bookies and brokers ask of each other."),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    for command in (standalone, broker, zookeeper, cluster):
+        app.command()(command)
+    # Without a command of its own, ``fencelog bookie`` runs one.
+    bookies = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+    bookies.callback()(bookie)
+    cli_bookie.add_to(bookies)
+    app.add_typer(bookies, name="bookie")
+
+
+def standalone(
+    http: HttpOption = "127.0.0.1:8080",
+    data: DataOption = Path("data"),
+    bookies: Annotated[int, typer.Option(min=1, max=32, help="Storage nodes.")] = 3,
+    child: ChildOption = False,
+) -> None:
+    """Run the whole service in one process."""
+    from fencelog.api.processes.standalone import StandaloneConfig
+    from fencelog.api.processes.standalone import standalone as service
+
+    config = StandaloneConfig(data, http, bookies)
+    _run(service(config), _greet_standalone, child=child)
+
+
+class Switch(StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
+def bookie(
+    context: typer.Context,
+    metadata: MetadataOption = "",
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where everything is stored.")
+    ] = None,
+    journal_dir: JournalDirsOption = None,
+    ledger_dir: LedgerDirsOption = None,
+    listen: HttpOption = "127.0.0.1:3181",
+    advertise: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Address for clients, if another.")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its name; by default kept in DIR.")
+    ] = None,
+    rack: Annotated[
+        str, typer.Option(metavar="NAME", help="Copies are spread over racks.")
+    ] = "default",
+    journal_sync: Annotated[
+        Switch, typer.Option(help="off: a power loss takes acknowledged entries of this bookie.")
+    ] = Switch.ON,
+    journal_write: Annotated[
+        Switch, typer.Option(help="off: so does any crash; half the bytes are written.")
+    ] = Switch.ON,
+    read_only_at: Annotated[
+        float, typer.Option(min=0.1, max=1, help="No new entries when so much of a disk is used.")
+    ] = 0.95,
+    repair_cookie: Annotated[
+        bool,
+        typer.Option("--repair-cookie", help="Make lost directories anew without being asked."),
+    ] = False,
+    secret_file: SecretOption = None,
+    child: ChildOption = False,
+) -> None:
+    """Run a storage node, or look at one that does not run."""
+    if context.invoked_subcommand is not None:
+        return
+    if not metadata or data is None:
+        raise typer.BadParameter("a bookie that is to run needs --metadata and --data")
+    from fencelog.api.processes.bookie_main import BookieProcessConfig, bookie_process
+    from fencelog.bookie.config import BookieConfig
+
+    storage = BookieConfig(
+        data.absolute(),
+        absolute(journal_dir),
+        absolute(ledger_dir),
+        bookie_id=id,
+        read_only_at=read_only_at,
+        writable_at=read_only_at - 0.05,
+        journal_sync=journal_sync is Switch.ON,
+        journal_write=journal_write is Switch.ON,
+        repair_cookie=repair_cookie,
+    )
+    config = BookieProcessConfig(metadata, storage, listen, advertise, rack, secret_file)
+    _run(bookie_process(config), _greet, child=child)
+
+
+def broker(
+    metadata: MetadataOption,
+    http: HttpOption = "127.0.0.1:8080",
+    advertise: Annotated[
+        str | None, typer.Option(metavar="URL", help="URL for other brokers, if another.")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its name; by default a random one.")
+    ] = None,
+    copies: Annotated[
+        int, typer.Option(min=1, max=32, help="Of each message, where a topic does not say.")
+    ] = 3,
+    secret_file: SecretOption = None,
+    drain_seconds: Annotated[
+        float, typer.Option(min=0, help="At the end, for handing partitions to other brokers.")
+    ] = 45.0,
+    child: ChildOption = False,
+) -> None:
+    """Run a broker: topics over HTTP."""
+    from fencelog.api.processes.broker_main import BrokerProcessConfig, broker_process
+
+    config = BrokerProcessConfig(
+        metadata, http, advertise, id, copies, secret_file, drain_timeout_s=drain_seconds
+    )
+    _run(broker_process(config), _greet, child=child)
+
+
+def zookeeper(
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = 2181,
+    data: DataOption = Path("data/zookeeper"),
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    tick_ms: TickOption = 500,
+    child: ChildOption = False,
+) -> None:
+    """Run a ZooKeeper for development: one server, no replicas."""
+    from fencelog.api.local_cluster.zookeeper_main import zookeeper_process
+
+    service = zookeeper_process(data, host=host, port=port, tick_ms=tick_ms)
+    _run(service, _greet, child=child)
+
+
+def cluster(
+    bookies: Annotated[int, typer.Option(min=1, max=32, help="Storage nodes.")] = 3,
+    brokers: Annotated[int, typer.Option(min=1, max=32, help="Brokers.")] = 2,
+    data: DataOption = Path("data/cluster"),
+    http_port: Annotated[
+        int, typer.Option(min=0, max=65_000, help="Of the first broker; 0 takes free ones.")
+    ] = 8080,
+    session_ms: Annotated[
+        int, typer.Option(min=1000, max=60_000, help="How long a silent process counts as there.")
+    ] = 6000,
+    tick_ms: TickOption = 500,
+    secret_file: SecretOption = None,
+    child: ChildOption = False,
+) -> None:
+    """Run a local cluster of processes.
+
+    A development ZooKeeper, bookies and brokers, on loopback."""
+    from fencelog.api.local_cluster.cluster import ClusterConfig, cluster_service
+
+    config = ClusterConfig(data, bookies, brokers, http_port, secret_file, session_ms, tick_ms)
+    _run(cluster_service(config), _greet_cluster, child=child)
+
+
+def _run(
+    service: AbstractAsyncContextManager[Running], greet: Callable[[Running], None], *, child: bool
+) -> None:
+    """Run a service until it is told to stop. Any failure is exit code 1: the process is over,
+    so nobody asks whether what failed may have taken effect."""
+    from fencelog.api.processes.lifecycle import run_on_uvloop, run_service
+
+    try:
+        run_on_uvloop(run_service(service, greet=greet, child=child))
+    except FencelogError as error:
+        complain(error.detail)
+        raise typer.Exit(EXIT_ERROR) from None
+
+
+def _greet(running: Running) -> None:
+    words = [f"{name} {value}" for name, value in running.announcement.items()]
+    typer.echo(f"fencelog is ready: {', '.join(words)}")
+
+
+def _greet_standalone(running: Running) -> None:
+    url, data = running.announcement["http"], running.announcement["data"]
+    typer.echo(
+        f"""fencelog is ready at {url}
+
+  Make a topic   curl -X PUT {url}/v1/topics/default/hello
+  Append         curl {url}/v1/topics/default/hello/messages --data-binary 'Hello, log!'
+  Read           curl '{url}/v1/topics/default/hello/partitions/0/messages?from=earliest'
+  Or             .venv/bin/fencelog read hello --server {url}
+
+  All requests   {url}/docs
+  Data           {data}
+
+Ctrl-C ends it; everything that was acknowledged stays."""
+    )
+
+
+def _greet_cluster(running: Running) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("process", "pid", "address", box=None, pad_edge=False)
+    for process in running.announcement["processes"]:
+        address = process.get("http") or process["address"]
+        table.add_row(process["name"], str(process["pid"]), address)
+    Console(highlight=False).print(table)
+    typer.echo(
+        f"\nmetadata: {running.announcement['metadata']}\n"
+        f"docs: {running.announcement['http']}/docs\n"
+        "Ctrl-C ends all of them."
+    )

@@ -1,0 +1,118 @@
+"""``fencelog topic update|stats|internal|trim|terminate|sweep``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fencelog.api.cli.settings import SetOption, ask, parse_settings, show_json
+from fencelog.api.console import SERVER, ServerOption, TopicArgument, topic_name
+
+if TYPE_CHECKING:
+    from fencelog.api.client import FencelogClient
+
+PartitionArgument = Annotated[int, typer.Argument(metavar="PARTITION", min=0)]
+
+_STATS_AT_ONCE = 16
+
+
+def add_to(topic: typer.Typer) -> None:
+    for command in (update, stats, internal, trim, terminate, sweep):
+        topic.command()(command)
+
+
+def update(
+    topic: TopicArgument,
+    settings: SetOption = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Never fewer than now.")] = None,
+    server: ServerOption = SERVER,
+) -> None:
+    """Change settings of a topic, or raise the number of its partitions."""
+    changes = parse_settings(settings)
+    name = topic_name(topic)
+    changed = ask(server, lambda client: client.update_topic(name, changes, partitions=partitions))
+    show_json({"partitions": changed["partitions"], "settings": changed["settings"]})
+
+
+def stats(topic: TopicArgument, server: ServerOption = SERVER) -> None:
+    """Show each partition: owner, offsets, size, and what subscriptions have before them."""
+    name = topic_name(topic)
+
+    async def look(client: FencelogClient) -> list[dict[str, Any]]:
+        partitions = (await client.topic(name))["partitions"]
+        turns = asyncio.Semaphore(_STATS_AT_ONCE)
+
+        async def one(partition: int) -> dict[str, Any]:
+            async with turns:
+                return await client.internals(name, partition)
+
+        return list(await asyncio.gather(*map(one, range(partitions))))
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("partition", "owner", box=None, pad_edge=False)
+    for column in ("earliest", "tail", "bytes", "ledgers", "pending"):
+        table.add_column(column, justify="right")
+    table.add_column("subscriptions")
+    for found in ask(server, look):
+        table.add_row(
+            str(found["partition"]),
+            found["owner"],
+            str(found["earliest_offset"]),
+            f"{found['tail_offset']}{' (end)' if found['terminated'] else ''}",
+            str(found["size"]),
+            str(len(found["segments"])),
+            str(found["pending_bytes"]),
+            ", ".join(
+                f"{subscription} {each['backlog_messages']}"
+                for subscription, each in sorted(found["subscriptions"].items())
+            ),
+        )
+    Console(highlight=False).print(table)
+
+
+def internal(
+    topic: TopicArgument, partition: PartitionArgument, server: ServerOption = SERVER
+) -> None:
+    """Show what a partition's log looks like inside, as JSON."""
+    name = topic_name(topic)
+    show_json(ask(server, lambda client: client.internals(name, partition)))
+
+
+def trim(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    before: Annotated[int, typer.Option(min=0, help="The first offset to keep.")],
+    server: ServerOption = SERVER,
+) -> None:
+    """Forget the oldest messages of a partition."""
+    name = topic_name(topic)
+    trimmed = ask(server, lambda client: client.trim(name, partition, before))
+    held = ": a subscription has not acknowledged what comes then" * trimmed["held_back"]
+    typer.echo(f"partition {partition} begins at offset {trimmed['earliest_offset']}{held}")
+
+
+def terminate(
+    topic: TopicArgument,
+    partition: Annotated[int | None, typer.Option(min=0, help="By default all.")] = None,
+    server: ServerOption = SERVER,
+) -> None:
+    """End a topic for good: nothing is appended any more, all of it can be read."""
+    name = topic_name(topic)
+    ended = ask(server, lambda client: client.terminate(name, partition))
+    for each in ended.get("partitions", [ended]):
+        typer.echo(f"partition {each['partition']} ends at offset {each['end_offset']}")
+
+
+def sweep(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    server: ServerOption = SERVER,
+) -> None:
+    """Remove ledgers and topics that crashes have left behind; brokers do it every hour."""
+    found = ask(server, lambda client: client.sweep(dry_run=dry_run))
+    show_json(found)
+    if found["failed"]:
+        raise typer.Exit(1)

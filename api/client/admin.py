@@ -1,0 +1,96 @@
+"""The client's administrative calls: settings, namespaces, trim, terminate, the sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from fencelog.api.client.http import ServiceHttp, json_object, topic_path
+from fencelog.ledgers.errors import ErrorCode
+
+SWEEP_WAIT_S = 600.0
+"""A sweep looks at every ledger of the cluster."""
+
+
+class AdminCalls:
+    """The base of ``FencelogClient``. Settings are named as in HTTP.md; None takes one back, so
+    that it is inherited again, and ``"unlimited"`` is no bound."""
+
+    _service: ServiceHttp
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    async def update_topic(
+        self, topic: str, settings: Mapping[str, Any], *, partitions: int | None = None
+    ) -> dict[str, Any]:
+        """Change settings of a topic, or raise the number of its partitions; the topic then.
+
+        Raises FencelogError: TOPIC_NOT_FOUND, BAD_REQUEST, ….
+        """
+        body = dict(settings) | ({} if partitions is None else {"partitions": partitions})
+        return json_object(await self._service.request("PATCH", topic_path(topic), json=body))
+
+    async def trim(self, topic: str, partition: int, before: int) -> dict[str, Any]:
+        """Forget everything below an offset; ``earliest_offset`` and ``held_back``, whether a
+        subscription has kept some of it. May be repeated. OFFSET_BEYOND_TAIL."""
+        path = f"{topic_path(topic)}/partitions/{partition}:trim"
+        return json_object(await self._change(path, {"before": before}))
+
+    async def terminate(self, topic: str, partition: int | None = None) -> dict[str, Any]:
+        """End a topic, or one partition, for good: ``end_offset`` of each. May be repeated."""
+        where = "" if partition is None else f"/partitions/{partition}"
+        return json_object(await self._change(f"{topic_path(topic)}{where}:terminate"))
+
+    async def internals(self, topic: str, partition: int) -> dict[str, Any]:
+        """What a partition's log looks like inside, for people."""
+        path = f"{topic_path(topic)}/partitions/{partition}/internal"
+        return json_object(await self._service.request("GET", path))
+
+    # -- namespaces ------------------------------------------------------------------------------
+
+    async def namespaces(self) -> list[dict[str, Any]]:
+        """All namespaces, sorted by name."""
+        found = json_object(await self._service.request("GET", "/v1/namespaces"))["namespaces"]
+        return list(found)
+
+    async def namespace(self, name: str) -> dict[str, Any]:
+        """Its own settings and those that hold. NAMESPACE_NOT_FOUND."""
+        return json_object(await self._service.request("GET", _namespace(name)))
+
+    async def create_namespace(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a namespace, or find it with the same settings. ALREADY_EXISTS."""
+        answer = await self._service.request("PUT", _namespace(name), json=dict(settings))
+        return json_object(answer)
+
+    async def update_namespace(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Change settings of a namespace. NAMESPACE_NOT_FOUND."""
+        answer = await self._service.request("PATCH", _namespace(name), json=dict(settings))
+        return json_object(answer)
+
+    async def delete_namespace(self, name: str) -> None:
+        """Remove an empty namespace. NAMESPACE_NOT_FOUND, NAMESPACE_NOT_EMPTY."""
+        await self._service.request("DELETE", _namespace(name))
+
+    # -- the cluster -----------------------------------------------------------------------------
+
+    async def sweep(self, *, dry_run: bool = False) -> dict[str, Any]:
+        """Remove what belongs to nothing any more, or only look for it. METADATA_CONFLICT: another
+        sweep is under way."""
+        answer = await self._service.request(
+            "POST",
+            "/v1/sweep",
+            params={"dry_run": "true"} if dry_run else {},
+            lost=ErrorCode.METADATA_UNKNOWN,
+            extra_wait_s=SWEEP_WAIT_S,
+        )
+        return json_object(answer)
+
+    async def _change(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        json = None if body is None else dict(body)
+        lost = ErrorCode.METADATA_UNKNOWN
+        return await self._service.request("POST", path, lost=lost, json=json)
+
+
+def _namespace(name: str) -> str:
+    return f"/v1/namespaces/{quote(name, safe='')}"

@@ -1,0 +1,200 @@
+"""The Python client: topics, appends and reads over HTTP, asynchronous.
+
+    async with FencelogClient("http://127.0.0.1:8080") as client:
+        await client.create_topic("default/orders")
+        await client.append("default/orders", b"hello")
+        async for batch in client.batches("default/orders", 0):
+            print(batch.base_offset, decode_batch(batch.batch))
+
+Every failure is a FencelogError, rebuilt from the service's problem document, so callers decide by
+``error.code``. Of an append that was sent and not answered the outcome is unknown: APPEND_UNKNOWN,
+never resent here. A request that reached nobody goes to the next of the servers; when none can be
+reached the code is NO_OWNER, and nothing was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from fencelog.api.client.admin import AdminCalls
+from fencelog.api.client.consumer import Consumer
+from fencelog.api.client.http import REQUEST_TIMEOUT_S, ServiceHttp, json_object, topic_path
+from fencelog.api.client.reads import BATCH_TYPE, Page, RawPage, ReadCalls, ReadPage
+from fencelog.api.client.subscription import MAX_MESSAGES, SubscriptionCalls
+from fencelog.api.client.terms import DUPLICATE, AppendTerms, term_headers
+from fencelog.ledgers.errors import ErrorCode
+from fencelog.ledgers.record_batch import Message, encode_batch
+
+__all__ = [
+    "BATCH_TYPE",
+    "DEFAULT_SERVER",
+    "Appended",
+    "FencelogClient",
+    "Page",
+    "RawPage",
+    "ReadPage",
+    "topic_path",
+]
+
+DEFAULT_SERVER = "http://127.0.0.1:8080"
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Messages that are durable: ``count`` of them from ``offset`` on. ``duplicate``: they were
+    before, by an earlier request; so long ago, perhaps, that the offset is not remembered: -1."""
+
+    partition: int
+    offset: int
+    count: int
+    duplicate: bool = False
+
+
+class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
+    """Use it as an async context manager, or ``close`` it. Safe for many tasks at once."""
+
+    def __init__(
+        self, servers: str | Sequence[str] = DEFAULT_SERVER, *, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> None:
+        """``servers``: one URL, several, or several in one string separated by commas."""
+        names = servers.split(",") if isinstance(servers, str) else servers
+        self._service = ServiceHttp([name.strip() for name in names], timeout_s=timeout_s)
+
+    async def __aenter__(self) -> FencelogClient:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._service.close()
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    async def create_topic(self, topic: str, **config: Any) -> dict[str, Any]:
+        """Create a topic, or find it with the same settings (``partitions``, and those of HTTP.md).
+
+        Raises FencelogError: ALREADY_EXISTS (with other settings), INVALID_NAME, ….
+        """
+        body = {name: value for name, value in config.items() if value is not None}
+        answer = await self._service.request("PUT", topic_path(topic), json=body)
+        return json_object(answer)
+
+    async def topic(self, topic: str) -> dict[str, Any]:
+        """Name, id and configuration. TOPIC_NOT_FOUND."""
+        return json_object(await self._service.request("GET", topic_path(topic)))
+
+    async def topics(self, namespace: str | None = None, prefix: str = "") -> list[dict[str, Any]]:
+        """All topics, of one namespace or of all, sorted by name."""
+        found: list[dict[str, Any]] = []
+        query = {"prefix": prefix} | ({"namespace": namespace} if namespace else {})
+        while True:
+            answer = json_object(await self._service.request("GET", "/v1/topics", params=query))
+            found += answer["topics"]
+            start_after = answer.get("next_start_after")
+            if start_after is None:
+                return found
+            query["start_after"] = start_after
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic and everything in it. TOPIC_NOT_FOUND."""
+        await self._service.request("DELETE", topic_path(topic))
+
+    async def owners(self, topic: str) -> list[dict[str, Any]]:
+        """``partition, broker_id, url, epoch`` of every partition that a broker owns now."""
+        answer = await self._service.request("GET", f"{topic_path(topic)}/owners")
+        found: list[dict[str, Any]] = json_object(answer)["owners"]
+        return found
+
+    async def segments(self, topic: str, partition: int) -> dict[str, Any]:
+        """The ledgers of a partition up to its confirmed end, and the bookies that hold them."""
+        path = f"{topic_path(topic)}/partitions/{partition}/segments"
+        return json_object(await self._service.request("GET", path))
+
+    # -- messages of a subscription --------------------------------------------------------------
+
+    def consume(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        consumer: str = "",
+        max_messages: int = MAX_MESSAGES,
+        lease_ms: int | None = None,
+    ) -> Consumer:
+        """A loop over messages that keeps their leases and gathers acknowledgements:
+        ``async with client.consume(…) as messages``. At most ``max_messages`` wait in it."""
+        return Consumer(
+            self,
+            topic,
+            subscription,
+            consumer=consumer,
+            max_messages=max_messages,
+            lease_ms=lease_ms,
+        )
+
+    # -- anything else ---------------------------------------------------------------------------
+
+    async def get_object(self, path: str, **options: Any) -> dict[str, Any]:
+        """The JSON object at a path."""
+        return json_object(await self._service.request("GET", path, **options))
+
+    async def change_object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        """The JSON object that a request is answered with; an empty one for no content."""
+        answer = await self._service.request(method, path, **options)
+        return json_object(answer) if answer.content else {}
+
+    # -- messages --------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        topic: str,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        event_time_us: int | None = None,
+        partition: int | None = None,
+        **terms: Unpack[AppendTerms],
+    ) -> Appended:
+        """Append one message; it is durable on return. ``terms`` and errors as for
+        ``append_batch``."""
+        message = Message(value, key, event_time_us, tuple((headers or {}).items()))
+        batch = encode_batch([message])
+        return await self.append_batch(topic, batch, partition=partition, **terms)
+
+    async def append_batch(
+        self,
+        topic: str,
+        batch: bytes,
+        *,
+        partition: int | None = None,
+        key: str | None = None,
+        **terms: Unpack[AppendTerms],
+    ) -> Appended:
+        """Append a record batch, all of it to one partition or nothing; durable on return.
+
+        Without ``partition`` the service chooses one: by ``key``, else in turn. ``terms``: what
+        the append is bound to, see ``AppendTerms``. Raises FencelogError: ``error.code.effects``
+        says whether it may have been written all the same; SEQUENCE_MISMATCH, PRODUCER_FENCED,
+        PRODUCER_BUSY, PRECONDITION_FAILED where the terms do not hold.
+        """
+        query: dict[str, Any] = {}
+        if partition is not None:
+            query["partition"] = partition
+        if key is not None:
+            query["key"] = key
+        answer = await self._service.request(
+            "POST",
+            f"{topic_path(topic)}/messages:batch",
+            params=query,
+            content=batch,
+            headers={"content-type": BATCH_TYPE, **term_headers(terms)},
+            lost=ErrorCode.APPEND_UNKNOWN,
+        )
+        (appended,) = json_object(answer)["appended"]
+        offset = -1 if appended["offset"] is None else appended["offset"]
+        duplicate = DUPLICATE in answer.headers
+        return Appended(appended["partition"], offset, appended["count"], duplicate)

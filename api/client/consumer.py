@@ -1,0 +1,193 @@
+"""A consumer: a loop over a subscription's messages that keeps their leases alive.
+
+    async with client.consume("default/orders", "billing") as messages:
+        async for message in messages:
+            handle(message.value)
+            messages.ack(message)
+
+It goes on whatever becomes of brokers and answers: a pull of which the outcome is unknown is made
+again, and what it had leased comes when that lease ends. Only errors that do not pass end it.
+
+Leases are extended for as long as a message is held. Acknowledgements are gathered: while some are
+on their way, the next ones wait and go together. At the end of the block those on their way are
+waited for, and what was not acknowledged is given back at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+
+from fencelog.api.client.retry import may_pass, retry_harmless
+from fencelog.api.client.subscription import MAX_MESSAGES, LeasedMessage, SubscriptionCalls
+from fencelog.broker.limits import MAX_ACK_IDS
+from fencelog.ledgers.errors import Fault, FencelogError
+
+WAIT_S = 30.0
+"""One long poll."""
+
+EXTENSIONS = 3
+"""In the time of one lease: two may fail before the message goes to somebody else."""
+
+
+class Consumer:
+    """Made by ``FencelogClient.consume``; an async context manager and an async iterator."""
+
+    def __init__(
+        self,
+        client: SubscriptionCalls,
+        topic: str,
+        subscription: str,
+        *,
+        consumer: str = "",
+        max_messages: int = MAX_MESSAGES,
+        lease_ms: int | None = None,
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._subscription = subscription
+        self._consumer = consumer
+        self._max_messages = max_messages
+        self._lease_ms = lease_ms or 0
+        self._waiting: deque[LeasedMessage] = deque()
+        self._held: set[str] = set()
+        self._acks: list[str] = []
+        self._nacks: dict[int | None, list[str]] = {}
+        self._given_back = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Consumer:
+        if not self._lease_ms:
+            settings = await self._client.subscription(self._topic, self._subscription)
+            self._lease_ms = int(settings["lease_ms"])
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._keep_leases()), loop.create_task(self._give_back())]
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Raises what acknowledging failed with, unless the block itself has failed."""
+        failed = [task for task in self._tasks if task.done()]
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._nacks.setdefault(0, []).extend(self._held)
+        try:
+            await self._send()
+            for task in failed:
+                task.result()
+        except FencelogError:
+            if kind is None:
+                raise
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> LeasedMessage:
+        """The next message; waits for it without end. Raises FencelogError: what does not pass."""
+        while True:
+            while self._waiting:
+                message = self._waiting.popleft()
+                if message.ack_id in self._held:
+                    return message
+            await self._fill()
+
+    def ack(self, message: LeasedMessage) -> None:
+        """It is done. The acknowledgement is durable when the block has ended, or ``flush`` has."""
+        self._held.discard(message.ack_id)
+        self._acks.append(message.ack_id)
+        self._given_back.set()
+
+    def nack(self, message: LeasedMessage, *, delay_ms: int | None = None) -> None:
+        """It could not be done: have it come again, after ``delay_ms`` or the backoff."""
+        self._held.discard(message.ack_id)
+        self._nacks.setdefault(delay_ms, []).append(message.ack_id)
+        self._given_back.set()
+
+    async def flush(self) -> None:
+        """Everything that was acknowledged is durable on return. Raises FencelogError."""
+        await self._send()
+
+    # -- what goes on beside the loop ------------------------------------------------------------
+
+    async def _fill(self) -> None:
+        pull = asyncio.create_task(
+            retry_harmless(
+                lambda: self._client.pull(
+                    self._topic,
+                    self._subscription,
+                    max_messages=self._max_messages,
+                    wait_s=WAIT_S,
+                    lease_ms=self._lease_ms,
+                    consumer=self._consumer,
+                ),
+                patience_s=None,
+            )
+        )
+        try:
+            await asyncio.wait({pull, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            messages = await pull
+        finally:
+            pull.cancel()
+        self._held.update(message.ack_id for message in messages)
+        self._waiting.extend(messages)
+
+    async def _keep_leases(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_ms / 1000 / EXTENSIONS)
+            held = list(self._held)
+            for first in range(0, len(held), MAX_ACK_IDS):
+                ids = held[first : first + MAX_ACK_IDS]
+                try:
+                    stale = await self._client.extend(
+                        self._topic,
+                        self._subscription,
+                        ids,
+                        self._lease_ms,
+                        consumer=self._consumer,
+                    )
+                except FencelogError as error:
+                    if error.code.fault is Fault.CLIENT:
+                        raise
+                else:
+                    self._held.difference_update(stale)
+
+    async def _give_back(self) -> None:
+        while True:
+            await self._given_back.wait()
+            try:
+                await self._send()
+            except FencelogError as error:
+                if not may_pass(error):
+                    raise
+
+    async def _send(self) -> None:
+        """Send what was given back up to now. What fails is kept for the next call."""
+        async with self._sending:
+            await self._send_all()
+
+    async def _send_all(self) -> None:
+        self._given_back.clear()
+        acks, self._acks = self._acks, []
+        nacks, self._nacks = self._nacks, {}
+        client, topic, name = self._client, self._topic, self._subscription
+        try:
+            while acks:
+                ids = acks[:MAX_ACK_IDS]
+                await retry_harmless(partial(client.ack, topic, name, ids))
+                del acks[:MAX_ACK_IDS]
+            for delay_ms in list(nacks):
+                while ids := nacks[delay_ms][:MAX_ACK_IDS]:
+                    await retry_harmless(partial(client.nack, topic, name, ids, delay_ms=delay_ms))
+                    del nacks[delay_ms][:MAX_ACK_IDS]
+        finally:
+            self._acks = acks + self._acks
+            for delay_ms, ids in nacks.items():
+                if ids:
+                    self._nacks.setdefault(delay_ms, []).extend(ids)
+            if self._acks or self._nacks:
+                self._given_back.set()

@@ -1,0 +1,159 @@
+"""Exactly-once producers of the Python client, and who may append to a partition.
+
+producer = ExactlyOnceProducer(client, "default/orders", "billing-7")
+await producer.resume()                 # where an earlier run of it ended
+await producer.append([b"a", b"b"])     # sent until its outcome is known, written once
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import quote
+
+from fencelog.api.client.client import Appended, FencelogClient, topic_path
+from fencelog.api.client.retry import RETRY_S, retry_refusals
+from fencelog.api.client.terms import Producer
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import encode_values
+
+_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5)
+
+
+class ExactlyOnceProducer:
+    """Numbers what it appends to one partition. One append at a time.
+
+    ``sequence``: the number of the next message. An append that failed has not moved it; where the
+    error's effects are MAYBE, the same messages must be appended again before any others.
+    """
+
+    def __init__(
+        self,
+        client: FencelogClient,
+        topic: str,
+        producer_id: str,
+        *,
+        partition: int = 0,
+        epoch: int = 0,
+        fencing_token: str | None = None,
+        patience_s: float = RETRY_S,
+    ) -> None:
+        """``epoch``: 0, or what ``PartitionAccess.claim`` has given. ``patience_s``: how long an
+        append is repeated that is refused, or whose outcome is not known."""
+        self._client = client
+        self._topic = topic
+        self._access = PartitionAccess(client, topic, partition)
+        self._fencing_token = fencing_token
+        self._patience_s = patience_s
+        self.id = producer_id
+        self.partition = partition
+        self.epoch = epoch
+        self.sequence = 0
+
+    async def resume(self) -> int:
+        """Go on where the log says that this producer's epoch ended; the next sequence."""
+        found = await retry_refusals(lambda: self._access.producer(self.id))
+        if found["epoch"] > self.epoch:
+            raise FencelogError(
+                ErrorCode.PRODUCER_FENCED,
+                f"producer {self.id} has epoch {found['epoch']}, not {self.epoch}",
+                epoch=found["epoch"],
+            )
+        self.sequence = int(found["next_sequence"]) if found["epoch"] == self.epoch else 0
+        return self.sequence
+
+    async def append(self, values: list[bytes]) -> Appended:
+        """Append messages of these values, as ``append_batch``."""
+        return await self.append_batch(encode_values(values), len(values))
+
+    async def append_batch(self, batch: bytes, count: int) -> Appended:
+        """Append a record batch of ``count`` messages, exactly once; durable on return.
+
+        It is sent again while it is refused for a moment or its outcome is not known. Raises
+        FencelogError: APPEND_UNKNOWN if it may have been written all the same.
+        """
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self._patience_s
+        producer = Producer(self.id, self.epoch, self.sequence)
+        is_unknown = False
+        attempt = 0
+        while True:
+            try:
+                appended = await self._client.append_batch(
+                    self._topic,
+                    batch,
+                    partition=self.partition,
+                    producer=producer,
+                    fencing_token=self._fencing_token,
+                )
+            except FencelogError as error:
+                maybe = error.code.effects is Effects.MAYBE
+                is_unknown = is_unknown or maybe
+                if not (maybe or error.code.retryable) or loop.time() > give_up:
+                    raise _final(error, is_unknown=is_unknown) from error
+            else:
+                self.sequence += count
+                return appended
+            await asyncio.sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
+            attempt += 1
+
+
+class PartitionAccess:
+    """Who may append to one partition: its fencing token, and the exclusive producer."""
+
+    def __init__(self, client: FencelogClient, topic: str, partition: int = 0) -> None:
+        self._client = client
+        self._path = f"{topic_path(topic)}/partitions/{partition}"
+
+    async def fence(self, token: str | None, **expected: str | None) -> None:
+        """Set the fencing token (None: none), ``expected=TOKEN`` only if that is the present one.
+
+        Raises FencelogError: PRECONDITION_FAILED, STATE_UNKNOWN (it may have been set).
+        """
+        await self._change("POST", f"{self._path}:fence", json={"token": token, **expected})
+
+    async def claim(self, producer_id: str, *, mode: str = "exclusive", wait_ms: int = 0) -> int:
+        """Let nobody but this producer append, and the epoch that it has to name. ``mode``:
+        "exclusive" (PRODUCER_BUSY if another holds it), "fencing" (take it over) or "wait".
+
+        Raises FencelogError: PRODUCER_BUSY, STATE_UNKNOWN (it may have been claimed).
+        """
+        body = {"mode": mode, "wait_ms": wait_ms}
+        path = f"{self._producer_path(producer_id)}:claim"
+        return int((await self._change("POST", path, json=body, wait_ms=wait_ms))["epoch"])
+
+    async def release(self, producer_id: str, epoch: int) -> None:
+        """Let everybody append again. PRODUCER_FENCED if it is not held with this epoch."""
+        path = self._producer_path(producer_id)
+        await self._change("DELETE", path, params={"epoch": epoch})
+
+    async def producer(self, producer_id: str) -> dict[str, Any]:
+        """``epoch`` and ``next_sequence`` of a producer, all that it had sent settled; zeros for
+        one that the partition does not know."""
+        return await self._client.get_object(self._producer_path(producer_id))
+
+    async def producers(self) -> dict[str, Any]:
+        """``fencing_token``, ``exclusive`` (``producer_id`` and ``epoch``, or None) and ``count``,
+        the number of producers that are remembered."""
+        return await self._client.get_object(f"{self._path}/producers")
+
+    async def _change(
+        self, method: str, path: str, *, wait_ms: int = 0, **options: Any
+    ) -> dict[str, Any]:
+        return await self._client.change_object(
+            method, path, lost=ErrorCode.STATE_UNKNOWN, extra_wait_s=wait_ms / 1000, **options
+        )
+
+    def _producer_path(self, producer_id: str) -> str:
+        return f"{self._path}/producers/{quote(producer_id, safe='')}"
+
+
+def _final(error: FencelogError, *, is_unknown: bool) -> FencelogError:
+    """A refusal says nothing about the attempt before it whose answer was lost."""
+    if not is_unknown or error.code.effects is Effects.MAYBE:
+        return error
+    return FencelogError(
+        ErrorCode.APPEND_UNKNOWN,
+        f"an earlier attempt may have been written; the last one: {error.detail}",
+        last_code=error.code.slug,
+    )

@@ -1,0 +1,159 @@
+"""The Python client's reads: pages of messages, positions, and the compacted view."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, Unpack
+
+from fencelog.api.client.http import ServiceHttp, json_object, topic_path
+from fencelog.broker.limits import MAX_READ_MESSAGES
+from fencelog.ledgers.errors import ErrorCode
+from fencelog.ledgers.limits import MIB
+from fencelog.ledgers.record_batch import FramedBatch, read_frames
+
+BATCH_TYPE = "application/vnd.fencelog.batch"
+"""Media type of record batches, one in an append and framed many in a read."""
+
+READ_BYTES = 4 * MIB
+"""Record batches asked for in one read."""
+
+LOG = "log"
+COMPACTED = "compacted"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Where a read began and stopped. ``at_tail``: it saw all that is readable now; ``at_end``: and
+    the topic is terminated, so that nothing ever follows."""
+
+    next_offset: int
+    tail_offset: int
+    at_tail: bool
+    start_offset: int = field(default=0, kw_only=True)
+    at_end: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPage(Page):
+    """A read answer. The first batch may begin before ``start_offset``: what is below it was not
+    asked for, or was trimmed."""
+
+    batches: list[FramedBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class RawPage(Page):
+    """A read answer as it came."""
+
+    body: bytes
+
+
+class ReadBounds(TypedDict, total=False):
+    """Keyword arguments of a read. ``wait_s``: at the tail, how long to wait for a message.
+    ``view``: "log", or "compacted" for the newest message of every key. ``from_time_us``: begin
+    with the first message published at or after it, whatever ``start`` says."""
+
+    max_messages: int
+    max_bytes: int
+    wait_s: float
+    view: str
+    from_time_us: int | None
+
+
+class ReadCalls:
+    """Reads of a client that has a ``ServiceHttp``."""
+
+    _service: ServiceHttp
+
+    async def read(
+        self, topic: str, partition: int, start: int | str, **bounds: Unpack[ReadBounds]
+    ) -> ReadPage:
+        """Record batches from an offset (or "earliest", "latest") on.
+
+        At the tail, waits up to ``wait_s`` for a message and may come back empty. Raises
+        FencelogError: OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, TOPIC_NOT_FOUND, ….
+        """
+        page = await self.read_as(BATCH_TYPE, topic, partition, start, **bounds)
+        return ReadPage(
+            page.next_offset,
+            page.tail_offset,
+            page.at_tail,
+            read_frames(page.body),
+            start_offset=page.start_offset,
+            at_end=page.at_end,
+        )
+
+    async def read_as(
+        self,
+        media_type: str,
+        topic: str,
+        partition: int,
+        start: int | str,
+        **bounds: Unpack[ReadBounds],
+    ) -> RawPage:
+        """As ``read``, in any form that the service has: ``application/x-ndjson``, …."""
+        wait_s = bounds.get("wait_s", 0)
+        time_us = bounds.get("from_time_us")
+        query: dict[str, Any] = {
+            "limit": bounds.get("max_messages", MAX_READ_MESSAGES),
+            "max_bytes": bounds.get("max_bytes", READ_BYTES),
+        }
+        query |= {"from": start} if time_us is None else {"from_time": time_us}
+        query |= {"wait": wait_s} if wait_s else {}
+        query |= {"view": bounds["view"]} if "view" in bounds else {}
+        answer = await self._service.request(
+            "GET",
+            f"{topic_path(topic)}/partitions/{partition}/messages",
+            params=query,
+            headers={"accept": media_type},
+            extra_wait_s=wait_s,
+        )
+        return RawPage(
+            next_offset=int(answer.headers["next-offset"]),
+            tail_offset=int(answer.headers["tail-offset"]),
+            at_tail=answer.headers["at-tail"] == "true",
+            start_offset=int(answer.headers["start-offset"]),
+            at_end=answer.headers.get("end-of-topic") == "true",
+            body=answer.content,
+        )
+
+    async def batches(
+        self, topic: str, partition: int, start: int | str = "earliest", *, view: str = LOG
+    ) -> AsyncIterator[FramedBatch]:
+        """All batches from ``start`` to what was the tail when it was reached."""
+        while True:
+            page = await self.read(topic, partition, start, view=view)
+            for batch in page.batches:
+                yield batch
+            if page.at_tail:
+                return
+            start = page.next_offset
+
+    async def offsets(self, topic: str, time_us: int | None = None) -> list[dict[str, Any]]:
+        """``partition, earliest_offset, tail_offset`` of every partition; with ``time_us`` also
+        ``offset``, the first message published at or after it (the tail if there is none)."""
+        query = {} if time_us is None else {"time": time_us}
+        path = f"{topic_path(topic)}/offsets"
+        answer = json_object(await self._service.request("GET", path, params=query))
+        found: list[dict[str, Any]] = answer["offsets"]
+        return found
+
+    async def offset_for_time(self, topic: str, partition: int, time_us: int) -> int:
+        """The first offset whose publish time is at or after ``time_us``; the tail if none is."""
+        path = f"{topic_path(topic)}/partitions/{partition}/offsets"
+        answer = await self._service.request("GET", path, params={"time": time_us})
+        return int(json_object(answer)["offset"])
+
+    async def compact(self, topic: str, partition: int) -> dict[str, Any]:
+        """Have a partition's compacted view brought up to date; it has begun when this returns.
+        What ``compaction`` says."""
+        path = f"{topic_path(topic)}/partitions/{partition}:compact"
+        answer = await self._service.request("POST", path, lost=ErrorCode.METADATA_UNKNOWN)
+        return json_object(answer)
+
+    async def compaction(self, topic: str, partition: int) -> dict[str, Any]:
+        """``state`` (none, waiting, running, failed, ready), ``end_offset`` (all below it is
+        compacted), ``messages``, ``bytes``, ``created_us``, ``error``."""
+        path = f"{topic_path(topic)}/partitions/{partition}/compaction"
+        return json_object(await self._service.request("GET", path))

@@ -1,0 +1,254 @@
+"""Subscriptions in the Python client: create, pull, acknowledge, move. For a loop over messages
+that keeps their leases and gathers their acknowledgements: ``client_consumer``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from fencelog.api.client.http import ServiceHttp, json_object, topic_path
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MIB
+
+MAX_MESSAGES = 100
+"""Messages asked for in one pull, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedMessage:
+    """A message that nobody else gets until its lease ends. Times in µs since 1970 UTC.
+
+    ``attempt``: 1, and one more for each time that it was given back or that its lease ran out.
+    """
+
+    partition: int
+    offset: int
+    publish_time_us: int
+    value: bytes
+    key: bytes | None
+    event_time_us: int | None
+    headers: tuple[tuple[str, bytes], ...]
+    ack_id: str
+    attempt: int
+
+
+class SubscriptionCalls:
+    """The part of ``FencelogClient`` that is about subscriptions. Errors as everywhere in it."""
+
+    _service: ServiceHttp
+
+    async def create_subscription(
+        self, topic: str, subscription: str, **settings: Any
+    ) -> dict[str, Any]:
+        """Create a subscription, or find it with the same settings (``type``, ``start``,
+        ``lease_ms``, ``max_deliveries``, …; None: the service's default). It begins after what is
+        there now, unless ``start`` says otherwise.
+
+        Raises FencelogError: ALREADY_EXISTS (with others), TOPIC_NOT_FOUND, LIMIT_REACHED, ….
+        """
+        body = {name: value for name, value in settings.items() if value is not None}
+        path = subscription_path(topic, subscription)
+        return json_object(await self._service.request("PUT", path, json=body))
+
+    async def subscription(self, topic: str, subscription: str) -> dict[str, Any]:
+        """Id and settings. SUBSCRIPTION_NOT_FOUND."""
+        path = subscription_path(topic, subscription)
+        return json_object(await self._service.request("GET", path))
+
+    async def subscriptions(self, topic: str) -> list[dict[str, Any]]:
+        """All subscriptions of a topic, by name."""
+        path = f"{topic_path(topic)}/subscriptions"
+        answer = json_object(await self._service.request("GET", path))
+        found: list[dict[str, Any]] = answer["subscriptions"]
+        return found
+
+    async def delete_subscription(self, topic: str, subscription: str) -> None:
+        """Delete a subscription with its place in every partition. SUBSCRIPTION_NOT_FOUND."""
+        await self._service.request("DELETE", subscription_path(topic, subscription))
+
+    async def subscription_stats(self, topic: str, subscription: str) -> list[dict[str, Any]]:
+        """Figures of each partition, as its owner knows them."""
+        path = f"{subscription_path(topic, subscription)}/stats"
+        answer = json_object(await self._service.request("GET", path))
+        found: list[dict[str, Any]] = answer["partitions"]
+        return found
+
+    async def pull(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        max_messages: int = MAX_MESSAGES,
+        max_bytes: int = MIB,
+        wait_s: float = 0,
+        lease_ms: int | None = None,
+        consumer: str = "",
+    ) -> list[LeasedMessage]:
+        """Lease messages; if there is none, wait up to ``wait_s`` (60) and perhaps come back empty.
+
+        Raises FencelogError: SUBSCRIPTION_NOT_FOUND, SUBSCRIPTION_BUSY, …. What a lost answer has
+        leased comes again when its lease ends.
+        """
+        request = {
+            "max": max_messages,
+            "max_bytes": max_bytes,
+            "wait": wait_s,
+            "lease_ms": lease_ms,
+            "consumer": consumer,
+            "as": "base64",
+        }
+        answer = await self._ask(topic, subscription, "pull", request, extra_wait_s=wait_s)
+        try:
+            return [_leased(message) for message in _PULLED.decode(answer).messages]
+        except msgspec.MsgspecError as error:
+            raise FencelogError(
+                ErrorCode.INTERNAL, f"the service sent no messages: {error}"
+            ) from error
+
+    async def ack(self, topic: str, subscription: str, ack_ids: Sequence[str]) -> list[str]:
+        """Acknowledge messages: durable on return. The ids that are stale, after a seek.
+
+        May be repeated; STATE_UNKNOWN says that some may have been taken.
+        """
+        return await self._stale(topic, subscription, "ack", {"ack_ids": list(ack_ids)})
+
+    async def ack_through(
+        self, topic: str, subscription: str, ack_ids: Sequence[str], *, consumer: str = ""
+    ) -> list[str]:
+        """Acknowledge everything up to these messages, included, one of each partition; durable on
+        return. The ids that are stale, after a seek. Of ordered subscriptions only."""
+        request = {"through": list(ack_ids), "consumer": consumer}
+        return await self._stale(topic, subscription, "ack", request)
+
+    async def nack(
+        self,
+        topic: str,
+        subscription: str,
+        ack_ids: Sequence[str],
+        *,
+        delay_ms: int | None = None,
+    ) -> list[str]:
+        """Give messages back, to come again after ``delay_ms`` (None: by the subscription's
+        backoff). The ids that are stale."""
+        request = {"ack_ids": list(ack_ids), "delay_ms": delay_ms}
+        return await self._stale(topic, subscription, "nack", request)
+
+    async def extend(
+        self,
+        topic: str,
+        subscription: str,
+        ack_ids: Sequence[str],
+        lease_ms: int,
+        *,
+        consumer: str = "",
+    ) -> list[str]:
+        """Have leases end ``lease_ms`` from now. The ids that are stale: leased no more. Of an
+        exclusive subscription the ``consumer`` stays the only one for as long."""
+        request = {"ack_ids": list(ack_ids), "lease_ms": lease_ms, "consumer": consumer}
+        return await self._stale(topic, subscription, "extend", request)
+
+    async def seek(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        to: str | None = None,
+        time_us: int | None = None,
+        offsets: Mapping[int, int] | None = None,
+    ) -> dict[int, int]:
+        """Move to "earliest" or "latest", to the first message published at ``time_us`` or later,
+        or to an offset of each partition. Where each partition is now."""
+        request: dict[str, Any] = {"to": to, "time": time_us}
+        if offsets is not None:
+            request["offsets"] = [
+                {"partition": partition, "offset": offset} for partition, offset in offsets.items()
+            ]
+        answer = await self._ask(topic, subscription, "seek", request)
+        moved = msgspec.json.decode(answer, type=dict[str, list[dict[str, int]]])
+        return {at["partition"]: at["offset"] for at in moved["offsets"]}
+
+    async def replay_dead_letters(
+        self, topic: str, subscription: str, *, limit: int | None = None
+    ) -> int:
+        """Send dead letters back to where they came from. How many went."""
+        request = {} if limit is None else {"limit": limit}
+        answer = await self._ask(topic, subscription, "replay-dead-letters", request)
+        return msgspec.json.decode(answer, type=dict[str, int])["replayed"]
+
+    async def _stale(
+        self, topic: str, subscription: str, verb: str, request: dict[str, Any]
+    ) -> list[str]:
+        answer = await self._ask(topic, subscription, verb, request)
+        return _STALE.decode(answer).stale
+
+    async def _ask(
+        self,
+        topic: str,
+        subscription: str,
+        verb: str,
+        request: dict[str, Any],
+        *,
+        extra_wait_s: float = 0,
+    ) -> bytes:
+        answer = await self._service.request(
+            "POST",
+            f"{subscription_path(topic, subscription)}:{verb}",
+            json=request,
+            lost=ErrorCode.STATE_UNKNOWN,
+            extra_wait_s=extra_wait_s,
+        )
+        return answer.content
+
+
+def subscription_path(topic: str, subscription: str) -> str:
+    """``/v1/topics/NAMESPACE/TOPIC/subscriptions/NAME``."""
+    return f"{topic_path(topic)}/subscriptions/{quote(subscription, safe='')}"
+
+
+class _Shown(msgspec.Struct):
+    """A message as an answer shows it, its value in base64."""
+
+    partition: int
+    offset: int
+    publish_time: int
+    base64: bytes
+    ack_id: str
+    attempt: int
+    key: str | None = None
+    key_base64: bytes | None = None
+    event_time: int | None = None
+    headers: dict[str, str] | None = None
+    headers_base64: list[tuple[str, bytes]] | None = None
+
+
+class _Pulled(msgspec.Struct):
+    messages: list[_Shown]
+
+
+class _Stale(msgspec.Struct):
+    stale: list[str]
+
+
+_PULLED = msgspec.json.Decoder(_Pulled)
+_STALE = msgspec.json.Decoder(_Stale)
+
+
+def _leased(shown: _Shown) -> LeasedMessage:
+    headers = shown.headers_base64
+    if headers is None:
+        headers = [(name, value.encode()) for name, value in (shown.headers or {}).items()]
+    return LeasedMessage(
+        shown.partition,
+        shown.offset,
+        shown.publish_time,
+        shown.base64,
+        shown.key_base64 if shown.key is None else shown.key.encode(),
+        shown.event_time,
+        tuple(headers),
+        shown.ack_id,
+        shown.attempt,
+    )

@@ -1,0 +1,61 @@
+"""``fencelog drill kill-bookie``: SIGKILL for bookies under load, again and again.
+
+Whatever a bookie has acknowledged it must have after the restart, by itself: a copy that another
+bookie still has does not excuse it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fencelog.api.drills.bookie.bookie import BookieDrill, BookieReport, bookie_drill
+from fencelog.api.drills.bookie.load import LedgerLoad, Load
+from fencelog.api.drills.harness.directory import drill_directory
+from fencelog.ledgers.host import SystemHost
+
+LONGEST_PAUSE_S = 1.0
+"""Between two kills; at random, so that they find the bookies at different things."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillBookieConfig:
+    """``times``: how many kills; ``keep`` the data and the logs of the processes."""
+
+    times: int = 50
+    keep: bool = False
+
+
+async def kill_bookie_drill(config: KillBookieConfig) -> BookieReport:
+    """Run the drill on a cluster of its own. Raises FencelogError when it cannot be run, or a
+    bookie does not start again."""
+    load = Load()
+    with drill_directory(keep=config.keep) as directory:
+        async with bookie_drill(directory) as drill:
+            writers = drill.writers(load)
+            slowest_s = await _load_and_kill(drill, writers, config.times)
+            figures = {"restarts": config.times, "slowest_restart_ms": round(slowest_s * 1000)}
+            report = await drill.report("kill-bookie", writers, load, figures)
+    report.say_where(directory, kept=config.keep)
+    return report
+
+
+async def _load_and_kill(drill: BookieDrill, writers: Sequence[LedgerLoad], times: int) -> float:
+    """Kill and restart one bookie after the other while all write; the slowest restart in s."""
+    loop, host = asyncio.get_running_loop(), SystemHost()
+    is_over = asyncio.Event()
+    slowest_s = 0.0
+    async with asyncio.TaskGroup() as group:
+        for writer in writers:
+            group.create_task(writer.run(is_over.is_set))
+        for _ in range(times):
+            await asyncio.sleep(host.fraction() * LONGEST_PAUSE_S)
+            victim = host.shuffled(drill.cluster.bookies)[0]
+            await victim.kill()
+            began = loop.time()
+            await drill.restart(victim)
+            slowest_s = max(slowest_s, loop.time() - began)
+        await asyncio.sleep(LONGEST_PAUSE_S)
+        is_over.set()
+    return slowest_s

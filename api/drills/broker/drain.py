@@ -1,0 +1,89 @@
+"""``fencelog drill drain``: the owner is told to hand its partitions over, under load: with
+SIGTERM, after which it ends, and over HTTP, after which it goes on as one that owns nothing.
+
+What counts is the time until another broker acknowledges as the owner: clients that may be served
+by the others alone ask them all the while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from fencelog.api.drills.harness.load import end_of
+from fencelog.api.drills.harness.report import DrillReport, milliseconds
+from fencelog.api.drills.harness.senders import ask
+from fencelog.api.drills.harness.topic import NOWHERE, TopicDrill, on_own_cluster
+from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig
+
+SETTLE_S = 1.0
+"""Of load before each drain and after the last one."""
+
+PAUSE_S = 0.02
+"""Of a client between two appends: where all CPUs are busy with appends, what is measured is how
+long a process waits for one."""
+
+PROBE_DELAY_S = 0.005
+"""Between two attempts of such a client: the precision of what this drill measures."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainConfig:
+    """``times``: how many drains; ``keep`` the data and the logs of the processes."""
+
+    times: int = 2
+    keep: bool = False
+
+
+async def drain_drill(config: DrainConfig) -> DrillReport:
+    """Run the drill on a cluster of its own. Raises FencelogError when it cannot be run, or a
+    broker does not start again."""
+
+    async def script(cluster: Cluster, drill: TopicDrill) -> None:
+        await drain_owners(cluster, drill, config.times)
+
+    return await on_own_cluster(
+        "drain",
+        script,
+        ClusterConfig(NOWHERE),
+        keep=config.keep,
+        pause_s=PAUSE_S,
+        consumers=True,
+    )
+
+
+async def drain_owners(cluster: Cluster, drill: TopicDrill, times: int) -> None:
+    """Drain one owner after the other, by signal and by request in turn, and start it again."""
+    for number in range(times):
+        await asyncio.sleep(SETTLE_S)
+        owner = await drill.owner_url()
+        broker = cluster.broker_at(owner)
+        if number % 2 == 0:
+            await _hand_over(drill, owner, broker.stop(), f"SIGTERM for {broker.name}")
+        else:
+            path = f"/v1/brokers/{broker.name}:drain"
+            await _hand_over(drill, owner, ask(owner, "POST", path), f"POST {path}")
+            await broker.stop()
+        await cluster.restart(broker)
+    await asyncio.sleep(SETTLE_S)
+
+
+async def _hand_over(
+    drill: TopicDrill, owner: str, drain: Coroutine[Any, Any, object], what: str
+) -> None:
+    """Have the owner give the partition up with ``drain``, and measure until another broker
+    acknowledges; ``what`` was done is noted."""
+    others = [url for url in drill.target.urls if url != owner]
+    interruption = drill.load.interrupt(by_anybody=False)
+    for url in others:
+        probe = drill.client_of(url, retry_delay_s=PROBE_DELAY_S)
+        drill.load.start_special(probe, interruption.ends)
+    draining = asyncio.create_task(drain)
+    failover_ms = await end_of(interruption)
+    await draining
+    drill.report.interrupted(failover_ms)
+    drill.report.notes.append(
+        f"{what}: another broker acknowledged the first append after {milliseconds(failover_ms)}"
+    )

@@ -1,0 +1,65 @@
+"""``fencelog drill zookeeper-restart``: ZooKeeper is killed, and started again on its data.
+
+Open partitions need it for nothing: appends go on while it is away, for longer than a session. Its
+sessions are in its data, so brokers and bookies come back with those they had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from fencelog.api.client import FencelogClient
+from fencelog.api.client.retry import retry_refusals
+from fencelog.api.drills.harness.report import DrillReport
+from fencelog.api.drills.harness.topic import NOWHERE, TopicDrill, on_own_cluster, topic_of_its_own
+from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig
+from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
+
+BEFORE_S = 2.0
+"""Of load before ZooKeeper is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperRestartConfig:
+    """``times``: how many restarts; ``down_s``: how long ZooKeeper is away; ``session_ms``: of
+    brokers and bookies; ``keep`` the data and the logs of the processes."""
+
+    times: int = 1
+    down_s: float = 8.0
+    session_ms: int = SESSION_TIMEOUT_MS
+    keep: bool = False
+
+
+async def zookeeper_restart_drill(config: ZooKeeperRestartConfig) -> DrillReport:
+    """Run the drill on a cluster of its own. Raises FencelogError when it cannot be run, or
+    metadata does not come back."""
+
+    async def script(cluster: Cluster, drill: TopicDrill) -> None:
+        for _ in range(config.times):
+            await restart_zookeeper(cluster, drill, config.down_s)
+            await asyncio.sleep(config.session_ms / 1000)  # who lost a session has noticed by then
+        drill.note_longest_wait()
+
+    cluster = ClusterConfig(NOWHERE, session_ms=config.session_ms)
+    return await on_own_cluster("zookeeper-restart", script, cluster, keep=config.keep)
+
+
+async def restart_zookeeper(cluster: Cluster, drill: TopicDrill, down_s: float) -> None:
+    """Kill ZooKeeper, start it again ``down_s`` later, and wait until metadata can be written."""
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(BEFORE_S)
+    await cluster.kill_zookeeper()
+    before = drill.load.acknowledged
+    await asyncio.sleep(down_s)
+    meanwhile = drill.load.acknowledged - before
+    started_at = loop.time()
+    await cluster.restart_zookeeper()
+    async with topic_of_its_own(drill.target.urls) as other, FencelogClient(other.urls) as client:
+        await retry_refusals(lambda: client.create_topic(other.topic, partitions=1))
+        back_s = loop.time() - started_at
+    drill.report.expect(meanwhile > 0, "nothing was acknowledged while ZooKeeper was away")
+    drill.report.notes.append(
+        f"{meanwhile:,} messages acknowledged in {down_s:g} s without ZooKeeper; a topic was "
+        f"created {back_s:.1f} s after it was started again"
+    )

@@ -1,0 +1,107 @@
+"""How a client of a drill gets its appends to the service: through any broker, or to one alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import httpx
+
+from fencelog.api.client import BATCH_TYPE, FencelogClient, topic_path
+from fencelog.api.client.http import (
+    REQUEST_TIMEOUT_S,
+    ServiceHttp,
+    error_from_answer,
+    json_object,
+)
+from fencelog.api.client.terms import Producer, term_headers
+from fencelog.api.routing.forward import FORWARDED
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+
+class Sender(Protocol):
+    """Appends to one partition."""
+
+    async def append(self, batch: bytes, producer: Producer | None = None) -> int:
+        """The offset of the first message, which is durable on return; below 0: it was before, and
+        the offset is not remembered. Raises FencelogError; ``error.code.effects`` says whether it
+        may have been written all the same."""
+
+
+class AnyBroker:
+    """Appends through one broker, and through the next one when it gave no acknowledgement, as a
+    client with a list of servers does."""
+
+    def __init__(
+        self,
+        clients: Sequence[FencelogClient],
+        topic: str,
+        partition: int,
+        *,
+        first: int = 0,
+        patience_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        """``first``: the place of the client that is asked first. ``patience_s``: for an answer,
+        the connection included."""
+        self._patience_s = patience_s
+        self._clients = clients
+        self._topic = topic
+        self._partition = partition
+        self._current = first
+
+    async def append(self, batch: bytes, producer: Producer | None = None) -> int:
+        client = self._clients[self._current % len(self._clients)]
+        try:
+            async with asyncio.timeout(self._patience_s):
+                appended = await client.append_batch(
+                    self._topic, batch, partition=self._partition, producer=producer
+                )
+        except TimeoutError:
+            self._current += 1
+            raise FencelogError(ErrorCode.APPEND_UNKNOWN, "no answer in time") from None
+        except FencelogError:
+            self._current += 1
+            raise
+        return appended.offset
+
+
+class OneBroker:
+    """Appends over one connection to one broker that may not pass them on: it acknowledges as the
+    owner, or refuses. ``close`` it."""
+
+    def __init__(self, url: str, topic: str, partition: int, *, patience_s: float) -> None:
+        """``patience_s``: for an answer."""
+        self._url = f"{url}{topic_path(topic)}/messages:batch"
+        self._query = {"partition": str(partition)}
+        self._http = httpx.AsyncClient(timeout=patience_s, trust_env=False)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def append(self, batch: bytes, producer: Producer | None = None) -> int:
+        headers = [(b"content-type", BATCH_TYPE.encode()), (FORWARDED, b"1")]
+        terms = term_headers({"producer": producer})
+        headers += [(name.encode(), value) for name, value in terms.items()]
+        try:
+            answer = await self._http.post(
+                self._url, params=self._query, content=batch, headers=headers
+            )
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise FencelogError(ErrorCode.NO_OWNER, f"{self._url}: {error!r}") from error
+        except httpx.TransportError as error:
+            raise FencelogError(ErrorCode.APPEND_UNKNOWN, f"{self._url}: {error!r}") from error
+        if not answer.is_success:
+            raise error_from_answer(answer)
+        (appended,) = json_object(answer)["appended"]
+        return -1 if appended["offset"] is None else int(appended["offset"])
+
+
+async def ask(url: str, method: str, path: str) -> dict[str, Any]:
+    """A request for which the client has no method. Raises FencelogError."""
+    service = ServiceHttp([url], timeout_s=REQUEST_TIMEOUT_S)
+    try:
+        answer = await service.request(method, path)
+    finally:
+        await service.close()
+    return json_object(answer) if answer.content else {}

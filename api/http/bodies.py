@@ -1,0 +1,75 @@
+"""Request bodies, read within limits: of one body, of all bodies together, and of time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fencelog.api.http.asgi import Exchange
+from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+BODY_TIMEOUT_S = 60
+"""A body that takes longer holds memory for too long."""
+
+
+class BodyReader:
+    """Reads bodies, counting the bytes of those that arrive in parts."""
+
+    def __init__(self, max_total_bytes: int = MAX_BROKER_PENDING_BYTES) -> None:
+        self._max_total_bytes = max_total_bytes
+        self.pending_bytes = 0
+
+    async def read(self, exchange: Exchange, max_bytes: int) -> bytes:
+        """The whole body. One that announces more than ``max_bytes`` is refused unread.
+
+        Raises FencelogError (PAYLOAD_TOO_LARGE, OVERLOADED, BAD_REQUEST when it does not arrive
+        in BODY_TIMEOUT_S; nothing was done) and ClientGone.
+        """
+        announced = exchange.header(b"content-length")
+        if announced is not None and int(announced) > max_bytes:
+            raise _too_large(f"the body is {int(announced)} bytes", max_bytes)
+        event = await exchange.receive()
+        body: bytes = event.get("body", b"")
+        if event.get("more_body"):
+            return await self._rest(exchange, body, max_bytes)
+        if len(body) > max_bytes:
+            raise _too_large(f"the body is {len(body)} bytes", max_bytes)
+        return body
+
+    async def _rest(self, exchange: Exchange, first: bytes, max_bytes: int) -> bytes:
+        parts = [first]
+        size = len(first)
+        self.pending_bytes += size
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                more = True
+                while more:
+                    event = await exchange.receive()
+                    part: bytes = event.get("body", b"")
+                    more = event.get("more_body", False)
+                    parts.append(part)
+                    size += len(part)
+                    self.pending_bytes += len(part)
+                    self._check(size, max_bytes)
+        except TimeoutError:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST, f"the body did not arrive within {BODY_TIMEOUT_S} s"
+            ) from None
+        finally:
+            self.pending_bytes -= size
+        return b"".join(parts)
+
+    def _check(self, size: int, max_bytes: int) -> None:
+        if size > max_bytes:
+            raise _too_large(f"the body is more than {max_bytes} bytes", max_bytes)
+        if self.pending_bytes > self._max_total_bytes:
+            raise FencelogError(
+                ErrorCode.OVERLOADED,
+                f"request bodies of {self.pending_bytes} bytes are being received",
+            )
+
+
+def _too_large(what: str, limit: int) -> FencelogError:
+    return FencelogError(
+        ErrorCode.PAYLOAD_TOO_LARGE, f"{what}, at most {limit} are taken", limit=limit
+    )

@@ -1,0 +1,114 @@
+"""Errors as HTTP answers: RFC 9457 problem documents, derived from ``ledgers.errors`` alone.
+
+Every problem says who has to act (the status), whether the same request may be sent again
+(``retryable``), and whether it may have taken effect all the same (``side_effects``).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from fencelog.api.http.asgi import Exchange
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+MEDIA_TYPE = b"application/problem+json"
+
+RETRY_AFTER_S = 1
+"""Owners move and queues drain within about a second; longer would idle a healthy client."""
+
+_RESERVED = frozenset(
+    ("type", "title", "status", "detail", "instance", "code", "retryable", "side_effects")
+)
+
+
+def problem(error: FencelogError, instance: str) -> dict[str, Any]:
+    """The problem document of an error at a path."""
+    code = error.code
+    document: dict[str, Any] = {
+        "type": f"urn:fencelog:problem:{code.slug}",
+        "title": title(code),
+        "status": code.status,
+        "detail": error.detail,
+        "instance": instance,
+        "code": code.slug,
+        "retryable": code.retryable,
+        "side_effects": code.effects.value,
+    }
+    document.update((k, v) for k, v in error.extra.items() if k not in _RESERVED)
+    return document
+
+
+def title(code: ErrorCode) -> str:
+    """``append_unknown`` -> ``Append unknown``: the same for every occurrence, as RFC 9457 asks."""
+    return code.slug.replace("_", " ").capitalize()
+
+
+def problem_body(error: FencelogError, instance: str) -> bytes:
+    """The document as JSON in ASCII: details quote what clients send, which may be no text."""
+    return json.dumps(problem(error, instance), separators=(",", ":"), default=str).encode()
+
+
+def problem_headers(error: FencelogError) -> list[tuple[bytes, bytes]]:
+    """Retry-After where waiting helps; Allow, Next-Offset and the like if the error brings them."""
+    headers: list[tuple[bytes, bytes]] = []
+    if error.code.status in (429, 503):
+        headers.append((b"retry-after", b"%d" % retry_after_s(error)))
+    if "allow" in error.extra:
+        headers.append((b"allow", ", ".join(error.extra["allow"]).encode()))
+    return headers
+
+
+def retry_after_s(error: FencelogError) -> int:
+    """``retry_after_ms``, where the error knows, rounded up."""
+    wait_ms = int(error.extra.get("retry_after_ms", RETRY_AFTER_S * 1000))
+    return max(1, -(-wait_ms // 1000))
+
+
+def unexpected() -> FencelogError:
+    """Stands for an exception that nobody foresaw: what it says belongs in the log alone."""
+    return FencelogError(ErrorCode.INTERNAL, "an unexpected error; the service has logged it")
+
+
+def cut_off(method: str, path: str) -> FencelogError:
+    """The service closes and could not wait for this request."""
+    if method in ("GET", "HEAD"):
+        return FencelogError(ErrorCode.DRAINING, "this broker is being closed")
+    code = ErrorCode.METADATA_UNKNOWN
+    if method == "POST":
+        of_subscription = "/subscriptions/" in path
+        code = ErrorCode.STATE_UNKNOWN if of_subscription else ErrorCode.APPEND_UNKNOWN
+    return FencelogError(code, "this broker is being closed; the outcome is not known")
+
+
+async def send_problem(exchange: Exchange, error: FencelogError) -> None:
+    """Answer with a problem. The caller knows that nothing was sent yet.
+
+    A client that waits for ``100 Continue`` keeps its body; without ``Connection: close`` the
+    server would take its next request for that body.
+    """
+    headers = problem_headers(error)
+    if exchange.header(b"expect") is not None:
+        headers.append((b"connection", b"close"))
+    body = problem_body(error, exchange.path)
+    await exchange.respond(error.code.status, MEDIA_TYPE, body, headers)
+
+
+_BY_SLUG = {code.slug: code for code in ErrorCode}
+
+
+def error_from_problem(body: bytes, status: int) -> FencelogError:
+    """What another broker reported. A body that is no problem of ours becomes INTERNAL, whose
+    effects are unknown."""
+    try:
+        document = msgspec.json.decode(body, type=dict[str, Any])
+        code = _BY_SLUG[document["code"]]
+        detail = str(document["detail"])
+    except (msgspec.MsgspecError, KeyError, UnicodeDecodeError):
+        return FencelogError(
+            ErrorCode.INTERNAL, f"another broker answered {status} without a problem document"
+        )
+    extra = {k: v for k, v in document.items() if k not in _RESERVED}
+    return FencelogError(code, detail, **extra)

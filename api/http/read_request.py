@@ -1,0 +1,174 @@
+"""What a read asks for: position, bounds, form. Query and headers -> one checked value."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from fencelog.api.http.asgi import BATCH, EVENT_STREAM, JSON, NDJSON, Exchange, parse_number
+from fencelog.api.http.json_render import ValueForm
+from fencelog.api.http.sse import resume_offset
+from fencelog.broker.limits import MAX_READ_MESSAGES, MAX_WAIT_MS
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_READ_BYTES, MIB
+
+PARAMETERS = frozenset(("from", "from_time", "limit", "max_bytes", "wait", "as", "view"))
+
+MAX_OFFSET = 2**63 - 1
+MAX_TIME_US = 2**63 - 1
+
+DEFAULT_JSON_LIMIT = 10_000
+"""Messages in an answer of JSON, unless asked otherwise: about 20 ms of the event loop."""
+
+DEFAULT_JSON_BYTES = 1 * MIB
+
+_FORMS = (JSON, NDJSON, BATCH, EVENT_STREAM)
+
+
+class Place(Enum):
+    """Positions that are not offsets."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """From the first message published at or after this time on, in µs since 1970 UTC."""
+
+    us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """``limit`` is None for an event stream without end. Sizes in bytes. ``compacted``: of the view
+    that holds the newest message of every key."""
+
+    start: int | Place | Time
+    limit: int | None
+    max_bytes: int
+    wait_ms: int
+    value_form: ValueForm
+    media_type: bytes
+    compacted: bool
+
+
+def read_request(exchange: Exchange) -> ReadRequest:
+    """Raises FencelogError(BAD_REQUEST) naming the parameter or header."""
+    query = exchange.query(PARAMETERS)
+    media_type = accepted(exchange.header(b"accept"))
+    whole_batches = media_type == BATCH
+    limit: int | None = MAX_READ_MESSAGES if whole_batches else DEFAULT_JSON_LIMIT
+    if "limit" in query:
+        limit = parse_number("limit", query["limit"], low=1, high=MAX_READ_MESSAGES)
+    elif media_type == EVENT_STREAM:
+        limit = None
+    max_bytes = MAX_READ_BYTES if whole_batches else DEFAULT_JSON_BYTES
+    if "max_bytes" in query:
+        max_bytes = parse_number("max_bytes", query["max_bytes"], low=1, high=MAX_READ_BYTES)
+    start = _start(query)
+    last_event_id = exchange.header(b"last-event-id")
+    if media_type == EVENT_STREAM and last_event_id:
+        start = resume_offset(last_event_id)
+    return ReadRequest(
+        start=start,
+        limit=limit,
+        max_bytes=max_bytes,
+        wait_ms=_wait_ms(query.get("wait", "0")),
+        value_form=value_form(query.get("as", ValueForm.TEXT.value)),
+        media_type=media_type,
+        compacted=_is_compacted(query.get("view", "log")),
+    )
+
+
+def accepted(accept: bytes | None) -> bytes:
+    """The form that an Accept header prefers; JSON where it does not matter to the client.
+
+    Raises FencelogError(BAD_REQUEST) if it accepts none of them: another form than the one asked
+    for would be taken for it.
+    """
+    if accept is None or accept in (b"*/*", JSON):
+        return JSON
+    best, best_quality = b"", 0.0
+    for item in accept.split(b","):
+        name, _, parameters = item.partition(b";")
+        media_type = name.strip().lower()
+        quality = _quality(parameters)
+        if media_type in (b"*/*", b"application/*"):
+            media_type = JSON
+        if media_type in _FORMS and quality > best_quality:
+            best, best_quality = media_type, quality
+    if not best:
+        forms = ", ".join(form.decode() for form in _FORMS)
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"Accept is {accept[:80].decode('latin-1')!r}; reads come as {forms}",
+        )
+    return best
+
+
+def _quality(parameters: bytes) -> float:
+    for parameter in parameters.split(b";"):
+        name, _, value = parameter.partition(b"=")
+        if name.strip().lower() == b"q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def _start(query: dict[str, str]) -> int | Place | Time:
+    if "from_time" in query:
+        if "from" in query:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST, "from and from_time together", parameter="from_time"
+            )
+        return Time(parse_number("from_time", query["from_time"], low=0, high=MAX_TIME_US))
+    text = query.get("from", Place.EARLIEST.value)
+    if text == Place.EARLIEST.value:
+        return Place.EARLIEST
+    if text == Place.LATEST.value:
+        return Place.LATEST
+    if text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_OFFSET:
+        return int(text)
+    raise FencelogError(
+        ErrorCode.BAD_REQUEST,
+        f"from must be earliest, latest or an offset, not {text[:40]!r}",
+        parameter="from",
+    )
+
+
+def _is_compacted(text: str) -> bool:
+    if text not in ("log", "compacted"):
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"view must be log or compacted, not {text[:40]!r}",
+            parameter="view",
+        )
+    return text == "compacted"
+
+
+def _wait_ms(text: str) -> int:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds * 1000 <= MAX_WAIT_MS:  # false for NaN too
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"wait must be 0 to {MAX_WAIT_MS // 1000} seconds, not {text[:40]!r}",
+            parameter="wait",
+        )
+    return int(seconds * 1000)
+
+
+def value_form(text: str) -> ValueForm:
+    try:
+        return ValueForm(text)
+    except ValueError:
+        forms = ", ".join(form.value for form in ValueForm)
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"as must be one of {forms}, not {text[:40]!r}", parameter="as"
+        ) from None

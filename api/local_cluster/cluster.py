@@ -1,0 +1,225 @@
+"""A local cluster of real processes: ZooKeeper, bookies, brokers; started in order, ended in order.
+
+DATA/zookeeper    DATA/bookie-1 …    DATA/log/NAME.log (what each process wrote to stderr)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fencelog.api.http.addresses import parse_address
+from fencelog.api.local_cluster.child_process import ChildProcess
+from fencelog.api.local_cluster.zookeeper import TICK_MS, until_ended
+from fencelog.api.processes.lifecycle import Running
+from fencelog.api.processes.standalone import bookie_directories, initialise_new, locked_directory
+from fencelog.ledgers.client import DEFAULT_COPIES
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.metastore.open import open_metadata_store
+from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process runs: the address it listens on, and the command that brings it there."""
+
+    host: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """``http_port``: of the first broker, the others take the next ones; 0: free ports.
+    ``secret_file``: what bookies and brokers ask of each other (None: nothing). ``session_ms``: how
+    long ZooKeeper lets a session outlive its process, to a ``tick_ms`` or two. ``places``: of
+    processes that do not run on loopback, by name (``zookeeper``, ``bookie-1``, ``broker-1``)."""
+
+    data_dir: Path
+    bookies: int = 3
+    brokers: int = 2
+    http_port: int = 8080
+    secret_file: Path | None = None
+    session_ms: int = SESSION_TIMEOUT_MS
+    tick_ms: int = TICK_MS
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The running processes. Killing one of them is what a cluster is for."""
+
+    config: ClusterConfig
+    zookeeper: ChildProcess
+    bookies: list[ChildProcess] = field(default_factory=list)
+    brokers: list[ChildProcess] = field(default_factory=list)
+    _http: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def metadata(self) -> str:
+        url = f"zk://{self.zookeeper.announcement['address']}/fencelog"
+        session_ms = self.config.session_ms
+        return url if session_ms == SESSION_TIMEOUT_MS else f"{url}?session_timeout_ms={session_ms}"
+
+    @property
+    def urls(self) -> list[str]:
+        """Of all brokers that run."""
+        return [self.url_of(broker) for broker in self.brokers if broker.is_running]
+
+    @property
+    def processes(self) -> list[ChildProcess]:
+        return [self.zookeeper, *self.bookies, *self.brokers]
+
+    @staticmethod
+    def url_of(broker: ChildProcess) -> str:
+        return str(broker.announcement["http"])
+
+    def broker_at(self, url: str) -> ChildProcess:
+        """The broker process with this URL."""
+        return next(broker for broker in self.brokers if self.url_of(broker) == url)
+
+    async def start_bookie(
+        self, number: int, *, read_only_at: float = 1.0, repair_cookie: bool = False
+    ) -> ChildProcess:
+        """Start bookie ``number`` (again), on the data it had; with ``repair_cookie`` also where
+        that is gone. A developer's disk may be as full as he likes, unless ``read_only_at`` says
+        another share."""
+        name = f"bookie-{number}"
+        data = ("--data", str(self.config.data_dir / name))
+        command = ["bookie", *data, "--listen", f"{self._place(name).host}:0", "--id", name]
+        command += ["--read-only-at", str(read_only_at), *["--repair-cookie"] * repair_cookie]
+        return await self._start(self.bookies, name, command)
+
+    async def start_broker(self, number: int) -> ChildProcess:
+        """Start broker ``number`` (again), at the address it had."""
+        name = f"broker-{number}"
+        port = self.config.http_port and self.config.http_port + number - 1
+        http = self._http.get(name, f"{self._place(name).host}:{port}")
+        copies = min(DEFAULT_COPIES, self.config.bookies)
+        command = ["broker", "--id", name, "--http", http, "--copies", str(copies)]
+        broker = await self._start(self.brokers, name, command)
+        self._http[name] = self.url_of(broker).removeprefix("http://")
+        return broker
+
+    async def restart(self, process: ChildProcess) -> ChildProcess:
+        """Start a bookie or broker that has ended; returns when it serves. Raises FencelogError."""
+        kind, _, number = process.name.rpartition("-")
+        if kind == "broker":
+            return await self.start_broker(int(number))
+        return await self.start_bookie(int(number))
+
+    async def kill_zookeeper(self) -> None:
+        """SIGKILL for the server, as a crash would; returns when it is gone."""
+        await self.zookeeper.kill()  # the kernel ends the JVM with its parent
+        await until_ended(self.config.data_dir / "zookeeper")
+
+    async def restart_zookeeper(self) -> None:
+        """Start a server that has ended, on its data and at its address. Raises FencelogError."""
+        _, port = parse_address(self.zookeeper.announcement["address"])
+        self.zookeeper = await start_zookeeper(self.config, port=port)
+
+    async def _start(
+        self, processes: list[ChildProcess], name: str, command: list[str]
+    ) -> ChildProcess:
+        command = [*command, "--metadata", self.metadata]
+        if self.config.secret_file is not None:
+            command += ["--secret-file", str(self.config.secret_file)]
+        process = await ChildProcess.start(
+            name, command, log=_log_of(self.config, name), enter=self._place(name).enter
+        )
+        processes[:] = [*(other for other in processes if other.name != name), process]
+        processes.sort(key=lambda process: process.name)
+        return process
+
+    def _place(self, name: str) -> Place:
+        return self.config.places.get(name, Place())
+
+
+async def start_zookeeper(config: ClusterConfig, *, port: int = 0) -> ChildProcess:
+    """The cluster's ZooKeeper; port 0 takes a free one. Raises FencelogError."""
+    place = config.places.get("zookeeper", Place())
+    command = ["zookeeper", "--host", place.host, "--port", str(port)]
+    command += ["--tick-ms", str(config.tick_ms), "--data", str(config.data_dir / "zookeeper")]
+    log = _log_of(config, "zookeeper")
+    return await ChildProcess.start("zookeeper", command, log=log, enter=place.enter)
+
+
+def _log_of(config: ClusterConfig, name: str) -> Path:
+    return config.data_dir / "log" / f"{name}.log"
+
+
+@contextlib.asynccontextmanager
+async def running_cluster(config: ClusterConfig) -> AsyncIterator[Cluster]:
+    """Start all processes, and end exactly those that were started.
+
+    Brokers end before bookies, so that their last entries find them, and ZooKeeper last. Raises
+    FencelogError naming the process that did not start, DATA_DIRECTORY_IN_USE.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(locked_directory(config.data_dir))
+        cluster = Cluster(config, await start_zookeeper(config))
+        stack.push_async_callback(lambda: cluster.zookeeper.stop())
+        await _initialise(cluster)
+        for processes, start, count in (
+            (cluster.bookies, cluster.start_bookie, config.bookies),
+            (cluster.brokers, cluster.start_broker, config.brokers),
+        ):
+            stack.push_async_callback(_stop_all, processes)
+            starts = [start(number) for number in range(1, count + 1)]
+            for outcome in await asyncio.gather(*starts, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+        yield cluster
+
+
+async def _initialise(cluster: Cluster) -> None:
+    """What ``fencelog metadata init`` is for elsewhere."""
+    host = SystemHost()
+    store = open_metadata_store(cluster.metadata, host=host)
+    await store.start()
+    try:
+        await initialise_new(store, bookie_directories(cluster.config.data_dir), host)
+    finally:
+        await store.close()
+
+
+@contextlib.asynccontextmanager
+async def cluster_service(config: ClusterConfig) -> AsyncIterator[Running]:
+    """A cluster as a service of its own: ``fencelog cluster``. It goes on when one of its
+    processes ends, and says so on stderr."""
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(running_cluster(config))
+        watching = [asyncio.create_task(_report_end(process)) for process in cluster.processes]
+        stack.push_async_callback(_cancel, watching)
+        processes = [
+            {"name": process.name, "pid": process.pid, **process.announcement}
+            for process in cluster.processes
+        ]
+        yield Running(
+            {
+                "role": "cluster",
+                "http": cluster.urls[0],
+                "metadata": cluster.metadata,
+                "processes": processes,
+            }
+        )
+
+
+async def _report_end(process: ChildProcess) -> None:
+    code = await process.wait()
+    sys.stderr.write(f"{process.name} (pid {process.pid}) ended with {code}\n")
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _stop_all(processes: list[ChildProcess]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for process in processes:
+            group.create_task(process.stop())

@@ -1,0 +1,57 @@
+"""A command's access to a cluster: its metadata, and the bookies registered there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from fencelog.api.processes.lifecycle import run_on_uvloop
+from fencelog.api.processes.secret_file import secret_from
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.metastore.open import open_metadata_store
+from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
+from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    ledgers: LedgerStore
+    bookies: RegisteredBookies
+
+
+def with_cluster(
+    metadata: str, secret_file: Path | None, request: Callable[[ClusterAccess], Awaitable[T]]
+) -> T:
+    """Ask something of a cluster, on an event loop of its own. ``metadata``: URL of the store.
+    Raises FencelogError: METADATA_UNAVAILABLE, BAD_REQUEST (URL, secret), or as the request."""
+
+    async def main() -> T:
+        async with cluster_access(metadata, secret_file) as cluster:
+            return await request(cluster)
+
+    return run_on_uvloop(main())
+
+
+@contextlib.asynccontextmanager
+async def cluster_access(metadata: str, secret_file: Path | None) -> AsyncIterator[ClusterAccess]:
+    """As ``with_cluster``, on a loop that runs."""
+    host = SystemHost()
+    secret = secret_from(secret_file, host=host)
+
+    def connect(address: str, bookie_id: str) -> TcpBookieClient:
+        return TcpBookieClient(bookie_id, address, credentials=secret)
+
+    async with contextlib.AsyncExitStack() as stack:
+        store = open_metadata_store(metadata, host=host)
+        await store.start()
+        stack.push_async_callback(store.close)
+        bookies = RegisteredBookies(store, connect=connect)
+        await bookies.start()
+        stack.push_async_callback(bookies.close)
+        yield ClusterAccess(LedgerStore(store), bookies)

@@ -1,0 +1,4 @@
+"""The processes of the service: standalone, bookie and broker.
+
+Imports of its package: ``http``, ``routing``, ``server``.
+"""

@@ -1,0 +1,204 @@
+"""Composition root of a storage node: a bookie, its TCP server, its registration."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fencelog.api.http.addresses import check_advertised, parse_address
+from fencelog.api.processes.lifecycle import Running
+from fencelog.api.processes.secret_file import secret_from
+from fencelog.bookie.disk.port import Disk
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.engine.bookie import Bookie, BookieConfig
+from fencelog.bookie.engine.boot import fence_before_serving
+from fencelog.bookie.identity.cookie_registry import CookieRegistry
+from fencelog.bookie.maintenance.disk_watch import DiskWatch
+from fencelog.bookie.maintenance.maintenance import MaintenanceConfig, maintenance
+from fencelog.bookie.server.local import LocalBookieClient
+from fencelog.bookie.server.server import BookieServer
+from fencelog.broker.limits import MAX_NAME_BYTES
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host, SystemHost
+from fencelog.ledgers.limits import FREE_BYTES_REFRESH_MS
+from fencelog.ledgers.metastore.instance import create_instance
+from fencelog.ledgers.metastore.open import open_metadata_store
+from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.metastore.registration import BOOKIES_PATH, Registration
+from fencelog.ledgers.rpc.authentication import SharedSecret
+from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
+from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies, bookie_registration
+from fencelog.ledgers.rpc.bookie_port import DEFAULT_RACK, BookieInfo
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BookieProcessConfig:
+    """``metadata``: URL of the store. ``storage``: its directories and what it does with them.
+    ``advertise``: the ``host:port`` that clients connect to, where it differs from ``listen``
+    (None: it does not). ``rack``: what fails together; writers spread the copies of an entry over
+    racks. ``secret_file``: clients have to know what it holds (None: anybody is a client)."""
+
+    metadata: str
+    storage: BookieConfig
+    listen: str = "127.0.0.1:3181"
+    advertise: str | None = None
+    rack: str = DEFAULT_RACK
+    secret_file: Path | None = None
+
+
+@contextlib.asynccontextmanager
+async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
+    """A bookie process over a shared metadata store.
+
+    Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS, METADATA_NOT_FOUND (a
+    store that belongs to no cluster), DATA_DIRECTORY_IN_USE, BAD_REQUEST (addresses, rack, secret,
+    directories of another bookie), CORRUPT (a directory that was lost, a damaged file).
+    """
+    check_advertised(config.listen, config.advertise)
+    host = SystemHost()
+    secret = secret_from(config.secret_file, host=host)
+    async with contextlib.AsyncExitStack() as stack:
+        store = open_metadata_store(config.metadata, host=host)
+        await store.start()
+        stack.push_async_callback(store.close)
+        if config.metadata == "memory:":  # new each time, and nobody else's
+            await create_instance(store, host)
+        bookie, address = await stack.enter_async_context(
+            serving_bookie(
+                store,
+                config.storage,
+                host=host,
+                listen=config.listen,
+                advertise=config.advertise,
+                rack=config.rack,
+                secret=secret,
+            )
+        )
+        yield Running(
+            {
+                "role": "bookie",
+                "id": bookie.bookie_id,
+                "incarnation": bookie.incarnation,
+                "address": address,
+            },
+            (bookie.failure,),
+        )
+
+
+@contextlib.asynccontextmanager
+async def serving_bookie(
+    store: MetadataStore,
+    config: BookieConfig,
+    *,
+    host: Host,
+    listen: str,
+    advertise: str | None = None,
+    rack: str = DEFAULT_RACK,
+    disk: Disk | None = None,
+    secret: SharedSecret | None = None,
+    settings: MaintenanceConfig | None = None,
+) -> AsyncIterator[tuple[Bookie, str]]:
+    """A bookie that listens and is registered, and the address it is registered with. ``disk``:
+    None for that of this machine. ``secret``: what clients have to know, and its peers.
+
+    One that may have forgotten fences its ledgers before it does either. Leaving takes the
+    registration away first, so that writers stop choosing this bookie, then the connections, then
+    closes the storage.
+    """
+    if not 0 < len(rack.encode()) <= MAX_NAME_BYTES:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"the name of a rack has 1 to {MAX_NAME_BYTES} bytes"
+        )
+    listen_host, listen_port = parse_address(listen)
+    disk = disk or PosixDisk()
+    async with contextlib.AsyncExitStack() as stack:
+        bookie = await Bookie.open(config, disk=disk, host=host, cookies=CookieRegistry(store))
+        stack.push_async_callback(bookie.close)
+        await fence_before_serving(bookie, store)
+        watch = DiskWatch(bookie, config)
+        await watch.look()  # before anybody is told that it takes adds
+        server = await BookieServer.start(bookie, listen_host, listen_port, authenticator=secret)
+        stack.push_async_callback(server.close)
+        bookies = await _peers(store, bookie, secret, stack)
+        services = maintenance(
+            bookie,
+            store,
+            bookies,
+            watch=watch,
+            config=config,
+            settings=settings or MaintenanceConfig(),
+            disk=disk,
+            host=host,
+        )
+        await stack.enter_async_context(services)
+        address = advertise or server.address
+        await stack.enter_async_context(_registered(store, bookie, address, rack, host=host))
+        yield bookie, address
+
+
+async def _peers(
+    store: MetadataStore,
+    bookie: Bookie,
+    secret: SharedSecret | None,
+    stack: contextlib.AsyncExitStack,
+) -> RegisteredBookies:
+    """All bookies, as this one reaches them for repairs."""
+
+    def connect(address: str, bookie_id: str) -> TcpBookieClient:
+        return TcpBookieClient(bookie_id, address, credentials=secret)
+
+    local = {bookie.bookie_id: LocalBookieClient(bookie)}
+    bookies = RegisteredBookies(store, local=local, connect=connect)
+    await bookies.start()
+    stack.push_async_callback(bookies.close)
+    return bookies
+
+
+@contextlib.asynccontextmanager
+async def _registered(
+    store: MetadataStore, bookie: Bookie, address: str, rack: str, *, host: Host
+) -> AsyncIterator[None]:
+    """The bookie is registered, and what its registration says is kept up to date."""
+    started_us = host.now_us()
+    look_again = asyncio.Event()
+
+    async def value() -> bytes:
+        info = BookieInfo(
+            bookie.bookie_id,
+            bookie.incarnation,
+            rack,
+            await bookie.free_bytes(),
+            bookie.is_read_only,
+        )
+        return bookie_registration(address, info, started_us=started_us)
+
+    async def refresh() -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FREE_BYTES_REFRESH_MS / 1000):
+                    await look_again.wait()
+            look_again.clear()
+            try:
+                registration.update(await value())
+            except FencelogError as error:
+                _log.warning("bookie %s: %s", bookie.bookie_id, error)
+
+    path = f"{BOOKIES_PATH}/{bookie.bookie_id}"
+    bookie.on_read_only[look_again.set] = None  # before it is said whether it is
+    try:
+        registration = await Registration.start(store, path, await value())
+        task = asyncio.create_task(refresh(), name="bookie-registration")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            await registration.close()
+    finally:
+        bookie.on_read_only.pop(look_again.set, None)

@@ -1,0 +1,127 @@
+"""Composition root of a broker: ledger client, broker, HTTP server."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fencelog.api.http.addresses import check_advertised, parse_address
+from fencelog.api.processes.lifecycle import Running
+from fencelog.api.processes.secret_file import secret_from
+from fencelog.api.routing.peers import HttpPeers
+from fencelog.api.server.app import build_app
+from fencelog.api.server.serve import HttpServer, bind, url_of
+from fencelog.broker.broker import Broker, BrokerConfig
+from fencelog.broker.policy import Policy
+from fencelog.ledgers.client import DEFAULT_COPIES, LedgerClient, Replication
+from fencelog.ledgers.host import Host, SystemHost
+from fencelog.ledgers.metastore.open import open_metadata_store
+from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.rpc.authentication import Credentials
+from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
+from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie, RegisteredBookies
+
+DRAIN_TIMEOUT_S = 45.0
+"""Of a broker that ends; whoever supervises it has to wait a little longer before it kills."""
+
+_ID_BYTES = 4
+"""Of a random broker id: as many brokers as one cluster ever has will not collide."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerProcessConfig:
+    """``metadata``: URL of the store. ``http``: where to listen. ``advertise``: the URL that
+    other brokers forward to (None: the address listened on). ``broker_id``: None draws one.
+    ``copies``: of each message in topics created without a replication of their own.
+    ``secret_file``: holds what bookies ask of their clients (None: they ask nothing).
+    ``drain_timeout_s``: for handing partitions over at the end."""
+
+    metadata: str
+    http: str = "127.0.0.1:8080"
+    advertise: str | None = None
+    broker_id: str | None = None
+    copies: int = DEFAULT_COPIES
+    secret_file: Path | None = None
+    drain_timeout_s: float = DRAIN_TIMEOUT_S
+
+
+@contextlib.asynccontextmanager
+async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
+    """A broker process over a shared metadata store and registered bookies.
+
+    Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS, BAD_REQUEST (address,
+    secret).
+    """
+    check_advertised(config.http, config.advertise)
+    host = SystemHost()
+    secret = secret_from(config.secret_file, host=host)
+    async with contextlib.AsyncExitStack() as stack:
+        store = open_metadata_store(config.metadata, host=host)
+        await store.start()
+        stack.push_async_callback(store.close)
+        url = await stack.enter_async_context(
+            serving_broker(
+                store,
+                {},
+                host=host,
+                http=config.http,
+                advertise=config.advertise,
+                broker_id=config.broker_id,
+                replication=Replication.of_copies(config.copies),
+                credentials=secret,
+                drain_timeout_s=config.drain_timeout_s,
+            )
+        )
+        yield Running({"role": "broker", "http": url})
+
+
+@contextlib.asynccontextmanager
+async def serving_broker(
+    store: MetadataStore,
+    local: Mapping[str, EmbeddedBookie],
+    *,
+    host: Host,
+    http: str,
+    advertise: str | None = None,
+    broker_id: str | None = None,
+    replication: Replication | None = None,
+    credentials: Credentials | None = None,
+    drain_timeout_s: float = DRAIN_TIMEOUT_S,
+) -> AsyncIterator[str]:
+    """A broker that serves HTTP, and its URL. ``local``: bookies in this process;
+    ``replication``: of topics created without one; ``credentials``: for bookies elsewhere.
+
+    The socket is bound before the broker starts, for its address is what it registers, and
+    accepts only after. Leaving hands all partitions to other brokers while HTTP goes on, stops it
+    then, and last closes what is left and the bookie clients.
+    """
+
+    def connect(address: str, bookie_id: str) -> TcpBookieClient:
+        return TcpBookieClient(bookie_id, address, credentials=credentials)
+
+    sock = bind(*parse_address(http))
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(sock.close)
+        bookies = RegisteredBookies(store, local=local, connect=connect)
+        await bookies.start()
+        stack.push_async_callback(bookies.close)
+        ledgers = LedgerClient(store, bookies, host=host)
+        config = BrokerConfig(
+            broker_id=broker_id or f"broker-{host.random_bytes(_ID_BYTES).hex()}",
+            url=(advertise or url_of(sock)).rstrip("/"),
+            policy=Policy().with_replication(replication or Replication()),
+            drain_timeout_s=drain_timeout_s,
+        )
+        peers = HttpPeers()
+        stack.push_async_callback(peers.close)
+        broker = Broker(store, ledgers, host=host, config=config, peers=peers)
+        await broker.start()
+        stack.push_async_callback(broker.close)
+        app = build_app(broker, bookies=bookies, peers=peers)
+        server = await HttpServer.start(app, sock)
+        stack.push_async_callback(server.close)
+        stack.callback(app.drain)
+        stack.push_async_callback(broker.drain)
+        yield server.url

@@ -1,0 +1,25 @@
+"""The secret that bookies and their clients share, from a file that both can read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.rpc.authentication import SharedSecret
+
+
+def secret_from(path: Path | None, *, host: Host) -> SharedSecret | None:
+    """What both ends authenticate with; None without a file. White space around it does not count.
+
+    Raises FencelogError(BAD_REQUEST): it cannot be read, or is too short.
+    """
+    if path is None:
+        return None
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"cannot read the secret in {path}: {error.strerror}"
+        ) from error
+    return SharedSecret(secret, host=host)

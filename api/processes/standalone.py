@@ -1,0 +1,135 @@
+"""Everything in one process: an embedded metadata store, bookies, a broker, HTTP.
+
+The broker calls the bookies directly, the same code that a bookie process runs; each also listens
+on loopback, for Spark. One directory holds all of it:
+
+    DATA/lock               held by the process that uses the directory
+    DATA/metadata.sqlite    topics, chains, ledgers
+    DATA/bookie-1 …         one storage node each
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fencelog.api.processes.bookie_main import serving_bookie
+from fencelog.api.processes.broker_main import serving_broker
+from fencelog.api.processes.lifecycle import Running
+from fencelog.bookie.engine.bookie import Bookie, BookieConfig
+from fencelog.bookie.identity.cookie_registry import initialise_cluster
+from fencelog.bookie.server.local import LocalBookieClient
+from fencelog.ledgers.client import DEFAULT_COPIES, Replication
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host, SystemHost
+from fencelog.ledgers.metastore.instance import read_instance
+from fencelog.ledgers.metastore.open import open_metadata_store
+from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie
+
+
+@dataclass(frozen=True, slots=True)
+class StandaloneConfig:
+    """``http``: where to listen. ``bookies``: storage nodes in the process, each with a copy of
+    what its ledgers ask for; fewer than 3 make fewer copies unless a topic says otherwise."""
+
+    data_dir: Path
+    http: str = "127.0.0.1:8080"
+    bookies: int = 3
+
+
+@contextlib.asynccontextmanager
+async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
+    """The service in one process, over an embedded store.
+
+    Raises FencelogError: DATA_DIRECTORY_IN_USE, BAD_REQUEST (address, directory), CORRUPT.
+    """
+    host = SystemHost()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(locked_directory(config.data_dir))
+        store = open_metadata_store(f"sqlite:{config.data_dir / 'metadata.sqlite'}", host=host)
+        await store.start()
+        stack.push_async_callback(store.close)
+        await initialise_new(store, bookie_directories(config.data_dir), host)
+        bookies: list[Bookie] = []
+        local: dict[str, EmbeddedBookie] = {}
+        for number in range(1, config.bookies + 1):
+            bookie, _ = await stack.enter_async_context(
+                serving_bookie(
+                    store,
+                    BookieConfig(
+                        data_dir=config.data_dir / f"bookie-{number}",
+                        bookie_id=f"bookie-{number}",
+                        # The disk is somebody's own, who may fill it as he likes.
+                        read_only_at=1.0,
+                        writable_at=1.0,
+                    ),
+                    host=host,
+                    listen="127.0.0.1:0",
+                )
+            )
+            bookies.append(bookie)
+            local[bookie.bookie_id] = LocalBookieClient(bookie)
+        url = await stack.enter_async_context(
+            serving_broker(
+                store,
+                local,
+                host=host,
+                http=config.http,
+                replication=Replication.of_copies(min(DEFAULT_COPIES, config.bookies)),
+            )
+        )
+        yield Running(
+            {"role": "standalone", "http": url, "data": str(config.data_dir)},
+            tuple(bookie.failure for bookie in bookies),
+        )
+
+
+def bookie_directories(data_dir: Path) -> list[Path]:
+    """Those that bookies have begun already."""
+    return sorted(data_dir.glob("bookie-*"))
+
+
+async def initialise_new(store: MetadataStore, bookies: list[Path], host: Host) -> None:
+    """Make the cluster that a store is for, unless bookies have data of one already.
+
+    Raises FencelogError: BAD_REQUEST, METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT.
+    """
+    if bookies and await read_instance(store) is None:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"{bookies[0]} holds the data of a bookie, but the metadata beside it belongs to no "
+            "cluster: it was lost, or all of it is of a version before 0.1.0. Bring it back; if "
+            f"everything may go, remove the directory {bookies[0].parent}",
+        )
+    await initialise_cluster(store, host)
+
+
+@contextlib.contextmanager
+def locked_directory(path: Path) -> Iterator[None]:
+    """Hold a directory for this process; the kernel lets go of it however the process ends.
+
+    Raises FencelogError: DATA_DIRECTORY_IN_USE, BAD_REQUEST (it cannot be made or written).
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"cannot use the data directory {path}: {error.strerror}"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise FencelogError(
+            ErrorCode.DATA_DIRECTORY_IN_USE, f"another process uses the data directory {path}"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(lock)

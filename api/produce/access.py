@@ -1,0 +1,162 @@
+"""Who may append to a partition: ``…/partitions/P:fence``, ``…/partitions/P/producers``.
+
+Requests of any broker; the partition's owner carries them out (``broker.access_changes``). One
+whose answer was lost on the way may have been carried out: STATE_UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from fencelog.api.http.asgi import JSON, Exchange, parse_number
+from fencelog.api.http.bodies import BodyReader
+from fencelog.api.http.targets import Target
+from fencelog.api.routing.forward import Forwarder
+from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.subscriptions.requests import read_body
+from fencelog.broker.append.producer_access import MODES
+from fencelog.broker.limits import MAX_FENCING_TOKEN_BYTES, MAX_NAME_BYTES, MAX_WAIT_MS
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+if TYPE_CHECKING:
+    from fencelog.broker.partition.partition_log import PartitionLog
+
+MAX_REQUEST_BYTES = 8 * MAX_NAME_BYTES + 8 * MAX_FENCING_TOKEN_BYTES
+"""The longest of these bodies, every character of it escaped."""
+
+_MAX_EPOCH = 2**63 - 1
+
+
+class FenceRequest(Struct, forbid_unknown_fields=True):
+    token: str | None
+    expected: str | UnsetType | None = UNSET
+
+
+class ClaimRequest(Struct, forbid_unknown_fields=True):
+    mode: str = MODES[0]
+    wait_ms: int = 0
+
+
+class Producers:
+    """The endpoints."""
+
+    def __init__(self, ownership: Ownership, forwarder: Forwarder, bodies: BodyReader) -> None:
+        self._ownership = ownership
+        self._forwarder = forwarder
+        self._bodies = bodies
+
+    async def fence(self, exchange: Exchange, target: Target) -> None:
+        """204 once the token is durable. Raises PRECONDITION_FAILED, STATE_UNKNOWN, …."""
+        exchange.query(frozenset())
+        body = await self._bodies.read(exchange, MAX_REQUEST_BYTES)
+        request = read_body(exchange, body, FenceRequest)
+        _check_token(request.token)
+        expected = None if isinstance(request.expected, UnsetType) else (request.expected,)
+
+        async def fence(log: PartitionLog) -> bytes:
+            await log.access.fence(request.token, expected=expected)
+            return b""
+
+        await self._change(exchange, target, fence, body)
+
+    async def claim(self, exchange: Exchange, target: Target) -> None:
+        """200 ``{"epoch"}`` once it is durable. Raises PRODUCER_BUSY, STATE_UNKNOWN, …."""
+        exchange.query(frozenset())
+        body = await self._bodies.read(exchange, MAX_REQUEST_BYTES)
+        request = read_body(exchange, body, ClaimRequest)
+        if request.mode not in MODES or not 0 <= request.wait_ms <= MAX_WAIT_MS:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"mode is one of {', '.join(MODES)}, wait_ms 0 to {MAX_WAIT_MS}; not "
+                f"{request.mode[:80]!r} and {request.wait_ms}",
+            )
+
+        async def claim(log: PartitionLog) -> bytes:
+            epoch = await log.access.claim(target.producer, request.mode, wait_ms=request.wait_ms)
+            return msgspec.json.encode({"epoch": epoch})
+
+        await self._change(exchange, target, claim, body)
+
+    async def release(self, exchange: Exchange, target: Target) -> None:
+        """204 once it is durable. Raises PRODUCER_FENCED, STATE_UNKNOWN, …."""
+        query = exchange.query(frozenset(("epoch",)))
+        epoch = parse_number("epoch", query.get("epoch", ""), low=0, high=_MAX_EPOCH)
+
+        async def release(log: PartitionLog) -> bytes:
+            await log.access.release(target.producer, epoch)
+            return b""
+
+        await self._change(exchange, target, release, b"")
+
+    async def get(self, exchange: Exchange, target: Target) -> None:
+        """200 with the fencing token, the exclusive producer, and how many are remembered."""
+        exchange.query(frozenset())
+
+        async def local(log: PartitionLog) -> None:
+            await exchange.respond(200, JSON, msgspec.json.encode(log.access.shown()))
+
+        await self._ownership.serve(exchange, target.topic, target.partition, local)
+
+    async def get_one(self, exchange: Exchange, target: Target) -> None:
+        """200 with a producer's epoch and next sequence, all that it has on its way settled; 0 and
+        0 for one that is not known. Raises READ_UNKNOWN."""
+        exchange.query(frozenset())
+
+        async def local(log: PartitionLog) -> None:
+            found = await log.access.producer(target.producer)
+            answer = {
+                "producer_id": target.producer,
+                "epoch": 0 if found is None else found.epoch,
+                "next_sequence": 0 if found is None else found.next_sequence,
+            }
+            await exchange.respond(200, JSON, msgspec.json.encode(answer))
+
+        await self._ownership.serve(exchange, target.topic, target.partition, local)
+
+    async def _change(
+        self,
+        exchange: Exchange,
+        target: Target,
+        local: Callable[[PartitionLog], Awaitable[bytes]],
+        body: bytes,
+    ) -> None:
+        query = exchange.scope["query_string"]
+        unknown = ErrorCode.STATE_UNKNOWN
+
+        async def remote(url: str) -> bytes:
+            return await self._forwarder.ask(
+                exchange.method, url, exchange.path, query, body, lost=unknown
+            )
+
+        try:
+            answer = await self._ownership.at_owner(
+                exchange, target.topic, target.partition, local, remote
+            )
+        except FencelogError as error:
+            if error.code in (ErrorCode.APPEND_UNKNOWN, ErrorCode.REQUEST_TIMEOUT):
+                raise FencelogError(unknown, error.detail) from error
+            raise
+        if answer:
+            await exchange.respond(200, JSON, answer)
+        else:
+            await exchange.start(204, [])
+            await exchange.send_body(b"")
+
+
+def _check_token(token: str | None) -> None:
+    """One that a header can carry. Raises FencelogError(BAD_REQUEST)."""
+    if token is not None and not (
+        1 <= len(token.encode()) <= MAX_FENCING_TOKEN_BYTES
+        and token.isprintable()
+        and token == token.strip()
+    ):
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"a token has 1 to {MAX_FENCING_TOKEN_BYTES} bytes of printable text, and no space at "
+            "either end",
+            field="token",
+        )

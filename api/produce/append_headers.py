@@ -1,0 +1,117 @@
+"""The headers that bind an append to terms: ``Producer-Id``, ``Producer-Epoch``, ``Producer-Seq``,
+``Idempotency-Key``, ``If-Offset`` and ``Fencing-Token``; and ``Duplicate`` of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fencelog.api.http.asgi import RawHeaders
+from fencelog.broker.append.terms import FORGOTTEN, Terms
+from fencelog.broker.limits import MAX_FENCING_TOKEN_BYTES, MAX_IDEMPOTENCY_KEY_BYTES
+from fencelog.broker.names import check_name
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, ProducerRun, producer_digest
+
+PRODUCER_ID = b"producer-id"
+PRODUCER_EPOCH = b"producer-epoch"
+PRODUCER_SEQ = b"producer-seq"
+IDEMPOTENCY_KEY = b"idempotency-key"
+IF_OFFSET = b"if-offset"
+FENCING_TOKEN = b"fencing-token"
+
+TERM_HEADERS = frozenset(
+    (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ, IDEMPOTENCY_KEY, IF_OFFSET, FENCING_TOKEN)
+)
+
+_DUPLICATE = [(b"duplicate", b"true")]
+_MAX_NUMBER = 2**63 - 1
+
+
+def read_terms(raw_headers: RawHeaders) -> Terms | None:
+    """What the headers of an append ask for; None: nothing. Raises FencelogError(BAD_REQUEST)."""
+    given: dict[bytes, bytes] = {}
+    for name, value in raw_headers:
+        if name in TERM_HEADERS:
+            if name in given:
+                raise _bad(f"{_shown(name)} is given twice")
+            given[name] = value
+    if not given:
+        return None
+    return Terms(
+        _producer(given) or _key(given), _number(given, IF_OFFSET), _token(given.get(FENCING_TOKEN))
+    )
+
+
+def check_partition_is_certain(
+    terms: Terms, *, partition: bool, key: bool, partitions: int
+) -> None:
+    """A repetition must come to the same partition: the request names it, or, if its terms are no
+    sequence and no offset, the ``key`` that chooses it. Raises FencelogError(BAD_REQUEST)."""
+    if partition or partitions == 1:
+        return
+    if terms.if_offset is not None or (terms.run is not None and terms.run.kind == RUN_SEQUENCE):
+        raise _bad("the topic has several partitions: Producer-Id and If-Offset need ?partition=")
+    if not key:
+        raise _bad(
+            "the topic has several partitions: Idempotency-Key and Fencing-Token need ?partition=, "
+            "or a key for all messages"
+        )
+
+
+def appended_status(duplicate: bool) -> tuple[int, list[tuple[bytes, bytes]]]:
+    """Status and headers of the answer: 200 and ``Duplicate`` if nothing was written now."""
+    return (200, _DUPLICATE) if duplicate else (201, [])
+
+
+def number_or_null(number: int) -> bytes:
+    """An offset or a time as JSON; null if it is not remembered."""
+    return b"null" if number == FORGOTTEN else b"%d" % number
+
+
+def _producer(given: Mapping[bytes, bytes]) -> ProducerRun | None:
+    epoch, sequence = _number(given, PRODUCER_EPOCH), _number(given, PRODUCER_SEQ)
+    if PRODUCER_ID not in given:
+        if epoch is not None or sequence is not None:
+            raise _bad("Producer-Epoch and Producer-Seq need Producer-Id")
+        return None
+    if sequence is None:
+        raise _bad("Producer-Id needs Producer-Seq, the number of the first message")
+    if IDEMPOTENCY_KEY in given:
+        raise _bad("Producer-Id and Idempotency-Key cannot both be given")
+    name = check_name("producer", given[PRODUCER_ID].decode("latin-1"))
+    return ProducerRun(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch or 0, sequence)
+
+
+def _key(given: Mapping[bytes, bytes]) -> ProducerRun | None:
+    key = given.get(IDEMPOTENCY_KEY)
+    if key is None:
+        return None
+    if not 1 <= len(key) <= MAX_IDEMPOTENCY_KEY_BYTES:
+        raise _bad(f"Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes, not {len(key)}")
+    return ProducerRun(0, RUN_KEY, producer_digest(key))
+
+
+def _token(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    if len(value) > MAX_FENCING_TOKEN_BYTES:
+        raise _bad(f"Fencing-Token has at most {MAX_FENCING_TOKEN_BYTES} bytes, not {len(value)}")
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _number(given: Mapping[bytes, bytes], name: bytes) -> int | None:
+    value = given.get(name)
+    if value is None:
+        return None
+    if not value.isdigit() or len(value) > 19 or int(value) > _MAX_NUMBER:
+        raise _bad(f"{_shown(name)} must be a whole number, not {value[:40].decode('latin-1')!r}")
+    return int(value)
+
+
+def _shown(name: bytes) -> str:
+    return name.decode().title()
+
+
+def _bad(detail: str) -> FencelogError:
+    return FencelogError(ErrorCode.BAD_REQUEST, detail)

@@ -1,0 +1,229 @@
+"""Appending many messages: ``POST …/messages:batch`` in four media types.
+
+A batch that goes to one partition is one entry there: all of it is written or nothing. Without
+``?partition=`` or ``?key=``, messages with keys go to their keys' partitions and the others stay
+together; what goes to one partition is written as a whole. When only some partitions could be
+written the answer is a problem with ``appended`` and ``failed``, never a 201.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fencelog.api.http.asgi import BATCH, JSON, NDJSON, TEXT, Exchange
+from fencelog.api.http.bodies import BodyReader
+from fencelog.api.http.json_messages import Columns
+from fencelog.api.http.metrics import ApiMetrics
+from fencelog.api.http.problems import problem
+from fencelog.api.http.targets import Target
+from fencelog.api.produce.append_headers import (
+    appended_status,
+    check_partition_is_certain,
+    read_terms,
+)
+from fencelog.api.produce.batch_bodies import parse_json, parse_ndjson, parse_text
+from fencelog.api.routing.forward import Forwarder
+from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.partitioner import (
+    Turns,
+    group_by_partition,
+    named_partition,
+    partition_of_key,
+)
+from fencelog.broker.append.terms import FORGOTTEN, Appended
+from fencelog.broker.limits import MAX_BODY_BYTES
+from fencelog.broker.names import TopicName
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import encode_columns
+from fencelog.ledgers.record_batch.check import check_batch
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+    from fencelog.broker.partition.partition_log import PartitionLog
+
+PARAMETERS = frozenset(("partition", "key"))
+
+_PARSERS: Mapping[bytes, Callable[[bytes], Columns]] = {
+    JSON: parse_json,
+    NDJSON: parse_ndjson,
+    TEXT: parse_text,
+}
+_TAKEN = ", ".join(media.decode() for media in (*_PARSERS, BATCH))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one partition took: ``count`` messages from ``offset`` on (None: of a duplicate whose
+    place is not remembered)."""
+
+    partition: int
+    offset: int | None
+    count: int
+
+
+class ProduceBatch:
+    """The endpoint for batches."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        ownership: Ownership,
+        forwarder: Forwarder,
+        turns: Turns,
+        bodies: BodyReader,
+        metrics: ApiMetrics,
+    ) -> None:
+        self._broker = broker
+        self._ownership = ownership
+        self._forwarder = forwarder
+        self._turns = turns
+        self._bodies = bodies
+        self._metrics = metrics
+
+    async def post(self, exchange: Exchange, target: Target) -> None:
+        """201 with one element of ``appended`` for each partition that took messages; 200 if that
+        was so by an earlier request, which this one repeats.
+
+        Raises FencelogError: with ``side_effects`` "none" nothing of the batch was written.
+        """
+        started = asyncio.get_running_loop().time()
+        media_type = _media_type(exchange)
+        query = exchange.query(PARAMETERS)
+        body = await self._bodies.read(exchange, MAX_BODY_BYTES)
+        topic = target.topic
+        count = (await self._broker.topic(topic)).config.partitions
+        partition = _chosen_partition(query, count, topic)
+        terms = read_terms(exchange.headers)
+        if terms is not None:
+            named = "partition" in query
+            check_partition_is_certain(terms, partition=named, key="key" in query, partitions=count)
+        if partition is None and media_type != BATCH and count > 1:
+            columns = _PARSERS[media_type](body)
+            if columns.keys is not None:
+                parts = await self._scatter(exchange, topic, count, columns)
+                await self._answer(exchange, parts, len(body), started)
+                return
+        if partition is None:
+            partition = self._turns.next(topic, count)
+
+        async def append(log: PartitionLog) -> None:
+            batch = body
+            if media_type != BATCH:
+                batch = encode_columns(*_PARSERS[media_type](body))
+            appended = await log.append_batch(batch, check_batch(batch), terms)
+            await self._answer(exchange, [_part(appended)], len(body), started, appended.duplicate)
+
+        # All of it to one partition; another owner gets the body as it came.
+        passed = b"partition=%d" % partition
+        await self._ownership.serve(exchange, topic, partition, append, query=passed, body=body)
+
+    async def _scatter(
+        self, exchange: Exchange, topic: TopicName, partitions: int, columns: Columns
+    ) -> list[Part]:
+        """Each key's messages to its partition, at the same time."""
+        groups = group_by_partition(
+            columns.keys or (), partitions, self._turns.next(topic, partitions)
+        )
+        # Every group is encoded and checked before the first one is appended: a message over a
+        # limit must leave nothing written.
+        batches = {
+            partition: encode_columns(*columns.take(rows)) for partition, rows in groups.items()
+        }
+        infos = {partition: check_batch(batch) for partition, batch in batches.items()}
+
+        async def append(partition: int, batch: bytes) -> Part:
+            async def local(log: PartitionLog) -> Part:
+                return _part(await log.append_batch(batch, infos[partition]))
+
+            async def remote(url: str) -> Part:
+                path = str(exchange.path)
+                answer = await self._forwarder.append_batch(url, path, partition, batch)
+                return Part(answer.partition, answer.offset, answer.count)
+
+            return await self._ownership.at_owner(exchange, topic, partition, local, remote)
+
+        results = await asyncio.gather(
+            *(append(partition, batch) for partition, batch in sorted(batches.items())),
+            return_exceptions=True,
+        )
+        return _all_or_problem(sorted(batches), results, exchange.path)
+
+    async def _answer(
+        self,
+        exchange: Exchange,
+        parts: list[Part],
+        body_bytes: int,
+        started: float,
+        duplicate: bool = False,
+    ) -> None:
+        count = sum(part.count for part in parts)
+        answer = msgspec.json.encode({"count": count, "appended": parts})
+        status, headers = appended_status(duplicate)
+        await exchange.respond(status, JSON, answer, headers)
+        if not duplicate:
+            self._metrics.appended(count, body_bytes, asyncio.get_running_loop().time() - started)
+
+
+def _part(appended: Appended) -> Part:
+    offset = None if appended.offset == FORGOTTEN else appended.offset
+    return Part(appended.partition, offset, appended.count)
+
+
+def _media_type(exchange: Exchange) -> bytes:
+    if exchange.header(b"content-encoding") is not None:
+        raise FencelogError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, "Content-Encoding is not supported")
+    media_type = exchange.media_type()
+    if media_type not in _PARSERS and media_type != BATCH:
+        given = media_type.decode("latin-1") or "none"
+        raise FencelogError(
+            ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Content-Type is {given}; taken are {_TAKEN}"
+        )
+    return media_type
+
+
+def _chosen_partition(query: dict[str, str], count: int, topic: TopicName) -> int | None:
+    """The partition that the query names or implies, for the whole batch."""
+    if "partition" in query:
+        if "key" in query:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST, "partition and key cannot both choose", parameter="key"
+            )
+        return named_partition(query["partition"], count, topic)
+    if "key" in query:
+        return partition_of_key(query["key"].encode("utf-8", "surrogateescape"), count)
+    return None
+
+
+def _all_or_problem(
+    partitions: list[int], results: list[Part | BaseException], instance: str
+) -> list[Part]:
+    """The parts, if every partition took its own.
+
+    If none did, and certainly so, the first error stands for all of them; otherwise the outcome
+    is a mixed one, which is what APPEND_UNKNOWN with its details says.
+    """
+    parts = [result for result in results if isinstance(result, Part)]
+    errors: dict[int, FencelogError] = {}
+    for partition, result in zip(partitions, results, strict=True):
+        if isinstance(result, FencelogError):
+            errors[partition] = result
+        elif isinstance(result, BaseException):
+            raise result
+    if not errors:
+        return parts
+    if not parts and all(error.code.effects is Effects.NONE for error in errors.values()):
+        raise next(iter(errors.values()))
+    failed: list[dict[str, Any]] = [
+        {"partition": partition, **problem(error, instance)} for partition, error in errors.items()
+    ]
+    raise FencelogError(
+        ErrorCode.APPEND_UNKNOWN,
+        f"{len(parts)} of {len(partitions)} partitions took their messages",
+        appended=[msgspec.to_builtins(part) for part in parts],
+        failed=failed,
+    )

@@ -1,0 +1,167 @@
+"""Appending one message: ``POST …/messages``, the body verbatim. The hottest path of the service.
+
+Its metadata travels in headers: ``Fencelog-Key``, ``Fencelog-Event-Time`` (µs) and
+``Fencelog-Header-NAME``, whose bytes are taken as they come; ``?key=`` takes, percent-encoded, a
+key that no header can carry, and ``?delay_ms=`` has the message handed out later. Many requests
+that wait for the same partition become one entry in the broker; here each costs a scan of its
+headers and one future, no model and no task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fencelog.api.http.asgi import JSON, Exchange, RawHeaders, parse_number, parse_query
+from fencelog.api.http.bodies import BodyReader
+from fencelog.api.http.message_headers import deliver_at_header, read_metadata
+from fencelog.api.http.metrics import ApiMetrics
+from fencelog.api.http.targets import Target
+from fencelog.api.produce.append_headers import (
+    appended_status,
+    check_partition_is_certain,
+    number_or_null,
+    read_terms,
+)
+from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.partitioner import Turns, named_partition, partition_of_key
+from fencelog.broker.append.terms import Appended, AppendFuture, Terms
+from fencelog.broker.limits import MAX_DELIVERY_DELAY_MS
+from fencelog.broker.names import TopicName
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
+from fencelog.ledgers.record_batch import Message
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+    from fencelog.broker.partition.partition_log import PartitionLog
+
+PARAMETERS = frozenset(("partition", "key", "delay_ms"))
+
+_host = SystemHost()
+
+
+class Produce:
+    """The endpoint for single messages."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        ownership: Ownership,
+        turns: Turns,
+        bodies: BodyReader,
+        metrics: ApiMetrics,
+    ) -> None:
+        self._broker = broker
+        self._ownership = ownership
+        self._turns = turns
+        self._bodies = bodies
+        self._metrics = metrics
+        # Kept, for asking asyncio for the loop is a system call (getpid) on every request.
+        self._loop = asyncio.get_running_loop()
+
+    async def post(self, exchange: Exchange, target: Target) -> None:
+        """201 with partition, offset and publish time once the message is durable; 200 if it was,
+        by an earlier request that this one repeats.
+
+        Raises FencelogError; of APPEND_UNKNOWN alone the message may be in the log all the same.
+        """
+        started = self._loop.time()
+        post = read_post(exchange.headers, exchange.scope["query_string"], target.topic)
+        body = await self._bodies.read(exchange, MAX_MESSAGE_BYTES)
+        partitions = (await self._broker.topic(post.topic)).config.partitions
+        partition = self._partition(post, partitions)
+
+        async def append(log: PartitionLog) -> None:
+            appended = await log.append_message(post.message(body), post.terms)
+            status, headers = appended_status(appended.duplicate)
+            await exchange.respond(status, JSON, receipt(appended), headers)
+            if not appended.duplicate:
+                self._metrics.appended(1, len(body), self._loop.time() - started)
+
+        raw_query: bytes = exchange.scope["query_string"]
+        if post.partition is None:
+            raw_query += b"%bpartition=%d" % (b"&" if raw_query else b"", partition)
+        await self._ownership.serve(
+            exchange, post.topic, partition, append, query=raw_query, body=body
+        )
+
+    def append_now(self, post: Post, body: bytes) -> AppendFuture | None:
+        """Append at once, if the partition is open here; None: it has to go the ordinary way."""
+        topic = self._broker.known(post.topic)
+        if topic is None:
+            return None
+        try:
+            partition = self._partition(post, topic.config.partitions)
+        except FencelogError:
+            return None
+        log = self._broker.open_log(post.topic, partition)
+        return None if log is None else log.append_message(post.message(body), post.terms)
+
+    def appended_now(self, body: bytes, seconds: float) -> None:
+        """Count what ``append_now`` has appended."""
+        self._metrics.appended(1, len(body), seconds)
+
+    def _partition(self, post: Post, partitions: int) -> int:
+        if post.terms is not None:
+            check_partition_is_certain(
+                post.terms,
+                partition=post.partition is not None,
+                key=post.key is not None,
+                partitions=partitions,
+            )
+        if post.partition is not None:
+            return named_partition(post.partition, partitions, post.topic)
+        if post.key is not None:
+            return partition_of_key(post.key, partitions)
+        return self._turns.next(post.topic, partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """What the head of a single post says of its message."""
+
+    topic: TopicName
+    partition: str | None
+    key: bytes | None
+    event_time: int | None
+    headers: tuple[tuple[str, bytes], ...]
+    delay_ms: int | None
+    terms: Terms | None
+
+    def message(self, body: bytes) -> Message:
+        """The message as it is appended now: from here on its delay counts."""
+        headers = self.headers
+        if self.delay_ms is not None:
+            due_us = _host.now_us() + self.delay_ms * 1000
+            headers = (*headers, deliver_at_header(b"%d" % due_us))
+        return Message(body, self.key, self.event_time, headers)
+
+
+def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
+    """Raises FencelogError(BAD_REQUEST)."""
+    query = parse_query(raw_query, PARAMETERS) if raw_query else {}
+    key, event_time, message_headers = read_metadata(headers)
+    if "key" in query:
+        if key is not None:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST, "both Fencelog-Key and ?key= are given", parameter="key"
+            )
+        key = query["key"].encode("utf-8", "surrogateescape")
+    delay_ms = None
+    if "delay_ms" in query:
+        delay_ms = parse_number("delay_ms", query["delay_ms"], low=0, high=MAX_DELIVERY_DELAY_MS)
+    terms = read_terms(headers)
+    partition = query.get("partition")
+    return Post(topic, partition, key, event_time, message_headers, delay_ms, terms)
+
+
+def receipt(appended: Appended) -> bytes:
+    """The body of the answer."""
+    return b'{"partition":%d,"offset":%b,"publish_time":%b}' % (
+        appended.partition,
+        number_or_null(appended.offset),
+        number_or_null(appended.publish_time_us),
+    )

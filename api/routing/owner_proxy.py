@@ -1,0 +1,149 @@
+"""Where a request for a partition is served: here if this broker owns it, else by its owner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from fencelog.api.http.asgi import Exchange
+from fencelog.api.http.waits import Waits
+from fencelog.api.routing.forward import FORWARDED, Forwarder, OwnerUnreachable, lost_answer
+from fencelog.broker.names import TopicName
+from fencelog.broker.partition.forwards import OwnerGone
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+    from fencelog.broker.partition.partition_log import PartitionLog
+
+T = TypeVar("T")
+
+PAUSES_S = (0.0, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
+"""Before each attempt: owners change while a request is under way, here, there, after a takeover.
+One that hands a partition over lets requests wait for the next owner, so the first attempt or the
+second finds it mostly; together they outlast a takeover."""
+
+_LET_GO = (ErrorCode.DRAINING, ErrorCode.NO_OWNER)
+"""Of a log: it was closed, or lost, and certainly nothing was done."""
+
+
+class Ownership:
+    """Finds the owner of a partition for a request and has it served there."""
+
+    def __init__(self, broker: Broker, forwarder: Forwarder, waits: Waits) -> None:
+        self._broker = broker
+        self._forwarder = forwarder
+        self._waits = waits
+
+    async def serve(
+        self,
+        exchange: Exchange,
+        topic: TopicName,
+        partition: int,
+        local: Callable[[PartitionLog], Awaitable[None]],
+        *,
+        query: bytes | None = None,
+        body: bytes = b"",
+    ) -> None:
+        """Answer through ``local`` with this broker's log, or pass the request on to the owner.
+
+        ``query`` and ``body`` are what is passed on (default: the request's own query). Only
+        errors that exclude an effect lead to another attempt. Raises FencelogError.
+        """
+        passed_query = exchange.scope["query_string"] if query is None else query
+
+        async def remote(url: str) -> None:
+            if exchange.method == "POST":
+                await self._forwarder.relay(exchange, url, passed_query, body)
+            else:
+                relay = self._forwarder.relay(exchange, url, passed_query, body)
+                await self._waits.run(exchange, relay)
+
+        await self.at_owner(exchange, topic, partition, local, remote)
+
+    async def at_owner(
+        self,
+        exchange: Exchange | None,
+        topic: TopicName,
+        partition: int,
+        local: Callable[[PartitionLog], Awaitable[T]],
+        remote: Callable[[str], Awaitable[T]],
+    ) -> T:
+        """The result of ``local(log)`` or of ``remote(url)``, whichever is the owner's.
+
+        Raises what they raise; NO_OWNER when no owner could be found; NOT_OWNER for an exchange
+        that was forwarded here already, or whose answer has begun (None: for no exchange).
+        """
+        for pause_s in PAUSES_S:
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            try:
+                log = await self._broker.partition(topic, partition)
+            except FencelogError as error:
+                if error.code is not ErrorCode.NOT_OWNER or not _is_movable(exchange):
+                    raise
+                url = owner_url(error)
+            else:
+                try:
+                    return await local(log)
+                except FencelogError as error:
+                    if error.code not in _LET_GO or log.is_serving or _has_started(exchange):
+                        raise
+                    continue
+            try:
+                if url is not None:
+                    return await self._ask(exchange, topic, partition, url, remote)
+            except _Elsewhere:
+                continue
+        raise FencelogError(
+            ErrorCode.NO_OWNER, f"partition {partition} of {topic} is changing its owner"
+        )
+
+    async def _ask(
+        self,
+        exchange: Exchange | None,
+        topic: TopicName,
+        partition: int,
+        url: str,
+        remote: Callable[[str], Awaitable[T]],
+    ) -> T:
+        """The result of ``remote(url)``. Raises _Elsewhere if that broker is not the owner, or not
+        any more, and nothing was done; else what ``remote`` raises, APPEND_UNKNOWN, READ_UNKNOWN,
+        OwnerGone for no exchange.
+        """
+        broker = self._broker
+        try:
+            return await broker.while_owner(topic, partition, url, lambda: remote(url))
+        except OwnerUnreachable as error:
+            await broker.report_dead_owner(topic, partition, url)
+            raise _Elsewhere from error
+        except OwnerGone as error:
+            if exchange is None:
+                raise
+            if exchange.method == "POST" or exchange.started:
+                raise lost_answer(exchange.method, url, error) from error
+            raise _Elsewhere from error
+        except FencelogError as error:
+            if error.code is not ErrorCode.NOT_OWNER:
+                raise
+            broker.forget_owner(topic, partition, url)
+            raise _Elsewhere from error
+
+
+class _Elsewhere(Exception):
+    """Nothing was done; the owner is to be looked for again."""
+
+
+def _has_started(exchange: Exchange | None) -> bool:
+    return exchange is not None and exchange.started
+
+
+def _is_movable(exchange: Exchange | None) -> bool:
+    return exchange is None or (not exchange.started and exchange.header(FORWARDED) is None)
+
+
+def owner_url(error: FencelogError) -> str | None:
+    """The URL that a NOT_OWNER names, if it knows one."""
+    url = getattr(error, "url", None) or error.extra.get("url")
+    return None if url is None else str(url)

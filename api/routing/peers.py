@@ -1,0 +1,55 @@
+"""What brokers ask of each other, over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from fencelog.api.routing.forward import Forwarder, OwnerUnreachable
+from fencelog.broker.names import TopicName
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+
+class HttpPeers:
+    """Implements ``broker.peers.Peers``. ``close`` it."""
+
+    def __init__(self) -> None:
+        self._forwarder: Forwarder | None = None
+
+    async def close(self) -> None:
+        if self._forwarder is not None:
+            await self._forwarder.close()
+
+    async def open(self, url: str, topic: TopicName, partition: int) -> None:
+        """See ``Peers.open``."""
+        await self.ask("POST", url, f"/v1/topics/{topic}/partitions/{partition}:open")
+
+    async def ask(
+        self, method: str, url: str, path: str, body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """What the broker at ``url`` answers; it does not pass the request on.
+
+        Raises FencelogError: NO_OWNER (nobody listens there), what it reports, REQUEST_TIMEOUT
+        (what became of it is not known).
+        """
+        if self._forwarder is None:
+            self._forwarder = Forwarder()
+        content = b"" if body is None else msgspec.json.encode(body)
+        try:
+            answer = await self._forwarder.ask(
+                method, url, path, b"", content, lost=ErrorCode.REQUEST_TIMEOUT
+            )
+            return msgspec.json.decode(answer, type=dict[str, Any])
+        except OwnerUnreachable as error:
+            raise FencelogError(ErrorCode.NO_OWNER, str(error)) from error
+        except msgspec.MsgspecError as error:
+            raise FencelogError(
+                ErrorCode.REQUEST_TIMEOUT, f"{url} answered no JSON object: {error}"
+            ) from error
+
+
+def broker_path(broker_id: str, verb: str = "") -> str:
+    """``/v1/brokers/{id}`` and its verbs."""
+    return f"/v1/brokers/{quote(broker_id, safe='')}{verb}"

@@ -1,0 +1,4 @@
+"""The HTTP server: the application, its protocol on the socket, and its OpenAPI document.
+
+Imports of its package: ``admin``, ``http``, ``produce``, ``read``, ``routing``, ``subscriptions``.
+"""

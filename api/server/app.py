@@ -1,0 +1,216 @@
+"""The HTTP application: the hot endpoints on plain ASGI, in front of FastAPI for everything else.
+
+A FastAPI endpoint answers a third of what plain ASGI does, so appends and reads never enter it;
+they are described in its OpenAPI document all the same (``openapi``). Every error of both parts
+leaves as a problem document from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from prometheus_client.registry import Collector
+
+from fencelog.api.admin.admin import admin_router
+from fencelog.api.admin.broker_admin import add_broker_routes
+from fencelog.api.admin.partition_admin import PartitionAdmin
+from fencelog.api.http.asgi import ClientGone, Exchange, Receive, Scope, Send
+from fencelog.api.http.bodies import BodyReader
+from fencelog.api.http.metrics import ApiMetrics
+from fencelog.api.http.problems import (
+    MEDIA_TYPE,
+    cut_off,
+    problem_body,
+    problem_headers,
+    send_problem,
+    unexpected,
+)
+from fencelog.api.http.sse import problem_event
+from fencelog.api.http.targets import Endpoint, Target, Targets
+from fencelog.api.http.waits import Waits
+from fencelog.api.produce.access import Producers
+from fencelog.api.produce.batch import ProduceBatch
+from fencelog.api.produce.single import Post, Produce, read_post
+from fencelog.api.read.compaction_routes import Compactions
+from fencelog.api.read.offsets import Offsets
+from fencelog.api.read.read import Read
+from fencelog.api.routing.forward import Forwarder
+from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.partitioner import Turns
+from fencelog.api.routing.peers import HttpPeers
+from fencelog.api.server.framework import build_framework
+from fencelog.api.subscriptions.app import build_subscriptions
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+
+Handler = Callable[[Exchange, Target], Awaitable[None]]
+
+_log = logging.getLogger(__name__)
+
+
+class Application:
+    """An ASGI application. Call ``drain`` before the server closes; the lifespan's end closes the
+    connections to other brokers."""
+
+    def __init__(
+        self,
+        endpoints: Mapping[Endpoint, Mapping[str, Handler]],
+        framework: FastAPI,
+        forwarder: Forwarder,
+        waits: Waits,
+        metrics: ApiMetrics,
+        produce: Produce,
+    ) -> None:
+        self.append_now = produce.append_now
+        self.appended_now = produce.appended_now
+        self._endpoints = endpoints
+        self._framework = framework
+        self._forwarder = forwarder
+        self._waits = waits
+        self._metrics = metrics
+        self._targets = Targets()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        exchange = Exchange(scope, receive, send)
+        try:
+            target = self._targets.find(exchange.path)
+            if target is None:
+                await self._framework(scope, receive, exchange.send)
+            else:
+                await self._dispatch(exchange, target)
+        except ClientGone:
+            return
+        except FencelogError as error:
+            await self._fail(exchange, error)
+        except asyncio.CancelledError:
+            await self._fail(exchange, cut_off(exchange.method, exchange.path))
+            raise
+        except Exception:
+            _log.exception("%s %s failed", exchange.method, exchange.path)
+            await self._fail(exchange, unexpected())
+
+    def drain(self) -> None:
+        """End long polls and event streams, so that the server can close without waiting."""
+        self._waits.close()
+
+    def single_post(self, scope: Scope) -> Post | None:
+        """What the head of a request says, if the request is a single post that is valid so far."""
+        try:
+            target = self._targets.find(scope["path"])
+            if target is None or target.endpoint is not Endpoint.PRODUCE:
+                return None
+            if scope["method"] != "POST":
+                return None
+            return read_post(scope["headers"], scope["query_string"], target.topic)
+        except FencelogError:
+            return None
+
+    def problem_answer(
+        self, error: BaseException, path: str
+    ) -> tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]:
+        """Status, media type, body and headers of the answer to a request that failed."""
+        if not isinstance(error, FencelogError):
+            _log.error("%s failed", path, exc_info=error)
+            error = unexpected()
+        self._metrics.problem(error.code.slug)
+        return error.code.status, MEDIA_TYPE, problem_body(error, path), problem_headers(error)
+
+    async def _dispatch(self, exchange: Exchange, target: Target) -> None:
+        handlers = self._endpoints[target.endpoint]
+        handler = handlers.get(exchange.method)
+        if handler is not None:
+            await handler(exchange, target)
+        elif exchange.method == "OPTIONS":
+            allow = ", ".join((*handlers, "OPTIONS")).encode()
+            await exchange.start(204, [(b"allow", allow)])
+            await exchange.send_body(b"")
+        else:
+            raise FencelogError(
+                ErrorCode.METHOD_NOT_ALLOWED,
+                f"{exchange.method} is not among {', '.join(handlers)}",
+                allow=[*handlers, "OPTIONS"],
+            )
+
+    async def _fail(self, exchange: Exchange, error: FencelogError) -> None:
+        """Answer with a problem. An event stream that has begun ends with one; of any other
+        answer the rest is left out, so that the server closes the connection and the client sees
+        that it is not whole."""
+        if not exchange.started:
+            self._metrics.problem(error.code.slug)
+            await send_problem(exchange, error)
+        elif exchange.sends_events:
+            self._metrics.problem(error.code.slug)
+            await exchange.send_body(problem_event(error, exchange.path))
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            event = await receive()
+            if event["type"] == "lifespan.shutdown":
+                await self._forwarder.close()
+            await send({"type": f"{event['type']}.complete"})
+            if event["type"] == "lifespan.shutdown":
+                return
+
+
+def build_app(
+    broker: Broker,
+    *,
+    bookies: RegisteredBookies,
+    peers: HttpPeers | None = None,
+    collectors: Iterable[Collector] = (),
+) -> Application:
+    """The application of a broker that has been started.
+
+    ``peers``: the way to other brokers; ``collectors``: further figures for ``/metrics``.
+    """
+    metrics = ApiMetrics()
+    forwarder = Forwarder()
+    waits = Waits()
+    ownership = Ownership(broker, forwarder, waits)
+    turns = Turns()
+    bodies = BodyReader()
+    produce = Produce(broker, ownership, turns, bodies, metrics)
+    batch = ProduceBatch(broker, ownership, forwarder, turns, bodies, metrics)
+    read = Read(ownership, waits, metrics)
+    offsets = Offsets(broker, ownership, forwarder)
+    compactions = Compactions(broker, ownership, bodies)
+    endpoints: dict[Endpoint, dict[str, Handler]] = {
+        Endpoint.PRODUCE: {"POST": produce.post},
+        Endpoint.PRODUCE_BATCH: {"POST": batch.post},
+        Endpoint.READ: {"GET": read.get, "HEAD": read.get},
+        Endpoint.READ_ONE: {"GET": read.get_one, "HEAD": read.get_one},
+        Endpoint.SEGMENTS: {"GET": read.get_segments, "HEAD": read.get_segments},
+        Endpoint.OFFSETS: {"GET": offsets.get, "HEAD": offsets.get},
+        Endpoint.TOPIC_OFFSETS: {"GET": offsets.get_all, "HEAD": offsets.get_all},
+        Endpoint.COMPACT: {"POST": compactions.compact},
+        Endpoint.COMPACTION: {"GET": compactions.get, "HEAD": compactions.get},
+    }
+    router = admin_router(broker, bookies)
+    add_broker_routes(router, broker, peers or HttpPeers())
+    producers = Producers(ownership, forwarder, bodies)
+    endpoints |= {
+        Endpoint.FENCE: {"POST": producers.fence},
+        Endpoint.CLAIM: {"POST": producers.claim},
+        Endpoint.PRODUCERS: {"GET": producers.get},
+        Endpoint.PRODUCER: {"GET": producers.get_one, "DELETE": producers.release},
+    }
+    partitions = PartitionAdmin(broker, ownership, forwarder, bodies)
+    endpoints |= {
+        Endpoint.INTERNALS: {"GET": partitions.internals},
+        Endpoint.TRIM: {"POST": partitions.trim},
+        Endpoint.TERMINATE: {"POST": partitions.terminate},
+        Endpoint.TERMINATE_ALL: {"POST": partitions.terminate_all},
+    }
+    endpoints |= build_subscriptions(router, broker, ownership, forwarder, waits, bodies, metrics)
+    framework = build_framework(router, broker.check_ready, [metrics, *collectors], metrics.problem)
+    return Application(endpoints, framework, forwarder, waits, metrics, produce)

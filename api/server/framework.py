@@ -1,0 +1,158 @@
+"""The FastAPI half of the application: administration, health, figures and documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse
+from prometheus_client.registry import Collector
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+
+from fencelog.api.admin.models import PROBLEM_RESPONSES, Health
+from fencelog.api.http.metrics import CONTENT_TYPE, exposition
+from fencelog.api.http.problems import MEDIA_TYPE, problem_body, problem_headers, unexpected
+from fencelog.api.server.openapi import DESCRIPTION, add_hot_paths
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+_CODES = {
+    404: ErrorCode.NOT_FOUND,
+    405: ErrorCode.METHOD_NOT_ALLOWED,
+    413: ErrorCode.PAYLOAD_TOO_LARGE,
+    415: ErrorCode.UNSUPPORTED_MEDIA_TYPE,
+}
+
+_ASSETS = "/docs-assets"
+
+OnProblem = Callable[[str], None]
+
+
+def build_framework(
+    router: APIRouter,
+    ready: Callable[[], Awaitable[None]],
+    collectors: Sequence[Collector],
+    on_problem: OnProblem,
+) -> FastAPI:
+    """``ready`` raises FencelogError while the broker cannot serve; ``on_problem`` is told the
+    code of each problem that is answered."""
+    app = FastAPI(
+        title="fencelog",
+        description=DESCRIPTION,
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=None,
+    )
+    app.include_router(router)
+    _add_docs(app)
+    _add_health(app, ready, collectors)
+    _add_error_handlers(app, on_problem)
+    _describe_hot_paths(app)
+    return app
+
+
+def _add_docs(app: FastAPI) -> None:
+    """The page of all requests, with its scripts from here: a service may have no internet."""
+    app.mount(_ASSETS, StaticFiles(packages=[("fastapi_offline", "static")]), name="docs assets")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return get_swagger_ui_html(
+            openapi_url="/openapi.json",
+            title="fencelog",
+            swagger_js_url=f"{_ASSETS}/swagger-ui-bundle.js",
+            swagger_css_url=f"{_ASSETS}/swagger-ui.css",
+            swagger_favicon_url=f"{_ASSETS}/favicon.png",
+        )
+
+
+def _add_health(
+    app: FastAPI, ready: Callable[[], Awaitable[None]], collectors: Sequence[Collector]
+) -> None:
+    @app.get("/healthz", tags=["health"])
+    async def healthz() -> Health:
+        """The process runs. Says nothing about what it depends on."""
+        return Health(status="ok")
+
+    @app.get("/readyz", tags=["health"], responses=PROBLEM_RESPONSES)
+    async def readyz() -> Health:
+        """The broker can serve: metadata answers and bookies are registered; else 503."""
+        await ready()
+        return Health(status="ok")
+
+    @app.get(
+        "/metrics",
+        tags=["health"],
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text format"}},
+    )
+    async def metrics() -> Response:
+        """Figures for Prometheus."""
+        return Response(exposition(collectors), media_type=CONTENT_TYPE.decode())
+
+
+def _add_error_handlers(app: FastAPI, on_problem: OnProblem) -> None:
+    def answer(request: Request, error: FencelogError) -> Response:
+        on_problem(error.code.slug)
+        headers = {name.decode(): value.decode() for name, value in problem_headers(error)}
+        return Response(
+            problem_body(error, request.url.path),
+            status_code=error.code.status,
+            media_type=MEDIA_TYPE.decode(),
+            headers=headers,
+        )
+
+    @app.exception_handler(FencelogError)
+    async def on_fencelog_error(request: Request, error: FencelogError) -> Response:
+        return answer(request, error)
+
+    @app.exception_handler(Exception)
+    async def on_unexpected(request: Request, _: Exception) -> Response:
+        # Starlette raises it again after this answer, and the application logs it.
+        return answer(request, unexpected())
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(request: Request, error: RequestValidationError) -> Response:
+        return answer(request, validation_error(error, request.headers.get("content-type", "")))
+
+    @app.exception_handler(HTTPException)
+    async def on_http(request: Request, error: HTTPException) -> Response:
+        code = _CODES.get(error.status_code, ErrorCode.BAD_REQUEST)
+        where = f"{request.method} {request.url.path}"
+        allow = (error.headers or {}).get("allow") or (error.headers or {}).get("Allow")
+        extra = {"allow": allow.split(", ")} if allow else {}
+        detail = error.detail if code is ErrorCode.BAD_REQUEST else f"{where}: {error.detail}"
+        return answer(request, FencelogError(code, detail, **extra))
+
+
+def validation_error(error: RequestValidationError, content_type: str) -> FencelogError:
+    """The first complaint as the detail, all of them as ``errors``.
+
+    A body of another type (curl's default is a form) is refused for its type, which is the cause.
+    """
+    errors = [
+        {"field": ".".join(map(str, item["loc"])), "why": item["msg"]} for item in error.errors()
+    ]
+    in_body = any(item["loc"][:1] == ("body",) for item in error.errors())
+    if in_body and content_type.partition(";")[0].strip().lower() != "application/json":
+        given = content_type or "none"
+        return FencelogError(
+            ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Content-Type is {given}; taken is application/json"
+        )
+    first = errors[0]
+    return FencelogError(ErrorCode.BAD_REQUEST, f"{first['field']}: {first['why']}", errors=errors)
+
+
+def _describe_hot_paths(app: FastAPI) -> None:
+    generated = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = add_hot_paths(generated())
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way

@@ -1,0 +1,240 @@
+"""A byte stream's lines into a topic: reading ahead, one lane per partition."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from fencelog.api.client import FencelogClient
+from fencelog.api.routing.partitioner import partition_of_key
+from fencelog.api.streams.appender import PartitionAppender
+from fencelog.api.streams.line_batches import CHUNK_BYTES, MAX_LINES, LineBatch, LineBatcher
+from fencelog.api.streams.producer_lane import ProducerLane
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+
+Lane = PartitionAppender | ProducerLane
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOptions:
+    """See ``fencelog append --help``. ``topic`` is ``namespace/name``."""
+
+    topic: str
+    server: str
+    key: str | None = None
+    partition: int | None = None
+    resume: bool = False
+    producer_id: str | None = None
+    producer_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """``appended`` in words; ``interrupted``: by SIGINT, before the end of the input."""
+
+    appended: str
+    interrupted: bool
+
+
+async def append_lines(
+    options: AppendOptions, file: Path, *, on_progress: Callable[[int], None]
+) -> Summary:
+    """Append a file's lines (``-``: stdin's), and say what was appended.
+
+    One partition keeps the order of the lines. Where batches go to all partitions in turn, each
+    has a request of its own under way. SIGINT lets those end and begins no others: cutting one
+    off would make its outcome unknown. ``on_progress`` is called with the bytes of each batch
+    that is durable. Raises FencelogError, whose detail names the lines that may have been
+    appended, and OSError of the file.
+    """
+    name = "stdin" if str(file) == "-" else str(file)
+    async with contextlib.AsyncExitStack() as stack:
+        source = stack.enter_context(_opened(file))
+        client = await stack.enter_async_context(FencelogClient(options.server))
+        lanes = await _lanes(client, options)
+        feed = _Feed(_batches(source, name, options.key), lanes, on_progress)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, feed.interrupt)
+        stack.callback(loop.remove_signal_handler, signal.SIGINT)
+        await feed.run()
+        if feed.error is not None:
+            raise _where(feed.error, feed, name)
+        return Summary(_in_words(lanes), feed.interrupted)
+
+
+async def _lanes(client: FencelogClient, options: AppendOptions) -> Sequence[Lane]:
+    topic = await client.topic(options.topic)
+    if options.producer_id is not None:
+        return [_producer_lane(client, options, options.producer_id, topic["partitions"])]
+    partitions: list[int | None] = [options.partition]
+    if options.partition is None and options.key is None:
+        partitions = list(range(topic["partitions"]))
+    return [
+        PartitionAppender(
+            client, options.topic, partition=partition, key=options.key, resume=options.resume
+        )
+        for partition in partitions
+    ]
+
+
+def _producer_lane(
+    client: FencelogClient, options: AppendOptions, producer_id: str, partitions: int
+) -> ProducerLane:
+    """Sequences count in one partition, so there must be no doubt which."""
+    partition = options.partition
+    if partition is None and options.key is not None:
+        partition = partition_of_key(options.key.encode(), partitions)
+    if partition is None and partitions > 1:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"{options.topic} has {partitions} partitions: give --partition or --key with "
+            "--producer-id",
+        )
+    return ProducerLane(
+        client,
+        options.topic,
+        producer_id,
+        partition=partition or 0,
+        epoch=options.producer_epoch,
+        key=options.key,
+    )
+
+
+class _Feed:
+    """Deals batches out to the lanes. Once it is stopped no lane begins another batch; the one
+    it has under way ends."""
+
+    def __init__(
+        self,
+        batches: AsyncIterator[LineBatch],
+        lanes: Sequence[Lane],
+        on_progress: Callable[[int], None],
+    ) -> None:
+        self._batches = batches
+        self._lanes = lanes
+        self._on_progress = on_progress
+        self._queue: asyncio.Queue[LineBatch | None] = asyncio.Queue(maxsize=1)
+        self._reading: asyncio.Task[None] | None = None
+        self._stopped = False
+        self.error: FencelogError | None = None
+        self.interrupted = False
+        self.unknown: list[LineBatch] = []
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(lane.acknowledged for lane in self._lanes)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._reading = group.create_task(self._read_ahead())
+            for lane in self._lanes:
+                group.create_task(self._run_lane(lane))
+
+    def interrupt(self) -> None:
+        self.interrupted = True
+        self._stop()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def _read_ahead(self) -> None:
+        try:
+            async for batch in self._batches:
+                await self._queue.put(batch)
+        except FencelogError as error:
+            self._fail(error)  # what was read before it is appended all the same
+        finally:
+            for _ in self._lanes:
+                await self._queue.put(None)
+
+    async def _run_lane(self, lane: Lane) -> None:
+        while (batch := await self._queue.get()) is not None:
+            if not self._stopped:
+                await self._append(lane, batch)
+
+    async def _append(self, lane: Lane, batch: LineBatch) -> None:
+        try:
+            await lane.append(batch.lines)
+        except FencelogError as error:
+            if error.code.effects is Effects.MAYBE:
+                self.unknown.append(batch)
+            self._fail(error)
+            self._stop()
+        else:
+            self._on_progress(batch.size)
+
+    def _fail(self, error: FencelogError) -> None:
+        """Remember the first error, or the first of unknown outcome: it decides the exit code."""
+        known = self.error is not None and self.error.code.effects is Effects.MAYBE
+        if self.error is None or (error.code.effects is Effects.MAYBE and not known):
+            self.error = error
+
+
+async def _batches(source: BinaryIO, name: str, key: str | None) -> AsyncIterator[LineBatch]:
+    # Every message carries its key, so a long one leaves room for fewer messages in a body.
+    max_lines = MAX_LINES if not key else max(1, min(MAX_LINES, CHUNK_BYTES // len(key.encode())))
+    batcher = LineBatcher(name, max_lines=max_lines)
+    async for chunk in _chunks(source):
+        for batch in batcher.feed(chunk):
+            yield batch
+    for batch in batcher.finish():
+        yield batch
+
+
+async def _chunks(source: BinaryIO) -> AsyncIterator[bytes]:
+    """Chunks as they come, from a pipe or terminal without blocking the loop; a regular file
+    does not keep us waiting."""
+    mode = os.fstat(source.fileno()).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(source.fileno())):
+        while chunk := source.read(CHUNK_BYTES):
+            yield chunk
+        return
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=CHUNK_BYTES)
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), source
+    )
+    try:
+        while chunk := await reader.read(CHUNK_BYTES):
+            yield chunk
+    finally:
+        transport.close()
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    if str(file) == "-":
+        yield sys.stdin.buffer
+    else:
+        with file.open("rb", buffering=0) as source:
+            yield source
+
+
+def _where(error: FencelogError, feed: _Feed, name: str) -> FencelogError:
+    detail = f"{error.detail}; {feed.acknowledged:,} messages are appended"
+    for batch in feed.unknown:
+        detail += f"; lines {batch.first_line}-{batch.last_line} of {name} may be or not"
+    return FencelogError(error.code, detail, **error.extra)
+
+
+def _in_words(lanes: Sequence[Lane]) -> str:
+    total = sum(lane.acknowledged for lane in lanes)
+    parts = [
+        f"partition {lane.partition} up to offset {lane.end - 1}"
+        for lane in lanes
+        if lane.end is not None and lane.acknowledged
+    ]
+    skipped = sum(lane.skipped for lane in lanes if isinstance(lane, ProducerLane))
+    if skipped:
+        parts.append(f"{skipped:,} were there")
+    return f"{total:,} messages" + (f" ({', '.join(parts)})" if parts else "")

@@ -1,0 +1,146 @@
+"""Appending batches to one partition in order, and what to do when an outcome is unknown.
+
+One request is under way at a time: two on two connections could overtake each other. Refusals that
+promise that nothing was written (``Effects.NONE``) are repeated for a while when they are
+retryable. An append whose answer is lost is never simply sent again.
+
+With ``resume`` the caller promises to be the partition's only producer, and the log itself is
+asked. Two things are proof: the messages are there (written), or the partition was opened by a new
+owner after the answer was lost and they are not there (never written, for opening a log fences
+whoever owned it before, broker/SEMANTICS.md). Without proof in time the outcome stays unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from fencelog.api.client import FencelogClient
+from fencelog.api.client.retry import RETRY_S, retry_refusals
+from fencelog.ledgers.errors import Effects, FencelogError
+from fencelog.ledgers.record_batch import encode_columns, encode_values, open_batch
+
+_PROOF_DELAY_S = 0.25
+"""Between two looks at the log."""
+
+
+class PartitionAppender:
+    """Appends to one partition. Not to be used by two tasks at once."""
+
+    def __init__(
+        self,
+        client: FencelogClient,
+        topic: str,
+        *,
+        partition: int | None,
+        key: str | None = None,
+        resume: bool = False,
+    ) -> None:
+        """Without ``partition`` the service chooses it at the first append, by ``key`` if given;
+        the others follow it there."""
+        self._client = client
+        self._topic = topic
+        self._partition = partition
+        self._key = key
+        self._resume = resume
+        self._end: int | None = None
+        self.acknowledged = 0
+
+    @property
+    def partition(self) -> int | None:
+        return self._partition
+
+    @property
+    def end(self) -> int | None:
+        """The offset after the last acknowledged message; None before the first."""
+        return self._end
+
+    async def append(self, values: list[bytes]) -> None:
+        """Append a batch; durable on return.
+
+        Raises FencelogError; where ``error.code.effects`` is MAYBE the batch may have been
+        written and this appender must not be used further.
+        """
+        if self._resume and self._end is None and self._partition is not None:
+            self._end = await self._tail(self._partition)
+        while values:
+            try:
+                await self._send(values)
+                return
+            except FencelogError as error:
+                if error.code.effects is Effects.NONE or not self._resume:
+                    raise
+                values = values[await self._find_written(values, error) :]
+
+    async def _send(self, values: list[bytes]) -> None:
+        if self._key is None:
+            batch = encode_values(values)
+        else:
+            batch = encode_columns(values, [self._key.encode()] * len(values), None, None)
+        appended = await retry_refusals(
+            lambda: self._client.append_batch(
+                self._topic, batch, partition=self._partition, key=self._key
+            )
+        )
+        self._partition = appended.partition
+        self._settle(appended.offset + appended.count, appended.count)
+
+    def _settle(self, end: int, count: int) -> None:
+        self._end = end
+        self.acknowledged += count
+
+    async def _tail(self, partition: int) -> int:
+        read = self._client.read
+        page = await retry_refusals(lambda: read(self._topic, partition, "latest", max_messages=1))
+        return page.tail_offset
+
+    async def _find_written(self, values: list[bytes], lost: FencelogError) -> int:
+        """How many of the values are in the log, proved; raises ``lost`` without proof in time."""
+        start, partition = self._end, self._partition
+        if start is None or partition is None:
+            raise lost
+        try:
+            async with asyncio.timeout(RETRY_S):
+                before = await self._owner_epoch(partition)
+                while True:
+                    epoch = await self._owner_epoch(partition)
+                    if before is None:
+                        before = epoch  # an owner that was away may be back without a takeover
+                    fenced = epoch is not None and epoch != before
+                    found = await self._values_from(partition, start)
+                    if found != values[: len(found)]:
+                        raise _another_producer(lost)
+                    if fenced or len(found) == len(values):
+                        self._settle(start + len(found), len(found))
+                        return len(found)
+                    await asyncio.sleep(_PROOF_DELAY_S)
+        except TimeoutError:
+            raise lost from None
+
+    async def _owner_epoch(self, partition: int) -> int | None:
+        """The epoch of the partition's owner now; None: nobody owns it."""
+        owners = await retry_refusals(lambda: self._client.owners(self._topic))
+        for owner in owners:
+            if owner["partition"] == partition and owner["epoch"] is not None:
+                return int(owner["epoch"])
+        return None
+
+    async def _values_from(self, partition: int, start: int) -> list[bytes]:
+        """All values from an offset to the tail."""
+        found: list[bytes] = []
+        position, at_tail = start, False
+        while not at_tail:
+            read = partial(self._client.read, self._topic, partition, position)
+            page = await retry_refusals(read)
+            for frame in page.batches:
+                values = open_batch(frame.batch)[1].values()
+                found += values[max(0, position - frame.base_offset) :]
+                position = frame.base_offset + frame.count
+            at_tail = page.at_tail
+        return found
+
+
+def _another_producer(lost: FencelogError) -> FencelogError:
+    return FencelogError(
+        lost.code, f"{lost.detail}; another producer appends to the partition, so it stays unknown"
+    )

@@ -1,0 +1,151 @@
+"""A topic's messages to a byte stream, the next page being fetched while one is written."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from fencelog.api.client import FencelogClient, Page
+from fencelog.api.client.reads import LOG
+from fencelog.api.client.retry import retry_refusals
+from fencelog.broker.limits import MAX_READ_MESSAGES
+from fencelog.ledgers.record_batch import open_batch
+
+FOLLOW_WAIT_S = 30
+"""One long poll; proxies cut idle requests after about a minute."""
+
+JSON_LINES = "application/x-ndjson"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """See ``fencelog read --help``. ``start``: earliest, latest or an offset; ``from_time_us``,
+    if there is one, takes its place."""
+
+    topic: str
+    server: str
+    partition: int | None = None
+    start: str = "earliest"
+    follow: bool = False
+    limit: int | None = None
+    as_json: bool = False
+    from_time_us: int | None = None
+    view: str = LOG
+
+
+async def read_lines(options: ReadOptions, out: BinaryIO) -> None:
+    """Write messages, each as one line, until the tail (to follow: the end of a terminated topic)
+    or the limit.
+
+    All partitions are read one after the other, or to follow them, as messages come. Raises
+    FencelogError, and BrokenPipeError when ``out`` is closed by its reader.
+    """
+    async with FencelogClient(options.server) as client:
+        partitions = range((await client.topic(options.topic))["partitions"])
+        if options.partition is not None:
+            partitions = range(options.partition, options.partition + 1)
+        output = _Output(out, options.limit)
+        if not options.follow:
+            for partition in partitions:
+                await _copy(client, options, partition, output)
+            return
+        copies = [
+            asyncio.create_task(_copy(client, options, partition, output))
+            for partition in partitions
+        ]
+        try:
+            pending = set(copies)
+            while pending and not output.is_full:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for copy in done:
+                    copy.result()
+        finally:
+            for copy in copies:
+                copy.cancel()
+            await asyncio.gather(*copies, return_exceptions=True)
+
+
+class _Output:
+    """Whole lines to a stream, up to a limit."""
+
+    def __init__(self, out: BinaryIO, limit: int | None) -> None:
+        self._out = out
+        self._left = limit
+
+    @property
+    def is_full(self) -> bool:
+        return self._left == 0
+
+    @property
+    def page_limit(self) -> int:
+        """Messages worth asking for in one read."""
+        return MAX_READ_MESSAGES if self._left is None else min(self._left, MAX_READ_MESSAGES)
+
+    def write(self, lines: list[bytes]) -> None:
+        if self._left is not None:
+            lines = lines[: self._left]
+            self._left -= len(lines)
+        if lines:
+            self._out.write(b"\n".join(lines) + b"\n")
+            self._out.flush()
+
+
+async def _copy(
+    client: FencelogClient, options: ReadOptions, partition: int, output: _Output
+) -> None:
+    """One partition to the output; the next page is on its way while this one is written."""
+    read = _read_json if options.as_json else _read_values
+    wait_s = FOLLOW_WAIT_S if options.follow else 0
+
+    def fetch(
+        start: int | str, time_us: int | None = None
+    ) -> asyncio.Task[tuple[list[bytes], Page]]:
+        return asyncio.create_task(
+            retry_refusals(
+                lambda: read(
+                    client,
+                    options.topic,
+                    partition,
+                    start,
+                    max_messages=output.page_limit,
+                    wait_s=wait_s,
+                    view=options.view,
+                    from_time_us=time_us,
+                )
+            )
+        )
+
+    start = int(options.start) if options.start.isdigit() else options.start
+    fetching = fetch(start, options.from_time_us)
+    try:
+        while not output.is_full:
+            lines, page = await fetching
+            is_last = page.at_end or (page.at_tail and not options.follow)
+            if not is_last:
+                fetching = fetch(page.next_offset)
+            output.write(lines)
+            if is_last:
+                return
+    finally:
+        fetching.cancel()
+        await asyncio.gather(fetching, return_exceptions=True)
+
+
+async def _read_values(
+    client: FencelogClient, topic: str, partition: int, start: int | str, **limits: Any
+) -> tuple[list[bytes], Page]:
+    page = await client.read(topic, partition, start, **limits)
+    lines: list[bytes] = []
+    for frame in page.batches:
+        lines += open_batch(frame.batch)[1].values()
+    if page.batches:
+        del lines[: max(0, page.start_offset - page.batches[0].base_offset)]
+    return lines, page
+
+
+async def _read_json(
+    client: FencelogClient, topic: str, partition: int, start: int | str, **limits: Any
+) -> tuple[list[bytes], Page]:
+    page = await client.read_as(JSON_LINES, topic, partition, start, **limits)
+    return page.body.splitlines(), page

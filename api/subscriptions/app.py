@@ -1,0 +1,68 @@
+"""Everything of the application that serves subscriptions, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+
+from fencelog.api.http.asgi import Exchange
+from fencelog.api.http.bodies import BodyReader
+from fencelog.api.http.metrics import ApiMetrics
+from fencelog.api.http.targets import Endpoint, Target
+from fencelog.api.http.waits import Waits
+from fencelog.api.routing.forward import Forwarder
+from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.subscriptions.admin import add_subscription_routes
+from fencelog.api.subscriptions.dead_letters import Appending, DeadLetterTopics
+from fencelog.api.subscriptions.holds import Holds
+from fencelog.api.subscriptions.lifecycle import SubscriptionLifecycle
+from fencelog.api.subscriptions.owners import SubscriptionOwners
+from fencelog.api.subscriptions.peer import CursorRequests
+from fencelog.api.subscriptions.pull import Pull
+from fencelog.api.subscriptions.replay import Replay
+from fencelog.api.subscriptions.verbs import SubscriptionVerbs
+from fencelog.api.subscriptions.views import SubscriptionViews
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+
+Handler = Callable[[Exchange, Target], Awaitable[None]]
+
+
+def build_subscriptions(
+    router: APIRouter,
+    broker: Broker,
+    ownership: Ownership,
+    forwarder: Forwarder,
+    waits: Waits,
+    bodies: BodyReader,
+    metrics: ApiMetrics,
+) -> dict[Endpoint, dict[str, Handler]]:
+    """The endpoints on plain ASGI; the framework's routes are added to ``router``."""
+    appending = Appending(ownership, forwarder)
+    letters = DeadLetterTopics(broker, appending)
+    owners = SubscriptionOwners(broker, ownership, forwarder, letters.of)
+    holds = Holds(owners)
+    pull = Pull(broker, owners, holds)
+    lifecycle = SubscriptionLifecycle(broker, owners)
+    verbs = SubscriptionVerbs(broker, owners, pull, holds, waits, bodies, metrics)
+    views = SubscriptionViews(broker, owners, pull, waits, metrics)
+    replay = Replay(broker, lifecycle, pull, verbs, appending, bodies)
+    cursors = CursorRequests(broker, owners, bodies)
+    add_subscription_routes(router, broker, lifecycle)
+    return {
+        Endpoint.PULL: {"POST": verbs.pull},
+        Endpoint.WAIT: {"POST": verbs.wait},
+        Endpoint.HOLD: {"POST": verbs.hold},
+        Endpoint.ACK: {"POST": verbs.ack},
+        Endpoint.NACK: {"POST": verbs.nack},
+        Endpoint.EXTEND: {"POST": verbs.extend},
+        Endpoint.SEEK: {"POST": verbs.seek},
+        Endpoint.REPLAY: {"POST": replay.post},
+        Endpoint.OPEN_CURSOR: {"POST": cursors.open},
+        Endpoint.DROP_CURSOR: {"POST": cursors.drop},
+        Endpoint.SUBSCRIPTION_EVENTS: {"GET": views.events},
+        Endpoint.SUBSCRIPTION_STATS: {"GET": views.stats},
+    }

@@ -1,0 +1,182 @@
+"""Dead letters: messages that failed too often go to a topic of their own, with their origin.
+
+The topic is named by the subscription, or ``TOPIC-SUBSCRIPTION-dead`` in the topic's namespace, and
+is created when it is needed, with the source's replication. A message is appended there before it
+is acknowledged in its own place, so it is never lost between them. Each append carries an
+idempotency key made of its origin, so that a repeated one is written once as long as the key is
+remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fencelog.api.client.terms import IDEMPOTENCY_KEY
+from fencelog.api.http.asgi import BATCH
+from fencelog.api.routing.forward import Forwarder
+from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.broker.append.terms import Terms
+from fencelog.broker.names import TopicName
+from fencelog.broker.registry.subscription_config import SubscriptionInfo
+from fencelog.broker.registry.topics import TopicConfig, TopicInfo
+from fencelog.broker.subscriptions.answers import PulledMessage
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import RUN_KEY, ProducerRun, producer_digest
+from fencelog.ledgers.limits import MAX_HEADER_BYTES, MAX_HEADERS
+from fencelog.ledgers.record_batch import Message, encode_batch
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+    from fencelog.broker.partition.partition_log import PartitionLog
+
+Headers = tuple[tuple[str, bytes], ...]
+
+ORIGIN_TOPIC = "fencelog-origin-topic"
+ORIGIN_PARTITION = "fencelog-origin-partition"
+ORIGIN_OFFSET = "fencelog-origin-offset"
+ORIGIN_ATTEMPTS = "fencelog-origin-attempts"
+ORIGIN_SUBSCRIPTION = "fencelog-origin-subscription"
+HEADERS_OMITTED = "fencelog-headers-omitted"
+REPLAY_FOR = "fencelog-replay-for"
+"""Only the subscription of this name delivers the message."""
+
+_ORIGIN = (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_ATTEMPTS, ORIGIN_SUBSCRIPTION)
+_OURS = frozenset((*_ORIGIN, HEADERS_OMITTED, REPLAY_FOR))
+
+
+class Appending:
+    """Appends single messages to any topic, wherever its owners are."""
+
+    def __init__(self, ownership: Ownership, forwarder: Forwarder) -> None:
+        self._ownership = ownership
+        self._forwarder = forwarder
+
+    async def append(self, topic: TopicName, partition: int, message: Message, key: str) -> None:
+        """Append the message, once for all calls with the same ``key`` that fall in the topic's
+        idempotency window. Raises FencelogError as an append does."""
+
+        terms = Terms(ProducerRun(1, RUN_KEY, producer_digest(key.encode())))
+
+        async def local(log: PartitionLog) -> None:
+            await log.append_message(message, terms)
+
+        async def remote(url: str) -> None:
+            path = f"/v1/topics/{topic.namespace}/{topic.topic}/messages:batch"
+            await self._forwarder.ask(
+                "POST",
+                url,
+                path,
+                b"partition=%d" % partition,
+                encode_batch([message]),
+                lost=ErrorCode.APPEND_UNKNOWN,
+                headers=[(b"content-type", BATCH), (IDEMPOTENCY_KEY.encode(), key.encode())],
+            )
+
+        await self._ownership.at_owner(None, topic, partition, local, remote)
+
+
+class DeadLetterTopics:
+    """Where the messages of this broker's partitions go when they have failed too often."""
+
+    def __init__(self, broker: Broker, appending: Appending) -> None:
+        self._broker = broker
+        self._appending = appending
+
+    def of(self, topic: TopicInfo) -> TopicDeadLetters:
+        return TopicDeadLetters(self, topic)
+
+    async def bury(
+        self, topic: TopicInfo, info: SubscriptionInfo, partition: int, message: PulledMessage
+    ) -> None:
+        """Append the message to the dead letter topic. Raises FencelogError."""
+        name = dead_letter_topic(topic.name, info)
+        target = await self._there(topic, name)
+        dead = dead_letter(topic.name, info.name, partition, message)
+        key = f"dead-letter/{info.subscription_id}/{partition}/{message.offset}"
+        place = partition % target.config.partitions
+        await self._appending.append(name, place, dead, key)
+
+    async def _there(self, source: TopicInfo, name: TopicName) -> TopicInfo:
+        """The dead letter topic, created if need be."""
+        try:
+            return await self._broker.topic(name)
+        except FencelogError as error:
+            if error.code is not ErrorCode.TOPIC_NOT_FOUND:
+                raise
+        policy = source.policy
+        replication = {
+            "ensemble_size": policy.ensemble_size,
+            "write_quorum": policy.write_quorum,
+            "ack_quorum": policy.ack_quorum,
+        }
+        try:
+            await self._broker.topics.create(name, TopicConfig(1, replication))
+        except FencelogError as refused:
+            if refused.code is not ErrorCode.ALREADY_EXISTS:
+                raise
+        return await self._broker.topic(name)
+
+
+class TopicDeadLetters:
+    """The port of one topic's subscriptions (``subscription_answers.DeadLetters``)."""
+
+    def __init__(self, topics: DeadLetterTopics, topic: TopicInfo) -> None:
+        self._topics = topics
+        self._topic = topic
+
+    async def bury(self, info: SubscriptionInfo, partition: int, message: PulledMessage) -> None:
+        """See ``DeadLetterTopics.bury``."""
+        await self._topics.bury(self._topic, info, partition, message)
+
+
+def dead_letter_topic(source: TopicName, info: SubscriptionInfo) -> TopicName:
+    """Raises FencelogError(INVALID_NAME): the default name is too long."""
+    if info.config.dead_letter_topic is not None:
+        return TopicName.parse(info.config.dead_letter_topic)
+    return TopicName.of(source.namespace, f"{source.topic}-{info.name}-dead")
+
+
+def replay_name(subscription_id: str) -> str:
+    """The subscription of a dead letter topic that remembers what was replayed."""
+    return f"replay-{subscription_id}"
+
+
+def dead_letter(
+    source: TopicName, subscription: str, partition: int, message: PulledMessage
+) -> Message:
+    """The message with its origin in its headers; of its own headers as many as there is room for,
+    and how many were left out."""
+    value, key, event_time, headers = message.message
+    origin = (
+        (ORIGIN_TOPIC, str(source).encode()),
+        (ORIGIN_PARTITION, b"%d" % partition),
+        (ORIGIN_OFFSET, b"%d" % message.offset),
+        (ORIGIN_ATTEMPTS, b"%d" % message.attempt),
+        (ORIGIN_SUBSCRIPTION, subscription.encode()),
+    )
+    own = without_ours(headers)
+    kept = own
+    while not _fits((*origin, *_omitted(len(own) - len(kept)), *kept)):
+        kept = kept[:-1]
+    return Message(value, key, event_time, (*origin, *_omitted(len(own) - len(kept)), *kept))
+
+
+def replayed(message: Message, subscription: str) -> Message:
+    """A dead letter as it goes back to where it came from, for one subscription only."""
+    value, key, event_time, headers = message
+    own = (*without_ours(headers), (REPLAY_FOR, subscription.encode()))
+    return Message(value, key, event_time, own)
+
+
+def without_ours(headers: Iterable[tuple[str, bytes]]) -> Headers:
+    return tuple(header for header in headers if header[0] not in _OURS)
+
+
+def _omitted(count: int) -> Headers:
+    return ((HEADERS_OMITTED, b"%d" % count),) if count else ()
+
+
+def _fits(headers: Headers) -> bool:
+    size = sum(len(name.encode()) + len(value) for name, value in headers)
+    return len(headers) <= MAX_HEADERS and size <= MAX_HEADER_BYTES

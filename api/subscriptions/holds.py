@@ -1,0 +1,103 @@
+"""One consumer at a time for all partitions of an exclusive subscription.
+
+Each partition's owner lets one consumer pull at a time, but for itself. So, where there are several
+partitions, the owner of partition 0 says who it is: whoever pulls from any of them has to hold
+partition 0 first. When that one changes its owner, the next one knows no consumer: whoever asks
+first is it, and the former one keeps no more than the messages that it has leased elsewhere.
+
+A consumer has to be there for as long as it has messages, else another one gets those of another
+partition meanwhile. Its leases begin later than what the arbiter was asked for: after the way to
+their owner, or a takeover there. So it is held a little longer than they last, and where they have
+taken longer than that the arbiter is asked once more before anybody is told of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
+
+from fencelog.api.http.targets import Endpoint
+from fencelog.api.routing.forward import FORWARDED
+from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
+from fencelog.api.subscriptions.requests import Done, HoldRequest
+from fencelog.broker.limits import MAX_LEASE_MS
+from fencelog.broker.registry.subscription_config import EXCLUSIVE
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+if TYPE_CHECKING:
+    from fencelog.broker.partition.partition_log import PartitionLog
+
+T = TypeVar("T")
+
+ARBITER = 0
+"""The partition whose owner decides."""
+
+MARGIN = 4
+"""A consumer is held for this part of its leases longer."""
+
+
+class Holds:
+    """Asks the arbiter, where there is one."""
+
+    def __init__(self, owners: SubscriptionOwners) -> None:
+        self._owners = owners
+
+    async def while_held(
+        self,
+        asked: Asked,
+        request: HoldRequest,
+        lease: Callable[[], Awaitable[T]],
+        *,
+        wait_s: float = 0.0,
+    ) -> T:
+        """What ``lease`` gives, which takes or extends leases of ``request.lease_ms``, within
+        ``wait_s`` if all is well; the consumer holds the subscription for longer than they last.
+
+        Asks nobody for other types, one partition, or what another broker passed on: that one has
+        asked. Raises what ``lease`` raises; FencelogError: SUBSCRIPTION_BUSY, NO_OWNER, …; if it
+        was taken and the arbiter cannot be asked again, STATE_UNKNOWN.
+        """
+        covered_s = await self._hold(asked, request, wait_s)
+        result = await lease()
+        if asyncio.get_running_loop().time() <= covered_s:
+            return result
+        try:
+            await self._hold(asked, request)
+        except FencelogError as error:
+            if error.code is ErrorCode.SUBSCRIPTION_BUSY:
+                raise
+            raise FencelogError(ErrorCode.STATE_UNKNOWN, error.detail) from error
+        return result
+
+    async def _hold(self, asked: Asked, request: HoldRequest, wait_s: float = 0.0) -> float:
+        """Have the consumer hold the subscription; what is leased until then ends earlier."""
+        exchange = asked.exchange
+        if (
+            asked.subscription.info.config.type != EXCLUSIVE
+            or asked.topic.config.partitions == 1
+            or (exchange is not None and exchange.header(FORWARDED) is not None)
+        ):
+            return inf
+        lease_ms = request.lease_ms or asked.subscription.info.config.lease_ms
+        longer_ms = min(lease_ms + lease_ms // MARGIN + round(wait_s * 1000), MAX_LEASE_MS)
+        begun_s = asyncio.get_running_loop().time()
+        await self.at_arbiter(asked, replace(request, lease_ms=longer_ms))
+        return begun_s + (longer_ms - lease_ms) / 1000
+
+    async def at_arbiter(self, asked: Asked, request: HoldRequest) -> Done:
+        """Have the consumer hold the subscription. Raises SUBSCRIPTION_BUSY, NO_OWNER, …."""
+
+        async def local(log: PartitionLog) -> Done:
+            await log.subscriptions.hold(
+                asked.subscription.info,
+                request.consumer,
+                lease_ms=request.lease_ms,
+                renew=request.renew,
+            )
+            return Done()
+
+        return await self._owners.ask(asked, ARBITER, Endpoint.HOLD, request, local, Done)

@@ -1,0 +1,83 @@
+"""Creating and deleting subscriptions: the definition in metadata, a cursor in every partition."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fencelog.api.subscriptions.dead_letters import dead_letter_topic, replay_name
+from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
+from fencelog.api.subscriptions.requests import CursorRequest
+from fencelog.broker.names import TopicName
+from fencelog.broker.registry.subscription_config import Start, SubscriptionConfig, SubscriptionInfo
+from fencelog.broker.registry.subscription_registry import Registered
+from fencelog.broker.registry.topics import TopicInfo
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+
+
+class SubscriptionLifecycle:
+    """Makes and removes subscriptions of any topic, wherever its owners are."""
+
+    def __init__(self, broker: Broker, owners: SubscriptionOwners) -> None:
+        self._broker = broker
+        self._owners = owners
+
+    async def create(
+        self, topic: TopicInfo, name: str, config: SubscriptionConfig, start: Start
+    ) -> tuple[Registered, bool]:
+        """The subscription, with its cursor in every partition, and whether it is new.
+
+        Where a partition could not be reached the subscription is there all the same: creating it
+        again completes it. Raises FencelogError: ALREADY_EXISTS with other settings, LIMIT_REACHED,
+        INVALID_NAME, BAD_REQUEST, TOPIC_NOT_FOUND, what an owner says.
+        """
+        if config.max_deliveries is not None:
+            _check_dead_letter_topic(topic.name, SubscriptionInfo(name, "", config))
+        registered, created = await self._broker.subscriptions.create(
+            topic.topic_id,
+            name,
+            config,
+            start,
+            partitions=topic.config.partitions,
+            at_most=topic.policy.max_subscriptions,
+        )
+        # Partitions that the topic got before the subscription was registered, and that this
+        # broker did not know of, are told as well; the owner of one that comes later finds the
+        # subscription in the registry.
+        latest = await self._broker.topics.get(topic.name)
+        if latest.topic_id != topic.topic_id:
+            raise FencelogError(ErrorCode.TOPIC_NOT_FOUND, f"topic {topic.name} was deleted")
+        await self._owners.open_everywhere(Asked(latest, registered))
+        return registered, created
+
+    async def delete(self, topic: TopicInfo, name: str) -> None:
+        """Delete the subscription. Raises FencelogError: SUBSCRIPTION_NOT_FOUND, METADATA_…."""
+        info = (await self._delete(topic, name)).info
+        if info.config.max_deliveries is not None:
+            with suppress(FencelogError):  # nothing was ever replayed
+                letters = await self._broker.topic(dead_letter_topic(topic.name, info))
+                await self._delete(letters, replay_name(info.subscription_id))
+
+    async def _delete(self, topic: TopicInfo, name: str) -> Registered:
+        registered = await self._broker.subscriptions.delete(topic.topic_id, name)
+        request = CursorRequest(registered.info.subscription_id)
+        await self._owners.drop_everywhere(Asked(topic, registered), request)
+        return registered
+
+
+def _check_dead_letter_topic(topic: TopicName, info: SubscriptionInfo) -> None:
+    try:
+        wanted = dead_letter_topic(topic, info)
+    except FencelogError as error:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"dead_letter_topic: {error.detail}", field="dead_letter_topic"
+        ) from None
+    if wanted == topic:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            "dead_letter_topic is the topic itself",
+            field="dead_letter_topic",
+        )

@@ -1,0 +1,150 @@
+"""Leasing messages of a subscription, over all partitions of its topic.
+
+A lease is taken by an answer that may be lost on its way, so nothing is leased before it can be
+sent: first what is there is taken; if there is nothing, every owner is asked to say when there is
+something (``subscription_wait``), and only then is it taken. What a lost answer had leased comes
+again when its lease has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from fencelog.api.http.json_render import ValueForm, encode_objects, message_object
+from fencelog.api.http.targets import Endpoint
+from fencelog.api.routing.partitioner import Turns
+from fencelog.api.subscriptions.holds import Holds
+from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
+from fencelog.api.subscriptions.requests import HoldRequest, Pulled, PullRequest
+from fencelog.api.subscriptions.wait import Waiting
+from fencelog.broker.registry.subscription_config import SubscriptionInfo
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+if TYPE_CHECKING:
+    from fencelog.broker.broker import Broker
+    from fencelog.broker.partition.partition_log import PartitionLog
+    from fencelog.broker.subscriptions.subscriptions import PulledMessage
+
+Raws = list[Raw]
+
+
+class Pull:
+    """Takes messages for consumers."""
+
+    def __init__(self, broker: Broker, owners: SubscriptionOwners, holds: Holds) -> None:
+        self._broker = broker
+        self._owners = owners
+        self._holds = holds
+        self._waiting = Waiting(broker, owners)
+        self._turns = Turns()
+
+    async def pull(self, asked: Asked, partitions: Sequence[int], request: PullRequest) -> Raws:
+        """Messages as JSON, perhaps none: then there was none for ``request.wait`` seconds.
+
+        Raises FencelogError when nothing was found and a partition could not be asked.
+        """
+        hold = HoldRequest(request.consumer, request.lease_ms)
+        if len(partitions) == 1:
+            from_one = partial(self._from_one, asked, partitions[0], request)
+            return await self._holds.while_held(asked, hold, from_one, wait_s=request.wait)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.wait
+        at_once = replace(request, wait=0)
+        place = self._turns.next(asked.subscription.info.subscription_id, len(partitions))
+        first, *others = [*partitions[place:], *partitions[:place]]
+        near = [p for p in others if self._broker.open_log(asked.topic.name, p) is not None]
+        from_many = partial(self._from_many, asked, request=at_once)
+        found, errors = await self._holds.while_held(
+            asked, hold, partial(from_many, [first, *near])
+        )
+        while not found:
+            left_s = max(0.0, deadline - loop.time())
+            ready, errors = await self._waiting.wait(
+                asked, [first, *others], request.consumer, left_s
+            )
+            if not ready:
+                break
+            found, errors = await self._holds.while_held(asked, hold, partial(from_many, ready))
+            if not left_s:
+                break
+        if errors and not found:
+            raise errors[0]
+        return found
+
+    async def _from_many(
+        self, asked: Asked, partitions: Sequence[int], request: PullRequest
+    ) -> tuple[Raws, list[FencelogError]]:
+        """What is there, from one partition after the other; with something in hand, nothing that
+        another broker has to be asked for is waited for: the leases run already."""
+        found: Raws = []
+        size = 0
+        errors: list[FencelogError] = []
+        for partition in partitions:
+            if found and self._broker.open_log(asked.topic.name, partition) is None:
+                continue
+            rest = replace(
+                request, max=request.max - len(found), max_bytes=request.max_bytes - size
+            )
+            try:
+                more = await self._from_one(asked, partition, rest)
+            except FencelogError as error:
+                errors.append(error)
+                continue
+            found += more
+            size += sum(memoryview(message).nbytes for message in more)
+            if len(found) >= request.max or size >= request.max_bytes:
+                break
+        return found, errors
+
+    async def _from_one(self, asked: Asked, partition: int, request: PullRequest) -> Raws:
+        info = asked.subscription.info
+
+        async def local(log: PartitionLog) -> Pulled:
+            messages = await take(log, info, request)
+            return Pulled(render(messages, partition, request.value_form))
+
+        answer = await self._owners.ask(asked, partition, Endpoint.PULL, request, local, Pulled)
+        return answer.messages
+
+
+async def take(
+    log: PartitionLog, info: SubscriptionInfo, request: PullRequest
+) -> list[PulledMessage]:
+    """Lease messages of one log; if there are none, or none may be read yet, wait for some."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.wait
+    while True:
+        left_ms = round((deadline - loop.time()) * 1000)
+        messages: list[PulledMessage] = []
+        try:
+            messages = await log.subscriptions.pull(
+                info,
+                request.consumer,
+                max_messages=request.max,
+                max_bytes=request.max_bytes,
+                lease_ms=request.lease_ms,
+            )
+        except FencelogError as error:
+            if error.code is not ErrorCode.RATE_LIMITED or left_ms <= 0:
+                raise
+        if messages or left_ms <= 0:
+            return messages
+        if not await log.subscriptions.wait(info, request.consumer, left_ms):
+            return []
+
+
+def render(messages: Sequence[PulledMessage], partition: int, form: ValueForm) -> Raws:
+    """As reads show messages, with ``ack_id`` and ``attempt``."""
+    objects = []
+    for offset, publish_time_us, message, ack_id, attempt in messages:
+        shown = message_object(partition, offset, publish_time_us, message, form)
+        shown["ack_id"] = ack_id
+        shown["attempt"] = attempt
+        objects.append(shown)
+    return list(map(Raw, encode_objects(objects)))

@@ -1,0 +1,210 @@
+"""The Disk port on a POSIX machine: plain system calls, and one thread per lane."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import TypeVar
+
+from fencelog.bookie.disk.port import Buffer, DiskSpace, Done, KeyValueStore
+from fencelog.bookie.disk.rocks_store import RocksStore
+from fencelog.ledgers.errors import check
+
+T = TypeVar("T")
+
+_IOV_MAX = 1024
+"""Buffers that Linux takes in one vectored write."""
+
+
+class PosixLane:
+    """One daemon thread that takes work from a queue and reports on the loop that made the lane."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[tuple[Callable[[], object], Callable[..., None]] | None] = (
+            SimpleQueue()
+        )
+        self._ended = self._loop.create_future()
+        self._closing = False
+        self._thread = Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Callable[[], None], done: Done) -> None:
+        self._hand_over(work, lambda error, _result: done(error))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def done(error: BaseException | None, result: T) -> None:
+            if future.cancelled():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        self._hand_over(work, done)
+        return await future
+
+    async def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._queue.put(None)
+        await asyncio.shield(self._ended)
+        self._thread.join()
+
+    def _hand_over(self, work: Callable[[], object], done: Callable[..., None]) -> None:
+        check(not self._closing, f"lane {self._thread.name} is closed")
+        self._queue.put((work, done))
+
+    def _work(self) -> None:
+        report = self._loop.call_soon_threadsafe
+        # A loop that was closed without closing the lane (an interpreter on its way out) takes no
+        # more reports; there is nobody left to answer then.
+        with suppress(RuntimeError):
+            while (item := self._queue.get()) is not None:
+                work, done = item
+                try:
+                    result = work()
+                except BaseException as error:
+                    report(done, error, None)
+                else:
+                    report(done, None, result)
+                del item, work, done
+            report(self._ended.set_result, None)
+
+
+class PosixFile:
+    """An open file descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, buffers: Sequence[Buffer], offset: int) -> None:
+        for start in range(0, len(buffers), _IOV_MAX):
+            chunk = list(buffers[start : start + _IOV_MAX])
+            total = sum(map(len, chunk))
+            written = os.pwritev(self._descriptor, chunk, offset)
+            if written < total:
+                self._write_rest(b"".join(chunk), offset, written)
+            offset += total
+
+    def _write_rest(self, data: bytes, offset: int, written: int) -> None:
+        view = memoryview(data)
+        while written < len(data):
+            written += os.pwrite(self._descriptor, view[written:], offset + written)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, offset)
+        while len(data) < size:
+            more = os.pread(self._descriptor, size - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def reserve(self, size: int) -> None:
+        os.posix_fallocate(self._descriptor, 0, size)
+
+    def drop_cache(self, offset: int, size: int) -> None:
+        os.posix_fadvise(self._descriptor, offset, size, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class PosixLock:
+    """``flock``: ends with the process, however it ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+class PosixDisk:
+    """The disks of this machine. Holds no state: one may serve any number of bookies."""
+
+    def lane(self, name: str) -> PosixLane:
+        return PosixLane(name)
+
+    def lock(self, path: Path) -> PosixLock | None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return PosixLock(descriptor)
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        # Of those that exist, too: a process that was killed may have made one, and not synced it.
+        for parent in path.absolute().parents:
+            with suppress(PermissionError):  # whose names are not ours to make cannot be new
+                self.sync_directory(parent)
+
+    def names(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def read_file(self, path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def replace_file(self, path: Path, data: bytes) -> None:
+        temporary = path.with_name(path.name + ".new")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        file = PosixFile(descriptor)
+        try:
+            file.write([data], 0)
+            file.sync()
+        finally:
+            file.close()
+        temporary.replace(path)
+        self.sync_directory(path.parent)
+
+    def create(self, path: Path) -> PosixFile:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return PosixFile(os.open(path, flags, 0o644))
+
+    def open(self, path: Path) -> PosixFile:
+        return PosixFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+    def space(self, path: Path) -> DiskSpace:
+        status = os.statvfs(path)
+        # Of what there is, a share is kept for root: it is neither free nor ours to use.
+        kept = status.f_bfree - status.f_bavail
+        return DiskSpace(
+            (status.f_blocks - kept) * status.f_frsize, status.f_bavail * status.f_frsize
+        )
+
+    def rename(self, path: Path, to: Path) -> None:
+        path.rename(to)
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def open_store(self, path: Path, *, create: bool) -> KeyValueStore:
+        return RocksStore(path, create=create)

@@ -1,0 +1,239 @@
+"""The way of an add: numbers checked, held back if need be, fenced or not, new or overlapping; then
+into write cache and journal at once, and answered when the journal has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from fencelog.bookie.engine.lacs import Lacs
+from fencelog.bookie.engine.overlaps import Overlaps
+from fencelog.bookie.engine.throttle import Throttle
+from fencelog.bookie.format.ledger_state import LedgerState, LedgerStates
+from fencelog.bookie.format.records import RecordType
+from fencelog.bookie.format.runs import Range, missing_ranges
+from fencelog.bookie.journal.journal import Journal
+from fencelog.bookie.storage.flush import Flusher
+from fencelog.bookie.storage.write_cache import WriteCache
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import RunHeader, read_run_header, run_lac
+from fencelog.ledgers.rpc.bookie_port import AddCallback
+
+_MAX_ENTRY_ID = (1 << 63) - 1
+
+
+class Adds:
+    """Takes adds until ``refuse``. Nothing here waits: the caller's loop is never held up."""
+
+    def __init__(
+        self,
+        *,
+        cache: WriteCache,
+        states: LedgerStates,
+        lacs: Lacs,
+        journal: Journal,
+        flusher: Flusher,
+        max_held_bytes: int,
+        stored_ranges: Callable[[int, Range], Awaitable[list[Range]]],
+        on_pressure: Callable[[], None],
+        journal_runs: bool = True,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._cache = cache
+        self._states = states
+        self._lacs = lacs
+        self._journal = journal
+        self._flusher = flusher
+        self._journal_runs = journal_runs
+        self._stored_ranges = stored_ranges
+        self.refusal: FencelogError | None = None
+        """Why nothing is taken any more."""
+        self.is_read_only = False
+        self._is_out_of_space = False
+        self._throttle = Throttle(
+            max_bytes=max_held_bytes,
+            has_room=lambda: cache.has_room(recovery=False),
+            take=self._take_held,
+            on_change=on_pressure,
+        )
+        self._overlaps = Overlaps(
+            stored_ranges=stored_ranges,
+            cached_ranges=cache.ranges,
+            generation=lambda: flusher.completed,
+            admit=self._admit,
+            store=self._store,
+            barrier=journal.barrier,
+        )
+
+    def start(self) -> None:
+        self._overlaps.start()
+
+    @property
+    def are_waiting(self) -> bool:
+        """Adds are held back until the flush has caught up."""
+        return self._throttle.is_holding
+
+    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+        """The contract of ``BookieClient.add``, for a run that was verified."""
+        try:
+            header = read_run_header(run)
+            _check_numbers(header, run)
+            if not recovery and self._must_wait():
+                self._throttle.hold(header, run, on_reply)
+                return
+            state = self._admit(header.ledger_id, recovery=recovery)
+        except FencelogError as error:
+            self._loop.call_soon(on_reply, error)
+            return
+        self._take(state, header, run, recovery=recovery, on_reply=on_reply)
+
+    def set_out_of_space(self, on: bool) -> None:
+        """Whether not even recovery finds room on the disk. Then no add waits for the flush, which
+        may wait for room itself: while any does, transports read nothing, fences included."""
+        self._is_out_of_space = on
+        if on:
+            self._throttle.refuse(_out_of_space())
+
+    def check_writable(self) -> None:
+        """Raises FencelogError: READ_ONLY, or the refusal."""
+        if self.refusal is not None:
+            raise self.refusal
+        if self.is_read_only:
+            raise FencelogError(ErrorCode.READ_ONLY, "the bookie is read-only")
+
+    def remember(self, header: RunHeader, run: bytes, *, replaces: bool = False) -> None:
+        """Cache a run that is in the journal or about to be. None of its entries is stored, or
+        just these are, and the run ``replaces`` them."""
+        self._cache.put(header, run, replaces=replaces)
+        state = self._states.change(header.ledger_id)
+        state.last_entry = max(state.last_entry, header.last_entry_id)
+        if (lac := run_lac(run, header)) > state.lac:
+            self._lacs.learn(header.ledger_id, state, lac, journaled=self._journal_runs)
+
+    async def replace(self, run: bytes) -> None:
+        """Store a verified run in place of stored ones that are damaged; durable on return.
+
+        Raises FencelogError: BAD_REQUEST unless its entries are just those of stored runs of a
+        fenced ledger, OVERLOADED, NO_SUCH_LEDGER, STORAGE_FAILED, or the refusal.
+        """
+        header = read_run_header(run)
+        wanted = (header.first_entry_id, header.last_entry_id)
+        state = self._admit(header.ledger_id, recovery=True)
+        removals = state.removals if state else 0
+        stored = await self._stored_ranges(header.ledger_id, wanted)
+        self._admit(header.ledger_id, recovery=True)
+        are_just_these = not missing_ranges(wanted, stored) and all(
+            wanted[0] <= first and last <= wanted[1] for first, last in stored
+        )
+        is_fenced = state is not None and state.fenced and state.removals == removals
+        if not is_fenced or not are_just_these:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"entries {wanted[0]}..{wanted[1]} of ledger {header.ledger_id} are not just those "
+                "of stored runs of a fenced ledger",
+            )
+        if not self._cache.ranges(header.ledger_id, wanted):  # else it was replaced just now
+            self.remember(header, run, replaces=True)
+            self._journal.append(RecordType.REPLACEMENT, run, _ignore)
+        await self._journal.settle()
+
+    def release(self) -> None:
+        """The cache has room again."""
+        self._throttle.release()
+
+    def refuse(self, error: FencelogError) -> None:
+        """Take nothing more; what was held back, hence not stored, is answered with ``error``."""
+        self.refusal = error
+        self._throttle.refuse(error)
+
+    async def close(self) -> None:
+        """After ``refuse``: end the look-ups too."""
+        await self._overlaps.close()
+
+    # -- one add -----------------------------------------------------------------------------
+
+    def _must_wait(self) -> bool:
+        if self.refusal is not None or self._is_out_of_space:
+            return False
+        return self._throttle.is_holding or not self._cache.has_room(recovery=False)
+
+    def _admit(self, ledger_id: int, *, recovery: bool) -> LedgerState | None:
+        """The state of the ledger (None: a new one) if an add may be taken now.
+
+        Raises FencelogError: LEDGER_FENCED, NO_SUCH_LEDGER (it was deleted), READ_ONLY,
+        OUT_OF_SPACE, OVERLOADED (the cache is full, to recovery and to look-ups that ended; or the
+        ledger is being removed), or the refusal.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        state = self._states.get(ledger_id)
+        if state is not None and state.fenced and not recovery:
+            raise FencelogError(ErrorCode.LEDGER_FENCED, f"ledger {ledger_id} is fenced here")
+        if state is not None and state.deleted:
+            raise FencelogError(ErrorCode.NO_SUCH_LEDGER, f"ledger {ledger_id} was deleted")
+        if state is not None and state.removing:
+            raise FencelogError(ErrorCode.OVERLOADED, f"ledger {ledger_id} is being removed here")
+        if self.is_read_only and not recovery:
+            self.check_writable()
+        if self._is_out_of_space:
+            raise _out_of_space()
+        if not self._cache.has_room(recovery=recovery):
+            raise FencelogError(ErrorCode.OVERLOADED, "write cache is full, being flushed")
+        return state
+
+    def _take_held(self, header: RunHeader, run: bytes, on_reply: AddCallback) -> None:
+        """An add that waited for room; its ledger may have been fenced meanwhile."""
+        try:
+            state = self._admit(header.ledger_id, recovery=False)
+        except FencelogError as error:
+            on_reply(error)
+            return
+        self._take(state, header, run, recovery=False, on_reply=on_reply)
+
+    def _take(
+        self,
+        state: LedgerState | None,
+        header: RunHeader,
+        run: bytes,
+        *,
+        recovery: bool,
+        on_reply: AddCallback,
+    ) -> None:
+        if state is None or header.first_entry_id > state.last_entry:
+            self._store(header, run, on_reply)
+        else:
+            self._overlaps.add(header, run, recovery=recovery, on_reply=on_reply)
+
+    def _store(self, header: RunHeader, run: bytes, on_reply: AddCallback) -> None:
+        """Cache and journal a run none of whose entries is stored here."""
+        self.remember(header, run)
+        if self._journal_runs:
+            self._journal.append(RecordType.RUN, run, on_reply)
+        else:
+            self._loop.call_soon(on_reply, None)
+        if self._cache.wants_flush:
+            self._flusher.request()
+
+
+def _ignore(error: FencelogError | None) -> None:
+    """A failure reaches whoever waits for the journal's barrier."""
+
+
+def _out_of_space() -> FencelogError:
+    return FencelogError(ErrorCode.OUT_OF_SPACE, "the bookie's disk is full")
+
+
+def _check_numbers(header: RunHeader, run: bytes) -> None:
+    """Refuse numbers that no writer sends: ids that the formats have no room for, and a LAC that
+    is not before the entry that carries it, which recovery would believe.
+
+    Raises FencelogError(BAD_REQUEST).
+    """
+    lac = run_lac(run, header)
+    if header.last_entry_id > _MAX_ENTRY_ID or not -1 <= lac < header.last_entry_id:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"run {header.first_entry_id}..{header.last_entry_id} of ledger {header.ledger_id} "
+            f"carries LAC {lac}",
+        )

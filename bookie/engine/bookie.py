@@ -1,0 +1,299 @@
+"""One bookie: what requests mean, and when they may be answered.
+
+Runs on one event loop, transport-free: ``server/server.py`` puts it on TCP, ``server/local.py`` into the same
+process. Nothing here blocks: cached runs are answered at once, the rest is lane work. A ledger
+lives in one of the bookie's shards (``engine/shard.py``); here is what they share.
+
+The promises (PROTOCOL.md), and where they are kept:
+* an add is answered after its record is synced (``journal.append``), in the order of the journal;
+* a fence holds from the moment of the request, and no reply to a fencing request, negative ones
+  included, leaves before it is durable (``engine/fences.py``);
+* an entry that is stored is never replaced: what overlaps it is trimmed (``engine/overlaps.py``);
+* "not there" is said only when cache and index were read without error (``engine/reads.py``);
+* the LAC that is told never goes back (``engine/lacs.py``);
+* what may have been forgotten is fenced before anything is served (``engine/boot.py``);
+* after a failed write or sync nothing is promised any more: ``failure`` (``_fail``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.disk.port import Disk, DiskSpace, Lane
+from fencelog.bookie.engine.admin import StatusPart, Verb, own_verbs
+from fencelog.bookie.engine.entry_list import list_entries
+from fencelog.bookie.engine.fences import Fenced
+from fencelog.bookie.engine.opening import OpenShard, open_shard
+from fencelog.bookie.engine.shard import Shard, stopped
+from fencelog.bookie.identity.claim import claim_directories
+from fencelog.bookie.identity.cookie_registry import CookieRegistry
+from fencelog.bookie.identity.cookies import Identity, State
+from fencelog.bookie.identity.data_directory import DataDirectory
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_list import EntryList
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, ReadReply
+
+__all__ = ["Bookie", "BookieConfig"]
+
+
+class Bookie:
+    """One storage node. Use ``open``; ``close`` when done."""
+
+    def __init__(self, config: BookieConfig, directory: DataDirectory, identity: Identity) -> None:
+        self.bookie_id = identity.bookie_id
+        self.incarnation = identity.incarnation
+        self.instance = identity.cookie.instance
+        """Of the cluster that the data belongs to; empty for one that nobody registered."""
+        self._config = config
+        self._identity = identity
+        self._directory = directory
+        self._lane: Lane
+        self._is_marked_unsynced = False
+        self._loop = asyncio.get_running_loop()
+        self.failure: asyncio.Future[FencelogError] = self._loop.create_future()
+        """Gets its *result*, the error, when storage has failed. The owner should then close the
+        bookie and end the process: what is on disk is for a fresh start to judge."""
+        self.shards: list[Shard] = []
+        """Ledger ``i`` lives in ``shards[i % len(shards)]``."""
+        self.read_only_for: set[str] = set()
+        """The reasons (``set_read_only``)."""
+        self.on_pressure: dict[Callable[[], None], None] = {}
+        """Called when ``is_under_pressure`` changes: transports stop reading, or go on."""
+        self.on_read_only: dict[Callable[[], None], None] = {}
+        """Called when ``is_read_only`` changes: the registration has to say so."""
+        self.status_parts: dict[str, StatusPart] = {}
+        """What the bookie's parts add to the answer to ``status``, by name."""
+        self.admin: dict[str, Verb] = own_verbs(self)
+        """What an operator may ask for, by name (``engine/admin.py``)."""
+        self._resources = AsyncExitStack()
+
+    @classmethod
+    async def open(
+        cls, config: BookieConfig, *, disk: Disk, host: Host, cookies: CookieRegistry | None = None
+    ) -> Bookie:
+        """Open a data directory, made if it is new, and take back all that was promised in it.
+        ``cookies``: where its own is registered; None for a bookie that nobody has to know.
+
+        Raises FencelogError: DATA_DIRECTORY_IN_USE; CORRUPT naming file and offset when something
+        that was acknowledged is damaged or missing; STORAGE_FAILED when the disk fails;
+        and as ``claim_directories``.
+        """
+        try:
+            async with AsyncExitStack() as stack:
+                bookie = await cls._open(config, disk, host, cookies, stack)
+                bookie._resources = stack.pop_all()
+        except OSError as error:
+            raise FencelogError(
+                ErrorCode.STORAGE_FAILED, f"cannot open data directory {config.data_dir}: {error}"
+            ) from error
+        return bookie
+
+    @classmethod
+    async def _open(
+        cls,
+        config: BookieConfig,
+        disk: Disk,
+        host: Host,
+        cookies: CookieRegistry | None,
+        stack: AsyncExitStack,
+    ) -> Bookie:
+        lane = disk.lane("bookie-directory")
+        stack.push_async_callback(lane.close)
+        directory = DataDirectory(disk, config)
+        await lane.run(directory.lock)
+        stack.callback(directory.unlock)
+        identity = await claim_directories(directory, config, lane, cookies, host)
+        bookie = cls(config, directory, identity)
+        bookie._lane = lane
+        for shard in directory.shards:
+            opened = await open_shard(
+                shard,
+                config,
+                incarnation=identity.directory_bytes,
+                disk=disk,
+                host=host,
+                stack=stack,
+                on_failure=bookie._fail,
+            )
+            await bookie._add_shard(opened, disk)
+        if not config.is_synced:
+            await lane.run(directory.mark_unsynced)
+            bookie._is_marked_unsynced = True
+        space = await bookie.space()
+        for started in bookie.shards:
+            started.begin(space)
+        return bookie
+
+    async def _add_shard(self, opened: OpenShard, disk: Disk) -> None:
+        shard = Shard(
+            opened,
+            self._config,
+            self.bookie_id,
+            on_pressure=self._pressure_changed,
+            on_failure=self._fail,
+        )
+        await shard.start(disk)
+        self.shards.append(shard)
+
+    async def close(self) -> None:
+        """Answer what was accepted, flush, let go of the directory; after a failure only that."""
+        error = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self.bookie_id} is closing")
+        for shard in self.shards:
+            if shard.adds.refusal is None:
+                shard.refuse(error)
+        for shard in self.shards:
+            await shard.stop()
+        async with self._resources:
+            if not self.failure.done():
+                try:
+                    for shard in self.shards:
+                        await shard.flush()
+                    if self._is_marked_unsynced:
+                        await self._lane.run(self._directory.unmark_unsynced)
+                        self._is_marked_unsynced = False
+                except (OSError, FencelogError) as error:
+                    self._fail(FencelogError(ErrorCode.STORAGE_FAILED, f"flush failed: {error}"))
+
+    def shard(self, ledger_id: int) -> Shard:
+        """Where a ledger lives."""
+        return self.shards[ledger_id % len(self.shards)]
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+        """Store a run durably; the contract of ``BookieClient.add``.
+
+        ``run`` was verified by the transport, or built in this process.
+        """
+        shard = self.shard(int.from_bytes(run[:8], "little"))
+        shard.adds.add(run, recovery=recovery, on_reply=on_reply)
+
+    def write_lac(self, ledger_id: int, lac: int, *, on_reply: AddCallback) -> None:
+        """Take an explicit LAC durably; the contract of ``BookieClient.write_lac``."""
+        shard = self.shard(ledger_id)
+        try:
+            shard.adds.check_writable()
+            shard.lacs.write(ledger_id, lac, on_reply)
+        except FencelogError as error:
+            self._loop.call_soon(on_reply, error)
+
+    @property
+    def is_under_pressure(self) -> bool:
+        """Adds are waiting for the flush: nothing more should be read from sockets."""
+        return any(shard.adds.are_waiting for shard in self.shards)
+
+    async def read(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        *,
+        max_entries: int,
+        max_bytes: int,
+        fence: bool = False,
+    ) -> ReadReply:
+        """Consecutive entries from ``first_entry_id`` on; the contract of ``BookieClient.read``."""
+        return await self.shard(ledger_id).reads.read(
+            ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes, fence=fence
+        )
+
+    async def read_lac(
+        self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
+    ) -> int:
+        """The highest LAC seen for a ledger; the contract of ``BookieClient.read_lac``."""
+        return await self.shard(ledger_id).reads.read_lac(
+            ledger_id, fence=fence, above=above, wait_ms=wait_ms
+        )
+
+    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+        """Which entries of a ledger are here; the contract of ``BookieClient.list_entries``."""
+        return await list_entries(self.shard(ledger_id), ledger_id, from_entry)
+
+    def fence(self, ledger_id: int) -> Fenced | None:
+        """Take no regular add of a ledger, known or not, from now on.
+
+        A transport calls this when a fencing request comes in, so that the requests behind it see
+        the fence; ``read`` and ``read_lac`` with ``fence`` then wait until it is durable. None: it
+        is; else done when it is, with None or an error.
+        """
+        return self.shard(ledger_id).fence(ledger_id)
+
+    # -- for operators, registration and repair ------------------------------------------------
+
+    @property
+    def is_read_only(self) -> bool:
+        """No regular add and no explicit LAC is taken (READ_ONLY); recovery and reads go on."""
+        return bool(self.read_only_for)
+
+    @is_read_only.setter
+    def is_read_only(self, value: bool) -> None:
+        self.set_read_only("operator", value)
+
+    def set_read_only(self, reason: str, on: bool) -> None:
+        """Be read-only for a reason, or not any more for this one."""
+        before = self.is_read_only
+        (self.read_only_for.add if on else self.read_only_for.discard)(reason)
+        if self.is_read_only != before:
+            for shard in self.shards:
+                shard.adds.is_read_only = self.is_read_only
+            for listener in self.on_read_only:
+                listener()
+
+    async def space(self) -> DiskSpace:
+        """Of the fullest of its disks. Raises FencelogError(STORAGE_FAILED)."""
+        return await self._lane.run(self._directory.space)
+
+    async def free_bytes(self) -> int:
+        """What the fullest of its disks has left. Raises FencelogError(STORAGE_FAILED)."""
+        return (await self.space()).free_bytes
+
+    async def clear_limbo(self, ledger_id: int) -> None:
+        """Take a ledger that was repaired out of limbo, durably; it stays fenced. Nothing to do
+        for one that is not in limbo. Raises FencelogError(STORAGE_FAILED, BOOKIE_UNAVAILABLE)."""
+        shard = self.shard(ledger_id)
+        shard.check_open()
+        shard.fences.clear_limbo(ledger_id)
+        await shard.settle()
+
+    # -- before serving (engine/boot.py) --------------------------------------------------------------
+
+    @property
+    def may_have_forgotten(self) -> bool:
+        """Nobody may be served before ``forgotten_are_fenced``."""
+        return self._identity.may_have_forgotten
+
+    def fence_forgotten(self, ledger_id: int) -> None:
+        """Fence a ledger of which something may have been forgotten and put it in limbo: what is
+        missing of it is unknown. Not durable yet."""
+        self.shard(ledger_id).fences.put_in_limbo(ledger_id)
+
+    async def forgotten_are_fenced(self) -> None:
+        """``fence_forgotten`` was called for all of them: make that durable, then remember that
+        it is. Raises FencelogError(STORAGE_FAILED)."""
+        for shard in self.shards:
+            await shard.settle(sync=True)
+        try:
+            self._identity = await self._lane.run(
+                lambda: self._directory.set_state(self._identity, State.READY)
+            )
+        except OSError as error:
+            raise FencelogError(
+                ErrorCode.STORAGE_FAILED, f"cannot write identity: {error}"
+            ) from error
+
+    # -- end -----------------------------------------------------------------------------------
+
+    def _pressure_changed(self) -> None:
+        for listener in self.on_pressure:
+            listener()
+
+    def _fail(self, error: FencelogError) -> None:
+        """Storage failed: nothing more is written, everything waiting is answered "unknown"."""
+        if self.failure.done():
+            return
+        self.failure.set_result(error)
+        for shard in self.shards:
+            shard.fail(stopped(self.bookie_id, error))

@@ -1,0 +1,132 @@
+"""The way of a read: fenced durably if that was asked for; then from the cache, or index and entry
+log.
+
+"Not there" is said only when all of them were read without error, and never in limbo (PROTOCOL.md
+rule 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypedDict
+
+from fencelog.bookie.engine.fences import Fenced
+from fencelog.bookie.engine.lacs import Lacs
+from fencelog.bookie.format.ledger_state import LedgerState, LedgerStates
+from fencelog.bookie.format.runs import Range, join_runs
+from fencelog.bookie.storage.read_ahead import ReadAhead
+from fencelog.bookie.storage.write_cache import WriteCache
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_LAC_WAIT_MS, MAX_READ_BYTES, MAX_RUN_ENTRIES
+from fencelog.ledgers.rpc.bookie_port import NO_LAC, ReadReply
+
+
+class _Limits(TypedDict):
+    max_entries: int
+    max_bytes: int
+
+
+class Reads:
+    """``fence`` is ``Bookie.fence``; ``refusal`` says why nothing is answered any more."""
+
+    def __init__(
+        self,
+        bookie_id: str,
+        *,
+        cache: WriteCache,
+        states: LedgerStates,
+        stored: ReadAhead,
+        lacs: Lacs,
+        fence: Callable[[int], Fenced | None],
+        refusal: Callable[[], FencelogError | None],
+    ) -> None:
+        self._bookie_id = bookie_id
+        self._cache = cache
+        self._states = states
+        self._stored = stored
+        self._lacs = lacs
+        self._fence = fence
+        self._refusal = refusal
+
+    async def read(
+        self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int, fence: bool
+    ) -> ReadReply:
+        """The contract of ``BookieClient.read``."""
+        if fence:
+            await self._fenced(ledger_id)
+        state = self.known(ledger_id)
+        # As of now: should the ledger be repaired while we look, or dropped and then repaired, we
+        # may look where it was not yet.
+        in_limbo, removals = state.limbo, state.removals
+        max_entries = max(1, min(max_entries, MAX_RUN_ENTRIES))
+        max_bytes = max(1, min(max_bytes, MAX_READ_BYTES))
+        limits: _Limits = {"max_entries": max_entries, "max_bytes": max_bytes}
+        if runs := self._cache.collect(ledger_id, first_entry_id, **limits):
+            run = join_runs(runs, first_entry_id, **limits)
+            return ReadReply(self._lacs.durable(state), run)
+        # An entry moves from the cache to the index and never back: not in the cache now means in
+        # the index by the time of the look there, or nowhere.
+        stored = None
+        if first_entry_id <= state.last_entry:
+            stored = self._stored.cached(ledger_id, first_entry_id, **limits)
+            if stored is None:
+                stored = await self._stored.read(ledger_id, first_entry_id, **limits)
+        if stored is None:
+            if in_limbo or state.limbo or state.removals != removals:
+                raise self._in_limbo(ledger_id)
+            raise FencelogError(
+                ErrorCode.NO_SUCH_ENTRY,
+                f"bookie {self._bookie_id} has no entry {first_entry_id} of ledger {ledger_id}",
+            )
+        return ReadReply(self._lacs.durable(state), stored)
+
+    async def read_lac(self, ledger_id: int, *, fence: bool, above: int, wait_ms: int) -> int:
+        """The contract of ``BookieClient.read_lac``."""
+        if wait_ms > MAX_LAC_WAIT_MS:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST, f"cannot wait {wait_ms} ms, at most {MAX_LAC_WAIT_MS}"
+            )
+        if fence:
+            await self._fenced(ledger_id)
+        elif wait_ms > 0 and self._must_wait(ledger_id, above):
+            await self._lacs.wait(ledger_id, above, wait_ms)
+        state = self.known(ledger_id)
+        in_limbo = state.limbo
+        lac = await self._lacs.latest(state)
+        if lac == NO_LAC and in_limbo:
+            raise self._in_limbo(ledger_id)
+        return lac
+
+    async def stored_ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
+        """What of the entries wanted is in the index. Raises FencelogError."""
+        return await self._stored.ranges(ledger_id, wanted)
+
+    async def _fenced(self, ledger_id: int) -> None:
+        """Fence, and go on when that is durable. Raises FencelogError(STORAGE_FAILED)."""
+        fenced = self._fence(ledger_id)
+        if fenced is not None and (error := await fenced) is not None:
+            raise error
+
+    def known(self, ledger_id: int) -> LedgerState:
+        """Raises FencelogError: NO_SUCH_LEDGER, or the refusal."""
+        if (refusal := self._refusal()) is not None:
+            raise refusal
+        state = self._states.get(ledger_id)
+        if state is None or state.deleted:
+            raise FencelogError(
+                ErrorCode.NO_SUCH_LEDGER, f"bookie {self._bookie_id} has no ledger {ledger_id}"
+            )
+        return state
+
+    def _must_wait(self, ledger_id: int, above: int) -> bool:
+        """A ledger that is not known yet may come to be, and its LAC with it."""
+        state = self._states.get(ledger_id)
+        return self._refusal() is None and (
+            state is None or (state.lac <= above and not state.fenced)
+        )
+
+    def _in_limbo(self, ledger_id: int) -> FencelogError:
+        return FencelogError(
+            ErrorCode.LEDGER_IN_LIMBO,
+            f"bookie {self._bookie_id} may have forgotten entries of ledger {ledger_id}",
+        )

@@ -1,0 +1,4 @@
+"""The formats of a bookie's files: records, small files, numbered files, the state of ledgers.
+
+Imports of its package: ``disk``.
+"""

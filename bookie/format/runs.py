@@ -1,0 +1,87 @@
+"""Cutting and joining runs for readers and for the flush. Pure; per run, not per entry."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+from fencelog.ledgers.format.run import merge_runs, read_run_header, run_starts, slice_run
+from fencelog.ledgers.limits import MAX_RUN_ENTRIES, TARGET_RUN_BYTES
+
+_MERGE_BELOW_BYTES = TARGET_RUN_BYTES // 4
+"""A run of this size gains nothing from being merged: its index record is negligible already."""
+
+Range = tuple[int, int]
+"""First and last entry id, both included."""
+
+
+def clip_run(run: bytes, first_entry_id: int, *, max_entries: int, max_bytes: int) -> bytes:
+    """The part of a run from ``first_entry_id`` on, within both limits, but at least one entry."""
+    header = read_run_header(run)
+    low = max(0, first_entry_id - header.first_entry_id)
+    high = min(header.count, low + max_entries) - 1
+    starts = run_starts(run, header)
+    if header.size - starts[low] > max_bytes:
+        fitting = bisect_right(starts, starts[low] + max_bytes, lo=low) - 2
+        high = max(low, min(high, fitting))
+    return slice_run(run, header.first_entry_id + low, header.first_entry_id + high)
+
+
+def join_runs(
+    runs: Sequence[bytes], first_entry_id: int, *, max_entries: int, max_bytes: int
+) -> bytes:
+    """One run out of adjacent ones, from ``first_entry_id`` (which the first holds) on, within
+    both limits, but at least one entry."""
+    max_entries = min(max_entries, MAX_RUN_ENTRIES)
+    parts = [clip_run(runs[0], first_entry_id, max_entries=max_entries, max_bytes=max_bytes)]
+    header = read_run_header(parts[0])
+    count, size, last = header.count, header.size, header.last_entry_id
+    if last < read_run_header(runs[0]).last_entry_id:
+        return parts[0]
+    for run in runs[1:]:
+        header = read_run_header(run)
+        if count + header.count > max_entries or size + header.size > max_bytes:
+            break
+        parts.append(run)
+        count += header.count
+        size += header.size
+    return parts[0] if len(parts) == 1 else merge_runs(parts)
+
+
+def merged(runs: Iterable[bytes]) -> Iterator[bytes]:
+    """Runs of one ledger in entry order, small adjacent ones merged up to TARGET_RUN_BYTES."""
+    group: list[bytes] = []
+    count = size = 0
+    following = -1
+    for run in runs:
+        header = read_run_header(run)
+        joins = (
+            header.first_entry_id == following
+            and header.size < _MERGE_BELOW_BYTES
+            and size + header.size <= TARGET_RUN_BYTES
+            and count + header.count <= MAX_RUN_ENTRIES
+        )
+        if not joins and group:
+            yield group[0] if len(group) == 1 else merge_runs(group)
+            group, count, size = [], 0, 0
+        group.append(run)
+        count += header.count
+        size += header.size
+        following = header.last_entry_id + 1
+    if group:
+        yield group[0] if len(group) == 1 else merge_runs(group)
+
+
+def missing_ranges(wanted: Range, present: Iterable[Range]) -> list[Range]:
+    """The parts of ``wanted`` that none of the ranges ``present`` holds, ascending."""
+    missing: list[Range] = []
+    position, last = wanted
+    for low, high in sorted(present):
+        if low > last:
+            break
+        if low > position:
+            missing.append((position, low - 1))
+        position = max(position, high + 1)
+    if position <= last:
+        missing.append((position, last))
+    return missing

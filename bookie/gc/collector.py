@@ -1,0 +1,213 @@
+"""Garbage collection: ledgers that are gone, their runs, and the entry logs that held them.
+
+A pass, now and then or when an operator asks for one:
+
+    metadata: which ledgers go (gc/ledgers.py) ──► tombstones, in the journal
+        ──► a flush takes their runs out of the index, whose table files are compacted there
+        ──► entry logs without a live byte go, sparse ones are compacted (gc/files.py)
+
+The last step needs no metadata and is taken without it. A bookie that is read-only or out of space
+collects garbage like any other: this is how it gets space back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import Any
+
+from fencelog.bookie.disk.port import Lane
+from fencelog.bookie.engine.admin import arguments
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.engine.shard import Shard
+from fencelog.bookie.gc.config import GarbageConfig
+from fencelog.bookie.gc.core import id_ranges
+from fencelog.bookie.gc.files import FileGarbage, FileLimits, OnDamage
+from fencelog.bookie.gc.ledgers import ClusterMetadata, LedgerGarbage
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MIB
+
+_log = logging.getLogger(__name__)
+
+_FLUSH_WAIT_S = 30
+"""For the flush that takes removed ledgers out of the index. One that waits for room on the disk
+must not keep us from making some."""
+
+_POLL_S = 0.02
+
+_FLUSH_BYTES = 4 * MIB
+"""What a flush writes besides the runs."""
+
+_MOST_RANGES = 16
+"""Of the index that are compacted one by one."""
+
+
+class Garbage:
+    """The service of one bookie; ``run`` it. ``lane`` is its own; whoever owns it closes it, then
+    calls ``close``."""
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        lane: Lane,
+        metadata: ClusterMetadata,
+        config: GarbageConfig,
+        *,
+        entry_log_bytes: int,
+        on_damage: OnDamage,
+    ) -> None:
+        self._bookie = bookie
+        self._lane = lane
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._ledgers = LedgerGarbage(bookie, metadata, grace_ms=config.grace_ms)
+        limits = FileLimits(
+            bytes_per_s=config.compaction_bytes_per_s,
+            file_bytes=entry_log_bytes,
+            spare_bytes=self._spare_bytes,
+            must_stop=lambda: self._is_suspended,
+        )
+        self._files = [
+            FileGarbage(shard, lane, limits, on_damage=on_damage) for shard in bookie.shards
+        ]
+        self._is_suspended = False
+        self._asked = asyncio.Event()
+        self._asked_below = 0.0
+        self._minor_s = self._major_s = self._loop.time()
+        self._is_running = False
+        self._passes = self._removed_ledgers = 0
+        self._last_error: str | None = None
+        bookie.status_parts["garbage"] = self.status
+        bookie.admin["gc"] = self._begin
+        bookie.admin["suspend_compaction"] = self._suspend
+        bookie.admin["resume_compaction"] = self._resume
+
+    async def run(self) -> None:
+        """A pass after each interval, or when asked, for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(self._config.interval_ms / 1000):
+                    await self._asked.wait()
+            except TimeoutError:
+                pass
+            self._asked.clear()
+            await self.collect(max(self._due_below(), self._asked_below))
+
+    async def collect(self, below: float) -> None:
+        """One pass; entry logs are compacted of which less than a share ``below`` is live, unless
+        that is suspended. What fails is reported, and left to the next pass."""
+        self._is_running, self._last_error, self._asked_below = True, None, 0.0
+        try:
+            try:
+                await self._collect_ledgers()
+            except FencelogError as error:
+                self._report("ledgers", error)
+            for files in self._files:
+                try:
+                    await files.collect(0.0 if self._is_suspended else below)
+                except (FencelogError, OSError) as error:
+                    self._report("entry logs", error)
+        finally:
+            self._is_running = False
+            self._passes += 1
+
+    def close(self) -> None:
+        """When the lane has ended."""
+        for files in self._files:
+            files.close()
+
+    def status(self) -> dict[str, Any]:
+        """For ``status``. What is counted, is since the start; ``ledgers_ahead_of_metadata`` at the
+        last look."""
+        return {
+            "is_running": self._is_running,
+            "passes": self._passes,
+            "removed_ledgers": self._removed_ledgers,
+            "ledgers_ahead_of_metadata": self._ledgers.ahead,
+            "removed_entry_logs": sum(files.removed_files for files in self._files),
+            "copied_bytes": sum(files.copied_bytes for files in self._files),
+            "compaction_is_suspended": self._is_suspended,
+            "last_error": self._last_error,
+        }
+
+    # -- one pass ------------------------------------------------------------------------------
+
+    async def _collect_ledgers(self) -> None:
+        removed = await self._ledgers.collect()
+        if not removed:
+            return
+        self._removed_ledgers += len(removed)
+        _log.info("bookie %s has removed %d ledgers", self._bookie.bookie_id, len(removed))
+        for shard in self._bookie.shards:
+            mine = [i for i in removed if self._bookie.shard(i) is shard]
+            if mine:
+                await self._flush(shard, mine)
+                await self._compact_index(shard, mine)
+
+    async def _flush(self, shard: Shard, removed: list[int]) -> None:
+        """Until they are out of the index. Raises FencelogError."""
+        try:
+            async with asyncio.timeout(_FLUSH_WAIT_S):
+                while any(_is_leaving(shard, ledger_id) for ledger_id in removed):
+                    shard.check_open()
+                    shard.flusher.request()
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError as error:
+            raise FencelogError(
+                ErrorCode.OVERLOADED,
+                f"{len(removed)} ledgers were removed, but no flush took them out of the index",
+            ) from error
+
+    async def _compact_index(self, shard: Shard, removed: list[int]) -> None:
+        kept = [ledger_id for ledger_id, state in shard.states.items() if not state.deleted]
+        for first, last in id_ranges(removed, kept, _MOST_RANGES):
+            await self._lane.run(partial(shard.storage.index.compact, first, last))
+
+    def _spare_bytes(self) -> int:
+        """What is in memory has to find room, whatever we do; the reserve is for us, too."""
+        return _FLUSH_BYTES + sum(shard.cache.size for shard in self._bookie.shards)
+
+    def _due_below(self) -> float:
+        """The threshold of the compaction that it is time for; 0: none is."""
+        now, config = self._loop.time(), self._config
+        if now - self._major_s >= config.major_interval_ms / 1000:
+            self._major_s = self._minor_s = now
+            return config.major_below
+        if now - self._minor_s >= config.minor_interval_ms / 1000:
+            self._minor_s = now
+            return config.minor_below
+        return 0.0
+
+    def _report(self, what: str, error: Exception) -> None:
+        self._last_error = f"{what}: {error}"
+        _log.error("garbage collection of bookie %s, %s: %s", self._bookie.bookie_id, what, error)
+
+    # -- verbs ---------------------------------------------------------------------------------
+
+    async def _begin(self, given: dict[str, Any]) -> dict[str, Any]:
+        """A pass now, or after the one that runs; ``below``: compact, too, what has a lower share
+        of live bytes."""
+        arguments(given, {}, {"below": float})
+        below = given.get("below", 0)
+        if not 0 <= below <= 1:
+            raise FencelogError(ErrorCode.BAD_REQUEST, f"'below' is to be a share, not {below}")
+        self._asked_below = max(self._asked_below, below)
+        self._asked.set()
+        return {"begun": True}
+
+    async def _suspend(self, given: dict[str, Any]) -> dict[str, Any]:
+        """No compaction until ``resume_compaction``, or until the process ends."""
+        arguments(given, {})
+        self._is_suspended = True
+        return {"compaction_is_suspended": True}
+
+    async def _resume(self, given: dict[str, Any]) -> dict[str, Any]:
+        arguments(given, {})
+        self._is_suspended = False
+        return {"compaction_is_suspended": False}
+
+
+def _is_leaving(shard: Shard, ledger_id: int) -> bool:
+    state = shard.states.get(ledger_id)
+    return state is not None and state.removing

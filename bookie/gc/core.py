@@ -1,0 +1,135 @@
+"""What garbage collection decides: which ledgers and entry logs go, which are compacted. Pure.
+
+Whatever is chosen here is looked at once more before it is acted upon: ledgers in the metadata,
+right before they are removed (``gc/ledgers.py``); runs in the index, in the piece of work that
+moves them (``Index.repoint``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+
+# -- ledgers -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerChoice:
+    """Ledger ids, ascending, all of them yet to be verified."""
+
+    deleted: tuple[int, ...]
+    """There is no metadata of them."""
+    ahead: tuple[int, ...]
+    """There is none either, but their ids were never given, says the same metadata: it is older
+    than they are. They stay."""
+    over_replicated: tuple[int, ...]
+    """Others hold them, and that for the grace time."""
+    since_ms: Mapping[int, int]
+    """All that are over-replicated, and when they were first seen so: to be given next time."""
+
+
+def is_over_replicated(metadata: LedgerMetadata, bookie_id: str) -> bool:
+    """Whether a bookie that has entries of this ledger need not have them: it is closed, and no
+    fragment names the bookie."""
+    named = any(bookie_id in fragment.bookies for fragment in metadata.fragments)
+    return metadata.is_closed and not named
+
+
+def choose_ledgers(
+    local: Mapping[int, bool],
+    listed: Mapping[int, bool],
+    *,
+    last_given_id: int,
+    since_ms: Mapping[int, int],
+    now_ms: int,
+    grace_ms: int,
+) -> LedgerChoice:
+    """``local``: the ledgers known here before the listing began, and whether entries of them are
+    here. ``listed``: those of them that a whole listing has, and whether they are over-replicated.
+    ``last_given_id``: the last that any ledger may have, by the same metadata. ``since_ms``: of the
+    choice before.
+    """
+    gone = sorted(local.keys() - listed.keys())
+    over_replicated = {
+        ledger_id: since_ms.get(ledger_id, now_ms)
+        for ledger_id, has_entries in sorted(local.items())
+        if has_entries and listed.get(ledger_id, False)
+    }
+    return LedgerChoice(
+        tuple(ledger_id for ledger_id in gone if ledger_id <= last_given_id),
+        tuple(ledger_id for ledger_id in gone if ledger_id > last_given_id),
+        tuple(i for i, since in over_replicated.items() if now_ms - since >= grace_ms),
+        over_replicated,
+    )
+
+
+# -- entry logs ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """An entry log that is not written to any more."""
+
+    file_id: int
+    size: int
+    """Of the file."""
+    record_bytes: int
+    """Of that, what its records take; or did, before some were removed."""
+    live_bytes: int
+    """Of those, what the index points to."""
+
+    @property
+    def share(self) -> float:
+        """Of the records that are live; 1 of a file that has none."""
+        return self.live_bytes / self.record_bytes if self.record_bytes > 0 else 1.0
+
+
+def dead_files(files: Iterable[LogFile]) -> tuple[LogFile, ...]:
+    """Those that the index does not point to."""
+    return tuple(file for file in files if not file.live_bytes)
+
+
+def sparse_files(files: Iterable[LogFile], below: float) -> tuple[LogFile, ...]:
+    """Those to be compacted: less than a share ``below`` of their records is live, but something.
+    In this order: the lowest share first, which frees the most for what is written."""
+    sparse = (file for file in files if file.live_bytes and file.share < below)
+    return tuple(sorted(sparse, key=lambda file: (file.share, file.file_id)))
+
+
+def next_round(
+    files: Iterable[LogFile], *, free_bytes: int, spare_bytes: int, most_bytes: int
+) -> tuple[LogFile, ...]:
+    """Which of the files, in their order, to compact into one new file of about ``most_bytes``;
+    one of them may be larger. None of them, if none leaves ``spare_bytes`` free while the old and
+    the new file are there.
+    """
+    chosen: list[LogFile] = []
+    total = 0
+    for file in files:
+        needed = total + file.live_bytes
+        if needed + spare_bytes <= free_bytes and (not chosen or needed <= most_bytes):
+            chosen.append(file)
+            total = needed
+    return tuple(chosen)
+
+
+# -- the index -----------------------------------------------------------------------------------
+
+
+def id_ranges(removed: Iterable[int], kept: Iterable[int], most: int) -> list[tuple[int, int]]:
+    """Ranges of ledger ids, both ends included, that hold all of those ``removed`` and none of
+    those ``kept``; one from end to end where that would be more than ``most``."""
+    is_kept = dict.fromkeys(kept, True) | dict.fromkeys(removed, False)
+    ranges: list[tuple[int, int]] = []
+    joins = False
+    for ledger_id in sorted(is_kept):
+        if is_kept[ledger_id]:
+            joins = False
+        elif joins:
+            ranges[-1] = (ranges[-1][0], ledger_id)
+        else:
+            ranges.append((ledger_id, ledger_id))
+            joins = True
+    return ranges if len(ranges) <= most else [(ranges[0][0], ranges[-1][1])]

@@ -1,0 +1,74 @@
+"""A bookie takes possession of its directories, or is refused.
+
+The order of the steps, each durable before the next begins:
+
+    1  the identity says what is to come: a new incarnation, and the one that it replaces
+    2  what is new or lost is made; each directory is marked before and after
+    3  the cookie is registered, by compare-and-set against what was read at first
+    4  the identity goes from NEW to FORGOT
+    5  ledgers are fenced (``engine/boot.py``), the identity says READY, the bookie serves
+
+Why a crash anywhere is harmless. Before 3 nobody knows the new incarnation. A data directory that
+says NEW was never served from, so whatever was made in its incarnation may be made again (crash in
+1 or 2); and because it names what it replaces, both what was and what is to be registered are known
+as its own (crash in 3). One that says FORGOT or READY was registered, so that no cookie means that
+somebody took it away, never that it was not written yet. If only journal or ledger directories are
+remade, the identity says FORGOT from 1 on, and a directory that is not marked as made is refused
+like a lost one: the repair is done again. Of two processes that start at once under one id, one
+finds its compare-and-set refused.
+"""
+
+from __future__ import annotations
+
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.disk.port import Lane
+from fencelog.bookie.identity.cookie_registry import CookieRegistry, Held
+from fencelog.bookie.identity.cookies import Identity, State
+from fencelog.bookie.identity.cookies_core import Found, Make, Refuse, Registered, Wish, decide
+from fencelog.bookie.identity.data_directory import DataDirectory
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.host import Host
+
+
+async def claim_directories(
+    directory: DataDirectory,
+    config: BookieConfig,
+    lane: Lane,
+    registry: CookieRegistry | None,
+    host: Host,
+) -> Identity:
+    """Who the bookie is, registered, in directories that are whole. ``directory`` is locked.
+    Without a ``registry`` nobody knows the bookie, and its own identity is believed.
+
+    Raises OSError, and FencelogError: BAD_REQUEST and CORRUPT with what is wrong and what to do,
+    METADATA_NOT_FOUND (a store without an instance), METADATA_CONFLICT (another process was
+    faster), METADATA_UNAVAILABLE, METADATA_UNKNOWN.
+    """
+    found = await lane.run(directory.look)
+    bookie_id = config.bookie_id or (found.identity and found.identity.bookie_id)
+    bookie_id = bookie_id or f"bookie-{host.random_bytes(4).hex()}"
+    held = await registry.read(bookie_id) if registry else _believed(found)
+    wish = Wish(bookie_id, host.random_bytes(16).hex(), config.repair_cookie)
+    decision = decide(found, held.registered, wish)
+    if isinstance(decision, Refuse):
+        raise FencelogError(decision.code, decision.reason)
+    identity = decision.identity
+    if isinstance(decision, Make):
+        made = decision
+        await lane.run(lambda: directory.make(made, host))
+    elif identity != found.identity:
+        await lane.run(lambda: directory.write_identity(identity))
+    if found.is_unsynced:
+        await lane.run(directory.unmark_unsynced)
+    if registry and held.registered.cookie != identity.cookie:
+        await registry.register(identity.cookie, held)
+    if identity.state is State.NEW:
+        return await lane.run(lambda: directory.set_state(identity, State.FORGOT))
+    return identity
+
+
+def _believed(found: Found) -> Held:
+    if found.identity is None:
+        return Held(Registered(""))
+    cookie = found.identity.cookie
+    return Held(Registered(cookie.instance, None if found.identity.state is State.NEW else cookie))

@@ -1,0 +1,137 @@
+"""The cookies of all bookies in the metadata store: ``/cookies/{bookie id}``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencelog.bookie.identity.cookies import Cookie, decode_cookie, encode_cookie
+from fencelog.bookie.identity.cookies_core import Registered
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore.instance import check_session, create_instance, read_instance
+from fencelog.ledgers.metastore.port import MetadataStore, Version, Versioned
+from fencelog.ledgers.metastore.registration import BOOKIES_PATH
+
+COOKIES_PATH = "/cookies"
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the store said, and the version of the cookie (None: there is none)."""
+
+    registered: Registered
+    version: Version | None = None
+
+
+class CookieRegistry:
+    """Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT, BAD_REQUEST (an id
+    that no path can hold), and what the methods say."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    async def read(self, bookie_id: str) -> Held:
+        """The instance and the cookie, none older than this call. Raises METADATA_NOT_FOUND for a
+        store without an instance."""
+        session_id = self._store.session_id
+        instance = await read_instance(self._store)
+        if instance is None:
+            raise FencelogError(
+                ErrorCode.METADATA_NOT_FOUND,
+                "the metadata store belongs to no cluster yet: run `fencelog metadata init` once, "
+                "if it is that of a new cluster; if bookies have used it before, it was emptied: "
+                "restore it",
+            )
+        node = await self._get(f"{COOKIES_PATH}/{bookie_id}")
+        serving = await self._get(f"{BOOKIES_PATH}/{bookie_id}")
+        check_session(self._store, session_id, f"read the cookie of bookie {bookie_id}")
+        is_serving = serving is not None
+        if node is None:
+            return Held(Registered(instance, None, is_serving))
+        cookie = decode_cookie(f"{COOKIES_PATH}/{bookie_id}", node.value)
+        return Held(Registered(instance, cookie, is_serving), node.version)
+
+    async def register(self, cookie: Cookie, held: Held) -> None:
+        """Compare-and-set: put a cookie in the place of what was read. That it stands there after
+        a lost reply is known by its incarnation. Raises METADATA_CONFLICT when another process was
+        faster."""
+        path, value = f"{COOKIES_PATH}/{cookie.bookie_id}", encode_cookie(cookie)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                if held.version is None:
+                    await self._store.create(path, value)
+                else:
+                    await self._store.set(path, value, held.version)
+            except FencelogError as error:
+                now = await self._read_back(cookie.bookie_id, error)
+                if now.registered.cookie == cookie:
+                    return
+                if now.version != held.version:
+                    raise FencelogError(
+                        ErrorCode.METADATA_CONFLICT,
+                        f"another process starts as bookie {cookie.bookie_id}: it has registered "
+                        "its cookie first. Give each bookie an --id of its own",
+                    ) from error
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    async def names(self) -> list[str]:
+        """Of all bookies with a cookie, none older than this call."""
+        session_id = self._store.session_id
+        await read_instance(self._store)
+        try:
+            names = await self._store.children(COOKIES_PATH)
+        except FencelogError as error:
+            if error.code is not ErrorCode.METADATA_NOT_FOUND:
+                raise
+            names = []
+        check_session(self._store, session_id, "list the cookies")
+        return names
+
+    async def delete(self, bookie_id: str, version: Version) -> None:
+        """Raises METADATA_CONFLICT, METADATA_NOT_FOUND."""
+        await self._store.delete(f"{COOKIES_PATH}/{bookie_id}", version)
+
+    async def _read_back(self, bookie_id: str, error: FencelogError) -> Held:
+        """What stands there after a write that did not succeed; ``error`` is raised if it was
+        refused for another reason than what stands there."""
+        if error.code in (
+            ErrorCode.METADATA_EXISTS,
+            ErrorCode.METADATA_CONFLICT,
+            ErrorCode.METADATA_NOT_FOUND,
+            ErrorCode.METADATA_UNKNOWN,
+        ):
+            return await self.read(bookie_id)
+        raise error
+
+    async def _get(self, path: str) -> Versioned | None:
+        try:
+            return await self._store.get(path)
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_NOT_FOUND:
+                return None
+            raise
+
+
+async def initialise_cluster(
+    store: MetadataStore, host: Host, *, is_surely_new: bool = False
+) -> tuple[str, bool]:
+    """Give the store an instance id if it has none; the id, and whether it was given now.
+
+    Raises FencelogError as ``create_instance``, and BAD_REQUEST where bookies are registered in a
+    store without one, unless it ``is_surely_new``.
+    """
+    cookies = CookieRegistry(store)
+    is_there = is_surely_new or await read_instance(store) is not None
+    if not is_there and (names := await cookies.names()):
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"the metadata store has no instance id, but the cookies of {len(names)} bookies, "
+            f"{names[0]} first: part of it was lost. Restore it; if all those bookies are to "
+            "begin anew, empty, say so with --surely-a-new-cluster",
+        )
+    return await create_instance(store, host)

@@ -1,0 +1,280 @@
+"""Whether the directories that a bookie was given are those that it had: decided, not done.
+
+Told of nothing but what was found in the directories, what is registered, and what is wished. What
+follows is carried out by ``identity/claim.py``, which also says why a crash at any point is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from fencelog.bookie.identity.cookies import DATA, Cookie, Identity, Kind, Mark, Place, State
+from fencelog.ledgers.errors import ErrorCode
+
+REPAIR = (
+    "Bring the disk back if it still exists. If it is lost: `fencelog cookie repair` makes the "
+    "directory anew; the bookie then fences all its ledgers and denies nothing until their "
+    "entries were copied from other bookies"
+)
+ROUTING = (
+    "the directory of a ledger follows from its id and the directories' number and order, so its "
+    "entries would be looked for where they are not. Give the directories as before; for others, "
+    "decommission the bookie and start a new one"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDirectory:
+    """A journal or ledger directory. ``others``: the names in it, but for the mark."""
+
+    place: Place
+    path: str
+    mark: Mark | None = None
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``path``: of the data directory; ``others``: the names in it that are not expected in one
+    without an identity; ``is_unsynced``: adds were answered before they were synced."""
+
+    path: str
+    identity: Identity | None = None
+    others: tuple[str, ...] = ()
+    directories: tuple[FoundDirectory, ...] = ()
+    is_unsynced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What the metadata store says. ``is_serving``: a process is registered under the id."""
+
+    instance: str
+    cookie: Cookie | None = None
+    is_serving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Who is to start. ``fresh``: an incarnation that nobody had, should one be needed."""
+
+    bookie_id: str
+    fresh: str
+    may_repair: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Go on, as ``identity``, which may be new."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Make ``places``, then go on as ``identity``."""
+
+    identity: Identity
+    places: frozenset[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """``reason``: what is wrong, and what to do."""
+
+    code: ErrorCode
+    reason: str
+
+
+Decision = Start | Make | Refuse
+
+
+def decide(found: Found, registered: Registered, wish: Wish) -> Decision:
+    """Whether a bookie may go on with the directories that it was given, and as whom."""
+    refusal = next(_of_identity(found, registered, wish), None)
+    if refusal is not None:
+        return refusal
+    identity, current = found.identity, registered.cookie
+    expected = current
+    if identity and (current is None or current.incarnation in _incarnations(identity)):
+        expected = identity.cookie
+    against = chain(_of_layout(found, expected), _of_directories(found, expected, wish))
+    if (refusal := next(against, None)) is not None:
+        return refusal
+    lost = frozenset(_lost(found, expected))
+    if expected is None:
+        return Make(_first(found, registered, wish), lost)
+    if identity is not None and identity.state is State.NEW and expected is identity.cookie:
+        return _in_use(found, wish, lost) if registered.is_serving else Make(identity, lost)
+    replaces = "" if current is None else current.incarnation
+    if not lost and identity is not None:
+        if found.is_unsynced:
+            cookie = identity.cookie.remade(frozenset(), wish.fresh)
+            identity = Identity(cookie, State.FORGOT, replaces)
+        return Start(identity)
+    if not wish.may_repair:
+        return Refuse(ErrorCode.CORRUPT, f"{_who(wish)} has lost {_names(found, lost)}. {REPAIR}")
+    if registered.is_serving:
+        return _in_use(found, wish, lost)
+    state = State.NEW if DATA in lost else State.FORGOT
+    return Make(Identity(expected.remade(lost, wish.fresh), state, replaces), lost)
+
+
+def _of_identity(found: Found, registered: Registered, wish: Wish) -> Iterator[Refuse]:
+    """What the identity and the registered cookie tell against a start."""
+    identity, current = found.identity, registered.cookie
+    if current is not None and current.instance != registered.instance:
+        yield Refuse(
+            ErrorCode.BAD_REQUEST,
+            f"the cookie registered of {_who(wish)} is of another cluster: its instance is "
+            f"{current.instance}, that of the metadata store is {registered.instance}. If this "
+            "cluster has taken the place of the other one for good, `fencelog cookie delete "
+            f"{wish.bookie_id}` and give empty directories",
+        )
+    if identity is None:
+        if found.others:
+            yield Refuse(
+                ErrorCode.CORRUPT,
+                f"{found.path}/identity is missing, but {found.path} holds "
+                f"{', '.join(found.others)}: bring the file back, or, if all of it may go, "
+                f"empty the directory. {REPAIR}",
+            )
+        return
+    who = f"data directory {found.path}"
+    if identity.cookie.bookie_id != wish.bookie_id:
+        yield Refuse(
+            ErrorCode.BAD_REQUEST,
+            f"{who} belongs to bookie {identity.cookie.bookie_id}, not to {wish.bookie_id}: "
+            "give the directory or the --id that belong together",
+        )
+    if identity.cookie.instance != registered.instance:
+        yield Refuse(
+            ErrorCode.BAD_REQUEST,
+            f"{who} of {_who(wish)} is of another cluster: its instance is "
+            f"{identity.cookie.instance}, that of the metadata store is {registered.instance}. "
+            "Name the store it belongs to, or give empty directories",
+        )
+    if identity.state is State.NEW:
+        return
+    if current is None:
+        yield Refuse(
+            ErrorCode.BAD_REQUEST,
+            f"{who} holds data of {_who(wish)}, but the metadata store has no cookie of it. If it "
+            "was decommissioned, empty its directories; if --metadata names the wrong store, name "
+            "the right one; if the store was emptied, restore it first",
+        )
+    elif current.directory != identity.cookie.directory:
+        yield Refuse(
+            ErrorCode.BAD_REQUEST,
+            f"{_who(wish)} is registered with another data directory than {found.path}: either "
+            "another process runs under this id (give each its own --id), or this is a disk that "
+            "was replaced (empty it; what was on it is on other bookies)",
+        )
+    elif current.incarnation not in _incarnations(identity):
+        yield Refuse(
+            ErrorCode.BAD_REQUEST,
+            f"{who} is an older copy of {_who(wish)}: it is incarnation "
+            f"{identity.cookie.incarnation}, {current.incarnation} is registered. Give the newest; "
+            f"if that is lost, empty this one. {REPAIR}",
+        )
+
+
+def _of_layout(found: Found, expected: Cookie | None) -> Iterator[Refuse]:
+    if expected is None:
+        return
+    kinds = [directory.place[0] for directory in found.directories]
+    for kind, had in (
+        (Kind.JOURNAL, len(expected.journals)),
+        (Kind.LEDGER, len(expected.ledgers)),
+    ):
+        if (count := kinds.count(kind)) != had:
+            yield Refuse(
+                ErrorCode.BAD_REQUEST,
+                f"bookie {expected.bookie_id} was made with {had or 'no'} --{kind.value}-dir and "
+                f"is started with {count or 'none'}: {ROUTING}",
+            )
+
+
+def _of_directories(found: Found, expected: Cookie | None, wish: Wish) -> Iterator[Refuse]:
+    """What a mark, or that there is none, tells against a start."""
+    for directory in found.directories:
+        path, mark = directory.path, directory.mark
+        if mark is None:
+            if directory.others:
+                yield Refuse(
+                    ErrorCode.CORRUPT,
+                    f"{path} has no cookie, but holds {', '.join(directory.others)}: look what it "
+                    "is. A directory that is given to a bookie has to be empty at first",
+                )
+        elif mark.bookie_id != wish.bookie_id:
+            yield Refuse(
+                ErrorCode.BAD_REQUEST,
+                f"{path} belongs to bookie {mark.bookie_id}, not to {wish.bookie_id}",
+            )
+        elif mark.place != directory.place:
+            yield Refuse(
+                ErrorCode.BAD_REQUEST,
+                f"{path} is {_ordinal(mark.place)} of {_who(wish)} and was given as "
+                f"{_ordinal(directory.place)}: {ROUTING}",
+            )
+        elif mark.is_made and mark.made_in not in _known(found.identity, expected, mark.place):
+            yield Refuse(
+                ErrorCode.BAD_REQUEST,
+                f"{path} was {_ordinal(mark.place)} of {_who(wish)} at another time: it was "
+                "replaced, or what it belongs to is gone. Give the right one, or empty this one",
+            )
+
+
+def _known(identity: Identity | None, expected: Cookie | None, place: Place) -> Iterator[str]:
+    """The making of a directory that may be found. One that the identity says, and the registered
+    cookie does not, was never served from."""
+    if expected is not None:
+        yield expected.made_in(place)
+    if identity is not None and identity.state is State.NEW:
+        yield identity.cookie.incarnation
+
+
+def _lost(found: Found, expected: Cookie | None) -> Iterator[Place]:
+    """The places that have to be made (again)."""
+    if found.identity is None or found.identity.state is State.NEW:
+        yield DATA
+    for directory in found.directories:
+        mark, place = directory.mark, directory.place
+        made_in = mark.made_in if mark is not None and mark.is_made else None
+        if expected is None or made_in != expected.made_in(place):
+            yield place
+
+
+def _first(found: Found, registered: Registered, wish: Wish) -> Identity:
+    kinds = [directory.place[0] for directory in found.directories]
+    journals, ledgers = ((wish.fresh,) * kinds.count(kind) for kind in (Kind.JOURNAL, Kind.LEDGER))
+    cookie = Cookie(wish.bookie_id, registered.instance, wish.fresh, wish.fresh, journals, ledgers)
+    return Identity(cookie, State.NEW)
+
+
+def _incarnations(identity: Identity) -> tuple[str, str]:
+    return identity.cookie.incarnation, identity.replaces
+
+
+def _in_use(found: Found, wish: Wish, lost: frozenset[Place]) -> Refuse:
+    return Refuse(
+        ErrorCode.BAD_REQUEST,
+        f"{_who(wish)} has lost {_names(found, lost)}, but a process is registered as this "
+        "bookie: stop it, or wait until its session has expired, before a repair",
+    )
+
+
+def _names(found: Found, lost: frozenset[Place]) -> str:
+    paths = [found.path] if DATA in lost else []
+    paths += [directory.path for directory in found.directories if directory.place in lost]
+    return f"what was in {', '.join(paths)}"
+
+
+def _ordinal(place: Place) -> str:
+    return f"{place[0].value} directory {place[1] + 1}"
+
+
+def _who(wish: Wish) -> str:
+    return f"bookie {wish.bookie_id}"

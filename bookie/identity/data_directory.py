@@ -1,0 +1,204 @@
+"""The directories of a bookie: their lock, who they say they belong to, and their making.
+
+    DATA/lock         held by flock while a process uses the directory
+    DATA/identity     who this is: cookie, state, incarnation that is replaced (identity/cookies.py)
+    DATA/unsynced     is there while adds are answered before they are synced: found at a start,
+                      some may be lost
+    GIVEN/cookie      the mark of a journal or ledger directory that was given
+    and the shards    (storage/shard_directory.py), here or in directories of their own
+
+What is missing from a directory that was whole was lost, and the bookie refuses to start rather
+than forget what it promised (``identity/cookies_core.py``; seed 000, operator example 2).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.disk.port import DirectoryLock, Disk, DiskSpace
+from fencelog.bookie.identity.cookies import (
+    DATA,
+    Identity,
+    Kind,
+    Mark,
+    Place,
+    State,
+    decode_identity,
+    decode_mark,
+    encode_identity,
+    encode_mark,
+)
+from fencelog.bookie.identity.cookies_core import Found, FoundDirectory, Make
+from fencelog.bookie.storage.shard_directory import ShardDirectory, shard_paths
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+
+_MARK = "cookie"
+
+_LOST_AND_FOUND = "lost+found"
+"""In the root of a volume that was just formatted."""
+
+
+class DataDirectory:
+    """Paths and small files. Its methods block: they are lane work. They raise OSError, and
+    FencelogError where they say so."""
+
+    def __init__(self, disk: Disk, config: BookieConfig) -> None:
+        self._disk = disk
+        self._lock: DirectoryLock | None = None
+        self.path = path = config.data_dir
+        self.given: dict[Place, Path] = {
+            (kind, number): directory
+            for kind, directories in (
+                (Kind.JOURNAL, config.journal_dirs),
+                (Kind.LEDGER, config.ledger_dirs),
+            )
+            for number, directory in enumerate(directories)
+        }
+        self.shards = [ShardDirectory(disk, paths) for paths in shard_paths(config)]
+        self._places = places_of(config)
+        self._identity = path / "identity"
+        self._unsynced = path / "unsynced"
+
+    def lock(self) -> None:
+        """Raises FencelogError(DATA_DIRECTORY_IN_USE)."""
+        self._disk.make_directory(self.path)
+        self._lock = self._disk.lock(self.path / "lock")
+        if self._lock is None:
+            raise FencelogError(
+                ErrorCode.DATA_DIRECTORY_IN_USE,
+                f"data directory {self.path} is in use by another process",
+            )
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # -- who it is ---------------------------------------------------------------------------
+
+    def look(self) -> Found:
+        """What is in the directories, durably: a killed process may have left the latest of it in
+        memory alone. Raises FencelogError: CORRUPT, UNSUPPORTED_VERSION."""
+        for path in (self.path, *self.given.values()):
+            with suppress(FileNotFoundError):
+                self._disk.sync_directory(path)
+        data = self._disk.read_file(self._identity)
+        return Found(
+            str(self.path),
+            None if data is None else decode_identity(self._identity, data),
+            self._others(self.path, {"lock"}) if data is None else (),
+            tuple(self._look_at(place, path) for place, path in self.given.items()),
+            self._disk.read_file(self._unsynced) is not None,
+        )
+
+    def read_identity(self) -> Identity:
+        """Raises FencelogError: CORRUPT (also where there is none), UNSUPPORTED_VERSION."""
+        data = self._disk.read_file(self._identity)
+        if data is None:
+            raise FencelogError(ErrorCode.CORRUPT, f"{self._identity} is missing")
+        return decode_identity(self._identity, data)
+
+    def write_identity(self, identity: Identity) -> None:
+        self._disk.replace_file(self._identity, encode_identity(identity))
+
+    def set_state(self, identity: Identity, state: State) -> Identity:
+        """FORGOT: it is made and registered. READY: all ledgers that may have been forgotten are
+        durably fenced."""
+        identity = replace(identity, state=state)
+        self.write_identity(identity)
+        return identity
+
+    def mark_unsynced(self) -> None:
+        """From now on adds may be lost unless ``unmark_unsynced`` is reached."""
+        self._disk.replace_file(self._unsynced, b"adds are answered before they are synced\n")
+
+    def unmark_unsynced(self) -> None:
+        """All that was answered is synced, or an identity says that it may be not."""
+        self._disk.remove(self._unsynced)
+        self._disk.sync_directory(self.path)
+
+    def space(self) -> DiskSpace:
+        """Of the disk with the least left. Raises FencelogError(STORAGE_FAILED)."""
+        paths = {self.path}
+        for shard in self.shards:
+            paths |= {shard.paths.journal, shard.paths.ledgers}
+        try:
+            return min(map(self._disk.space, sorted(paths)), key=lambda space: space.free_bytes)
+        except OSError as error:
+            raise FencelogError(
+                ErrorCode.STORAGE_FAILED, f"cannot tell the free space of {self.path}: {error}"
+            ) from error
+
+    # -- making ------------------------------------------------------------------------------
+
+    def make(self, wanted: Make, host: Host) -> None:
+        """Make what is new or lost. The identity comes first: from then on nothing that was
+        promised is relied on. A directory is marked as unfinished before, and as whole after, it
+        is made. Raises FencelogError(BAD_REQUEST) for one that was given twice."""
+        identity, places = wanted.identity, wanted.places
+        self.write_identity(identity)
+        given = [place for place in self.given if place in places]
+        for place in given:
+            self._disk.make_directory(self.given[place])
+            self._write_mark(identity, place, is_made=False)
+        self._check_apart(given)
+        for shard, (journal, ledgers) in zip(self.shards, self._places, strict=True):
+            directory, salt = identity.directory_bytes, host.random_bytes(16)
+            if ledgers in places:
+                shard.make(directory=directory, salt=salt)
+            elif journal in places:
+                shard.make_journal(directory=directory, salt=salt)
+        for place in given:
+            self._write_mark(identity, place, is_made=True)
+
+    def _check_apart(self, places: list[Place]) -> None:
+        """By other names for the same directory, one mark takes the other's place."""
+        for place in places:
+            mark = self._look_at(place, self.given[place]).mark
+            if mark is not None and mark.place != place:
+                self._disk.remove(self.given[place] / _MARK)
+                raise FencelogError(
+                    ErrorCode.BAD_REQUEST,
+                    f"{self.given[place]} is the same directory as {self.given[mark.place]}: give "
+                    "each of them its own",
+                )
+
+    def _write_mark(self, identity: Identity, place: Place, *, is_made: bool) -> None:
+        made_in = identity.cookie.made_in(place)
+        mark = Mark(identity.bookie_id, place, made_in, is_made)
+        self._disk.replace_file(self.given[place] / _MARK, encode_mark(mark))
+
+    def _look_at(self, place: Place, path: Path) -> FoundDirectory:
+        data = self._disk.read_file(path / _MARK)
+        if data is not None:
+            return FoundDirectory(place, str(path), decode_mark(path / _MARK, data))
+        return FoundDirectory(place, str(path), others=self._others(path, set()))
+
+    def _others(self, path: Path, expected: set[str]) -> tuple[str, ...]:
+        """Names that a new directory does not have. What is given inside of it is looked at by
+        itself, and a file that was about to take its place counts for nothing."""
+        try:
+            names = set(self._disk.names(path))
+        except FileNotFoundError:
+            return ()
+        given = {
+            directory.relative_to(path).parts[0]
+            for directory in self.given.values()
+            if directory != path and directory.is_relative_to(path)
+        }
+        never_there = {"identity.new", f"{_MARK}.new", _LOST_AND_FOUND}
+        return tuple(sorted(names - given - expected - never_there))
+
+
+def places_of(config: BookieConfig) -> list[tuple[Place, Place]]:
+    """Of each shard, in which directories its journal and the rest of it are."""
+    journals = [(Kind.JOURNAL, i) for i in range(len(config.journal_dirs))] or [DATA]
+    ledgers = [(Kind.LEDGER, i) for i in range(len(config.ledger_dirs))] or [DATA]
+    return [
+        (journals[number % len(journals)], ledgers[number % len(ledgers)])
+        for number in range(config.shard_count)
+    ]

@@ -1,0 +1,4 @@
+"""The journal: group commit with one fsync for many requests, and its replay after a crash.
+
+Imports of its package: ``disk``, ``format``.
+"""

@@ -1,0 +1,295 @@
+"""The journal: everything a bookie promises is here, synced, before it says so.
+
+Records are collected while those before them are being synced, then written and synced as one
+group (group commit: no timer, so a lone add waits for nothing but the disk).
+
+    event loop    append(record, callback) ... one batch per group ... callbacks(None)
+    sync lane            write A, sync A │ sync B    │ sync C, D        one at a time, ever
+    write lane                   write B │ write C │ write D            under load only
+
+Under load the next group is written while the former one is being synced; one sync covers all that
+was written before it began. One lane alone syncs: of two at once, either could be told of the
+other's failure. One lane alone writes at any time, so a group is never behind a hole that is still
+to be filled. A file is begun only when all of the one before it is synced.
+
+Each record says what had really been synced when it was written (``durable``). A record that is not
+valid and that a later one calls durable is therefore damaged, however many groups were on their
+way; where none says so, it may be torn: this group was still being synced when the last one behind
+it was written, if there is one (``journal/replay.py``).
+
+What if the process dies here? Before the sync returned: nobody was told; replay takes what it
+finds whole, as "may have taken effect" allows. After: replay finds it.
+
+What if a write or a sync fails? Nothing is written or synced any more, and all who wait are told,
+also those whose group the other lane may yet make durable: "unknown" covers them.
+
+Unsynced (``BookieConfig.journal_sync``) a group of runs alone is answered when it was written; any
+other record, a roll and ``sync`` still sync. So what a crash takes is behind the last sync, and to
+replay it is a torn tail. That something may have been forgotten is not the journal's to know.
+
+Memory: every run that waits here is in the write cache too, which lets go of it only when the
+journal is synced; so its limits, and for control records BOOKIE_MAX_IN_FLIGHT_BYTES, bound this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from fencelog.bookie.disk.port import Buffer, Disk, Done, Lane
+from fencelog.bookie.format.records import FILE_HEADER_BYTES, RecordType, record_bytes
+from fencelog.bookie.journal.file import Group, JournalPosition
+from fencelog.bookie.journal.writer import JournalWriter
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.limits import KIB, MIB
+from fencelog.ledgers.rpc.bookie_port import AddCallback
+
+_GROUP_BYTES = 8 * MIB
+"""A sync that is to come covers hardly more: it should take tens of ms."""
+
+_WRITE_AHEAD_BYTES = 512 * KIB
+"""A group of this size is written while another one is being synced. Below it, waking a second
+thread costs more than the writing that it takes off the first."""
+
+_WRITE_AHEAD_SHARE = 128
+"""Where files are small, so is such a group: at most this part of one."""
+
+
+class Journal:
+    """Makes records durable in the order of ``append``. Used on one event loop."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        lane: Lane,
+        sync_lane: Lane,
+        host: Host,
+        directory: Path,
+        incarnation: bytes,
+        max_file_bytes: int,
+        sync_runs: bool = True,
+        on_failure: Callable[[FencelogError], None],
+    ) -> None:
+        self._writer = JournalWriter(
+            disk=disk,
+            lane=lane,
+            sync_lane=sync_lane,
+            host=host,
+            directory=directory,
+            incarnation=incarnation,
+            max_file_bytes=max_file_bytes,
+        )
+        self._directory = directory
+        self._max_file_bytes = max_file_bytes
+        self._write_ahead_bytes = min(_WRITE_AHEAD_BYTES, max_file_bytes // _WRITE_AHEAD_SHARE)
+        self._sync_runs = sync_runs
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Group] = deque()
+        self._writing: Group | None = None
+        self._written: list[Group] = []
+        self._syncing: list[Group] = []
+        """What the sync lane is at work on. It may be writing the last of them first: then that
+        one is ``_writing`` too."""
+        self._last: Group | None = None
+        """The one with the latest records, unless all is answered."""
+        self._scheduled = False
+        self._next = JournalPosition(1, 0, 0)
+        self._error: FencelogError | None = None
+        self.durable_before = 1
+        """Records before this sequence were reported durable."""
+        self._synced_before = 1
+
+    async def start(self, *, file_id: int, sequence: int) -> None:
+        """Begin file ``file_id``, whose first record gets ``sequence``. Raises OSError."""
+        await self._writer.begin(file_id, sequence)
+        self._next = JournalPosition(sequence, file_id, FILE_HEADER_BYTES)
+        self.durable_before = self._synced_before = sequence
+
+    @property
+    def position(self) -> JournalPosition:
+        """Where the next record will be; every record appended so far lies before it."""
+        return self._next
+
+    def append(self, kind: RecordType, body: Buffer, on_durable: AddCallback) -> None:
+        """Add a record; ``on_durable`` is called later, in the order of the calls, with None once
+        it is durable, or with STORAGE_FAILED, after which nothing is known of it."""
+        if self._error is not None:
+            self._loop.call_soon(on_durable, self._error)
+            return
+        size = record_bytes(len(body))
+        group = self._group_for(size)
+        group.records.append((kind, body))
+        group.callbacks.append(on_durable)
+        group.size += size
+        if kind is not RecordType.RUN:
+            group.sync = True
+        at = self._next
+        self._next = JournalPosition(at.sequence + 1, at.file_id, at.offset + size)
+        if group.size >= self._write_ahead_bytes and self._writing is None:
+            self._schedule()
+
+    def barrier(self, on_durable: AddCallback) -> None:
+        """Call ``on_durable`` once everything appended before is durable, with None or an error."""
+        last = self._last
+        if self._error is not None or last is None:
+            self._loop.call_soon(on_durable, self._error)
+        else:
+            last.callbacks.append(on_durable)
+
+    def sync(self, on_durable: AddCallback) -> None:
+        """``barrier``, and synced even if runs are not."""
+        all_synced = self._sync_runs or self._synced_before == self._next.sequence
+        if all_synced or self._error is not None:
+            self.barrier(on_durable)
+        else:
+            group = self._group_for(0)
+            group.callbacks.append(on_durable)
+            group.sync = True
+
+    async def settle(self, *, sync: bool = False) -> None:
+        """Wait for ``barrier`` (or ``sync``). Raises FencelogError(STORAGE_FAILED)."""
+        settled: asyncio.Future[FencelogError | None] = self._loop.create_future()
+
+        def report(error: FencelogError | None) -> None:
+            if not settled.cancelled():
+                settled.set_result(error)
+
+        (self.sync if sync else self.barrier)(report)
+        if (error := await settled) is not None:
+            raise error
+
+    def fail(self, error: FencelogError) -> None:
+        """Hand nothing more to the lanes; whatever waits gets ``error``. What is in flight gets it
+        too: it may yet become durable, which "unknown" covers."""
+        if self._error is not None:
+            return
+        self._error = error
+        in_flight = [*self._syncing, *self._written]
+        if self._writing is not None and self._writing not in in_flight:
+            in_flight.append(self._writing)
+        for group in (*in_flight, *self._waiting):
+            for callback in group.callbacks:
+                self._loop.call_soon(callback, error)
+        self._waiting.clear()
+        self._written, self._syncing = [], []
+        self._writing = self._last = None
+
+    async def remove_spares(self) -> None:
+        """Let go of the files that are kept to be written over: others need their space. Raises
+        OSError."""
+        await self._writer.remove_spares()
+
+    async def close(self) -> None:
+        """Wait until all is durable (or has failed) and close the file."""
+        with suppress(FencelogError):
+            await self.settle(sync=True)
+        await self._writer.close()
+
+    # -- groups ------------------------------------------------------------------------------
+
+    def _group_for(self, size: int) -> Group:
+        """The waiting group that takes a record of ``size`` bytes: at the limits a new one."""
+        at = self._next
+        if at.offset + size > self._max_file_bytes:
+            at = self._next = JournalPosition(at.sequence, at.file_id + 1, FILE_HEADER_BYTES)
+        elif self._waiting and self._waiting[-1].size < _GROUP_BYTES:
+            return self._waiting[-1]
+        group = self._last = Group(at, sync=self._sync_runs)
+        self._waiting.append(group)
+        if not self._syncing and self._writing is None:
+            self._schedule()
+        return group
+
+    def _schedule(self) -> None:
+        """Not at once: whatever else this turn of the loop brings joins the group."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._scheduled = False
+        self._work(under_load=bool(self._syncing))
+
+    def _work(self, *, under_load: bool) -> None:
+        """Hand to the lanes what they can do now. ``under_load``: other groups are in flight, or
+        were until now; else the group is alone, and one piece of work writes and syncs it."""
+        if self._error is not None:
+            return
+        if self._waiting and self._writing is None:
+            if under_load and self._may_write_ahead(self._waiting[0]):
+                self._write_ahead(self._waiting.popleft())
+            elif not self._syncing:
+                self._commit(self._waiting.popleft())
+        if self._written and not self._syncing:
+            self._syncing, self._written = self._written, []
+            before = self._syncing[-1].end_sequence
+            self._writer.sync(self._unless_failed(lambda: self._answer(before)))
+
+    def _may_write_ahead(self, group: Group) -> bool:
+        return (
+            group.size >= self._write_ahead_bytes
+            and group.start.file_id == self._writer.file_id
+            and self._sync_runs
+            and sum(written.size for written in self._written) < _GROUP_BYTES
+        )
+
+    def _write_ahead(self, group: Group) -> None:
+        self._writing = group
+
+        def written() -> None:
+            self._writing = None
+            self._written.append(group)
+            self._work(under_load=True)
+
+        done = self._unless_failed(written)
+        self._writer.write(group, durable=self._synced_before - 1, done=done)
+
+    def _commit(self, group: Group) -> None:
+        """Write a group and sync it if it asks for that; nothing else is in flight."""
+        self._writing = group
+        self._syncing, self._written = [*self._written, group], []
+        before, first = self._synced_before, group.start
+        finish = before < first.sequence
+        if first.file_id != self._writer.file_id:
+            before = first.sequence  # the file before it is synced before this one is begun
+        synced_before = group.end_sequence if group.sync else before
+        done = self._unless_failed(lambda: self._answer(synced_before))
+        self._writer.commit(group, durable=before - 1, finish=finish, done=done)
+
+    def _unless_failed(self, go_on: Callable[[], None]) -> Done:
+        def done(error: BaseException | None) -> None:
+            if self._error is not None:
+                return  # all were told
+            if error is None:
+                go_on()
+                return
+            failure = FencelogError(
+                ErrorCode.STORAGE_FAILED, f"journal in {self._directory} failed: {error}"
+            )
+            self.fail(failure)
+            self._on_failure(failure)
+
+        return done
+
+    def _answer(self, synced_before: int) -> None:
+        """What the sync lane was at work on is done."""
+        groups, self._syncing = self._syncing, []
+        if self._writing is groups[-1]:
+            self._writing = None
+        if self._last is groups[-1]:
+            self._last = None
+        self.durable_before, self._synced_before = groups[-1].end_sequence, synced_before
+        self._work(under_load=True)
+        for callback in (callback for group in groups for callback in group.callbacks):
+            try:
+                callback(None)
+            except Exception as error:  # its own fault; the others' adds are durable all the same
+                self._loop.call_exception_handler(
+                    {"message": "an answer to a journal record failed", "exception": error}
+                )

@@ -1,0 +1,118 @@
+"""What the lanes do to the journal's files. The journal decides what is done when.
+
+Three kinds of work: write a group (``lane``), sync the file (``sync_lane``), or both in one piece
+(``sync_lane``), in a new file if that is where the group begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fencelog.bookie.disk.port import Disk, Done, Lane
+from fencelog.bookie.format.records import JOURNAL_MAGIC, FileHeader
+from fencelog.bookie.journal.file import Group, JournalFile
+from fencelog.bookie.journal.spare_files import SpareFiles
+from fencelog.ledgers.host import Host
+
+
+class JournalWriter:
+    """Holds the file being written. ``write`` may be in flight together with ``sync``, nothing else
+    together with anything; that is the caller's to see to."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        lane: Lane,
+        sync_lane: Lane,
+        host: Host,
+        directory: Path,
+        incarnation: bytes,
+        max_file_bytes: int,
+    ) -> None:
+        self._disk = disk
+        self._lane = lane
+        self._sync_lane = sync_lane
+        self._host = host
+        self._directory = directory
+        self._incarnation = incarnation
+        self._max_file_bytes = max_file_bytes
+        self._file: JournalFile | None = None
+        self._has_failed = False
+        self.file_id = 0
+        """Of the file that the work handed over last is on."""
+
+    async def begin(self, file_id: int, sequence: int) -> None:
+        """Begin a file, whose first record gets ``sequence``. Raises OSError."""
+        header = self._header(file_id, sequence)
+        await self._sync_lane.run(lambda: self._create(header))
+
+    def write(self, group: Group, *, durable: int, done: Done) -> None:
+        self._submit(self._lane, lambda: self._open_file.write(group, durable=durable), done)
+
+    def sync(self, done: Done) -> None:
+        """Make durable what was written before."""
+        self._submit(self._sync_lane, lambda: self._open_file.sync(), done)
+
+    def commit(self, group: Group, *, durable: int, finish: bool, done: Done) -> None:
+        """Write a group and, if it asks for that, sync it and all before it. ``finish``: the file
+        before it, if it begins a file, is not all synced yet."""
+        header = None
+        if group.start.file_id != self.file_id:
+            header = self._header(group.start.file_id, group.start.sequence)
+
+        def work() -> None:
+            if header is not None:
+                if finish:
+                    self._open_file.sync()
+                self._close_file()
+                self._create(header)
+            self._open_file.write(group, durable=durable)
+            if group.sync:
+                self._open_file.sync()
+
+        self._submit(self._sync_lane, work, done)
+
+    async def remove_spares(self) -> None:
+        """Raises OSError."""
+        await self._sync_lane.run(SpareFiles(self._disk, self._directory).remove_all)
+
+    async def close(self) -> None:
+        """Wait for what is in flight, and close the file."""
+        await self._lane.run(lambda: None)
+        await self._sync_lane.run(self._close_file)
+
+    def _submit(self, lane: Lane, work: Callable[[], None], done: Done) -> None:
+        def guarded() -> None:
+            # The other lane's failure may not have come to the event loop yet.
+            if self._has_failed:
+                raise OSError("a write or a sync had failed before")
+            try:
+                work()
+            except BaseException:
+                self._has_failed = True
+                raise
+
+        lane.submit(guarded, done)
+
+    # -- the file --------------------------------------------------------------------------------
+
+    @property
+    def _open_file(self) -> JournalFile:
+        if self._file is None:
+            raise OSError("journal has no open file")
+        return self._file
+
+    def _create(self, header: FileHeader) -> None:
+        self._file = JournalFile(self._disk, self._directory, header, self._max_file_bytes)
+
+    def _close_file(self) -> None:
+        if (file := self._file) is not None:
+            self._file = None
+            file.close()
+
+    def _header(self, file_id: int, sequence: int) -> FileHeader:
+        self.file_id = file_id
+        salt = self._host.random_bytes(16)
+        return FileHeader(JOURNAL_MAGIC, file_id, sequence, self._incarnation, salt)

@@ -1,0 +1,101 @@
+"""How full the disks are, and what a bookie takes while they are.
+
+A full disk must cost nothing but new entries: what was acknowledged is flushed, ledgers can still
+be recovered, fenced and compacted. So, as it fills up:
+
+    used ≥ read_only_at, or no   no regular adds (registered so: writers choose others); below
+    room for a journal file      writable_at they come again. Journal files that are kept to be
+                                 written over go
+    free ≤ cached + reserve      no recovery adds either (OUT_OF_SPACE); reads and fences go on
+    free < its half + a little   the flush waits: the journal has what it would have written
+
+Compaction needs room for what it copies; the reserve is for it, too (``gc/collector.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.disk.port import DiskSpace
+from fencelog.bookie.disk.space import Room, room
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.engine.shard import Shard
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import DISK_WATCH_MS
+
+_log = logging.getLogger(__name__)
+
+BY_DISK = "disk"
+
+
+class DiskWatch:
+    """Looks at the disks now and then, and tells the bookie what to take."""
+
+    def __init__(self, bookie: Bookie, config: BookieConfig) -> None:
+        self._bookie = bookie
+        self._config = config
+        self._room = Room(for_adds=True, for_recovery=True, for_flush=True)
+        self._space: DiskSpace | None = None
+        bookie.status_parts["disk"] = self.status
+
+    async def look(self) -> None:
+        """Look now. Raises FencelogError(STORAGE_FAILED) where the disks cannot be asked."""
+        space = await self._bookie.space()
+        caches = [shard.cache for shard in self._bookie.shards]
+        before, self._space = self._room, space
+        now = self._room = room(
+            space,
+            cached_bytes=sum(cache.size for cache in caches),
+            flush_bytes=sum(cache.flush_bytes for cache in caches),
+            had_room=before.for_adds,
+            config=self._config,
+        )
+        for shard in self._bookie.shards:
+            shard.adds.set_out_of_space(not now.for_recovery)
+            shard.flusher.hold(not now.for_flush)
+            if not now.for_adds:
+                await _remove_spares(shard)
+        self._bookie.set_read_only(BY_DISK, not now.for_adds)
+        if now != before:
+            _log.warning(
+                "bookie %s: %d of %d bytes of its fullest disk are free; takes adds: %s, recovery: "
+                "%s, flushes: %s",
+                self._bookie.bookie_id,
+                space.free_bytes,
+                space.total_bytes,
+                now.for_adds,
+                now.for_recovery,
+                now.for_flush,
+            )
+
+    async def run(self) -> None:
+        """Look every DISK_WATCH_MS, for ever."""
+        while True:
+            try:
+                await self.look()
+            except FencelogError as error:
+                _log.warning("bookie %s: %s", self._bookie.bookie_id, error.detail)
+            await asyncio.sleep(DISK_WATCH_MS / 1000)
+
+    def status(self) -> dict[str, int | bool]:
+        """For ``status``."""
+        space = self._space or DiskSpace(0, 0)
+        return {
+            "total_bytes": space.total_bytes,
+            "free_bytes": space.free_bytes,
+            "room_for_adds": self._room.for_adds,
+            "room_for_recovery": self._room.for_recovery,
+            "room_for_flush": self._room.for_flush,
+        }
+
+
+async def _remove_spares(shard: Shard) -> None:
+    """Of a small disk they are the larger part. Raises FencelogError(STORAGE_FAILED)."""
+    try:
+        await shard.journal.remove_spares()
+    except OSError as error:
+        raise FencelogError(
+            ErrorCode.STORAGE_FAILED, f"cannot remove spare journal files: {error}"
+        ) from error

@@ -1,0 +1,123 @@
+"""What goes on in a bookie besides its requests: garbage collection, scrubbing, repair, and an eye
+on its disks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.disk.port import Disk
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.gc.collector import Garbage
+from fencelog.bookie.gc.config import GarbageConfig
+from fencelog.bookie.gc.ledgers import ClusterMetadata
+from fencelog.bookie.maintenance.disk_watch import DiskWatch
+from fencelog.bookie.repair.integrity import Integrity
+from fencelog.bookie.repair.scrubber import Scrubber
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.limits import COPY_BYTES_PER_S, SCRUB_BYTES_PER_S, SCRUB_INTERVAL_MS
+from fencelog.ledgers.metastore.instance import read_instance
+from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.placement.placement import Placement
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_S = 10.0
+"""Before a service that died is started again."""
+
+Service = Callable[[], Awaitable[None]]
+"""Runs until it is cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceConfig:
+    """How often, and how fast."""
+
+    garbage: GarbageConfig = field(default_factory=GarbageConfig)
+    scrub_interval_ms: int = SCRUB_INTERVAL_MS
+    scrub_bytes_per_s: int = SCRUB_BYTES_PER_S
+    copy_bytes_per_s: int = COPY_BYTES_PER_S
+
+
+@asynccontextmanager
+async def maintenance(
+    bookie: Bookie,
+    store: MetadataStore,
+    bookies: BookieDirectory,
+    *,
+    watch: DiskWatch,
+    config: BookieConfig,
+    settings: MaintenanceConfig,
+    disk: Disk,
+    host: Host,
+) -> AsyncIterator[None]:
+    """Run the services of an open bookie; none outlives this, and the bookie has to. ``bookies``
+    are its peers, itself included."""
+    async with AsyncExitStack() as stack:
+        integrity = Integrity(
+            bookie,
+            ledgers=LedgerStore(store),
+            bookies=bookies,
+            placement=Placement(bookies, host=host),
+            copy_bytes_per_s=settings.copy_bytes_per_s,
+        )
+        scrubber = Scrubber(
+            bookie,
+            disk=disk,
+            on_damage=integrity.on_damage,
+            bytes_per_s=settings.scrub_bytes_per_s,
+            interval_ms=settings.scrub_interval_ms,
+        )
+        stack.push_async_callback(scrubber.close)
+        lane = disk.lane("bookie-garbage")
+        collector = Garbage(
+            bookie,
+            lane,
+            ClusterMetadata(store, lambda: read_instance(store), bookie.instance),
+            settings.garbage,
+            entry_log_bytes=config.entry_log_bytes,
+            on_damage=integrity.on_damage,
+        )
+        stack.callback(collector.close)
+        stack.push_async_callback(lane.close)
+        services: dict[str, Service] = {
+            "disk watch": watch.run,
+            "garbage": collector.run,
+            "integrity": integrity.run,
+            "scrubber": scrubber.run,
+        }
+        await stack.enter_async_context(running(bookie.bookie_id, services))
+        yield
+
+
+@asynccontextmanager
+async def running(bookie_id: str, services: Mapping[str, Service]) -> AsyncIterator[None]:
+    """Run services, by name. One that dies is reported, and started again after a pause."""
+    tasks = [
+        asyncio.get_running_loop().create_task(_keep(bookie_id, name, service), name=name)
+        for name, service in services.items()
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _keep(bookie_id: str, name: str, service: Service) -> None:
+    while True:
+        try:
+            await service()
+        except Exception:  # whatever it was: a bookie without this service must not go unnoticed
+            _log.exception("bookie %s: its service %s died", bookie_id, name)
+        else:
+            _log.error("bookie %s: its service %s ended", bookie_id, name)
+        await asyncio.sleep(_PAUSE_S)

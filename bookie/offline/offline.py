@@ -1,0 +1,75 @@
+"""A bookie's data while no bookie runs on it, under the lock of its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.disk.port import Disk
+from fencelog.bookie.identity.cookies import Identity
+from fencelog.bookie.identity.data_directory import DataDirectory
+from fencelog.bookie.storage.shard_directory import ShardDirectory
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """``disk`` is the one to look at the data with."""
+
+    disk: Disk
+    config: BookieConfig
+    directory: DataDirectory
+
+    @property
+    def shards(self) -> list[ShardDirectory]:
+        return self.directory.shards
+
+    def identity(self) -> Identity:
+        """Whose data it is. Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
+        return self.directory.read_identity()
+
+    def shard_of(self, ledger_id: int) -> ShardDirectory:
+        return self.shards[ledger_id % len(self.shards)]
+
+
+@contextmanager
+def offline(disk: Disk, config: BookieConfig) -> Iterator[Offline]:
+    """Hold the lock of a data directory, which is not made. Raises FencelogError: BAD_REQUEST if
+    there is none, or its bookie was made with other numbers of directories;
+    DATA_DIRECTORY_IN_USE while a bookie runs on it."""
+    _check_is_there(disk, config.data_dir)
+    directory = DataDirectory(disk, config)
+    directory.lock()
+    try:
+        found = Offline(disk, config, directory)
+        _check_layout(found)
+        yield found
+    finally:
+        directory.unlock()
+
+
+def _check_is_there(disk: Disk, path: Path) -> None:
+    try:
+        disk.names(path)
+    except OSError as error:
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"no data directory at {path}") from error
+
+
+def _check_layout(found: Offline) -> None:
+    try:
+        cookie = found.identity().cookie
+    except FencelogError:
+        return  # that it cannot be read is for the tool to say
+    for option, made, given in (
+        ("--journal-dir", cookie.journals, found.config.journal_dirs),
+        ("--ledger-dir", cookie.ledgers, found.config.ledger_dirs),
+    ):
+        if len(made) != len(given):
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"bookie {cookie.bookie_id} was made with {len(made) or 'no'} {option}, "
+                f"{len(given) or 'none'} given: name its directories as for a start",
+            )

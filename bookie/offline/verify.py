@@ -1,0 +1,287 @@
+"""Checking every byte that means something, without changing one.
+
+What a start checks is checked with the code of a start, on a disk that is only read; beyond that
+each run that the index points to is read and summed, and files are held against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fencelog.bookie.disk.port import Disk, File, KeyValueStore
+from fencelog.bookie.format.ledger_state import LedgerState
+from fencelog.bookie.format.records import FileHeader
+from fencelog.bookie.identity.cookies import Identity, Mark
+from fencelog.bookie.offline.inspect_entry_log import read_entry_log_header
+from fencelog.bookie.offline.inspect_index import IndexedLedger, index_ledgers
+from fencelog.bookie.offline.inspect_journal import journal_records
+from fencelog.bookie.offline.inspect_records import Place, places
+from fencelog.bookie.offline.offline import Offline
+from fencelog.bookie.storage.entry_log import (
+    EntryLogReader,
+    StoredRun,
+    decode_footer,
+    encode_footer,
+    entry_log_ids,
+    entry_log_name,
+    records_end,
+)
+from fencelog.bookie.storage.index import Index
+from fencelog.bookie.storage.shard_directory import ShardDirectory
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.format.run import read_run_header
+
+_KNOWN_KEYS = (b"L", b"M", b"R")
+
+_MOST_SHOWN = 1000
+"""Damaged places of one file that are told one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """``offset`` is None where the whole file is meant."""
+
+    path: Path
+    offset: int | None
+    what: str
+
+    def __str__(self) -> str:
+        where = self.path if self.offset is None else f"{self.path} at offset {self.offset}"
+        return f"{where}: {self.what}"
+
+
+def verify(data: Offline) -> Iterator[Problem]:
+    """All that is wrong with a bookie's data. ``data.disk`` is one that is only read."""
+    try:
+        identity = data.identity()
+    except FencelogError as error:
+        yield _problem(data.directory.path, error)
+        return
+    yield from _marks(data, identity)
+    for number, shard in enumerate(data.shards):
+        part = _Shard(data.disk, shard, identity, number, len(data.shards))
+        try:
+            yield from part.problems()
+        except OSError as error:
+            yield _problem(shard.paths.ledgers, error)
+
+
+def _marks(data: Offline, identity: Identity) -> Iterator[Problem]:
+    """The cookies of the directories that were given."""
+    try:
+        found = data.directory.look().directories
+    except FencelogError as error:
+        yield _problem(data.directory.path, error)
+        return
+    for directory in found:
+        made_in = identity.cookie.made_in(directory.place)
+        expected = Mark(identity.bookie_id, directory.place, made_in, is_made=True)
+        if directory.mark != expected:
+            what = f"is {directory.mark}, not {expected}" if directory.mark else "is missing"
+            yield Problem(Path(directory.path, "cookie"), None, what)
+
+
+def index_problems(
+    disk: Disk, shard: ShardDirectory, number: int = 0, count: int = 1
+) -> Iterator[Problem]:
+    """What makes an index worth a new one: it cannot be read to its end, it is older than the
+    checkpoint, or it makes no sense. Runs are not read."""
+    path = shard.paths.index
+    try:
+        store = disk.open_store(path, create=False)
+    except OSError as error:
+        yield _problem(path, error)
+        return
+    try:
+        yield from _mark_problems(Index(store), shard)
+        for ledger in index_ledgers(store):
+            yield from _ledger_problems(path, ledger, number, count)
+        yield from _unknown_keys(path, store)
+    except (OSError, FencelogError) as error:
+        yield _problem(path, error)
+    finally:
+        store.close()
+
+
+def _mark_problems(index: Index, shard: ShardDirectory) -> Iterator[Problem]:
+    mark = index.mark()
+    try:
+        checkpoint = shard.read_checkpoint()
+    except FencelogError:
+        return  # told elsewhere
+    if mark < checkpoint.sequence:
+        what = f"has the records before {mark}; the checkpoint says {checkpoint.sequence}"
+        yield Problem(shard.paths.index, None, what)
+
+
+def _ledger_problems(
+    path: Path, ledger: IndexedLedger, number: int, count: int
+) -> Iterator[Problem]:
+    ledger_id, state = ledger.ledger_id, ledger.state
+    if ledger_id % count != number:
+        yield Problem(path, None, f"ledger {ledger_id} does not belong to shard {number}")
+    if state is None:
+        yield Problem(path, None, f"ledger {ledger_id} has runs and no state")
+    end = -1
+    for run in ledger.runs:
+        name = f"run {run.first_entry_id}..{run.last_entry_id} of ledger {ledger_id}"
+        if run.first_entry_id <= end:
+            yield Problem(path, None, f"{name} overlaps the one before, which ends with {end}")
+        if run.first_entry_id > run.last_entry_id or run.first_entry_id < 0:
+            yield Problem(path, None, f"{name} is none")
+        end = run.last_entry_id
+    if state is not None:
+        yield from _state_problems(path, ledger_id, state, end)
+
+
+def _state_problems(path: Path, ledger_id: int, state: LedgerState, end: int) -> Iterator[Problem]:
+    if state.deleted and end >= 0:
+        yield Problem(path, None, f"ledger {ledger_id} is deleted and has runs up to {end}")
+    elif end > state.last_entry:
+        what = f"ledger {ledger_id} ends with {state.last_entry}, its runs with {end}"
+        yield Problem(path, None, what)
+
+
+def _unknown_keys(path: Path, store: KeyValueStore) -> Iterator[Problem]:
+    ends = (b"", *(bytes([key[0] + 1]) for key in _KNOWN_KEYS))
+    for first, end in zip(ends, (*_KNOWN_KEYS, b"\xff" * 32), strict=True):
+        for key, value in store.scan(first, end):
+            yield Problem(path, None, f"{key.hex()} -> {value.hex()} means nothing")
+
+
+class _Shard:
+    """One shard; every method gives what is wrong with a part of it."""
+
+    def __init__(
+        self, disk: Disk, shard: ShardDirectory, identity: Identity, number: int, count: int
+    ) -> None:
+        self._disk = disk
+        self._shard = shard
+        self._incarnation = identity.directory_bytes
+        self._number = number
+        self._count = count
+
+    def problems(self) -> Iterator[Problem]:
+        yield from self._checkpoint()
+        yield from index_problems(self._disk, self._shard, self._number, self._count)
+        yield from self._journal()
+        yield from self._runs()
+        for file_id in entry_log_ids(self._disk, self._shard.paths.entry_log):
+            yield from self._entry_log(file_id)
+
+    def _checkpoint(self) -> Iterator[Problem]:
+        try:
+            self._shard.read_checkpoint()
+        except FencelogError as error:
+            yield _problem(self._shard.paths.checkpoint, error)
+
+    def _journal(self) -> Iterator[Problem]:
+        path = self._shard.paths.journal
+        try:
+            end = 0
+            for at, _record in journal_records(self._disk, self._shard, self._incarnation):
+                end = at.sequence
+            mark = self._mark()
+        except (OSError, FencelogError) as error:
+            yield _problem(path, error)
+            return
+        if mark is not None and end < mark:
+            yield Problem(path, None, f"ends before record {end}; up to {mark} had been synced")
+
+    def _mark(self) -> int | None:
+        try:
+            store = self._disk.open_store(self._shard.paths.index, create=False)
+        except OSError:
+            return None  # told elsewhere
+        try:
+            return Index(store).mark()
+        except FencelogError:
+            return None
+        finally:
+            store.close()
+
+    def _runs(self) -> Iterator[Problem]:
+        """Each run that the index points to."""
+        paths = self._shard.paths
+        try:
+            store = self._disk.open_store(paths.index, create=False)
+        except OSError:
+            return  # told elsewhere
+        reader = EntryLogReader(self._disk, paths.entry_log, incarnation=self._incarnation)
+        try:
+            for ledger in index_ledgers(store):
+                for run in ledger.runs:
+                    yield from self._run(reader, run)
+        except (OSError, FencelogError):
+            return  # told elsewhere
+        finally:
+            reader.close()
+            store.close()
+
+    def _run(self, reader: EntryLogReader, run: StoredRun) -> Iterator[Problem]:
+        try:
+            reader.read(run)
+        except FencelogError as error:
+            path = self._shard.paths.entry_log / entry_log_name(run.file_id)
+            yield _problem(path, error, run.offset)
+
+    def _entry_log(self, file_id: int) -> Iterator[Problem]:
+        """The header; of a sealed file every record, and what the footer says of them. What the
+        end of another one holds means nothing unless the index points to it."""
+        path = self._shard.paths.entry_log / entry_log_name(file_id)
+        try:
+            file = self._disk.open(path)
+        except OSError as error:
+            yield _problem(path, error)
+            return
+        try:
+            header = read_entry_log_header(file, file_id, self._incarnation)
+            if header is None:
+                yield Problem(path, 0, "entry log header is damaged")
+                return
+            yield from _log_problems(path, file, header)
+        finally:
+            file.close()
+
+
+def _log_problems(path: Path, file: File, header: FileHeader) -> Iterator[Problem]:
+    footer = decode_footer(file, seed=header.seed)
+    end = records_end(file)
+    sizes: dict[int, int] = {}
+    damaged: list[Place] = []
+    for place in places(file, end, seed=header.seed):
+        if place.record is None:
+            damaged.append(place)
+        else:
+            ledger_id = read_run_header(place.record.body).ledger_id
+            sizes[ledger_id] = sizes.get(ledger_id, 0) + place.end - place.offset
+    if footer is None and end == file.size():
+        yield from _lost_footer(path, sizes, damaged[-1:])
+        return
+    for place in damaged[:_MOST_SHOWN]:
+        yield Problem(path, place.offset, f"damaged up to offset {place.end}")
+    if sizes != footer and not damaged:
+        yield Problem(path, end, "footer is damaged, or does not say what the records are")
+
+
+def _lost_footer(path: Path, sizes: dict[int, int], last: list[Place]) -> Iterator[Problem]:
+    """A file without a footer was cut off by a crash; unless just as many bytes end it as the
+    footer would have, and are none."""
+    size = len(encode_footer(sizes, offset=0, seed=0))
+    for place in last:
+        if place.end - place.offset == size:
+            yield Problem(path, place.offset, "footer is damaged")
+
+
+def _problem(path: Path, error: OSError | FencelogError, offset: int | None = None) -> Problem:
+    """An error as a problem; where it is, is said once."""
+    if isinstance(error, OSError):
+        return Problem(path, offset, str(error.strerror or error).removeprefix(f"{path}: "))
+    path = Path(error.extra.get("path", path))
+    offset = error.extra.get("offset", offset)
+    what = error.detail
+    for where in (f"{path} at offset {offset}", f"{path}"):
+        what = what.removeprefix(where).lstrip(": ")
+    return Problem(path, offset, what)

@@ -1,0 +1,106 @@
+"""Ledgers that could not be repaired: why, since how many attempts, and when to try again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any
+
+from fencelog.bookie.repair.copies import NoCopy, PutOff
+from fencelog.bookie.repair.core import Lack, pause_s
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+_SHOWN = 20
+_SHOWN_CHARACTERS = 400
+"""So that the answer to ``status`` stays below MAX_ADMIN_BYTES."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """``why``: a ``Lack``, that of a ``PutOff``, or the code of an error. ``bookies``: those in
+    limbo, where that is why nothing can be decided: waiting alone will not help."""
+
+    why: str
+    detail: str
+    entry_id: int | None = None
+    bookies: tuple[str, ...] = ()
+
+    @classmethod
+    def for_reason(cls, error: FencelogError, bookie_id: str) -> Waiting:
+        """``bookie_id``: of this bookie, in whose repair the error came up."""
+        if isinstance(error, PutOff):
+            return cls(error.why, error.detail)
+        if isinstance(error, NoCopy):
+            in_limbo = {*error.in_limbo, bookie_id} if error.in_limbo else set()
+            return cls(error.lack.value, error.detail, error.entry_id, tuple(sorted(in_limbo)))
+        if error.code is ErrorCode.RECOVERY_INCOMPLETE:
+            bookies = tuple(error.extra["bookies_in_limbo"])
+            if bookies and list(bookies) == error.extra["missing_bookies"]:
+                entry_id = error.extra.get("entry_id")
+                return cls(Lack.IN_LIMBO.value, error.detail, entry_id, bookies)
+        return cls(error.code.slug, error.detail)
+
+
+@dataclass(slots=True)
+class _PutOff:
+    waiting: Waiting
+    attempts: int
+    due: float
+
+
+class WaitingLedgers:
+    """By what is to be repaired ("limbo", "damage") and ledger."""
+
+    def __init__(self) -> None:
+        self._put_off: dict[tuple[str, int], _PutOff] = {}
+
+    def is_due(self, what: str, ledger_id: int, now: float) -> bool:
+        put_off = self._put_off.get((what, ledger_id))
+        return put_off is None or put_off.due <= now
+
+    def put_off(self, what: str, ledger_id: int, waiting: Waiting, now: float) -> bool:
+        """Try again later, and later each time. Whether the reason is another than before."""
+        before = self._put_off.get((what, ledger_id))
+        attempts = 1 if before is None else before.attempts + 1
+        due = now + pause_s(attempts)
+        self._put_off[what, ledger_id] = _PutOff(waiting, attempts, due)
+        return before is None or before.waiting.why != waiting.why
+
+    def done(self, what: str, ledger_id: int) -> None:
+        self._put_off.pop((what, ledger_id), None)
+
+    def keep(self, what: str, ledger_ids: Set[int]) -> None:
+        """Forget the others: there is nothing to be repaired any more."""
+        for key in [key for key in self._put_off if key[0] == what]:
+            if key[1] not in ledger_ids:
+                del self._put_off[key]
+
+    def hurry(self) -> None:
+        """All are due."""
+        for put_off in self._put_off.values():
+            put_off.due = 0.0
+
+    def status(self) -> dict[str, Any]:
+        """How many wait, and the first of them, those first that do not wait for somebody."""
+        order = {Lack.LOST.value: 0, Lack.IN_LIMBO.value: 1}
+        waiting = sorted(
+            self._put_off.items(), key=lambda item: (order.get(item[1].waiting.why, 2), item[0])
+        )
+        reasons = [put_off.waiting.why for _, put_off in waiting]
+        return {
+            "ledgers_waiting": len(waiting),
+            "ledgers_lost": reasons.count(Lack.LOST.value),
+            "ledgers_wholly_in_limbo": reasons.count(Lack.IN_LIMBO.value),
+            "waiting": [
+                {
+                    "ledger_id": ledger_id,
+                    "for": what,
+                    "why": put_off.waiting.why,
+                    "detail": put_off.waiting.detail[:_SHOWN_CHARACTERS],
+                    "entry_id": put_off.waiting.entry_id,
+                    "bookies_in_limbo": list(put_off.waiting.bookies),
+                    "attempts": put_off.attempts,
+                }
+                for (what, ledger_id), put_off in waiting[:_SHOWN]
+            ],
+        }

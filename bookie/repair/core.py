@@ -1,0 +1,132 @@
+"""What a bookie should hold of a ledger, what of it is missing, and who may have it. Pure.
+
+By runs and fragments, never entry by entry where E = Qw. Of a striped ledger a bookie has Qw
+consecutive entries out of every E; these come one group after the other, as the caller takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from fencelog.bookie.format.runs import Range
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.availability import MAX_ENTRY_ID, Availability
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.limits import MAX_RUN_ENTRIES
+from fencelog.ledgers.quorum import write_set
+
+FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 300.0
+"""Before a ledger that cannot be repaired now is tried again; doubling. What keeps it may be a
+bookie that restarts, or one that is gone for hours."""
+
+
+class Standing(Enum):
+    """What is to be done about a ledger in limbo, by its metadata."""
+
+    STRANGER = "stranger"
+    """No fragment names the bookie (any more): nothing tells what it should hold, so it cannot say
+    "no", and others have the entries."""
+    UNCLOSED = "unclosed"
+    """Its end is not known: it has to be recovered first."""
+    CLOSED = "closed"
+
+
+def standing(metadata: LedgerMetadata, bookie_id: str) -> Standing:
+    if not any(bookie_id in fragment.bookies for fragment in metadata.fragments):
+        return Standing.STRANGER
+    return Standing.CLOSED if metadata.is_closed else Standing.UNCLOSED
+
+
+def wanted_ranges(
+    metadata: LedgerMetadata, bookie_id: str, first: int, last: int
+) -> Iterator[Range]:
+    """The entries out of ``first`` … ``last``, up to the end of a closed ledger, that are the
+    bookie's by metadata: ascending, apart from one another, each within one fragment."""
+    last = min(last, metadata.last_entry_id)
+    for low, high, bookies in _fragments(metadata):
+        if bookie_id not in bookies or high < first:
+            continue
+        if low > last:
+            break
+        share = _share(metadata, bookies.index(bookie_id), max(low, first), min(high, last))
+        yield from share
+
+
+def _fragments(metadata: LedgerMetadata) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """First and last entry of each fragment, and its bookies. The last one has no end."""
+    fragments = metadata.fragments
+    for number, fragment in enumerate(fragments, start=1):
+        end = fragments[number].first_entry_id - 1 if number < len(fragments) else MAX_ENTRY_ID
+        yield fragment.first_entry_id, end, fragment.bookies
+
+
+def _share(metadata: LedgerMetadata, index: int, low: int, high: int) -> Iterator[Range]:
+    """What of the entries ``low`` … ``high`` of a fragment the bookie at ``index`` has (rule 1)."""
+    size, copies = metadata.ensemble_size, metadata.write_quorum
+    if size == copies:
+        yield low, high
+        return
+    # Entry i is on it if (index - i) mod E < Qw: Qw in a row, the last of them at index mod E.
+    begin = low - (low - (index - copies + 1)) % size
+    for start in range(begin, high + 1, size):
+        if start + copies > low:
+            yield max(start, low), min(start + copies - 1, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Entries that the same ``sources`` have, to be asked in this order."""
+
+    first: int
+    last: int
+    sources: tuple[str, ...]
+
+
+def pieces(metadata: LedgerMetadata, bookie_id: str, entries: Range) -> Iterator[Piece]:
+    """Whom ``bookie_id`` may ask for entries, whether they are its own or not: at most
+    MAX_RUN_ENTRIES at a time, of a striped ledger one. Whoever is first takes turns by ledger."""
+    first, last = entries
+    size, copies = metadata.ensemble_size, metadata.write_quorum
+    step = MAX_RUN_ENTRIES if size == copies else 1
+    for low, high, bookies in _fragments(metadata):
+        for begin in range(max(low, first), min(high, last) + 1, step):
+            members = write_set(begin, ensemble_size=size, write_quorum=copies)
+            others = [bookies[i] for i in sorted(members) if bookies[i] != bookie_id]
+            turn = metadata.ledger_id % len(others) if others else 0
+            yield Piece(begin, min(begin + step - 1, high, last), (*others[turn:], *others[:turn]))
+
+
+def missing_pieces(
+    metadata: LedgerMetadata, bookie_id: str, wanted: Iterable[Range], held: Availability
+) -> Iterator[Piece]:
+    """What is to be copied: of the ranges ``wanted`` those entries that are not ``held``."""
+    for entries in held.missing_from(wanted):
+        yield from pieces(metadata, bookie_id, entries)
+
+
+class Lack(Enum):
+    """Why there is no copy of an entry."""
+
+    LOST = "lost"
+    """The whole write set says that it is not there: nobody has it, although it was acknowledged
+    or rewritten at Qa of them."""
+    IN_LIMBO = "in_limbo"
+    """Nobody has it, and some of them may have forgotten it: nothing here will bring it back."""
+    UNREACHED = "unreached"
+    """Somebody could not be asked, or could not tell: to be tried again."""
+
+
+def why_lacking(failed: Mapping[str, FencelogError]) -> Lack:
+    """``failed``: what each other member of the write set has answered."""
+    codes = [error.code for error in failed.values() if not error.code.is_negative]
+    if not codes:
+        return Lack.LOST
+    in_limbo = all(code is ErrorCode.LEDGER_IN_LIMBO for code in codes)
+    return Lack.IN_LIMBO if in_limbo else Lack.UNREACHED
+
+
+def pause_s(attempts: int) -> float:
+    """How long to wait after so many attempts, at least one, that did not succeed."""
+    return min(FIRST_PAUSE_S * float(1 << min(attempts - 1, 30)), LAST_PAUSE_S)

@@ -1,0 +1,118 @@
+"""Stored runs that cannot be read back, and their replacement by copies of other bookies.
+
+What is damaged is answered as an error, never as "not there", until its replacement is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.format.runs import Range
+from fencelog.bookie.repair.copies import Copies, NoCopy, PutOff
+from fencelog.bookie.repair.core import Lack, Piece, pieces
+from fencelog.bookie.storage.entry_log import StoredRun
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import merge_runs, read_run_header
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.limits import MAX_DAMAGED_RUNS
+
+_log = logging.getLogger(__name__)
+
+
+class DamagedRuns:
+    """Those that were found and not replaced yet."""
+
+    def __init__(self, bookie: Bookie, *, ledgers: LedgerStore, copies: Copies) -> None:
+        self._bookie = bookie
+        self._ledgers = ledgers
+        self._copies = copies
+        self._runs: dict[int, set[Range]] = {}
+        self.found = 0
+        self.replaced = 0
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._runs.values()))
+
+    def ledger_ids(self) -> list[int]:
+        return sorted(self._runs)
+
+    def add(self, run: StoredRun, error: FencelogError) -> None:
+        """A run cannot be read back, though the index says that it is there; the error says where.
+        More than MAX_DAMAGED_RUNS are only told of: the next pass finds them again."""
+        entries = (run.first_entry_id, run.last_entry_id)
+        if entries in self._runs.get(run.ledger_id, ()):
+            return
+        if self._bookie.shard(run.ledger_id).cache.ranges(run.ledger_id, entries):
+            return  # its replacement goes to the index with the next flush
+        self.found += 1
+        _log.error("bookie %s has damaged entries: %s", self._bookie.bookie_id, error.detail)
+        if self.count < MAX_DAMAGED_RUNS:
+            self._runs.setdefault(run.ledger_id, set()).add(entries)
+
+    async def repair(self, ledger_id: int) -> None:
+        """Replace what is damaged of a ledger, durably. Raises FencelogError where that cannot be
+        done now; then what was not replaced is kept."""
+        try:
+            metadata, _ = await self._ledgers.get(ledger_id)
+        except FencelogError as error:
+            if error.code is ErrorCode.LEDGER_NOT_FOUND:
+                self._runs.pop(ledger_id, None)  # it was deleted
+                return
+            raise
+        if not metadata.is_closed:
+            raise PutOff("open", f"ledger {ledger_id} is repaired when it is closed")
+        self._copies.check_key(metadata)
+        fenced = self._bookie.fence(ledger_id)
+        if fenced is not None and (not_fenced := await fenced) is not None:
+            raise not_fenced
+        failure: FencelogError | None = None
+        for entries in sorted(self._runs.get(ledger_id, ())):
+            try:
+                await self._replace(metadata, entries)
+            except FencelogError as error:
+                failure = error
+            else:
+                self._runs[ledger_id].discard(entries)
+        if failure is not None:
+            raise failure
+        if not self._runs.get(ledger_id):  # else more was found meanwhile
+            self._runs.pop(ledger_id, None)
+
+    async def _replace(self, metadata: LedgerMetadata, entries: Range) -> None:
+        """Nothing to do where the index has this very run no more. Raises PutOff for one that goes
+        on behind the ledger's end, with entries that nobody else has and nobody needs."""
+        shard = self._bookie.shard(metadata.ledger_id)
+        if entries not in await shard.reads.stored_ranges(metadata.ledger_id, entries):
+            return
+        runs: list[bytes] = []
+        try:
+            for piece in pieces(metadata, self._bookie.bookie_id, entries):
+                runs += await self._all_of(metadata, piece)
+        except NoCopy as lack:
+            if lack.lack is Lack.LOST and lack.entry_id > metadata.last_entry_id:
+                raise PutOff(
+                    "behind_the_end",
+                    f"entries {entries[0]}..{entries[1]} of ledger {metadata.ledger_id} are one "
+                    f"run here; it ends at {metadata.last_entry_id}, and nobody has what is behind",
+                ) from lack
+            raise
+        await shard.adds.replace(runs[0] if len(runs) == 1 else merge_runs(runs))
+        self.replaced += 1
+        _log.warning(
+            "bookie %s: entries %d..%d of ledger %d are repaired",
+            self._bookie.bookie_id,
+            *entries,
+            metadata.ledger_id,
+        )
+
+    async def _all_of(self, metadata: LedgerMetadata, piece: Piece) -> list[bytes]:
+        """A stored run is no larger than MAX_RUN_BYTES, and so is what it is made of."""
+        runs: list[bytes] = []
+        entry_id = piece.first
+        while entry_id <= piece.last:
+            runs.append(await self._copies.run(metadata, piece, entry_id))
+            entry_id = read_run_header(runs[-1]).last_entry_id + 1
+        return runs

@@ -1,0 +1,213 @@
+"""Taking ledgers out of limbo: what this bookie may have forgotten is copied from the others.
+
+BP-46's second phase. For every ledger in limbo, one at a time:
+
+    metadata ──► closed? else recover it ──► copy each entry that is missing here, durably
+        ──► metadata as of now: still the same? else again ──► limbo ends, durably
+
+From then on "no such entry" is the truth, for all entries that the ledger has and that are this
+bookie's are here; none can come (it is closed, and fenced here) and none can have gone:
+
+* a change of the metadata: it is read again, as of now, and has to be the same. What a later change
+  gives to this bookie was given to this incarnation, which remembers it;
+* a removal by garbage collection in between, which leaves the ledger in limbo anew: seen by its
+  count, in the same turn of the event loop in which limbo ends;
+* a flush, a compaction: an entry moves and is never gone on the way;
+* a read that has looked already: it answers by the limbo of when it began (``engine/reads.py``);
+* a crash: the journal has the copies before the end of limbo. One that does not keep them is an
+  unsynced one, and then all is in limbo again (``engine/boot.py``).
+
+An entry that nobody has is never given up here: the ledger stays in limbo, and ``status`` tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fencelog.bookie.disk.rate_limit import Pace
+from fencelog.bookie.engine.admin import arguments
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.format.ledger_state import LedgerState
+from fencelog.bookie.repair.backoff import Waiting, WaitingLedgers
+from fencelog.bookie.repair.copies import Copies, PutOff
+from fencelog.bookie.repair.core import Standing, standing
+from fencelog.bookie.repair.damage import DamagedRuns
+from fencelog.bookie.repair.missing import MissingEntries
+from fencelog.bookie.storage.entry_log import StoredRun
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.limits import COPY_BYTES_PER_S, INTEGRITY_CHECK_MS
+from fencelog.ledgers.placement.placement import Placement
+from fencelog.ledgers.recovery.recovery import recover_ledger
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory
+
+_log = logging.getLogger(__name__)
+
+_ROUNDS = 3
+"""As often as metadata may change under a repair before others get their turn."""
+
+
+class Integrity:
+    """The check of one bookie, and its repairs. ``ledgers``, ``bookies``, ``placement``: its own
+    client of the cluster, itself included. ``key``: of the ledgers, where they have one;
+    ``copy_bytes_per_s`` None: no limit.
+
+    Adds to the bookie the verb ``integrity`` (check now, whatever waits) and its part of
+    ``status``.
+    """
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        *,
+        ledgers: LedgerStore,
+        bookies: BookieDirectory,
+        placement: Placement,
+        key: bytes = b"",
+        copy_bytes_per_s: int | None = COPY_BYTES_PER_S,
+    ) -> None:
+        self._bookie = bookie
+        self._ledgers = ledgers
+        self._bookies = bookies
+        self._placement = placement
+        self._key = key
+        self._loop = asyncio.get_running_loop()
+        self._copies = Copies(bookies, key=key, pace=Pace(copy_bytes_per_s))
+        self._missing = MissingEntries(bookie, self._copies)
+        self.damage = DamagedRuns(bookie, ledgers=ledgers, copies=self._copies)
+        self._waiting = WaitingLedgers()
+        self._wake = asyncio.Event()
+        self._at: int | None = None
+        self._repaired = 0
+        bookie.status_parts["integrity"] = self.status
+        bookie.admin["integrity"] = self._check_now
+
+    def on_damage(self, run: StoredRun, error: FencelogError) -> None:
+        """Somebody could not read a stored run back: replace it, once its ledger is closed."""
+        self.damage.add(run, error)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Check every INTEGRITY_CHECK_MS, for ever."""
+        while True:
+            await self.check()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(INTEGRITY_CHECK_MS / 1000):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def check(self) -> None:
+        """Try each ledger that is in limbo or damaged, but those that failed a short while ago."""
+        in_limbo = {i for shard in self._bookie.shards for i in shard.states.in_limbo}
+        self._waiting.keep("limbo", in_limbo)
+        for ledger_id in sorted(in_limbo):
+            await self._attempt("limbo", ledger_id, self._end_limbo)
+        damaged = self.damage.ledger_ids()
+        self._waiting.keep("damage", set(damaged))
+        for ledger_id in damaged:
+            await self._attempt("damage", ledger_id, self.damage.repair)
+
+    def status(self) -> dict[str, Any]:
+        """For ``status``: what was done, what is being done, and what waits for what."""
+        return {
+            "at_ledger": self._at,
+            "repaired_ledgers": self._repaired,
+            "copied_entries": self._missing.copied_entries,
+            "copied_bytes": self._missing.copied_bytes,
+            "damaged_runs": self.damage.count,
+            "damaged_runs_found": self.damage.found,
+            "damaged_runs_replaced": self.damage.replaced,
+            **self._waiting.status(),
+        }
+
+    async def _check_now(self, given: dict[str, Any]) -> dict[str, Any]:
+        arguments(given, {})
+        self._waiting.hurry()
+        self._copies.wake_all()
+        self._wake.set()
+        return self.status()
+
+    async def _attempt(
+        self, what: str, ledger_id: int, repair: Callable[[int], Awaitable[None]]
+    ) -> None:
+        if not self._waiting.is_due(what, ledger_id, self._loop.time()):
+            return
+        self._at = ledger_id
+        try:
+            await repair(ledger_id)
+        except FencelogError as error:
+            self._put_off(what, ledger_id, error)
+        except Exception as error:  # a bug; the others are still to be repaired
+            _log.exception("ledger %d", ledger_id)
+            self._put_off(what, ledger_id, FencelogError(ErrorCode.INTERNAL, repr(error)))
+        else:
+            self._waiting.done(what, ledger_id)
+        finally:
+            self._at = None
+
+    def _put_off(self, what: str, ledger_id: int, error: FencelogError) -> None:
+        waiting = Waiting.for_reason(error, self._bookie.bookie_id)
+        if self._waiting.put_off(what, ledger_id, waiting, self._loop.time()):
+            _log.warning(
+                "bookie %s cannot repair ledger %d now (%s): %s",
+                self._bookie.bookie_id,
+                ledger_id,
+                waiting.why,
+                error.detail,
+            )
+
+    # -- limbo -----------------------------------------------------------------------------------
+
+    async def _end_limbo(self, ledger_id: int) -> None:
+        """Raises FencelogError: why the ledger stays in limbo for now."""
+        for _ in range(_ROUNDS):
+            if (state := self._in_limbo(ledger_id)) is None:
+                return
+            removals = state.removals
+            metadata, version = await self._ledgers.get(ledger_id)
+            self._copies.check_key(metadata)
+            match standing(metadata, self._bookie.bookie_id):
+                case Standing.STRANGER:
+                    raise PutOff(
+                        Standing.STRANGER.value,
+                        f"ledger {ledger_id} does not name bookie {self._bookie.bookie_id}",
+                    )
+                case Standing.UNCLOSED:
+                    await self._recover(ledger_id)
+                    continue
+                case Standing.CLOSED:
+                    await self._missing.copy(metadata)
+            # Only now, when all is here: what has changed since it was looked at?
+            if await self._ledgers.get_latest(ledger_id) != (metadata, version):
+                continue
+            if (state := self._in_limbo(ledger_id)) is None:
+                return
+            if state.removals == removals:
+                await self._bookie.clear_limbo(ledger_id)
+                self._repaired += 1
+                _log.info("bookie %s: ledger %d is repaired", self._bookie.bookie_id, ledger_id)
+                return
+        raise PutOff("changing", f"ledger {ledger_id} was changed each time during its repair")
+
+    def _in_limbo(self, ledger_id: int) -> LedgerState | None:
+        """The state of a ledger that is in limbo, else None. Raises PutOff while its entries are
+        on their way out: what is here now will not be."""
+        state = self._bookie.shard(ledger_id).states.get(ledger_id)
+        if state is None or not state.limbo or state.deleted:
+            return None
+        if state.removing:
+            raise PutOff("removing", f"ledger {ledger_id} is being removed here")
+        return state
+
+    async def _recover(self, ledger_id: int) -> None:
+        await recover_ledger(
+            ledger_id,
+            ledgers=self._ledgers,
+            bookies=self._bookies,
+            placement=self._placement,
+            key=self._key,
+        )

@@ -1,0 +1,102 @@
+"""Copying to this bookie what it should hold of a closed ledger and does not."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.repair.copies import Copies, NoCopy
+from fencelog.bookie.repair.core import Lack, Piece, missing_pieces, wanted_ranges
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import read_run_header
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.limits import COPIES_AT_ONCE, MAX_LOST_ENTRIES_NOTED
+from fencelog.ledgers.reader.fan_out import cancel_all
+
+_RANGES_AT_ONCE = 1024
+"""Compared in one turn of the event loop: about a millisecond."""
+
+_ADD_ATTEMPTS = 100
+_ADD_PAUSE_S = 0.1
+"""A write cache that is full is empty again after some flushes."""
+
+
+class MissingEntries:
+    """Compares a ledger with what is here, a page of the index at a time, and copies the rest as
+    recovery adds: they are stored though the ledger is fenced, and what is there stays."""
+
+    def __init__(self, bookie: Bookie, copies: Copies) -> None:
+        self._bookie = bookie
+        self._copies = copies
+        self._loop = asyncio.get_running_loop()
+        self.copied_entries = 0
+        self.copied_bytes = 0
+
+    async def copy(self, metadata: LedgerMetadata) -> None:
+        """Return when all entries that are this bookie's are here, durably. Raises NoCopy where one
+        cannot be had, and those that can be are copied all the same; or FencelogError."""
+        me, ledger_id = self._bookie.bookie_id, metadata.ledger_id
+        lost: list[NoCopy] = []
+        position: int | None = 0
+        while position is not None and position <= metadata.last_entry_id:
+            held = await self._bookie.list_entries(ledger_id, position)
+            end = metadata.last_entry_id if held.next_entry is None else held.next_entry - 1
+            wanted = wanted_ranges(metadata, me, position, end)
+            while ranges := list(islice(wanted, _RANGES_AT_ONCE)):
+                missing = missing_pieces(metadata, me, ranges, held.availability)
+                while batch := list(islice(missing, COPIES_AT_ONCE)):
+                    await self._copy_batch(metadata, batch, lost)
+                await asyncio.sleep(0)
+            position = held.next_entry
+        if lost:
+            raise next((lack for lack in lost if lack.lack is Lack.LOST), lost[0])
+
+    async def _copy_batch(
+        self, metadata: LedgerMetadata, batch: list[Piece], lost: list[NoCopy]
+    ) -> None:
+        tasks = [self._loop.create_task(self._copy_piece(metadata, piece, lost)) for piece in batch]
+        try:
+            for task in tasks:
+                await task
+        finally:
+            await cancel_all(tasks)
+
+    async def _copy_piece(self, metadata: LedgerMetadata, piece: Piece, lost: list[NoCopy]) -> None:
+        """Raises NoCopy where somebody could not be asked, or too much is lost to go on."""
+        entry_id = piece.first
+        while entry_id <= piece.last:
+            try:
+                run = await self._copies.run(metadata, piece, entry_id)
+            except NoCopy as lack:
+                lost.append(lack)
+                if lack.lack is Lack.UNREACHED or len(lost) > MAX_LOST_ENTRIES_NOTED:
+                    raise
+                entry_id += 1
+                continue
+            await self._store(run)
+            header = read_run_header(run)
+            entry_id = header.last_entry_id + 1
+            self.copied_entries += header.count
+            self.copied_bytes += header.size
+
+    async def _store(self, run: bytes) -> None:
+        """Durable here on return. Raises FencelogError."""
+        for _ in range(_ADD_ATTEMPTS):
+            error = await self._add(run)
+            if error is None:
+                return
+            if error.code is not ErrorCode.OVERLOADED:
+                raise error
+            await asyncio.sleep(_ADD_PAUSE_S)
+        raise FencelogError(ErrorCode.OVERLOADED, "the write cache stays full")
+
+    async def _add(self, run: bytes) -> FencelogError | None:
+        answer: asyncio.Future[FencelogError | None] = self._loop.create_future()
+
+        def on_reply(error: FencelogError | None) -> None:
+            if not answer.done():
+                answer.set_result(error)
+
+        self._bookie.add(run, recovery=True, on_reply=on_reply)
+        return await answer

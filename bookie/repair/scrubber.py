@@ -1,0 +1,204 @@
+"""Reads, slowly, every stored run that the index points to, and finds those that are damaged.
+
+Bits rot where nobody looks, and a copy is lost for good once the last other one is. The index is
+asked on the reading lane, where it belongs, for a few runs at a time; files are read on a lane of
+the scrubber's own, with its own handles, so that no read of a client waits for its disk. What the
+page cache holds is no proof of what the disk holds, so it is dropped before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from fencelog.bookie.disk.port import Disk, File, Lane
+from fencelog.bookie.disk.rate_limit import Pace
+from fencelog.bookie.engine.admin import arguments
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.engine.shard import Shard
+from fencelog.bookie.storage.entry_log import StoredRun
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.limits import MIB, SCRUB_BYTES_PER_S, SCRUB_INTERVAL_MS
+
+_log = logging.getLogger(__name__)
+
+_STEP_BYTES = 1 * MIB
+_STEP_RUNS = 256
+"""Looked up and read at a time, unless one run alone is larger."""
+
+_LOOKS = 3
+"""As often as a run may be moved away before it is left to the next pass."""
+
+
+class Scrubber:
+    """Use ``run``, then ``close``. Adds to the bookie the verb ``scrub`` (a pass now, or of one
+    ledger) and its part of ``status``. ``bytes_per_s`` None: no limit."""
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        *,
+        disk: Disk,
+        on_damage: Callable[[StoredRun, FencelogError], None],
+        bytes_per_s: int | None = SCRUB_BYTES_PER_S,
+        interval_ms: int = SCRUB_INTERVAL_MS,
+    ) -> None:
+        self._bookie = bookie
+        self._disk = disk
+        self._lane: Lane = disk.lane("bookie-scrub")
+        self._on_damage = on_damage
+        self._pace = Pace(bytes_per_s)
+        self._interval_s = interval_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._is_pass_asked = False
+        self._asked: list[int] = []
+        """Ledgers that an operator wants to be read next."""
+        self._at: int | None = None
+        self._passes = self._runs = self._bytes = 0
+        bookie.status_parts["scrub"] = self.status
+        bookie.admin["scrub"] = self._scrub_now
+
+    async def run(self) -> None:
+        """A pass every ``interval_ms``, or as soon as the one before has ended; for ever."""
+        while True:
+            due = self._loop.time() + self._interval_s
+            self._is_pass_asked = False
+            await self.scrub()
+            while not self._is_pass_asked and self._loop.time() < due:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(due):
+                        await self._wake.wait()
+                self._wake.clear()
+                await self._scrub_asked()
+
+    async def scrub(self, ledger_ids: Sequence[int] | None = None) -> None:
+        """Read all that these ledgers have stored; None: all ledgers."""
+        for shard, ledger_id in list(self._ledgers(ledger_ids)):
+            if ledger_ids is None:
+                await self._scrub_asked()
+            self._at = ledger_id
+            try:
+                await self._scrub_ledger(shard, ledger_id)
+            except FencelogError as error:  # the index; whoever reads from it is told as well
+                _log.error("scrubbing ledger %d: %s", ledger_id, error.detail)
+        self._at = None
+        self._passes += ledger_ids is None
+
+    def status(self) -> dict[str, Any]:
+        """For ``status``: what was read since the start, and where it is (None: between two
+        passes). What was found is told by ``integrity``."""
+        return {
+            "at_ledger": self._at,
+            "passes": self._passes,
+            "runs": self._runs,
+            "bytes": self._bytes,
+        }
+
+    async def close(self) -> None:
+        """After ``run`` was cancelled."""
+        await self._lane.close()
+
+    async def _scrub_now(self, given: dict[str, Any]) -> dict[str, Any]:
+        arguments(given, {}, {"ledger": int})
+        ledger_id = given.get("ledger")
+        if ledger_id is None:
+            self._is_pass_asked = True
+        elif ledger_id not in self._asked:
+            self._bookie.shard(ledger_id).reads.known(ledger_id)
+            self._asked.append(ledger_id)
+        self._wake.set()
+        return self.status()
+
+    async def _scrub_asked(self) -> None:
+        while self._asked:
+            await self.scrub([self._asked.pop(0)])
+
+    def _ledgers(self, ledger_ids: Sequence[int] | None) -> Iterator[tuple[Shard, int]]:
+        for shard in self._bookie.shards:
+            known = [ledger_id for ledger_id, state in shard.states.items() if not state.deleted]
+            for ledger_id in sorted(known):
+                if ledger_ids is None or ledger_id in ledger_ids:
+                    yield shard, ledger_id
+
+    async def _scrub_ledger(self, shard: Shard, ledger_id: int) -> None:
+        position = 0
+        while runs := await self._look_up(shard, ledger_id, position):
+            for stored, _ in await self._unreadable(shard, runs):
+                await self._look_again(shard, stored)
+            size = sum(stored.size for stored in runs)
+            self._runs += len(runs)
+            self._bytes += size
+            position = runs[-1].last_entry_id + 1
+            await self._pace.took(size)
+
+    async def _look_up(self, shard: Shard, ledger_id: int, position: int) -> list[StoredRun]:
+        def work() -> list[StoredRun]:
+            runs: list[StoredRun] = []
+            size = 0
+            for stored in shard.storage.index.runs_from(ledger_id, position):
+                runs.append(stored)
+                size += stored.size
+                if size >= _STEP_BYTES or len(runs) >= _STEP_RUNS:
+                    break
+            return runs
+
+        return await shard.read_lane.run(work)
+
+    async def _unreadable(
+        self, shard: Shard, runs: Sequence[StoredRun]
+    ) -> list[tuple[StoredRun, FencelogError]]:
+        """Those of the runs that the disk does not give back, and why."""
+
+        def work() -> list[tuple[StoredRun, FencelogError]]:
+            found: list[tuple[StoredRun, FencelogError]] = []
+            # All that a reader does with a disk is open files.
+            reader = shard.storage.entry_log_reader(cast("Disk", _Uncached(self._disk)))
+            with contextlib.closing(reader):
+                for stored in runs:
+                    try:
+                        reader.read(stored)
+                    except FencelogError as error:
+                        found.append((stored, error))
+            return found
+
+        return await self._lane.run(work)
+
+    async def _look_again(self, shard: Shard, stored: StoredRun) -> None:
+        """Compaction may have moved it, or garbage collection removed it. And a disk, or a process
+        short of file handles, may fail once."""
+        for _ in range(_LOOKS):
+            present = await self._look_up(shard, stored.ledger_id, stored.last_entry_id)
+            if not present or present[0].first_entry_id > stored.last_entry_id:
+                return
+            before, stored = stored, present[0]
+            unreadable = await self._unreadable(shard, [stored])
+            if not unreadable:
+                return
+            if stored == before:
+                self._on_damage(*unreadable[0])
+                return
+
+
+class _Uncached:
+    """The files of a disk, read from the disk itself."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def open(self, path: Path) -> _UncachedFile:
+        return _UncachedFile(self._disk.open(path))
+
+
+class _UncachedFile:
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.close = file.close
+
+    def read(self, offset: int, size: int) -> bytes:
+        self._file.drop_cache(offset, size)
+        return self._file.read(offset, size)

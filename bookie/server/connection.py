@@ -1,0 +1,270 @@
+"""One client of a bookie's server: frames in, requests to the bookie, answers out.
+
+Everything that one ``data_received`` brings is handled in one pass, in order. Adds are answered as
+the journal syncs them; reads run side by side, a limited number at a time, and may overtake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import Any, Protocol, cast
+
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.server.handshake import Greeting
+from fencelog.bookie.server.read_requests import Answer, question_of
+from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
+from fencelog.ledgers.format.run import verify_run
+from fencelog.ledgers.limits import (
+    BOOKIE_CONNECTION_OUT_BYTES,
+    CONNECT_TIMEOUT_MS,
+    KIB,
+    MAX_READ_BYTES,
+)
+from fencelog.ledgers.rpc.authentication import Authenticator
+from fencelog.ledgers.rpc.bookie_port import AddCallback
+from fencelog.ledgers.rpc.wire import (
+    WRITE_LAC_BODY,
+    Flag,
+    Frame,
+    FrameReader,
+    Op,
+    encode_error,
+    encode_reply,
+)
+
+_MAX_READS = BOOKIE_CONNECTION_OUT_BYTES // MAX_READ_BYTES
+"""Reads in progress on one connection: as many answers as it may have waiting."""
+
+_LAC_BYTES = 1 * KIB
+"""An explicit LAC that waits for the journal counts as so much: what it takes, not what it says."""
+
+_FLAGS: Mapping[int, int] = {  # numbers: the complement of a Flag has only bits that have names
+    Op.ADD: int(Flag.RECOVERY),
+    Op.READ: int(Flag.FENCE),
+    Op.READ_LAC: int(Flag.FENCE),
+}
+"""What a request may carry: a flag that means nothing here was meant to change something."""
+
+
+class ConnectionOwner(Protocol):
+    """The server, as its connections see it."""
+
+    @property
+    def bookie(self) -> Bookie: ...
+
+    @property
+    def authenticator(self) -> Authenticator | None: ...
+
+    @property
+    def is_paused(self) -> bool:
+        """Nothing more should be read from any connection."""
+
+    def opened(self, connection: Connection) -> bool:
+        """Whether one more connection is allowed."""
+
+    def closed(self, connection: Connection) -> None: ...
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run work in a task that the server owns."""
+
+    def add_in_flight(self, size: int) -> None:
+        """Count bytes of adds and explicit LACs received (or, negative, answered)."""
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, server: ConnectionOwner) -> None:
+        self._server = server
+        self._bookie = server.bookie
+        self._loop = asyncio.get_running_loop()
+        self._frames = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._greeting = Greeting(
+            self._bookie.bookie_id, self._bookie.incarnation, server.authenticator
+        )
+        self._greeted = False
+        self._hello_deadline: asyncio.TimerHandle | None = None
+        self._out: list[bytes] = []
+        self._reads: deque[tuple[int, int, Answer]] = deque()
+        self._reading = 0
+        self._long_polls: dict[asyncio.Task[None], None] = {}
+        self._slow_peer = False
+        self._paused = False
+
+    # -- transport ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are Transports by duck typing only, so there is nothing to check.
+        self._transport = stream = cast("asyncio.Transport", transport)
+        stream.set_write_buffer_limits(high=BOOKIE_CONNECTION_OUT_BYTES)
+        if (link := stream.get_extra_info("socket")) is not None:
+            # A peer whose machine is gone says nothing, nor do we to one that asks for nothing.
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if not self._server.opened(self):
+            stream.abort()
+            return
+        self._hello_deadline = self._loop.call_later(CONNECT_TIMEOUT_MS / 1000, self.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._server.closed(self)
+        if self._hello_deadline is not None:
+            self._hello_deadline.cancel()
+        self._out.clear()
+        self._reads.clear()
+        for task in self._long_polls:
+            task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._frames.feed(data):
+                self._handle(frame)
+        except ProtocolError:
+            # Nothing of what the peer says can be trusted any more, not even where a frame ends.
+            self.abort()
+
+    def pause_writing(self) -> None:
+        self._slow_peer = True
+        self.update_reading()
+
+    def resume_writing(self) -> None:
+        self._slow_peer = False
+        self.update_reading()
+        self._start_reads()
+
+    def update_reading(self) -> None:
+        """Read from the socket only while nothing is over its limit."""
+        pause = self._server.is_paused or self._slow_peer or bool(self._reads)
+        if pause != self._paused and self._transport is not None:
+            self._paused = pause
+            if pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def _handle(self, frame: Frame) -> None:
+        """Carry out one request. Raises ProtocolError."""
+        op = frame.op
+        if not self._greeted:
+            self._greet(frame)
+        elif frame.flags & ~_FLAGS.get(op, 0):
+            raise ProtocolError(f"operation {op} with flags {frame.flags:#x} is not valid")
+        elif op == Op.ADD:
+            self._add(frame)
+        elif op == Op.WRITE_LAC and len(frame.body) == WRITE_LAC_BODY.size:
+            ledger_id, lac = WRITE_LAC_BODY.unpack(frame.body)
+            on_reply = self._when_stored(frame, _LAC_BYTES)
+            self._bookie.write_lac(ledger_id, lac, on_reply=on_reply)
+        else:
+            self._ask(frame)
+
+    def _greet(self, frame: Frame) -> None:
+        """Take one more step of the handshake. Raises ProtocolError."""
+        greeting = self._greeting
+        if answer := greeting.answer(frame):
+            self._send(answer)
+        if greeting.is_refused:
+            self._loop.call_soon(self._hang_up)
+        elif greeting.is_accepted:
+            self._greeted = True
+            self._frames.accept_large_frames()
+            if self._hello_deadline is not None:
+                self._hello_deadline.cancel()
+            self.update_reading()  # the others may be held up already
+
+    def _hang_up(self) -> None:
+        """Close the connection when all that was answered has left."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _add(self, frame: Frame) -> None:
+        run = frame.body
+        verify_run(run)
+        self._bookie.add(
+            run,
+            recovery=bool(frame.flags & Flag.RECOVERY),
+            on_reply=self._when_stored(frame, len(run)),
+        )
+
+    def _when_stored(self, frame: Frame, size: int) -> AddCallback:
+        """What answers a request that waits for the journal, counted as in flight until then."""
+        self._server.add_in_flight(size)
+        return partial(self._stored, frame.op, frame.request_id, size)
+
+    def _stored(self, op: int, request_id: int, size: int, error: FencelogError | None) -> None:
+        self._server.add_in_flight(-size)
+        if error is None:
+            self._send(encode_reply(op, request_id))
+        else:
+            self._send(encode_error(op, request_id, error.code, error.detail))
+
+    # -- reads -------------------------------------------------------------------------------
+
+    def _ask(self, frame: Frame) -> None:
+        """Answer a question when its turn comes. Raises ProtocolError."""
+        question = question_of(self._bookie, frame, self._greeting.features)
+        if question.fences is not None:
+            # In the order of the requests, although the answer may have to wait.
+            self._bookie.fence(question.fences)
+        if question.waits:
+            self._wait(frame, question.answer)
+        else:
+            self._queue_read(frame, question.answer)
+
+    def _wait(self, frame: Frame, answer: Answer) -> None:
+        """Carry out a long poll, which takes time and next to nothing else: outside the queue of
+        reads, until the connection ends."""
+        task = self._server.spawn(self._answer(frame.op, frame.request_id, answer))
+        self._long_polls[task] = None
+        task.add_done_callback(self._long_polls.pop)
+
+    def _queue_read(self, frame: Frame, answer: Answer) -> None:
+        self._reads.append((frame.op, frame.request_id, answer))
+        self._start_reads()
+
+    def _start_reads(self) -> None:
+        while self._reads and self._reading < _MAX_READS and not self._slow_peer:
+            self._reading += 1
+            self._server.spawn(self._answer_read(*self._reads.popleft()))
+        self.update_reading()
+
+    async def _answer_read(self, op: int, request_id: int, answer: Answer) -> None:
+        try:
+            await self._answer(op, request_id, answer)
+        finally:
+            self._reading -= 1
+            self._start_reads()
+
+    async def _answer(self, op: int, request_id: int, answer: Answer) -> None:
+        try:
+            self._send(encode_reply(op, request_id, await answer()))
+        except FencelogError as error:
+            self._send(encode_error(op, request_id, error.code, error.detail))
+        except Exception as error:  # a bug; to the peer it is "unknown", at once
+            self._send(encode_error(op, request_id, ErrorCode.INTERNAL, repr(error)))
+
+    # -- answers -----------------------------------------------------------------------------
+
+    def _send(self, frame: bytes) -> None:
+        """Queue an answer; all that are queued in this turn of the loop leave in one write."""
+        if self._transport is None:
+            return
+        if not self._out:
+            self._loop.call_soon(self._write_out)
+        self._out.append(frame)
+
+    def _write_out(self) -> None:
+        if self._transport is not None and self._out:
+            out, self._out = self._out, []
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))

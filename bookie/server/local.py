@@ -1,0 +1,80 @@
+"""A bookie in the same process as its client: no socket, no copy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from fencelog.bookie.engine.admin import administer
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_list import EntryList
+from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, ReadReply
+
+
+class LocalBookieClient:
+    """Implements ``ledgers.bookie_port.BookieClient`` by calling a bookie directly."""
+
+    def __init__(self, bookie: Bookie) -> None:
+        self._bookie = bookie
+
+    @property
+    def bookie_id(self) -> str:
+        return self._bookie.bookie_id
+
+    @property
+    def incarnation(self) -> str:
+        return self._bookie.incarnation
+
+    def add(
+        self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        if (stranger := self._stranger(incarnation)) is None:
+            self._bookie.add(run, recovery=recovery, on_reply=on_reply)
+        else:
+            asyncio.get_running_loop().call_soon(on_reply, stranger)
+
+    def write_lac(
+        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        if (stranger := self._stranger(incarnation)) is None:
+            self._bookie.write_lac(ledger_id, lac, on_reply=on_reply)
+        else:
+            asyncio.get_running_loop().call_soon(on_reply, stranger)
+
+    def _stranger(self, incarnation: str | None) -> FencelogError | None:
+        if incarnation in (None, self.incarnation):
+            return None
+        return FencelogError(
+            ErrorCode.WRONG_INCARNATION,
+            f"bookie {self.bookie_id} is incarnation {self.incarnation}, the ledger's "
+            f"member was {incarnation or 'not known'}",
+        )
+
+    async def read(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        *,
+        max_entries: int,
+        max_bytes: int,
+        fence: bool = False,
+    ) -> ReadReply:
+        return await self._bookie.read(
+            ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes, fence=fence
+        )
+
+    async def read_lac(
+        self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
+    ) -> int:
+        return await self._bookie.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
+
+    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+        return await self._bookie.list_entries(ledger_id, from_entry)
+
+    async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return await administer(self._bookie.admin, request)
+
+    async def close(self) -> None:
+        """The bookie stays open: it belongs to whoever opened it."""

@@ -1,0 +1,85 @@
+"""Requests that are answered with data, unlike those that wait for the journal: what their frames
+say, and the bodies of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Set
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fencelog.bookie.engine.admin import administer
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.ledgers.errors import ProtocolError
+from fencelog.ledgers.rpc.handshake import FEATURE_OF
+from fencelog.ledgers.rpc.wire import (
+    LAC_BODY,
+    LIST_ENTRIES_BODY,
+    READ_BODY,
+    READ_LAC_BODY,
+    Flag,
+    Frame,
+    Op,
+    decode_object,
+    encode_object,
+)
+
+Answer = Callable[[], Awaitable[bytes]]
+"""Carries out a request and gives the body of its reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``fences``: the ledger to be fenced at once. ``waits``: it takes time and next to nothing
+    else."""
+
+    answer: Answer
+    fences: int | None = None
+    waits: bool = False
+
+
+def question_of(bookie: Bookie, frame: Frame, features: Set[str]) -> Question:
+    """What a frame asks a bookie, on a connection that agreed on ``features``. Raises
+    ProtocolError."""
+    op, body = frame.op, frame.body
+    fence = bool(frame.flags & Flag.FENCE)
+    if op == Op.READ and len(body) == READ_BODY.size:
+        ledger_id, first, max_entries, max_bytes = READ_BODY.unpack(body)
+        read = partial(_read, bookie, ledger_id, first, max_entries, max_bytes, fence=fence)
+        return Question(read, ledger_id if fence else None)
+    if op == Op.READ_LAC and len(body) == READ_LAC_BODY.size:
+        ledger_id, above, wait_ms, zero = READ_LAC_BODY.unpack(body)
+        if zero:
+            raise ProtocolError(f"READ_LAC ends with {zero}, not 0")
+        read_lac = partial(_read_lac, bookie, ledger_id, above, wait_ms, fence=fence)
+        return Question(read_lac, ledger_id if fence else None, bool(wait_ms) and not fence)
+    if FEATURE_OF.get(op) in features:
+        if op == Op.LIST_ENTRIES and len(body) == LIST_ENTRIES_BODY.size:
+            return Question(partial(_list_entries, bookie, *LIST_ENTRIES_BODY.unpack(body)))
+        if op == Op.ADMIN:
+            return Question(partial(_admin, bookie, decode_object(body)))
+    raise ProtocolError(f"operation {op} with {len(body)} bytes is not valid here")
+
+
+async def _read(
+    bookie: Bookie, ledger_id: int, first: int, max_entries: int, max_bytes: int, *, fence: bool
+) -> bytes:
+    reply = await bookie.read(
+        ledger_id, first, max_entries=max_entries, max_bytes=max_bytes, fence=fence
+    )
+    return LAC_BODY.pack(reply.lac) + reply.run
+
+
+async def _read_lac(
+    bookie: Bookie, ledger_id: int, above: int, wait_ms: int, *, fence: bool
+) -> bytes:
+    lac = await bookie.read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms)
+    return LAC_BODY.pack(lac)
+
+
+async def _list_entries(bookie: Bookie, ledger_id: int, from_entry: int) -> bytes:
+    return (await bookie.list_entries(ledger_id, from_entry)).encode()
+
+
+async def _admin(bookie: Bookie, request: dict[str, Any]) -> bytes:
+    return encode_object(await administer(bookie.admin, request))

@@ -1,0 +1,132 @@
+"""Moving the write cache into entry logs and index, and the checkpoint after it.
+
+    swap halves -> journal durable up to there -> entry log, fsync -> index -> free the half
+        -> checkpoint -> older journal files deleted
+
+A flush begins when a half is full, or with the interval. The journal goes first so that the index
+never knows of more than the journal: replay checks that the journal reaches the index's mark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from errno import ENOSPC
+
+from fencelog.bookie.disk.port import Lane
+from fencelog.bookie.format.ledger_state import LedgerStates
+from fencelog.bookie.journal.file import JournalPosition
+from fencelog.bookie.journal.journal import Journal
+from fencelog.bookie.storage.storage import FlushedState, Storage
+from fencelog.bookie.storage.write_cache import WriteCache
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+
+class Flusher:
+    """Runs one flush at a time. ``on_room`` is called when a half has become free, ``on_failure``
+    once, when storage has failed."""
+
+    def __init__(
+        self,
+        *,
+        cache: WriteCache,
+        states: LedgerStates,
+        storage: Storage,
+        lane: Lane,
+        journal: Journal,
+        interval_ms: int,
+        on_room: Callable[[], None],
+        on_failure: Callable[[FencelogError], None],
+    ) -> None:
+        self._cache = cache
+        self._states = states
+        self._storage = storage
+        self._lane = lane
+        self._journal = journal
+        self._interval_s = interval_ms / 1000
+        self._on_room = on_room
+        self._on_failure = on_failure
+        self._wake = asyncio.Event()
+        self._begun: FlushedState | None = None
+        self._closing = False
+        self._is_held = False
+        self._room = asyncio.Event()
+        self._room.set()
+        self._task: asyncio.Task[None] | None = None
+        self.completed = 0
+        """Flushes that have moved their half into the index."""
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="bookie-flush")
+
+    def request(self) -> None:
+        """Begin a flush now unless one is running: the active half is empty on return."""
+        if self._begun is None and not self._closing:
+            self._begin(self._journal.position)
+            self._wake.set()
+
+    async def flush(self, position: JournalPosition) -> None:
+        """Flush what is cached, all of which lies before ``position``; for use while the flusher
+        is not started. Raises OSError or FencelogError."""
+        self._begin(position)
+        await self._carry_out()
+
+    def hold(self, on: bool) -> None:
+        """Begin to write no flush while there is no room for it on the disk."""
+        if not self._closing:
+            self._is_held = on
+            (self._room.clear if on else self._room.set)()
+
+    async def close(self) -> None:
+        """End the running flush, and no more: the rest is the owner's to ``flush``. One that is
+        held fails: what it would write is in the journal, and half of it would fill the disk up,
+        so that nothing starts on it again."""
+        self._closing = True
+        self._room.set()
+        if self._task is not None:
+            task, self._task = self._task, None
+            if self._begun is None:
+                task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # -- one flush ---------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while not self._closing:
+            try:
+                async with asyncio.timeout(self._interval_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                self.request()
+            self._wake.clear()
+            try:
+                await self._carry_out()
+            except Exception as error:  # whatever it was: a bookie that cannot flush must stop
+                self._on_failure(FencelogError(ErrorCode.STORAGE_FAILED, f"flush failed: {error}"))
+                return
+            if self._cache.wants_flush:
+                self.request()
+
+    def _begin(self, position: JournalPosition) -> None:
+        self._begun = FlushedState(
+            self._cache.swap(), self._states.take_changed(), self._states.take_removed(), position
+        )
+
+    async def _carry_out(self) -> None:
+        flushed = self._begun
+        if flushed is None:
+            return
+        await self._room.wait()
+        if self._is_held:
+            raise OSError(ENOSPC, "closed without room on the disk for what is in the journal")
+        has_moved = flushed.position != self._storage.checkpoint
+        if has_moved or not flushed.is_empty:
+            await self._journal.settle(sync=True)
+            await self._lane.run(lambda: self._storage.store(flushed))
+        self._cache.release()
+        self._states.are_removed(flushed.removed)
+        self.completed += 1
+        self._on_room()
+        if has_moved:
+            await self._lane.run(lambda: self._storage.write_checkpoint(flushed.position))
+        self._begun = None

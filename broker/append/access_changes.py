@@ -1,0 +1,166 @@
+"""Changing who may append to a partition: durable before anything is appended under the change.
+
+One change at a time: appends that come are held, those before them settle, the change is recorded
+in the state log, and only then the appends that waited are judged, by it. So whoever was told of a
+new fencing token or epoch knows that no append of the former one follows, on any owner.
+
+While the outcome of a change is not known appends are refused, since the next owner might not know
+of it. So a change begins with a proof that the state log can be written: where it cannot, because
+metadata or bookies are away, nothing is changed and appends go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from fencelog.broker.append.gate import AppendGate
+from fencelog.broker.append.producer_access import WAIT
+from fencelog.broker.append.producer_table import Producer
+from fencelog.broker.ledger_list.state_core import Event
+from fencelog.broker.ledger_list.state_log import StateLog
+from fencelog.broker.limits import MAX_WAITING_CHANGES
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import producer_digest
+
+
+class AccessChanges:
+    """Of one partition. Callers that go away leave a change under way."""
+
+    def __init__(self, gate: AppendGate, state_log: StateLog) -> None:
+        self._gate = gate
+        self._access = gate.access
+        self._state_log = state_log
+        self._turn = asyncio.Lock()
+        self._changed: asyncio.Event | None = None
+        """Somebody waits for the next change."""
+        self._tasks: set[asyncio.Task[Event]] = set()
+
+    async def fence(self, token: str | None, *, expected: tuple[str | None] | None = None) -> None:
+        """Set the fencing token, if it is ``expected[0]`` now. Raises FencelogError:
+        PRECONDITION_FAILED, STATE_UNKNOWN, BOOKIE_UNAVAILABLE, OVERLOADED, why the log ended."""
+        await self._change(lambda: self._access.fence(token, expected=expected))
+
+    async def claim(self, producer_id: str, mode: str, *, wait_ms: int) -> int:
+        """Let this producer alone append; the epoch that it has to name.
+
+        ``mode``: one of MODES; WAIT waits so long for another holder to release. Raises
+        PRODUCER_BUSY besides what ``fence`` raises.
+        """
+        digest = producer_digest(producer_id.encode())
+
+        def claim() -> Event:
+            known = self._gate.producers.get(digest)
+            seen = -1 if known is None else known.epoch
+            return self._access.claim(producer_id, mode, seen_epoch=seen)
+
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + wait_ms / 1000
+        while True:
+            changed = self._changed = self._changed or asyncio.Event()
+            try:
+                return int((await self._change(claim))[-1])
+            except FencelogError as error:
+                left_s = give_up - loop.time()
+                if error.code is not ErrorCode.PRODUCER_BUSY or mode != WAIT or left_s <= 0:
+                    raise
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await changed.wait()
+
+    async def release(self, producer_id: str, epoch: int) -> None:
+        """Let everybody append again. Raises PRODUCER_FENCED besides what ``fence`` raises."""
+        await self._change(lambda: self._access.release(producer_id, epoch))
+
+    async def producer(self, producer_id: str) -> Producer | None:
+        """What the log holds of a producer, all that it has on its way settled. READ_UNKNOWN."""
+        return await self._gate.producer(producer_digest(producer_id.encode()))
+
+    def close(self) -> None:
+        """The log has ended: who waits for a release is told so."""
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    def shown(self) -> dict[str, Any]:
+        """``fencing_token``, ``exclusive`` (``producer_id``, ``epoch``) and ``count``, of producers
+        that are remembered."""
+        holder = self._access.holder
+        return {
+            "fencing_token": self._access.token,
+            "exclusive": None if holder is None else holder._asdict(),
+            "count": self._gate.producers.count,
+        }
+
+    async def _change(self, decide: Callable[[], Event]) -> Event:
+        if len(self._tasks) >= MAX_WAITING_CHANGES:
+            raise FencelogError(
+                ErrorCode.OVERLOADED, f"{len(self._tasks)} changes of who may append wait"
+            )
+        task = asyncio.get_running_loop().create_task(self._carry_out(decide))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Event]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # the caller's, who may have gone away
+
+    async def _carry_out(self, decide: Callable[[], Event]) -> Event:
+        async with self._turn:
+            self._state_log.admit()
+            decide()  # what is refused anyhow holds nobody up
+            await self._prove_writable()
+            try:
+                await self._gate.drain()
+                event = decide()
+                self._state_log.admit()
+            except BaseException:
+                self._gate.open()
+                raise
+            self._access.apply(event)
+            recorded = self._state_log.recorded(event)
+            try:
+                await self._state_log.settled(recorded)
+            except FencelogError as error:
+                self._refuse_until(recorded, error)
+                raise
+            self._open()
+            return event
+
+    async def _prove_writable(self) -> None:
+        """Write the token as it is. When that is durable every former change is, too, since they
+        are in order. Raises BOOKIE_UNAVAILABLE, or why the log has ended: nothing is changed."""
+        try:
+            await self._state_log.record(["fencing_token", self._access.token])
+        except FencelogError as error:
+            self._state_log.admit()
+            raise FencelogError(
+                ErrorCode.BOOKIE_UNAVAILABLE,
+                "who may append cannot be changed now: the state log is not written",
+            ) from error
+
+    def _open(self) -> None:
+        """The change is durable."""
+        self._gate.open()
+        self._tell()
+
+    def _refuse_until(self, recorded: asyncio.Future[None], error: FencelogError) -> None:
+        self._gate.refuse(
+            FencelogError(
+                ErrorCode.BOOKIE_UNAVAILABLE,
+                f"a change of who may append is not durable yet: {error.detail}",
+            )
+        )
+
+        def opened(done: asyncio.Future[None]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                self._open()
+
+        recorded.add_done_callback(opened)

@@ -1,0 +1,76 @@
+"""Whether appends are let in: rates, and quotas of what subscriptions have not acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fencelog.broker.append.pipeline import AppendPipeline
+from fencelog.broker.append.rates import PublishLimits, Rate, publish_rate
+from fencelog.broker.policy import BACKLOG_HOLD, BACKLOG_REFUSE, Policy
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+HOLD_S = 5.0
+"""How long appends wait at most while a subscription is over its quota: below the time after which
+clients take a request for lost."""
+
+
+class Admission:
+    """Of one partition. While nothing is limited the pipeline knows nothing of it."""
+
+    def __init__(self, pipeline: AppendPipeline, policy: Policy) -> None:
+        self._pipeline = pipeline
+        self._policy = policy
+        self._loop = asyncio.get_running_loop()
+        self._rate: Rate | None = None
+        self._over = False
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.apply_policy(policy)
+
+    @property
+    def is_over_quota(self) -> bool:
+        return self._over
+
+    def apply_policy(self, policy: Policy) -> None:
+        """From now on; what a rate owes is forgotten if it is another."""
+        former = self._policy
+        self._policy = policy
+        self._pipeline.room.limit = policy.max_pending_bytes
+        names = ("publish_messages_per_s", "publish_bytes_per_s")
+        if self._rate is None or any(getattr(policy, n) != getattr(former, n) for n in names):
+            self._rate = publish_rate(policy, self._loop.time)
+        self.over_quota(self._over)
+
+    def over_quota(self, is_over: bool) -> None:
+        """Whether the slowest subscription had more before it than its quota when that was looked
+        at: there may be no quota any more."""
+        is_over = self._over = is_over and self._policy.has_backlog_quota and not self._closed
+        holds = is_over and self._policy.backlog_action == BACKLOG_HOLD
+        refuses = is_over and self._policy.backlog_action == BACKLOG_REFUSE
+        refusal = self._refusal() if refuses else None
+        limited = self._rate is not None or refusal is not None
+        self._pipeline.room.limits = PublishLimits(self._rate, refusal) if limited else None
+        if holds != self._pipeline.is_paused:
+            self._pipeline.is_paused = holds
+            self._pipeline.schedule_pump()
+        if not holds and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        elif holds and self._timer is None:
+            self._timer = self._loop.call_later(HOLD_S, self._give_up)
+
+    def close(self) -> None:
+        """Let go what is held; nothing is any more."""
+        self._closed = True
+        self.over_quota(False)
+
+    def _give_up(self) -> None:
+        self._pipeline.refuse_waiting(self._refusal())
+        self._timer = self._loop.call_later(HOLD_S, self._give_up)
+
+    def _refusal(self) -> FencelogError:
+        return FencelogError(
+            ErrorCode.BACKLOG_QUOTA_EXCEEDED,
+            f"a subscription of partition {self._pipeline.partition} has more before it than its "
+            "quota",
+        )

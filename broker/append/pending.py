@@ -1,0 +1,211 @@
+"""Appends on their way: what callers get back, and how waiting messages become entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from fencelog.broker.append.terms import (
+    Appended,
+    AppendFuture,
+    Runs,
+    Tracked,
+    fail_all,
+)
+from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import HEADER, MAX_RUNS
+from fencelog.ledgers.limits import (
+    KIB,
+    MAX_ENTRY_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
+    MAX_KEY_BYTES,
+    MAX_MESSAGE_BYTES,
+)
+from fencelog.ledgers.record_batch import Message, encode_batch, encode_values
+
+__all__ = [
+    "MAX_BATCH_BYTES",
+    "AppendFuture",
+    "Appended",
+    "PendingBytes",
+    "PendingEntry",
+    "WaitingGroup",
+    "message_size",
+]
+
+GROUP_BYTES = 512 * KIB
+"""A group of single messages is closed at this size: large enough for full speed, small enough
+that a group is written in a few ms."""
+
+GROUP_MESSAGES = 10_000
+"""… or at this many messages, so that answering them holds the loop for a few ms only."""
+
+MAX_BATCH_BYTES = MAX_ENTRY_BYTES - HEADER.size
+"""A batch, with its producer run if it has one."""
+
+MESSAGE_OVERHEAD_BYTES = 64
+"""What a waiting message takes besides its bytes, so that empty ones are bounded too."""
+
+_VALUE = itemgetter(0)
+_MAX_TIME_US = 2**63
+
+
+@dataclass(slots=True, eq=False)
+class PendingEntry:
+    """One entry: a whole batch of one caller, or a group of single messages of many.
+
+    ``futures`` has one item for a whole batch, else one a message. It is emptied when the callers
+    have been told that the outcome is unknown: such an entry is never sent again. ``runs`` say
+    whose its messages are, None: nobody's.
+    """
+
+    batch: bytes
+    count: int
+    size: int
+    futures: list[AppendFuture]
+    is_group: bool
+    entry_id: int = -1
+    publish_time_us: int = 0
+    runs: Runs | None = None
+
+    @property
+    def is_given_up(self) -> bool:
+        return not self.futures
+
+    def succeed(self, partition: int, offset: int) -> None:
+        """Tell every caller where its messages are."""
+        time = self.publish_time_us
+        if self.runs is not None:
+            self.runs.succeed(partition, offset, time)
+        if not self.is_group:
+            for future in self.futures:
+                if not future.done():
+                    future.set_result(Appended(partition, offset, self.count, time))
+            return
+        for place, future in enumerate(self.futures, offset):
+            if not future.done():
+                future.set_result(Appended(partition, place, 1, time))
+
+    def fail(self, error: FencelogError) -> None:
+        """Tell every caller the same, and forget them."""
+        fail_all(self.futures, error)
+        self.futures = []
+        if self.runs is not None:
+            self.runs.fail(error)
+
+
+@dataclass(slots=True, eq=False)
+class WaitingGroup:
+    """Single messages that wait for their turn; they become one entry."""
+
+    messages: list[Message] = field(default_factory=list)
+    futures: list[AppendFuture] = field(default_factory=list)
+    size: int = 0
+    is_plain: bool = True
+    """Whether all of them are values only, with no key, event time or headers."""
+    runs: Runs | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.messages)
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= GROUP_BYTES or len(self.messages) >= GROUP_MESSAGES
+
+    @property
+    def is_full_of_runs(self) -> bool:
+        """Whether one more, with others before and behind it, might be too many for the header."""
+        return self.runs is not None and len(self.runs.found) + 3 > MAX_RUNS
+
+    def add(self, message: Message, size: int, future: AppendFuture) -> None:
+        self.messages.append(message)
+        self.futures.append(future)
+        self.size += size
+        if message[1] is not None or message[2] is not None or message[3]:
+            self.is_plain = False
+
+    def track(self, tracked: Tracked) -> None:
+        """The message that was added last is a producer's."""
+        if self.runs is None:
+            self.runs = Runs()
+        tracked.row = len(self.messages) - 1
+        self.runs.add(tracked)
+
+    def build(self) -> PendingEntry:
+        messages = self.messages
+        if self.is_plain:
+            batch = encode_values(list(map(_VALUE, messages)))
+        else:
+            batch = encode_batch(messages)
+        entry = PendingEntry(batch, len(messages), self.size, self.futures, is_group=True)
+        if self.runs is not None:
+            self.runs.cover(len(messages))
+            entry.runs = self.runs
+        return entry
+
+    def fail(self, error: FencelogError) -> None:
+        fail_all(self.futures, error)
+        if self.runs is not None:
+            self.runs.fail(error)
+
+
+class PendingBytes:
+    """Bytes of all appends that wait in one broker; shared by its partitions."""
+
+    def __init__(self, limit: int = MAX_BROKER_PENDING_BYTES) -> None:
+        self.limit = limit
+        self.total = 0
+
+
+def check_batch_size(size: int) -> None:
+    """``size``: of a batch and its producer run. Raises PAYLOAD_TOO_LARGE."""
+    if size > MAX_BATCH_BYTES:
+        raise FencelogError(
+            ErrorCode.PAYLOAD_TOO_LARGE, f"a batch of {size} bytes, at most {MAX_BATCH_BYTES}"
+        )
+
+
+def message_size(message: Message) -> int:
+    """What the message counts as while it waits. Raises FencelogError for one over a limit.
+
+    Checked before it joins a group, where it would take its neighbours down with it.
+    """
+    value, key, event_time, headers = message
+    size = len(value)
+    if size > MAX_MESSAGE_BYTES:
+        raise _too_large("value", size, MAX_MESSAGE_BYTES)
+    if key is not None:
+        if len(key) > MAX_KEY_BYTES:
+            raise _too_large("key", len(key), MAX_KEY_BYTES)
+        size += len(key)
+    if event_time is not None and not -_MAX_TIME_US <= event_time < _MAX_TIME_US:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"event time {event_time} is not a 64-bit number of µs"
+        )
+    if headers:
+        size += _headers_size(headers)
+    return size + MESSAGE_OVERHEAD_BYTES
+
+
+def _headers_size(headers: tuple[tuple[str, bytes], ...]) -> int:
+    try:
+        size = sum(len(name.encode()) + len(value) for name, value in headers)
+    except UnicodeEncodeError as error:
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"header name is not text: {error}") from None
+    if len(headers) > MAX_HEADERS:
+        raise FencelogError(
+            ErrorCode.PAYLOAD_TOO_LARGE,
+            f"the message has {len(headers)} headers, at most {MAX_HEADERS}",
+        )
+    if size > MAX_HEADER_BYTES:
+        raise _too_large("headers", size, MAX_HEADER_BYTES)
+    return size
+
+
+def _too_large(what: str, size: int, limit: int) -> FencelogError:
+    return FencelogError(
+        ErrorCode.PAYLOAD_TOO_LARGE, f"the message's {what} takes {size} bytes, at most {limit}"
+    )

@@ -1,0 +1,299 @@
+"""The append pipeline of one partition: from callers' messages to acknowledged entries, in order.
+
+Synchronous and free of I/O: the shell (``partition_log``) gives it a ledger's writer, tells it of
+acknowledgements and failures, and decides when to hold it. What it guarantees:
+
+* entries are handed to a ledger in the order of arrival, and callers are told in that order, over
+  ledger boundaries too: a new ledger begins only when nothing of the former is outstanding;
+* natural batching: while a group is under way, messages that arrive wait together and leave as
+  one entry; no timer, so an idle partition answers at once;
+* after a ledger failed nothing is told or sent until recovery has said which entries are in it;
+  those are acknowledged, the others are sent again to the next ledger: nothing twice;
+* an append that never reached a ledger fails with a definite error, one that did with
+  APPEND_UNKNOWN;
+* nothing vanishes without all that follows it: an append's offset is known when it is admitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from fencelog.broker.append.gate import AppendGate, Record
+from fencelog.broker.append.pending import (
+    MAX_BATCH_BYTES,
+    AppendFuture,
+    PendingBytes,
+    PendingEntry,
+    WaitingGroup,
+    check_batch_size,
+    message_size,
+)
+from fencelog.broker.append.producer_access import Access
+from fencelog.broker.append.producer_table import ProducerTable
+from fencelog.broker.append.queue import AppendQueue, tracked_of
+from fencelog.broker.append.room import AppendRoom
+from fencelog.broker.append.terms import Terms
+from fencelog.broker.ledger_list.ledger_port import EntryWriter
+from fencelog.broker.read.stored import StoredBatch
+from fencelog.ledgers.errors import ErrorCode, FencelogError, check, copy_of
+from fencelog.ledgers.format.entry_header import pack_entry
+from fencelog.ledgers.record_batch import BatchInfo, Message
+
+FULL_GROUPS_IN_FLIGHT = 4
+"""Groups of single messages under way above which even a full one waits. One that is not full
+waits for the group before it: acknowledgements come in order anyhow, and fewer, larger entries
+carried a tenth more messages a second than four small ones under way at a time."""
+
+ENTRIES_IN_FLIGHT = 64
+"""Entries under way above which everything waits, whole batches too."""
+
+_VANISHED = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "the failed ledger does not hold it")
+
+OnStored = Callable[[list[StoredBatch]], None]
+
+
+class AppendPipeline:
+    """Appends of one partition. ``tail_offset``: the end of what is acknowledged. ``gate``: the way
+    in for those that are bound to terms, and for all while ``is_gated``; ``record`` is for it."""
+
+    def __init__(
+        self,
+        partition: int,
+        *,
+        tail_offset: int,
+        last_publish_us: int,
+        now_us: Callable[[], int],
+        on_stored: OnStored,
+        broker_pending: PendingBytes,
+        producers: ProducerTable | None = None,
+        access: Access | None = None,
+        record: Record | None = None,
+    ) -> None:
+        self.partition = partition
+        self.tail_offset = tail_offset
+        self.last_publish_us = self.settled_publish_us = last_publish_us
+        self.room = AppendRoom(partition, broker_pending)
+        self.count = self.room.count
+        self.held = True
+        self.refusal: FencelogError | None = None
+        self.is_paused = False
+        """Appends wait although there is a ledger."""
+        self.now_us = now_us
+        self._on_stored = on_stored
+        self.queue = AppendQueue(tail_offset)
+        self._in_flight: deque[PendingEntry] = deque()
+        self._writer: EntryWriter | None = None
+        self._first_offset = tail_offset
+        self._next_number = 0
+        self._last_run_entry = -1
+        self.has_producers = False
+        self._pump_scheduled = False
+        self._loop = asyncio.get_running_loop()
+        self.gate = AppendGate(self, producers or ProducerTable(), access or Access(), record)
+        self.is_gated = not self.gate.access.is_open
+
+    # -- for callers -----------------------------------------------------------------------------
+
+    def append_message(self, message: Message, terms: Terms | None = None) -> AppendFuture:
+        if terms is not None or self.is_gated:
+            return self.gate.append_message(message, terms)
+        future: AppendFuture = self._loop.create_future()
+        try:
+            size = message_size(message)
+            if self.refusal is not None:
+                raise copy_of(self.refusal)
+            self.room.admit(size, 1)
+        except FencelogError as error:
+            future.set_exception(error)
+            return future
+        group = self.queue.gathering
+        if group is None or group.is_full:
+            group = self.queue.new_group()
+        group.add(message, size, future)
+        if not self._pump_scheduled:
+            self.schedule_pump()
+        return future
+
+    def append_batch(
+        self, batch: bytes, info: BatchInfo, terms: Terms | None = None
+    ) -> AppendFuture:
+        if terms is not None or self.is_gated:
+            return self.gate.append_batch(batch, info, terms)
+        future: AppendFuture = self._loop.create_future()
+        size = len(batch)
+        try:
+            if size > MAX_BATCH_BYTES:
+                check_batch_size(size)
+            if self.refusal is not None:
+                raise copy_of(self.refusal)
+            self.room.admit(size, info.count)
+        except FencelogError as error:
+            future.set_exception(error)
+            return future
+        self.queue.add_entry(PendingEntry(batch, info.count, size, [future], is_group=False))
+        if not self._pump_scheduled:
+            self.schedule_pump()
+        return future
+
+    def schedule_pump(self) -> None:
+        """Something was added to the queue."""
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump_now)
+
+    # -- for the shell ---------------------------------------------------------------------------
+
+    @property
+    def pending_bytes(self) -> int:
+        return self.room.pending_bytes
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is outstanding in the ledger (appends may wait for the next)."""
+        return not self._in_flight
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._in_flight and not self.queue.items
+
+    @property
+    def messages_in_ledger(self) -> int:
+        """Acknowledged messages of the present ledger."""
+        return self.tail_offset - self._first_offset
+
+    def start_ledger(self, writer: EntryWriter) -> None:
+        """Send to this ledger from now on, first what the former did not take."""
+        check(self.is_drained, "a new ledger before the old one is drained")
+        self._writer = writer
+        self._first_offset = self.tail_offset
+        self._next_number = 0
+        self._last_run_entry = -1
+        self.has_producers = False
+        self.held = False
+        self._pump()
+
+    def acknowledged(self, last_entry_id: int) -> None:
+        """All entries of the present ledger up to this one are durable."""
+        self._settle(last_entry_id)
+        self._pump()
+        if self.is_gated or self.gate.waiting:
+            self.gate.progressed()
+
+    def resolve(self, last_entry_id: int) -> None:
+        """The failed ledger was recovered and ends at this entry: what is in it is acknowledged,
+        the rest waits for the next ledger, in its old order."""
+        check(self.held, "a ledger is resolved while it is in use")
+        self._settle(last_entry_id)
+        while self._in_flight:
+            entry = self._in_flight.pop()
+            if entry.is_given_up:
+                self.count(-entry.size)
+                entry.fail(_VANISHED)  # tells those who have asked since
+            else:
+                entry.entry_id = -1
+                self.queue.put_back(entry)
+        self._recount()
+        self.gate.progressed()
+
+    def refuse_waiting(self, error: FencelogError) -> None:
+        """Fail what has not reached a ledger."""
+        self.count(-self.queue.give_up(error))
+        self._recount()
+        self.gate.progressed()
+
+    def give_up(self, waiting: FencelogError, handed: FencelogError) -> None:
+        """Fail every append: ``handed`` for those that reached a ledger whose end is not known.
+
+        Entries in flight stay, without their callers, until ``resolve`` says whether they are in
+        the log: offsets must count them.
+        """
+        self.count(-self.queue.give_up(waiting))
+        for entry in self._in_flight:
+            entry.fail(handed)
+        self._recount()
+        self.gate.give_up(waiting)
+
+    def discard(self) -> None:
+        """Forget what is in flight: this instance is finished. After ``give_up`` only."""
+        while self._in_flight:
+            self.count(-self._in_flight.pop().size)
+        self._recount()
+
+    # -- internals -------------------------------------------------------------------------------
+
+    def _recount(self) -> None:
+        """Appends were given up: only those that are left are on their way."""
+        self.queue.recount(self.tail_offset + sum(entry.count for entry in self._in_flight))
+        self.gate.producers.push_again((*tracked_of(self._in_flight), *self.queue.tracked))
+
+    def _pump_now(self) -> None:
+        self._pump_scheduled = False
+        self._pump()
+
+    def _pump(self) -> None:
+        """Hand waiting appends to the ledger as far as the limits in flight allow."""
+        items = self.queue.items
+        if self.held or self.is_paused or self._writer is None:
+            return
+        while items and not self.held and self._has_room(items[0]):
+            head = items.popleft()
+            entry = self.queue.build(head) if isinstance(head, WaitingGroup) else head
+            if not self._push(self._writer, entry):
+                return
+
+    def _has_room(self, head: PendingEntry | WaitingGroup) -> bool:
+        """Whether an append may join those in flight, or is better off waiting for company."""
+        under_way = len(self._in_flight)
+        if isinstance(head, PendingEntry) or not under_way:
+            return under_way < ENTRIES_IN_FLIGHT
+        groups = sum(entry.is_group for entry in self._in_flight)
+        limit = FULL_GROUPS_IN_FLIGHT if head.is_full else 1
+        return under_way < ENTRIES_IN_FLIGHT and groups < limit
+
+    def _push(self, writer: EntryWriter, entry: PendingEntry) -> bool:
+        """Whether the ledger took it."""
+        if not entry.publish_time_us:
+            self.last_publish_us = max(self.now_us(), self.last_publish_us)
+            entry.publish_time_us = self.last_publish_us
+        payload = pack_entry(
+            entry.batch,
+            count=entry.count,
+            first_number=self._next_number,
+            publish_time_us=entry.publish_time_us,
+            runs=() if entry.runs is None else entry.runs.found,
+            previous_run_entry=self._last_run_entry,
+        )
+        try:
+            entry.entry_id = writer.append(payload)
+        except FencelogError:
+            # Nothing was sent. Its failure, or the acks that make room again, come separately.
+            self.queue.put_back(entry)
+            return False
+        self._next_number += entry.count
+        if entry.runs is not None:
+            self._last_run_entry = entry.entry_id
+        self._in_flight.append(entry)
+        return True
+
+    def _settle(self, last_entry_id: int) -> None:
+        in_flight = self._in_flight
+        stored: list[StoredBatch] = []
+        size = 0
+        while in_flight and in_flight[0].entry_id <= last_entry_id:
+            entry = in_flight.popleft()
+            offset = self.tail_offset
+            self.tail_offset += entry.count
+            size += entry.size
+            self.settled_publish_us = entry.publish_time_us
+            if entry.runs is not None:
+                self.has_producers = True
+                self.gate.settled(entry, entry.runs.found, offset)
+            entry.succeed(self.partition, offset)
+            stored.append(
+                StoredBatch(offset, entry.count, entry.publish_time_us, memoryview(entry.batch))
+            )
+        if stored:
+            self.count(-size)
+            self._on_stored(stored)

@@ -1,0 +1,95 @@
+"""Appends that wait for their turn, in order: whole batches, and groups of single messages."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from fencelog.broker.append.pending import PendingEntry, WaitingGroup
+from fencelog.broker.append.terms import AppendFuture, Tracked
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.record_batch import Message
+
+
+class AppendQueue:
+    """``items``, the first one next. ``gathering``: the last one, if messages may still join it."""
+
+    __slots__ = ("_end_offset", "gathering", "items")
+
+    def __init__(self, offset: int) -> None:
+        """``offset``: what the first append gets."""
+        self.items: deque[PendingEntry | WaitingGroup] = deque()
+        self.gathering: WaitingGroup | None = None
+        self._end_offset = offset
+
+    @property
+    def next_offset(self) -> int:
+        """What an append gets that is added now, if none before it is given up."""
+        group = self.gathering
+        return self._end_offset + (0 if group is None else group.count)
+
+    def add_message(
+        self, message: Message, size: int, future: AppendFuture, tracked: Tracked | None
+    ) -> None:
+        group = self.gathering
+        if group is None or group.is_full or group.is_full_of_runs:
+            group = self.new_group()
+        group.add(message, size, future)
+        if tracked is not None:
+            group.track(tracked)
+
+    def add_entry(self, entry: PendingEntry) -> None:
+        if self.gathering is not None:
+            self._end_group(self.gathering)
+        self.items.append(entry)
+        self._end_offset += entry.count
+
+    def new_group(self) -> WaitingGroup:
+        """For the messages from now on."""
+        if self.gathering is not None:
+            self._end_group(self.gathering)
+        group = self.gathering = WaitingGroup()
+        self.items.append(group)
+        return group
+
+    def build(self, group: WaitingGroup) -> PendingEntry:
+        """Of the first one, which was taken from ``items``."""
+        entry = group.build()
+        if group is self.gathering:
+            self._end_offset += entry.count
+            self.gathering = None
+        return entry
+
+    def put_back(self, entry: PendingEntry) -> None:
+        """It was taken, and is the first one again."""
+        self.items.appendleft(entry)
+
+    def give_up(self, error: FencelogError) -> int:
+        """Fail and forget all of it; how many bytes these were. ``recount`` is due."""
+        for item in self.items:
+            item.fail(error)
+        size = sum(item.size for item in self.items)
+        self.items.clear()
+        self.gathering = None
+        return size
+
+    def recount(self, offset: int) -> None:
+        """Appends have vanished: the first of these gets ``offset``."""
+        count = sum(item.count for item in self.items)
+        self._end_offset = offset + count - (self.gathering.count if self.gathering else 0)
+
+    @property
+    def tracked(self) -> Iterable[Tracked]:
+        """Appends of producers, in order."""
+        return tracked_of(self.items)
+
+    def _end_group(self, group: WaitingGroup) -> None:
+        self._end_offset += group.count
+        self.gathering = None
+
+
+def tracked_of(items: Iterable[PendingEntry | WaitingGroup]) -> Iterator[Tracked]:
+    """The appends of producers in these, in order."""
+    for item in items:
+        if item.runs is not None:
+            yield from item.runs.tracked

@@ -1,0 +1,147 @@
+"""Rates of appends and reads: token buckets on the event loop's clock.
+
+A bucket saves up to one second of its rate. Whoever finds it above zero may take what it likes,
+and leaves a debt that the next one has to wait for: so a batch that is larger than a second's worth
+gets through, and over any time the rate holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fencelog.broker.policy import Policy
+from fencelog.broker.read.stored import ReadResult
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+
+class TokenBucket:
+    """``rate`` tokens a second. ``clock`` in seconds."""
+
+    def __init__(self, rate: int, clock: Callable[[], float]) -> None:
+        self.rate = rate
+        self._clock = clock
+        self._tokens = float(rate)
+        self._at_s = clock()
+
+    @property
+    def tokens(self) -> float:
+        """What may be taken without a debt; below zero what is owed."""
+        now_s = self._clock()
+        self._tokens = min(float(self.rate), self._tokens + (now_s - self._at_s) * self.rate)
+        self._at_s = now_s
+        return self._tokens
+
+    def wait_s(self) -> float:
+        """Until something may be taken; 0: now."""
+        return max(0.0, -self.tokens / self.rate)
+
+    def take(self, count: int) -> None:
+        self._tokens = self.tokens - count
+
+
+class Rate:
+    """Messages and bytes together; None: no bound."""
+
+    def __init__(
+        self, messages_per_s: int | None, bytes_per_s: int | None, clock: Callable[[], float]
+    ) -> None:
+        self.messages = None if messages_per_s is None else TokenBucket(messages_per_s, clock)
+        self.bytes = None if bytes_per_s is None else TokenBucket(bytes_per_s, clock)
+
+    def wait_s(self) -> float:
+        buckets = (self.messages, self.bytes)
+        return max((bucket.wait_s() for bucket in buckets if bucket is not None), default=0.0)
+
+    def take(self, messages: int, size: int) -> None:
+        if self.messages is not None:
+            self.messages.take(messages)
+        if self.bytes is not None:
+            self.bytes.take(size)
+
+
+class PublishLimits:
+    """What an append has to pass beside the pipeline's own limits. ``backlog``: the refusal while a
+    subscription is over its quota. A pipeline has one only while there is something to limit."""
+
+    def __init__(self, rate: Rate | None, backlog: FencelogError | None) -> None:
+        self._rate = rate
+        self._backlog = backlog
+
+    def admit(self, messages: int, size: int) -> None:
+        """Raises FencelogError: RATE_LIMITED (with ``retry_after_ms``), BACKLOG_QUOTA_EXCEEDED."""
+        if self._backlog is not None:
+            raise FencelogError(self._backlog.code, self._backlog.detail)
+        if self._rate is not None:
+            wait_s = self._rate.wait_s()
+            if wait_s > 0:
+                raise rate_limited("appends", wait_s)
+            self._rate.take(messages, size)
+
+
+class DispatchLimit:
+    """Slows the reads of one partition down: each waits for what the former ones owe, and gets no
+    more than there is."""
+
+    def __init__(self, rate: Rate) -> None:
+        self._rate = rate
+
+    def wait_s(self) -> float:
+        """Until a read may begin; 0: now."""
+        return self._rate.wait_s()
+
+    async def admit(self, max_messages: int, max_bytes: int, wait_ms: int) -> tuple[int, int, int]:
+        """The bounds of a read that was asked for with these, once it may begin.
+
+        Raises FencelogError(RATE_LIMITED) if that is later than it would wait for a message.
+        """
+        wait_s = self._rate.wait_s()
+        if wait_s * 1000 > wait_ms:
+            raise rate_limited("reads", wait_s)
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+            wait_ms -= int(wait_s * 1000)
+        messages, size = self._rate.messages, self._rate.bytes
+        if messages is not None:
+            max_messages = min(max_messages, max(1, int(messages.tokens)))
+        if size is not None:
+            max_bytes = min(max_bytes, max(1, int(size.tokens)))
+        return max_messages, max_bytes, wait_ms
+
+    def charge(self, result: ReadResult) -> None:
+        """Count what a read has brought."""
+        if result.entries:
+            messages = sum(stored.count for stored in result.entries)
+            self.take(messages, sum(len(stored.batch) for stored in result.entries))
+
+    def take(self, messages: int, size: int) -> None:
+        """Count what was handed out."""
+        self._rate.take(messages, size)
+
+
+def publish_rate(policy: Policy, clock: Callable[[], float]) -> Rate | None:
+    """None: there is no bound."""
+    return _rate(policy.publish_messages_per_s, policy.publish_bytes_per_s, clock)
+
+
+def dispatch_limit(policy: Policy, clock: Callable[[], float]) -> DispatchLimit | None:
+    """None: there is no bound."""
+    rate = _rate(policy.dispatch_messages_per_s, policy.dispatch_bytes_per_s, clock)
+    return None if rate is None else DispatchLimit(rate)
+
+
+def rate_limited(what: str, wait_s: float) -> FencelogError:
+    wait_ms = max(1, round(wait_s * 1000))
+    return FencelogError(
+        ErrorCode.RATE_LIMITED,
+        f"more {what} than the partition's settings allow; again in {wait_ms} ms",
+        retry_after_ms=wait_ms,
+    )
+
+
+def _rate(
+    messages_per_s: int | None, bytes_per_s: int | None, clock: Callable[[], float]
+) -> Rate | None:
+    if messages_per_s is None and bytes_per_s is None:
+        return None
+    return Rate(messages_per_s, bytes_per_s, clock)

@@ -1,0 +1,138 @@
+"""What an append is bound to besides its messages, and appends that others may ask for again."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fencelog.ledgers.errors import FencelogError, copy_of
+from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_NOBODY, RUN_SEQUENCE, ProducerRun
+
+FORGOTTEN = -1
+"""Offset and publish time of a duplicate whose original is in the log, but not remembered where."""
+
+
+@dataclass(slots=True)
+class Appended:
+    """An acknowledged append: ``count`` messages from ``offset`` on, durable and in order."""
+
+    duplicate: ClassVar[bool] = False
+    partition: int
+    offset: int
+    count: int
+    publish_time_us: int
+
+
+class Repeated(Appended):
+    """They were in the log before this append, which has written nothing. ``offset`` and
+    ``publish_time_us`` are the original's, or FORGOTTEN."""
+
+    __slots__ = ()
+    duplicate = True
+
+
+AppendFuture = Future[Appended]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """An append is written only if all of them hold.
+
+    ``run``: who appends, by sequence or by key; its ``rows`` mean nothing. ``if_offset``: what its
+    first message must get. ``fencing_token``: the partition's.
+    """
+
+    run: ProducerRun | None = None
+    if_offset: int | None = None
+    fencing_token: str | None = None
+
+
+NO_TERMS = Terms()
+
+
+class Tracked:
+    """An append of a producer, or under a key, on its way. Who repeats it shares its outcome.
+
+    ``row``: of its first message within its entry.
+    """
+
+    __slots__ = ("row", "run", "sharers")
+
+    def __init__(self, run: ProducerRun) -> None:
+        self.run = run
+        self.row = 0
+        self.sharers: list[tuple[AppendFuture, ProducerRun]] = []
+
+    def share(self, future: AppendFuture, run: ProducerRun) -> None:
+        """``run`` repeats this append, or ends within it."""
+        self.sharers.append((future, run))
+
+    def succeed(self, partition: int, offset: int, publish_time_us: int) -> None:
+        """``offset``: of its first message."""
+        for future, run in self.sharers:
+            if not future.done():
+                rows = self.run.rows if run.kind == RUN_KEY else run.rows
+                distance = run.sequence - self.run.sequence
+                place = offset + distance if distance >= 0 else FORGOTTEN
+                future.set_result(Repeated(partition, place, rows, publish_time_us))
+        self.sharers.clear()
+
+    def fail(self, error: FencelogError) -> None:
+        fail_all([future for future, _ in self.sharers], error)
+        self.sharers.clear()
+
+
+class Runs:
+    """Whose the messages of one entry are: its producer runs, as they are added, and the appends
+    that others may ask for."""
+
+    __slots__ = ("found", "rows", "tracked")
+
+    def __init__(self) -> None:
+        self.tracked: list[Tracked] = []
+        self.found: list[ProducerRun] = []
+        self.rows = 0
+        """Messages that they cover."""
+
+    def add(self, tracked: Tracked) -> None:
+        """A run begins at the append's row; if it goes on where the last one ended they are one."""
+        run = tracked.run
+        self.tracked.append(tracked)
+        self.cover(tracked.row)
+        last = self.found[-1] if self.found else None
+        if last is not None and _follows(last, run):
+            self.found[-1] = last._replace(rows=last.rows + run.rows)
+        else:
+            self.found.append(run)
+        self.rows += run.rows
+
+    def cover(self, row: int) -> None:
+        """Messages up to ``row`` that no run covers are nobody's."""
+        if row > self.rows:
+            self.found.append(ProducerRun(row - self.rows, RUN_NOBODY))
+            self.rows = row
+
+    def succeed(self, partition: int, offset: int, publish_time_us: int) -> None:
+        """``offset``: of the entry's first message."""
+        for tracked in self.tracked:
+            tracked.succeed(partition, offset + tracked.row, publish_time_us)
+
+    def fail(self, error: FencelogError) -> None:
+        for tracked in self.tracked:
+            tracked.fail(error)
+
+
+def _follows(last: ProducerRun, run: ProducerRun) -> bool:
+    return (
+        last.kind == run.kind == RUN_SEQUENCE
+        and last.id == run.id
+        and last.epoch == run.epoch
+        and last.sequence + last.rows == run.sequence
+    )
+
+
+def fail_all(futures: list[AppendFuture], error: FencelogError) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(copy_of(error))

@@ -1,0 +1,106 @@
+"""Measures what this broker carries, tells the others, and hands over what is too much.
+
+A shell around ``balance_core``. One round looks at every open partition, so it is slow by design:
+rates are means over many seconds, and nothing moves because of one burst.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+
+from fencelog.broker.append.pending import PendingBytes
+from fencelog.broker.cluster.balance_core import PartitionKey, PartitionView, decide
+from fencelog.broker.cluster.broker_directory import BrokerDirectory
+from fencelog.broker.cluster.load import BrokerLoad
+from fencelog.broker.config import BalancePolicy
+from fencelog.broker.partition.partition_slot import PartitionSlot
+
+SLOTS_AT_A_TIME = 500
+"""Looked at in one turn of the event loop: a millisecond, in which no request is served."""
+
+log = logging.getLogger(__name__)
+
+
+class Balancer:
+    """``start`` it, ``stop`` it. ``slots``: all of the broker's."""
+
+    def __init__(
+        self,
+        own_id: str,
+        directory: BrokerDirectory,
+        slots: Mapping[PartitionKey, PartitionSlot],
+        *,
+        pending: PendingBytes,
+        policy: BalancePolicy,
+    ) -> None:
+        self._own_id = own_id
+        self._directory = directory
+        self._slots = slots
+        self._pending = pending
+        self._policy = policy
+        self._rounds_above = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="balancer")
+
+    async def stop(self) -> None:
+        """A hand-over that is under way goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    async def round(self, elapsed_s: float) -> None:
+        """Measure, so long after the last round; publish; hand over what has to go."""
+        await self._measure(elapsed_s)
+        self._rounds_above, moves = decide(
+            self._rounds_above,
+            self._own_id,
+            self._directory.views(),
+            self._partitions(),
+            self._policy,
+        )
+        for move in moves:
+            slot = self._slots.get(move.key)
+            if slot is not None:  # its topic may have been deleted since
+                log.info("%s goes to %s, which is less loaded", slot, move.to)
+                self._directory.took(move.to, move.score)
+                await slot.hand_over(move.to)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+        while True:
+            await asyncio.sleep(self._policy.interval_s)
+            now = loop.time()
+            await self.round(now - last)
+            last = now
+
+    async def _measure(self, elapsed_s: float) -> None:
+        partitions = 0
+        in_bytes_per_s = out_bytes_per_s = 0.0
+        for number, slot in enumerate(list(self._slots.values()), 1):
+            if number % SLOTS_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+            open_log = slot.open_log
+            if open_log is not None:
+                slot.meter.sample(open_log.bytes_in, open_log.bytes_out, elapsed_s)
+                partitions += 1
+                in_bytes_per_s += slot.meter.in_bytes_per_s
+                out_bytes_per_s += slot.meter.out_bytes_per_s
+        self._directory.measured(
+            BrokerLoad(
+                partitions=partitions,
+                in_bytes_per_s=round(in_bytes_per_s),
+                out_bytes_per_s=round(out_bytes_per_s),
+                pending_bytes=self._pending.total,
+            )
+        )
+
+    def _partitions(self) -> Iterator[PartitionView]:
+        now = asyncio.get_running_loop().time()
+        for key, slot in self._slots.items():
+            if slot.open_log is not None:
+                yield PartitionView(key, slot.meter.score, now - slot.opened_at_s)

@@ -1,0 +1,124 @@
+"""Cursors follow the registry, whatever was lost on the way.
+
+Whoever creates or deletes a subscription tells every partition's owner. Should an owner not have
+been reached, it finds out here: it drops cursors whose subscription is gone, which would hold
+messages back for ever, and opens those that are missing, as in partitions that a topic got later.
+
+A cursor that is dropped by mistake forgets what was acknowledged, and lets go of what was not. So
+one that seems to be left over is dropped only when a reading of the registry that no lagging server
+and no memory has a part in does not show its subscription: ids are never used again, so what is
+gone then stays gone. By such a reading a partition's cursors are also completed (``complete``)
+before it lets go of any message: what no cursor holds looks like something that nobody needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from fencelog.broker.limits import SUBSCRIPTION_LOOK_MS
+from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.partition.partition_slot import PartitionSlot
+from fencelog.broker.registry.subscription_registry import Registered, SubscriptionRegistry
+from fencelog.broker.subscriptions.table import SubscriptionTable
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+log = logging.getLogger(__name__)
+
+
+class SubscriptionUpkeep:
+    """Looks through the open partitions of a broker."""
+
+    def __init__(
+        self, registry: SubscriptionRegistry, open_slots: Callable[[], Iterable[PartitionSlot]]
+    ) -> None:
+        self._registry = registry
+        self._open_slots = open_slots
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(SUBSCRIPTION_LOOK_MS / 1000)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look once. What cannot be done now is done at the next look. Never raises."""
+        found: dict[str, list[Registered]] = {}
+        doubtful: dict[str, list[tuple[PartitionLog, set[str]]]] = {}
+        try:
+            subscribed = await self._registry.topic_ids()
+            for slot in self._open_slots():
+                opened, topic_id = slot.open_log, slot.info.topic_id
+                if opened is None:
+                    continue
+                if topic_id not in subscribed and not opened.subscriptions.all():
+                    continue  # most topics have never had a subscription
+                try:
+                    if topic_id not in found:
+                        found[topic_id] = await self._subscriptions(topic_id)
+                    left = await _open_missing(opened, found[topic_id])
+                    if left:
+                        doubtful.setdefault(topic_id, []).append((opened, left))
+                except FencelogError as error:
+                    log.info("%s: cursors not compared: %s", slot, error)
+        except FencelogError as error:
+            log.info("cursors not compared: %s", error)
+        for topic_id, logs in doubtful.items():
+            await self._drop(topic_id, logs)
+
+    async def _drop(self, topic_id: str, logs: list[tuple[PartitionLog, set[str]]]) -> None:
+        """Drop the cursors that belong to nothing; each was opened before this call, and so after
+        its subscription was registered."""
+        try:
+            latest = await self._registry.list_latest(topic_id)
+        except FencelogError as error:
+            log.info("%s: no cursors dropped: %s", topic_id, error)
+            return
+        registered = {each.info.subscription_id for each in latest}
+        for opened, left in logs:
+            for subscription_id in sorted(left - registered):
+                try:
+                    await opened.subscriptions.drop(subscription_id)
+                except FencelogError as error:
+                    log.info("%s: cursor not dropped: %s", opened.name, error)
+
+    async def complete(self, topic_id: str, subscriptions: SubscriptionTable) -> None:
+        """Open the cursors that are missing in a partition, of every subscription that was
+        registered before this call. Raises FencelogError: METADATA_…, why one cannot be opened."""
+        for registered in await self._registry.list_latest(topic_id):
+            await _begin_if_missing(subscriptions, registered)
+
+    async def _subscriptions(self, topic_id: str) -> list[Registered]:
+        found = []
+        for name in await self._registry.list_names(topic_id):
+            try:
+                found.append(await self._registry.find(topic_id, name))
+            except FencelogError as error:
+                if error.code is not ErrorCode.SUBSCRIPTION_NOT_FOUND:
+                    raise
+        return found
+
+
+async def _open_missing(opened: PartitionLog, found: list[Registered]) -> set[str]:
+    """Open the cursors that are missing; which there are of none of these subscriptions."""
+    left = set(opened.subscriptions.all())
+    for registered in found:
+        await _begin_if_missing(opened.subscriptions, registered)
+    return left - {registered.info.subscription_id for registered in found}
+
+
+async def _begin_if_missing(subscriptions: SubscriptionTable, registered: Registered) -> None:
+    info = registered.info
+    if info.config.durable and info.subscription_id not in subscriptions.all():
+        await subscriptions.begin(registered)

@@ -1,0 +1,73 @@
+"""One task that looks after retention, time to live and quotas of all open logs of a broker.
+
+Ten thousand logs have no timer each: within a period every log is looked at once, some at a time,
+which costs microseconds where there is nothing to do. Only what has to be done gets a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from math import ceil
+
+from fencelog.broker.ledger_list.store import ChainLost
+from fencelog.broker.partition.partition_log import PartitionLog
+
+STEPS = 50
+"""Parts of a period, at most: a broker with few logs wakes up for each of them and no more."""
+
+AT_ONCE = 16
+"""Logs that are tended at the same time: each changes metadata, and producers need that too."""
+
+log = logging.getLogger(__name__)
+
+
+class RetentionKeeper:
+    """``logs``: those that are open now (None: one that is not)."""
+
+    def __init__(
+        self, logs: Callable[[], Iterable[PartitionLog | None]], *, period_s: float
+    ) -> None:
+        self._logs = logs
+        self._period_s = period_s
+        self._tending: dict[PartitionLog, asyncio.Task[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._keep(), name="retention")
+
+    async def close(self) -> None:
+        """What is under way ends as after a crash. Never raises."""
+        tasks = [*self._tending.values(), *([] if self._task is None else [self._task])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _keep(self) -> None:
+        while True:
+            logs = [each for each in self._logs() if each is not None]
+            steps = max(1, min(STEPS, len(logs)))
+            share = ceil(len(logs) / steps)
+            for step in range(steps):
+                await asyncio.sleep(self._period_s / steps)
+                for each in logs[step * share : (step + 1) * share]:
+                    await self._look_at(each)
+
+    async def _look_at(self, each: PartitionLog) -> None:
+        if not each.is_serving or each in self._tending or not each.retention.is_due():
+            return
+        while len(self._tending) >= AT_ONCE:
+            await asyncio.wait(self._tending.values(), return_when=asyncio.FIRST_COMPLETED)
+        task = asyncio.get_running_loop().create_task(self._tend(each))
+        self._tending[each] = task
+        task.add_done_callback(lambda _: self._tending.pop(each))
+
+    async def _tend(self, each: PartitionLog) -> None:
+        try:
+            await each.retention.tend()
+        except ChainLost:
+            pass  # the log has ended
+        except Exception:
+            log.exception("retention of %s failed", each.name)

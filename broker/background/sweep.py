@@ -1,0 +1,255 @@
+"""The sweep: finds what crashes have left behind, and removes it.
+
+* Topics whose deletion was not finished: what hangs below an id that no topic has.
+* Ledgers on no list: of a roll or a takeover that ended between creating and listing, or of a trim
+  that ended between unlisting and deleting (``sweep_core`` says which).
+
+One broker at a time does it, slowly, holding an ephemeral node. Nothing rests on that: two sweeps
+at once do no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fencelog.broker.background.sweep_core import Tag, is_garbage, tag_of
+from fencelog.broker.ledger_list.codec import decode_chain
+from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.ledger_port import Ledgers
+from fencelog.broker.ledger_list.store import chain_path
+from fencelog.broker.limits import SWEEP_LEDGERS_PER_S
+from fencelog.broker.registry.subscription_registry import SUBSCRIPTIONS_PATH
+from fencelog.broker.registry.topic_deletion import LOGS_PATH
+from fencelog.broker.registry.topics import TopicRegistry
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.metastore.paths import unavailable
+from fencelog.ledgers.metastore.port import MetadataStore, Version
+from fencelog.ledgers.metastore.watch import names_or_empty
+
+LOCK_PATH = "/sweep/lock"
+LAST_PATH = "/sweep/last"
+BATCH = 20
+"""Ledgers between two pauses."""
+
+log = logging.getLogger(__name__)
+
+
+class LedgerCatalogue(Protocol):
+    """All ledgers of the cluster, see ``LedgerStore``."""
+
+    def list(self) -> AsyncIterator[int]: ...
+
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]: ...
+
+
+@dataclass(slots=True)
+class Swept:
+    """What one sweep found, and removed unless it only looked. ``failed``: what it could not
+    remove, and why; the next sweep tries again."""
+
+    looked_at: int = 0
+    topics: list[str] = field(default_factory=list)
+    """Ids of topics that were deleted, and not all that belonged to them."""
+    ledgers: list[int] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+class Sweep:
+    """Of one broker. ``sweep`` may be called at any time."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        topics: TopicRegistry,
+        ledgers: Ledgers,
+        catalogue: LedgerCatalogue,
+        *,
+        host: Host,
+        grace_s: float,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._ledgers = ledgers
+        self._catalogue = catalogue
+        self._host = host
+        self._grace_s = grace_s
+        self._sweeping = False
+
+    async def look(self) -> Swept:
+        """What a sweep would remove now. Raises FencelogError(METADATA_…)."""
+        return await self._all(_Pass(dry_run=True, session_id=self._store.session_id, pause_s=0))
+
+    async def sweep(self, *, pause_s: float = 0) -> Swept:
+        """Look at everything once and remove what belongs to nothing; ``pause_s`` after a batch of
+        ledgers. Raises FencelogError: METADATA_CONFLICT (another sweep is under way), METADATA_…;
+        what was done until then is done."""
+        if self._sweeping:
+            raise _busy()
+        self._sweeping = True
+        try:
+            lock = await self._lock()
+            # From here on this session reads nothing that is older than this moment.
+            session_id = self._store.session_id
+            try:
+                return await self._all(_Pass(False, session_id, pause_s))
+            finally:
+                with suppress(FencelogError):
+                    await self._store.delete(LOCK_PATH, lock)
+        finally:
+            self._sweeping = False
+
+    async def sweep_if_due(self, interval_s: float) -> Swept | None:
+        """A slow sweep, unless some broker ended one within the interval, or does one now."""
+        last_us, version = await self._last_us()
+        since_us = self._host.now_us() - last_us
+        if abs(since_us) < interval_s * 1e6:  # far in the future: some clock was wrong
+            return None
+        try:
+            swept = await self.sweep(pause_s=BATCH / SWEEP_LEDGERS_PER_S)
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_CONFLICT:
+                return None
+            raise
+        try:
+            await self._store.set(LAST_PATH, b"%d" % self._host.now_us(), version)
+        except FencelogError as error:
+            if error.code is not ErrorCode.METADATA_CONFLICT:  # another sweep has ended as well
+                raise
+        return swept
+
+    async def _last_us(self) -> tuple[int, Version]:
+        try:
+            node = await self._store.get(LAST_PATH)
+            return int(node.value), node.version
+        except FencelogError as error:
+            if error.code is not ErrorCode.METADATA_NOT_FOUND:
+                raise
+        return 0, await self._store.create(LAST_PATH, b"0", once=True)
+
+    async def _lock(self) -> Version:
+        try:
+            return await self._store.create(LOCK_PATH, b"", ephemeral=True)
+        except FencelogError as error:
+            if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
+                raise
+            try:
+                lock = await self._store.get(LOCK_PATH)
+            except FencelogError:
+                raise _busy() from error
+            if lock.ephemeral_owner != self._store.session_id:
+                raise _busy() from error
+            return lock.version
+
+    async def _all(self, sweep: _Pass) -> Swept:
+        # What hangs below an id is read before the registry: a topic is there before what is its.
+        ids = {
+            *await names_or_empty(self._store.children(LOGS_PATH)),
+            *await names_or_empty(self._store.children(SUBSCRIPTIONS_PATH)),
+        }
+        for topic_id in sorted(ids - await self._topics.ids()):
+            sweep.found.topics.append(topic_id)
+            await self._remove(sweep, f"topic {topic_id}", self._topics.deletion.finish(topic_id))
+        async for ledger_id in self._catalogue.list():
+            sweep.found.looked_at += 1
+            if sweep.pause_s and sweep.found.looked_at % BATCH == 0:
+                await asyncio.sleep(sweep.pause_s)
+            if await self._is_garbage(sweep, ledger_id):
+                sweep.found.ledgers.append(ledger_id)
+                await self._remove(sweep, f"ledger {ledger_id}", self._ledgers.delete(ledger_id))
+        return sweep.found
+
+    async def _remove(self, sweep: _Pass, what: str, removal: Coroutine[Any, Any, None]) -> None:
+        if sweep.dry_run or self._store.session_id != sweep.session_id:
+            removal.close()
+            if not sweep.dry_run:
+                raise unavailable("sweep", "the session was lost meanwhile")
+            return
+        try:
+            await removal
+            log.info("sweep: %s belonged to nothing and was removed", what)
+        except FencelogError as error:
+            sweep.found.failed[what] = str(error)
+            log.warning("sweep: %s belongs to nothing and could not be removed: %s", what, error)
+
+    async def _is_garbage(self, sweep: _Pass, ledger_id: int) -> bool:
+        try:
+            metadata, _ = await self._catalogue.get(ledger_id)
+        except FencelogError as error:
+            if error.code is not ErrorCode.LEDGER_NOT_FOUND:
+                raise
+            return False
+        tag = tag_of(metadata.properties)
+        if tag is None:
+            return False
+        chain = await self._chain(tag)
+        is_gone = False
+        if chain is None or chain.deleted:
+            is_gone = await self._is_gone(sweep, tag.topic_id)
+        age_s = (self._host.now_us() - metadata.created_us) / 1e6
+        return is_garbage(
+            tag, ledger_id, chain, topic_is_gone=is_gone, age_s=age_s, grace_s=self._grace_s
+        )
+
+    async def _is_gone(self, sweep: _Pass, topic_id: str) -> bool:
+        """Ids are never used again: what is gone stays so."""
+        if topic_id not in sweep.gone and topic_id not in await self._topics.ids():
+            sweep.gone.add(topic_id)
+        return topic_id in sweep.gone
+
+    async def _chain(self, tag: Tag) -> Chain | None:
+        try:
+            node = await self._store.get(chain_path(tag.topic_id, tag.partition))
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_NOT_FOUND:
+                return None
+            raise
+        return decode_chain(node.value)
+
+
+class Sweeper:
+    """Sweeps now and then. ``start`` it; ``close`` ends a sweep that is under way."""
+
+    def __init__(self, sweep: Sweep, *, interval_s: float, host: Host) -> None:
+        self._sweep = sweep
+        self._interval_s = interval_s
+        self._host = host
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="sweeper")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    async def _run(self) -> None:
+        while True:
+            # Brokers that were started together do not ask together.
+            await asyncio.sleep(self._interval_s * (0.5 + self._host.fraction()) / 4)
+            try:
+                await self._sweep.sweep_if_due(self._interval_s)
+            except FencelogError as error:
+                log.warning("sweep: %s", error)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One sweep as it goes. ``gone``: ids that no topic has, for certain."""
+
+    dry_run: bool
+    session_id: int
+    pause_s: float
+    found: Swept = field(default_factory=Swept)
+    gone: set[str] = field(default_factory=set)
+
+
+def _busy() -> FencelogError:
+    return FencelogError(ErrorCode.METADATA_CONFLICT, "another sweep is under way")

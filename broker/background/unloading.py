@@ -1,0 +1,106 @@
+"""Partitions that leave a broker while it serves: one that an operator names, or all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from fencelog.broker.background.balancer import Balancer
+from fencelog.broker.cluster.balance_core import PartitionKey
+from fencelog.broker.cluster.broker_directory import BrokerDirectory
+from fencelog.broker.limits import MAX_MOVING_PARTITIONS
+from fencelog.broker.partition.partition_slot import PartitionSlot
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+log = logging.getLogger(__name__)
+
+
+class Unloading:
+    """Of one broker. ``slots``: all that it has."""
+
+    def __init__(
+        self,
+        slots: Mapping[PartitionKey, PartitionSlot],
+        directory: BrokerDirectory,
+        balancer: Balancer,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self._slots = slots
+        self._directory = directory
+        self._balancer = balancer
+        self._timeout_s = timeout_s
+        self._drained: asyncio.Task[int] | None = None
+
+    async def stop(self) -> None:
+        """Begin no hand-over any more; those under way go on."""
+        if self._drained is not None:
+            self._drained.cancel()
+            await asyncio.wait((self._drained,))
+        await self._balancer.stop()
+
+    async def unload(self, slot: PartitionSlot, *, to: str | None = None) -> str | None:
+        """Hand one partition over: to the broker ``to``, else to the least loaded. Who has it now;
+        None: nobody would, it is free for the next request.
+
+        Raises FencelogError: NotOwner, NOT_FOUND (no such broker), METADATA_UNAVAILABLE, and, if
+        ``to`` is this broker, why it cannot be opened here.
+        """
+        if to == self._directory.own_id:
+            await slot.log(take=True)
+            return to
+        if to is not None and self._directory.url_of(to) is None:
+            raise FencelogError(ErrorCode.NOT_FOUND, f"no broker {to} is registered")
+        if not slot.is_here:
+            await slot.check_free()
+        return await slot.hand_over(to)
+
+    async def drain(self) -> int:
+        """Take no partition any more, and hand every one that is open to another broker; requests
+        are served, or find their new owner, all the while.
+
+        How many nobody took, because there is nobody or the time was over: those are free for any
+        broker, or still open here. Whoever calls it again waits for the same. Never raises
+        FencelogError.
+        """
+        if self._drained is None:
+            self._drained = asyncio.get_running_loop().create_task(self._drain(), name="drain")
+        await asyncio.wait((self._drained,))
+        return 0 if self._drained.cancelled() else self._drained.result()
+
+    async def _drain(self) -> int:
+        self._directory.set_draining()
+        await self._balancer.stop()
+        not_taken = 0
+
+        async def hand_over(slot: PartitionSlot) -> None:
+            nonlocal not_taken
+            taker = await slot.hand_over()
+            not_taken += taker is None
+
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                # What was being opened when the draining began comes to light later.
+                while here := [slot for slot in self._slots.values() if slot.is_here]:
+                    await few_at_a_time(hand_over, here)
+        except TimeoutError:
+            left = sum(slot.is_here for slot in self._slots.values())
+            log.warning("%d partitions were not handed over in time", left)
+            return not_taken + left
+        return not_taken
+
+
+async def few_at_a_time(
+    work: Callable[[PartitionSlot], Awaitable[None]], slots: Iterable[PartitionSlot]
+) -> None:
+    """Do it with all of them, MAX_MOVING_PARTITIONS at the same time."""
+    waiting = iter(slots)
+
+    async def one_after_the_other() -> None:
+        for slot in waiting:
+            await work(slot)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(MAX_MOVING_PARTITIONS):
+            group.create_task(one_after_the_other())

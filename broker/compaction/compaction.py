@@ -1,0 +1,252 @@
+"""Compaction of one log: reads what is new, writes a new view, puts it in the former one's place.
+
+A pass reads the log from the former horizon to its present end twice: once for the keys, once for
+the messages that are kept (``compaction_core``). They are written, behind what is kept of the
+former view, to a ledger of their own; when that is closed, one compare-and-set of the chain makes
+it the view, and the former ledger is deleted. So a crash, or a takeover, at any step leaves the
+former view as it was, or the new one whole; a ledger that is on no list carries the log's name and
+epoch, and is swept by them.
+
+A pass is a reader like others: it takes turns with them, of bytes and of the event loop. Producers,
+sequences and cursors know nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+from fencelog.broker.compaction.compacted_view import CompactedView
+from fencelog.broker.compaction.core import NewestOffsets, ViewEntry
+from fencelog.broker.ledger_list.ledger_list import Compacted
+from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
+from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.broker.limits import COMPACTION_RETRY_MS, MAX_COMPACTION_KEYS, MAX_READ_MESSAGES
+from fencelog.broker.read.log_reader import LogReader
+from fencelog.broker.read.read_fairness import LoopTurns
+from fencelog.broker.read.rows import Row, rows_in_steps
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MIB
+
+READ_BYTES = 1 * MIB
+"""Asked for in one read of a pass: small, since others read and append meanwhile."""
+
+ENTRIES_IN_FLIGHT = 8
+"""Entries of the new view that are not acknowledged yet: 4 MiB."""
+
+log = logging.getLogger(__name__)
+
+
+class Compaction:
+    """One log's compaction. It has a task only while a pass runs."""
+
+    def __init__(
+        self,
+        node: ChainNode,
+        factory: LedgerFactory,
+        reader: LogReader,
+        view: CompactedView,
+        turns: LoopTurns,
+        *,
+        max_keys: int = MAX_COMPACTION_KEYS,
+    ) -> None:
+        self._node = node
+        self._factory = factory
+        self._reader = reader
+        self._view = view
+        self._turns = turns
+        self._max_keys = max_keys
+        self._running: asyncio.Task[None] | None = None
+        self._error: FencelogError | None = None
+        self._not_before_us = 0
+
+    @property
+    def view(self) -> CompactedView:
+        return self._view
+
+    @property
+    def horizon(self) -> int:
+        """The offset up to which the log is compacted."""
+        compacted = self._node.chain.compacted
+        return 0 if compacted is None else compacted.end_offset
+
+    def due_us(self, interval_ms: int) -> int | None:
+        """When the view wants to be brought up to date; None while there is nothing new."""
+        if self._reader.tail_offset <= max(self.horizon, self._reader.earliest_offset):
+            return None
+        compacted = self._node.chain.compacted
+        due = 0 if compacted is None else compacted.created_us + interval_ms * 1000
+        return max(due, self._not_before_us)
+
+    def status(self) -> dict[str, Any]:
+        """JSON-compatible. ``state``: ``none`` (there is no view), ``running``, ``failed`` (the
+        last pass; ``error`` says why, and it is tried again) or ``ready``."""
+        compacted = self._node.chain.compacted
+        state = "none" if compacted is None else "ready"
+        if self._running is not None:
+            state = "running"
+        elif self._error is not None:
+            state = "failed"
+        return {
+            "state": state,
+            "end_offset": self.horizon,
+            "messages": 0 if compacted is None else compacted.messages,
+            "bytes": 0 if compacted is None else compacted.size,
+            "created_us": None if compacted is None else compacted.created_us,
+            "error": None if self._error is None else str(self._error),
+        }
+
+    async def run(self) -> None:
+        """Compact all that the log holds now. Never raises; one at a time."""
+        if self._running is None:
+            self._running = asyncio.get_running_loop().create_task(
+                self._run(), name=f"compaction {self._node.path}"
+            )
+        await asyncio.wait((self._running,))
+
+    async def close(self) -> None:
+        """End a pass that is under way; the view stays as it is. Never raises."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait((self._running,))
+        self._view.clear()
+
+    async def _run(self) -> None:
+        try:
+            begin, end = self.horizon, self._reader.tail_offset
+            while max(self.horizon, self._reader.earliest_offset) < end:
+                await self._pass(end, tombstones_from=begin)
+            self._error = None
+        except FencelogError as error:
+            log.warning("%s: not compacted: %s", self._node.path, error)
+            self._error = error
+            self._not_before_us = self._factory.host.now_us() + COMPACTION_RETRY_MS * 1000
+        except Exception:
+            log.exception("%s: compaction has failed", self._node.path)
+            self._error = FencelogError(ErrorCode.INTERNAL, "an unexpected error, see the log")
+            self._not_before_us = self._factory.host.now_us() + COMPACTION_RETRY_MS * 1000
+        finally:
+            self._running = None
+
+    # -- one pass --------------------------------------------------------------------------------
+
+    async def _pass(self, end: int, *, tombstones_from: int) -> None:
+        """Up to ``end``, or as far as there is room for keys. Tombstones below an offset go."""
+        horizon = self.horizon
+        begin = max(horizon, self._reader.earliest_offset)
+        newest = NewestOffsets(self._max_keys, tombstones_from=tombstones_from)
+        end = await self._look(newest, begin, end)
+        output = ViewWriter(self._factory, self._node.chain.epoch)
+        try:
+            async for rows in self._rows(0, horizon):
+                await output.add([row for row in rows if newest.keeps_former(row[0], row[2])])
+            async for rows in self._rows(begin, end):
+                await output.add([row for row in rows if newest.keeps(row[0], row[2])])
+            compacted = await output.close(end_offset=end)
+        except BaseException:
+            await output.abandon()
+            raise
+        former = self._node.chain.compacted
+        try:
+            await self._node.change(lambda chain: chain.with_compacted(compacted))
+        except ChainLost as lost:
+            await output.discard(lost)
+            raise
+        for ledger_id in () if former is None else former.ledgers:
+            with suppress(FencelogError):  # on no list any more: the sweep finds it
+                await self._factory.ledgers.delete(ledger_id, unfenced=True)
+
+    async def _look(self, newest: NewestOffsets, begin: int, end: int) -> int:
+        """Find the newest messages of a part; where it ends."""
+        async for rows in self._rows(begin, end):
+            stop = newest.add(rows[0][0], [message for _, _, message in rows])
+            if stop is not None:
+                return stop
+        return end
+
+    async def _rows(self, begin: int, end: int) -> AsyncIterator[list[Row]]:
+        """What the view holds from ``begin`` to ``end``, a step at a time."""
+        offset = begin
+        while offset < end:
+            result = await self._view.fetch(
+                offset, max_messages=MAX_READ_MESSAGES, max_bytes=READ_BYTES
+            )
+            for rows in rows_in_steps(result.entries, start=begin, end=end):
+                await self._turns.turn()
+                yield rows
+            offset = result.next_offset
+
+
+class ViewWriter:
+    """Writes the entries of a view to a ledger that is made with the first of them."""
+
+    def __init__(self, factory: LedgerFactory, epoch: int) -> None:
+        self._factory = factory
+        self._epoch = epoch
+        self._ledger: OpenLedger | None = None
+        self._entry = ViewEntry()
+        self._messages = 0
+        self._last_entry = -1
+        self._news = asyncio.Event()
+
+    async def add(self, rows: list[Row]) -> None:
+        """Raises FencelogError when the ledger fails, or cannot be made."""
+        for row in rows:
+            self._entry.add(*row)
+            if self._entry.is_full:
+                await self._write()
+
+    async def close(self, *, end_offset: int) -> Compacted:
+        """All is durable, and the ledger closed."""
+        if len(self._entry):
+            await self._write()
+        ledger, size = self._ledger, 0
+        if ledger is not None:
+            await self._acknowledged(ledger, self._last_entry)
+            size = (await ledger.writer.close()).length
+            await ledger.writer.abandon()
+        return Compacted(
+            ledgers=() if ledger is None else (ledger.ledger_id,),
+            end_offset=end_offset,
+            messages=self._messages,
+            size=size,
+            created_us=self._factory.host.now_us(),
+        )
+
+    async def abandon(self) -> None:
+        """Nobody has listed the ledger: away with it."""
+        if self._ledger is not None:
+            await self._ledger.writer.abandon()
+            with suppress(FencelogError):
+                await self._factory.ledgers.delete(self._ledger.ledger_id, unfenced=True)
+
+    async def discard(self, lost: ChainLost) -> None:
+        """The same after its listing was refused."""
+        if self._ledger is not None:
+            await self._factory.discard(self._ledger, lost)
+
+    def on_ack(self, ledger: OpenLedger) -> None:
+        self._news.set()
+
+    def on_failure(self, ledger: OpenLedger) -> None:
+        self._news.set()
+
+    async def _write(self) -> None:
+        if self._ledger is None:
+            self._ledger = await self._factory.create(self._epoch)
+            self._ledger.listener = self
+        ledger = self._ledger
+        self._last_entry = ledger.writer.append(self._entry.pack())
+        self._messages += len(self._entry)
+        self._entry = ViewEntry()
+        await self._acknowledged(ledger, self._last_entry - ENTRIES_IN_FLIGHT)
+
+    async def _acknowledged(self, ledger: OpenLedger, entry_id: int) -> None:
+        while ledger.last_confirmed < entry_id:
+            if ledger.failure is not None:
+                raise FencelogError(ledger.failure.code, ledger.failure.detail)
+            self._news.clear()
+            await self._news.wait()

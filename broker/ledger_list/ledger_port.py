@@ -1,0 +1,74 @@
+"""What a topic log needs of ledgers. ``fencelog.ledgers.client.LedgerClient`` provides it; the
+tests put a scripted one in its place, to tell the stories of faults step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from fencelog.ledgers.client import Replication
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.format.run import Entry
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.limits import MAX_READ_BYTES
+
+
+class EntryWriter(Protocol):
+    """The writer of one open ledger, see ``LedgerWriter``."""
+
+    @property
+    def ledger_id(self) -> int: ...
+
+    @property
+    def metadata(self) -> LedgerMetadata: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def append(self, payload: bytes) -> int: ...
+
+    async def close(self) -> LedgerMetadata: ...
+
+    async def abandon(self) -> None: ...
+
+
+class EntryReader(Protocol):
+    """A reader of one ledger, see ``LedgerReader``."""
+
+    @property
+    def metadata(self) -> LedgerMetadata: ...
+
+    @property
+    def last_confirmed(self) -> int: ...
+
+    def confirm(self, lac: int) -> None: ...
+
+    def update(self, metadata: LedgerMetadata) -> None: ...
+
+    async def read(
+        self, first: int, last: int, *, max_bytes: int = MAX_READ_BYTES
+    ) -> list[Entry]: ...
+
+    async def read_last(self) -> Entry | None: ...
+
+
+class Ledgers(Protocol):
+    """Create, recover, read and delete ledgers, see ``LedgerClient``."""
+
+    async def create(
+        self,
+        replication: Replication,
+        *,
+        on_ack: Callable[[int], None],
+        on_failure: Callable[[FencelogError], None],
+        properties: Mapping[str, str] | None = None,
+    ) -> EntryWriter: ...
+
+    async def open(self, ledger_id: int) -> EntryReader: ...
+
+    def reader(self, metadata: LedgerMetadata) -> EntryReader: ...
+
+    async def recover(self, ledger_id: int) -> LedgerMetadata: ...
+
+    async def delete(self, ledger_id: int, *, unfenced: bool = False) -> None: ...

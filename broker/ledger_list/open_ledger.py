@@ -1,0 +1,87 @@
+"""The ledgers that a log writes: how they are created, and what is known of each."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fencelog.broker.ledger_list.ledger_port import EntryWriter, Ledgers
+from fencelog.broker.ledger_list.store import ChainLost
+from fencelog.ledgers.client import Replication
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.host import Host
+
+
+class LedgerListener(Protocol):
+    """Who is told of the present ledger's progress."""
+
+    def on_ack(self, ledger: OpenLedger) -> None: ...
+
+    def on_failure(self, ledger: OpenLedger) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class OpenLedger:
+    """A ledger that this instance writes, and what became of it.
+
+    News is kept until somebody listens: a ledger may fail before it is used.
+    """
+
+    opened_at_s: float
+    """On the loop's clock."""
+    writer: EntryWriter = field(init=False)
+    last_confirmed: int = -1
+    failure: FencelogError | None = None
+    listener: LedgerListener | None = None
+
+    @property
+    def ledger_id(self) -> int:
+        return self.writer.ledger_id
+
+    @property
+    def entries(self) -> int:
+        return self.last_confirmed + 1
+
+    def acknowledged(self, lac: int) -> None:
+        self.last_confirmed = lac
+        if self.listener is not None:
+            self.listener.on_ack(self)
+
+    def failed(self, error: FencelogError) -> None:
+        self.failure = error
+        if self.listener is not None:
+            self.listener.on_failure(self)
+
+
+@dataclass(slots=True)
+class LedgerFactory:
+    """Creates the ledgers of one log, tagged with it and with the epoch they belong to.
+    ``replication`` may change: it is that of ledgers created from then on."""
+
+    ledgers: Ledgers
+    replication: Replication
+    host: Host
+    log_name: str
+
+    async def create(self, epoch: int) -> OpenLedger:
+        """Raises FencelogError (NOT_ENOUGH_BOOKIES, METADATA_UNAVAILABLE, METADATA_UNKNOWN)."""
+        ledger = OpenLedger(asyncio.get_running_loop().time())
+        ledger.writer = await self.ledgers.create(
+            self.replication,
+            on_ack=ledger.acknowledged,
+            on_failure=ledger.failed,
+            properties={"log": self.log_name, "epoch": str(epoch)},
+        )
+        return ledger
+
+    async def discard(self, ledger: OpenLedger, lost: ChainLost) -> None:
+        """Remove a ledger whose listing was refused, if the list proves that it is not there.
+
+        The refusal is final (the version has moved on), so a list without it will stay without.
+        """
+        await ledger.writer.abandon()
+        if lost.chain is None or ledger.ledger_id not in lost.chain.ledgers:
+            with suppress(FencelogError):  # an empty ledger that nobody lists may stay behind
+                await self.ledgers.delete(ledger.ledger_id, unfenced=True)  # its writer is gone

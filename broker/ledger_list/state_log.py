@@ -1,0 +1,299 @@
+"""The state log: what the sections of ``state_core`` are rebuilt from after a takeover.
+
+It is one ledger, named by the partition's chain. It begins with a snapshot and goes on with events.
+When it has grown, has failed, or belongs to a former owner, the state goes on in a new one: a
+snapshot of what is in memory is written there, and only then a compare-and-set of the chain puts it
+in the former one's place. So
+
+* a takeover fences, recovers and reads one ledger, and the same compare-and-set that makes it owner
+  refuses every later change of the former owner's;
+* a failed ledger need not be recovered by its writer: all that was on the way to it is in the
+  snapshot, and durable once the chain names that;
+* a topic without subscriptions and producers has none.
+
+Events reach the log in the order in which the state was changed. Whoever changes a section must
+call ``record`` or ``note`` in the same turn of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
+from fencelog.broker.ledger_list.state_core import Event, PartitionState, encode_events
+from fencelog.broker.ledger_list.state_waiting import (
+    Waiting,
+    give_up,
+    retrieve,
+    state_unknown,
+    succeed,
+)
+from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.broker.limits import MAX_STATE_EVENTS_WAITING, STATE_LEDGER_BYTES
+from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
+from fencelog.ledgers.format.entry_header import KIND_STATE, pack_entry
+
+RETRY_S = 0.5
+"""Pause after a new state ledger could not be written."""
+
+log = logging.getLogger(__name__)
+
+
+class StateLog:
+    """Writes one partition's state log. It has a task only while there is something to write."""
+
+    def __init__(
+        self, node: ChainNode, factory: LedgerFactory, state: PartitionState, *, patience_s: float
+    ) -> None:
+        """``patience_s``: after it a caller is told that the outcome is unknown."""
+        self._node = node
+        self._factory = factory
+        self._state = state
+        self._patience_s = patience_s
+        self._loop = asyncio.get_running_loop()
+        self._ledger: OpenLedger | None = None
+        self._next: asyncio.Task[OpenLedger] | None = None
+        self._waiting: list[Waiting] = []
+        self._in_ledger = 0
+        self._snapshot_bytes = 0
+        self._ledger_bytes = 0
+        self._news: asyncio.Event | None = None
+        self._scribe: asyncio.Task[None] | None = None
+        self._refusal: FencelogError | None = None
+        self.on_stop: Callable[[FencelogError], None] = lambda error: None
+        """Called if it can do nothing any more though the log is not lost: then nobody may."""
+
+    def admit(self) -> None:
+        """Call before the state is changed. Raises OVERLOADED, or why the log has ended."""
+        if self._refusal is not None:
+            raise copy_of(self._refusal)
+        if len(self._waiting) >= MAX_STATE_EVENTS_WAITING:
+            raise FencelogError(
+                ErrorCode.OVERLOADED,
+                f"{len(self._waiting)} changes of {self._node.path} wait to be written",
+            )
+
+    def record(self, event: Event) -> Awaitable[None]:
+        """Take the event now; what is returned ends when it is durable, and with it everything that
+        was recorded or noted before. Awaiting it raises STATE_UNKNOWN."""
+        return self.settled(self.recorded(event))
+
+    def recorded(self, event: Event) -> asyncio.Future[None]:
+        """Record, at once; the result is waited for by ``settled``."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        future.add_done_callback(retrieve)
+        self._put((event, future))
+        return future
+
+    async def settled(self, future: asyncio.Future[None]) -> None:
+        """Wait for one that was recorded. Raises STATE_UNKNOWN, after ``patience_s`` too."""
+        await asyncio.wait((future,), timeout=self._patience_s)
+        if not future.done():
+            raise self._unknown("its bookies or the metadata do not answer")
+        future.result()
+
+    def note(self, event: Event) -> None:
+        """Write it with what comes; nobody waits for it."""
+        self._put((event, None))
+
+    async def close(self) -> None:
+        """Write what waits, close the ledger. Never raises; the caller sets the time limit."""
+        if self._refusal is None:
+            self._refusal = FencelogError(ErrorCode.DRAINING, f"{self._node.path} is being closed")
+        if self._scribe is not None:
+            await asyncio.wait((self._scribe,))
+        ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            with suppress(FencelogError):  # the next owner closes it
+                await ledger.writer.close()
+            await ledger.writer.abandon()
+
+    async def abandon(self, error: FencelogError) -> None:
+        """End at once: the outcome of what waits is unknown. Never raises."""
+        self._refusal = error
+        if self._scribe is not None:
+            self._scribe.cancel()
+            await asyncio.wait((self._scribe,))
+        self._fail(error)
+        if self._next is not None:
+            self._next.cancel()
+        ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            await ledger.writer.abandon()
+
+    # -- news from the ledger --------------------------------------------------------------------
+
+    def on_ack(self, ledger: OpenLedger) -> None:
+        self._tell()
+
+    def on_failure(self, ledger: OpenLedger) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._news is not None:
+            self._news.set()
+
+    # -- the scribe ------------------------------------------------------------------------------
+
+    def _put(self, waiting: Waiting) -> None:
+        if self._refusal is not None:
+            if waiting[1] is not None:
+                waiting[1].set_exception(self._unknown(self._refusal.detail))
+            return
+        self._waiting.append(waiting)
+        if self._scribe is None:
+            self._scribe = self._loop.create_task(self._write(), name=f"state {self._node.path}")
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                try:
+                    await (self._roll() if self._is_roll_due() else self._append_waiting())
+                except FencelogError as error:
+                    await self._try_again(error)
+        except FencelogError as error:  # the log is lost, or was closed here
+            self._refusal = error
+            self._fail(error)
+        except Exception:
+            # A broken invariant, or a mistake of ours: nothing may be called durable any more.
+            log.exception("%s: its state log stops", self._node.path)
+            self._refusal = FencelogError(ErrorCode.INTERNAL, f"{self._node.path} has stopped")
+            self._fail(self._refusal)
+            self.on_stop(self._refusal)
+        finally:
+            self._scribe = None
+
+    async def _try_again(self, error: FencelogError) -> None:
+        """The chain could not be changed. A log that refused from then on what it is told, while
+        messages come and go, would be of no use: all that waits goes into the next ledger. Raises
+        the error where the chain is not ours to change any more."""
+        if isinstance(error, ChainLost):
+            raise error
+        self._node.check_held()
+        log.error("%s: its state log cannot go on yet: %s", self._node.path, error)
+        await asyncio.sleep(RETRY_S)
+
+    def _is_roll_due(self) -> bool:
+        if not self._has_ledger:
+            return True
+        if self._ledger_bytes <= max(STATE_LEDGER_BYTES, 4 * self._snapshot_bytes):
+            return False
+        if self._next is None:  # made beside what is written: the metadata may be away
+            self._next = self._loop.create_task(self._create())
+            self._next.add_done_callback(retrieve)
+        return self._next.done()
+
+    @property
+    def _has_ledger(self) -> bool:
+        return self._ledger is not None and self._ledger.failure is None
+
+    async def _create(self) -> OpenLedger:
+        return await self._factory.create(self._node.chain.epoch)
+
+    async def _append_waiting(self) -> None:
+        """All that waits, as one group. If the ledger fails it waits on, for the next one."""
+        taken, self._waiting = self._waiting, []
+        ledger, is_durable = self._ledger, False
+        try:
+            if ledger is not None:
+                is_durable = await self._append(ledger, [event for event, _ in taken])
+        finally:
+            if is_durable:
+                succeed(taken)
+            else:
+                self._waiting = taken + self._waiting
+
+    async def _roll(self) -> None:
+        """Go on in a new ledger that begins with the state as it is in memory."""
+        created, self._next = self._next or self._create(), None
+        try:
+            ledger = await created
+        except FencelogError as error:
+            await self._rest(error)
+            return
+        ledger.listener = self
+        former, sizes = self._ledger, (self._in_ledger, self._ledger_bytes)
+        self._in_ledger = self._ledger_bytes = 0
+        taken, self._waiting = self._waiting, []
+        try:
+            if not await self._append(ledger, list(self._state.snapshot())):
+                self._waiting = taken + self._waiting
+                await ledger.writer.abandon()
+                await self._delete(ledger.ledger_id)
+                self._in_ledger, self._ledger_bytes = sizes
+                await self._rest(ledger.failure)
+                return
+            former_id = self._node.chain.state_ledger
+            await self._node.change(lambda chain: chain.with_state(ledger.ledger_id))
+        except BaseException as error:
+            self._waiting = taken + self._waiting
+            if isinstance(error, ChainLost):
+                await self._factory.discard(ledger, error)
+                raise
+            # Listed or not: in neither of the two is anything durable until the list says more.
+            self._ledger = None
+            for each in (ledger, former):
+                if each is not None:
+                    await each.writer.abandon()
+            raise
+        self._snapshot_bytes = self._ledger_bytes
+        self._ledger = ledger
+        succeed(taken)
+        if former is not None:
+            await former.writer.abandon()
+        if former_id is not None:
+            await self._delete(former_id)
+
+    async def _append(self, ledger: OpenLedger, events: list[Event]) -> bool:
+        """Whether the events are durable in the ledger; False: it has failed."""
+        last = ledger.last_confirmed
+        for count, data in encode_events(events):
+            payload = pack_entry(
+                data,
+                count=count,
+                first_number=self._in_ledger,
+                publish_time_us=self._factory.host.now_us(),
+                kind=KIND_STATE,
+            )
+            try:
+                last = ledger.writer.append(payload)
+            except FencelogError as error:
+                if ledger.failure is None:
+                    ledger.failed(error)
+                return False
+            self._in_ledger += count
+            self._ledger_bytes += len(payload)
+            if not await self._wait_acknowledged(ledger, last):
+                return False
+        return True
+
+    async def _wait_acknowledged(self, ledger: OpenLedger, entry_id: int) -> bool:
+        while ledger.last_confirmed < entry_id:
+            if ledger.failure is not None:
+                return False
+            self._news = asyncio.Event()
+            await self._news.wait()
+        return True
+
+    async def _rest(self, error: FencelogError | None) -> None:
+        log.warning("%s: no new state ledger yet: %s", self._node.path, error)
+        if self._has_ledger:
+            return
+        await asyncio.sleep(RETRY_S)
+        await self._node.check_unchanged()
+
+    async def _delete(self, ledger_id: int) -> None:
+        with suppress(FencelogError):  # on no list any more: the sweep finds it
+            await self._factory.ledgers.delete(ledger_id, unfenced=True)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _fail(self, error: FencelogError) -> None:
+        waiting, self._waiting = self._waiting, []
+        give_up(waiting, self._node.path, error.detail)
+
+    def _unknown(self, why: str) -> FencelogError:
+        return state_unknown(self._node.path, why)

@@ -1,0 +1,288 @@
+"""Keeps one log within its policy: lets ledgers go, and subscriptions that lag too far behind.
+
+A ledger is taken out of the chain first and deleted after; what a crash leaves between the two the
+sweep finds. Which ledgers may go is decided at the moment of the change, when no cursor can come to
+be in front of it any more: the log's ``earliest_offset`` is raised in the same turn of the event
+loop, and a cursor is never opened, or moved back, below that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
+
+from fencelog.broker.append.pipeline import AppendPipeline
+from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.ledger_port import Ledgers
+from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.broker.log.backlog_core import quota_bound
+from fencelog.broker.log.log_writer import LogWriter
+from fencelog.broker.log.retention_core import (
+    Extent,
+    extents,
+    is_roll_wanted,
+    start_after_trim,
+    trimmable,
+)
+from fencelog.broker.policy import BACKLOG_EVICT, Policy
+from fencelog.broker.read.log_reader import LogReader
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+
+PRECISION = 20
+"""How old messages are is looked up that many times while one grows too old: each takes reads."""
+
+log = logging.getLogger(__name__)
+
+
+class Cursors(Protocol):
+    """What retention needs of a partition's durable subscriptions."""
+
+    def all(self) -> list[str]:
+        """Their ids."""
+
+    def slowest_offset(self) -> int | None:
+        """The lowest offset that one of them still has to see, counting changes that are on their
+        way to the state log; None: there is no subscription."""
+
+    async def acknowledge_below(self, subscription_id: str, offset: int) -> None:
+        """Take everything below as acknowledged; nothing changes for one that is there already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """Where the log begins now. ``held_back``: not as far as was asked for, since a durable
+    subscription has not acknowledged what comes then."""
+
+    earliest_offset: int
+    held_back: bool
+
+
+class _NothingToDo(Exception):
+    """Decided at the moment of a change."""
+
+
+class Retention:
+    """One log's. It has no task: ``tend`` is called now and then.
+
+    ``settle_below(offset)`` returns when nothing below the offset is needed to rebuild what the log
+    remembers; it is called before ledgers go. ``over_quota`` is told after every look whether the
+    slowest subscription is over its quota, and what the quota's action is not doing itself.
+    ``complete_cursors()`` returns when every durable subscription that was registered before has a
+    cursor here; nothing goes before it has, once.
+    ``unlisted``: ledgers that the takeover has dropped.
+    """
+
+    def __init__(
+        self,
+        node: ChainNode,
+        writer: LogWriter,
+        pipeline: AppendPipeline,
+        reader: LogReader,
+        ledgers: Ledgers,
+        *,
+        policy: Policy,
+        host: Host,
+        cursors: Cursors,
+        settle_below: Callable[[int], Awaitable[None]],
+        over_quota: Callable[[bool], None],
+        complete_cursors: Callable[[], Awaitable[None]],
+        unlisted: Iterable[int] = (),
+    ) -> None:
+        self.policy = policy
+        self._node = node
+        self._writer = writer
+        self._pipeline = pipeline
+        self._reader = reader
+        self._ledgers = ledgers
+        self._host = host
+        self._cursors = cursors
+        self._settle_below = settle_below
+        self._over_quota = over_quota
+        self._complete_cursors = complete_cursors
+        self._has_all_cursors = False
+        self._loop = asyncio.get_running_loop()
+        self._unlisted = set(unlisted)
+        """To be deleted as soon as the chain does not list them."""
+        self._old_below: dict[int, tuple[int, float]] = {}
+        self._turn = asyncio.Lock()
+
+    def extents(self) -> list[Extent]:
+        """The log's ledgers as they stand."""
+        return extents(self._node.chain, self._present())
+
+    async def trim(self, before: int) -> Trimmed:
+        """Forget everything below ``before``: at once for readers, its space as whole ledgers.
+
+        Raises FencelogError: OFFSET_BEYOND_TAIL, or why the log has ended (it may be trimmed then).
+        """
+        tail = self._reader.tail_offset
+        if before > tail:
+            raise FencelogError(
+                ErrorCode.OFFSET_BEYOND_TAIL,
+                f"offset {before} is beyond the tail {tail}",
+                tail_offset=tail,
+            )
+        async with self._turn:
+            await self._let_go(before)
+        self._roll_if_wanted()
+        earliest = self._reader.earliest_offset
+        return Trimmed(earliest, held_back=earliest < before)
+
+    def is_due(self) -> bool:
+        """Whether ``tend`` has anything to do, as far as can be told at once."""
+        policy = self.policy
+        if policy.ttl_ms is not None or policy.has_backlog_quota:
+            return True
+        return (
+            bool(self._unlisted)
+            or bool(self._trimmable(self._node.chain))
+            or self._is_roll_wanted()
+        )
+
+    async def tend(self) -> None:
+        """Do what the policy asks for now; what fails is tried again the next time. Raises
+        ChainLost."""
+        async with self._turn:
+            for step in (self._expire, self._check_quota, self._retain, self._delete_unlisted):
+                try:
+                    await step()
+                except ChainLost:
+                    raise
+                except FencelogError as error:
+                    log.warning("%s: %s", self._node.path, error)
+
+    # -- retention -------------------------------------------------------------------------------
+
+    async def _retain(self) -> None:
+        if self._trimmable(self._node.chain):
+            await self._let_go()
+        self._roll_if_wanted()
+
+    async def _let_go(self, before: int = 0) -> None:
+        """Take out of the chain what may go; ``before``: and forget everything below it."""
+        if not self._has_all_cursors:
+            await self._complete_cursors()
+            # Whoever creates one from now on is told of this partition, or finds it in the
+            # registry's topic, and opens a cursor here before it says that it is done.
+            self._has_all_cursors = True
+        # One that ends while acknowledgements settle stays for the next time: it may hold what was
+        # acknowledged since.
+        ends = {
+            segment.ledger_id: segment.end_offset
+            for segment in self._node.chain.segments
+            if segment.end_offset is not None
+        }
+        settled = max([before, *(ends[gone] for gone in self._trimmable(self._node.chain))])
+        await self._settle_below(settled)
+
+        def next_of(chain: Chain) -> Chain:
+            start = start_after_trim(
+                before,
+                self._reader.tail_offset,
+                unacknowledged=self._cursors.slowest_offset(),
+                policy=self.policy,
+            )
+            started = chain.with_start(start)
+            gone = [id_ for id_ in self._trimmable(started) if ends.get(id_, inf) <= settled]
+            if not gone and started.start_offset == chain.start_offset:
+                raise _NothingToDo
+            trimmed = started.trimmed(gone)
+            self._reader.trim(trimmed.start_offset)
+            self._unlisted.update(gone)  # now: whoever asked may go away before the change is made
+            return trimmed
+
+        try:
+            await self._node.change(next_of)
+        except _NothingToDo:
+            return
+        if self.policy.trim_unacknowledged:
+            await self._acknowledge_below(self._reader.earliest_offset)
+        await self._delete_unlisted()
+
+    def _trimmable(self, chain: Chain) -> Sequence[int]:
+        return trimmable(
+            chain,
+            self._present(),
+            self.policy,
+            now_us=self._host.now_us(),
+            unacknowledged=self._cursors.slowest_offset(),
+        )
+
+    def _is_roll_wanted(self) -> bool:
+        return is_roll_wanted(
+            self._node.chain,
+            self._present(),
+            self.policy,
+            now_us=self._host.now_us(),
+            unacknowledged=self._cursors.slowest_offset(),
+        )
+
+    def _roll_if_wanted(self) -> None:
+        if self._is_roll_wanted():
+            self._writer.want_roll()
+
+    def _present(self) -> Extent | None:
+        ledger, pipeline = self._writer.ledger, self._pipeline
+        if ledger is None:
+            return None
+        tail = pipeline.tail_offset
+        return Extent(
+            tail - pipeline.messages_in_ledger,
+            tail,
+            ledger.writer.length,
+            pipeline.settled_publish_us,
+        )
+
+    async def _delete_unlisted(self) -> None:
+        for ledger_id in sorted(self._unlisted - self._node.chain.ledgers):
+            try:
+                await self._ledgers.delete(ledger_id)
+            except FencelogError as error:
+                log.warning("%s: ledger %d: %s", self._node.path, ledger_id, error)
+                break  # the next look tries again; for who trims the log is trimmed already
+            self._unlisted.remove(ledger_id)
+
+    # -- subscriptions ---------------------------------------------------------------------------
+
+    async def _expire(self) -> None:
+        """Time to live: what is older counts as acknowledged."""
+        if self.policy.ttl_ms is not None:
+            await self._acknowledge_below(await self._older_than(self.policy.ttl_ms))
+
+    async def _check_quota(self) -> None:
+        policy = self.policy
+        if not policy.has_backlog_quota:
+            return
+        too_old_below = None
+        if policy.backlog_quota_ms is not None:
+            too_old_below = await self._older_than(policy.backlog_quota_ms)
+        bound = quota_bound(self.extents(), policy, too_old_below=too_old_below)
+        if policy.backlog_action == BACKLOG_EVICT:
+            await self._acknowledge_below(bound)
+        slowest = self._cursors.slowest_offset()
+        self._over_quota(slowest is not None and slowest < bound)
+
+    async def _acknowledge_below(self, offset: int) -> None:
+        slowest = self._cursors.slowest_offset()
+        if slowest is not None and slowest < offset:
+            for subscription_id in self._cursors.all():
+                try:
+                    await self._cursors.acknowledge_below(subscription_id, offset)
+                except FencelogError as error:
+                    if error.code is not ErrorCode.SUBSCRIPTION_NOT_FOUND:
+                        raise  # else it was dropped meanwhile
+
+    async def _older_than(self, age_ms: int) -> int:
+        """The offset below which all messages are older; looked up only now and then."""
+        now_s = self._loop.time()
+        offset, again_at_s = self._old_below.get(age_ms, (0, 0.0))
+        if now_s >= again_at_s:
+            time_us = self._host.now_us() - age_ms * 1000
+            offset = await self._reader.offset_for_time(time_us)
+            self._old_below[age_ms] = (offset, now_s + age_ms / 1000 / PRECISION)
+        return offset

@@ -1,0 +1,134 @@
+"""What of a log may go: decisions, on values alone.
+
+Space comes back a ledger at a time, from the beginning, sealed ones only. A ledger may go when all
+its messages are unreadable already, or have expired, or are followed by as many bytes as are kept;
+and, unless the policy says otherwise, no durable subscription still has to see one of them. Where
+the policy wants a compacted view, that has to have them first: else it would lose them for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fencelog.broker.ledger_list.ledger_list import Chain, Segment
+from fencelog.broker.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A stretch of a log: a sealed ledger, or the present one as far as it is acknowledged.
+    ``size`` in payload bytes; ``last_publish_us`` of its newest message."""
+
+    base_offset: int
+    end_offset: int
+    size: int
+    last_publish_us: int
+
+
+def extents(chain: Chain, present: Extent | None) -> list[Extent]:
+    """The chain's sealed ledgers, and the one that is written (None: the log is terminated).
+
+    One that is being closed while messages go on in the next is left out for that moment.
+    """
+    sealed = [part for part in map(_extent, chain.segments) if part is not None]
+    return sealed if present is None else [*sealed, present]
+
+
+def trimmable(
+    chain: Chain,
+    present: Extent | None,
+    policy: Policy,
+    *,
+    now_us: int,
+    unacknowledged: int | None,
+) -> Sequence[int]:
+    """The ledgers that may go now, oldest first. ``unacknowledged``: the lowest offset that a
+    durable subscription still has to see, None if there is no subscription.
+
+    The last ledger stays, whatever is in it, unless the log is terminated.
+    """
+    after = 0
+    if policy.retention_bytes is not None:
+        after = sum(part.size for part in extents(chain, present))
+    gone = []
+    candidates = chain.segments if chain.terminated else chain.segments[:-1]
+    for segment in candidates:
+        part = _extent(segment)
+        if part is None:
+            break
+        after -= part.size
+        if part.end_offset > chain.start_offset:
+            if not _is_over(part, after, policy, now_us):
+                break
+            if not _is_compacted(chain, part.end_offset, policy):
+                break
+            if _is_held(part.end_offset, unacknowledged, policy):
+                break
+        gone.append(segment.ledger_id)
+    return gone
+
+
+def is_roll_wanted(
+    chain: Chain,
+    present: Extent | None,
+    policy: Policy,
+    *,
+    now_us: int,
+    unacknowledged: int | None,
+) -> bool:
+    """Whether the present ledger is to be followed by another, so that it can be let go: all that
+    is in it may go, or it alone holds as much as is kept."""
+    if present is None or present.end_offset == present.base_offset:
+        return False
+    if present.end_offset <= chain.start_offset:
+        return True
+    if _is_held(present.end_offset, unacknowledged, policy):
+        return False
+    if not _is_compacted(chain, present.base_offset + 1, policy):
+        return False  # once for each compaction: the next one has the rest of it
+    too_large = policy.retention_bytes is not None and present.size >= policy.retention_bytes
+    return too_large or _is_expired(present, policy, now_us)
+
+
+def start_after_trim(wanted: int, tail: int, *, unacknowledged: int | None, policy: Policy) -> int:
+    """Where a log begins that is asked to forget everything below ``wanted``."""
+    if unacknowledged is None or policy.trim_unacknowledged:
+        return min(wanted, tail)
+    return min(wanted, tail, unacknowledged)
+
+
+def _is_over(part: Extent, bytes_after: int, policy: Policy, now_us: int) -> bool:
+    is_beyond = policy.retention_bytes is not None and bytes_after >= policy.retention_bytes
+    return is_beyond or _is_expired(part, policy, now_us)
+
+
+def _is_expired(part: Extent, policy: Policy, now_us: int) -> bool:
+    if policy.retention_ms is None:
+        return False
+    return part.last_publish_us < now_us - policy.retention_ms * 1000
+
+
+def _is_held(end_offset: int, unacknowledged: int | None, policy: Policy) -> bool:
+    return (
+        unacknowledged is not None
+        and not policy.trim_unacknowledged
+        and end_offset > unacknowledged
+    )
+
+
+def _is_compacted(chain: Chain, end_offset: int, policy: Policy) -> bool:
+    """Whether the compacted view has what is below an offset, if there is to be one."""
+    horizon = 0 if chain.compacted is None else chain.compacted.end_offset
+    return policy.compaction_ms is None or end_offset <= horizon
+
+
+def _extent(segment: Segment) -> Extent | None:
+    if segment.sealed is None or segment.end_offset is None:
+        return None
+    return Extent(
+        segment.end_offset - segment.sealed.messages,
+        segment.end_offset,
+        segment.sealed.size,
+        segment.sealed.last_publish_us,
+    )

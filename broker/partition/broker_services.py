@@ -1,0 +1,37 @@
+"""What the partitions of one broker share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from fencelog.broker.append.pending import PendingBytes
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.ledger_list.ledger_port import Ledgers
+from fencelog.broker.partition.opening_gate import OpeningGate
+from fencelog.broker.partition.ownership import Ownership
+from fencelog.broker.partition.transfer import HandOver
+from fencelog.broker.read.read_ahead import BrokerReads
+from fencelog.broker.read.tail_cache import TailCaches
+from fencelog.broker.registry.topics import TopicRegistry
+from fencelog.broker.subscriptions.table import SubscriptionTable
+from fencelog.ledgers.host import Host
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerServices:
+    """Handed to every partition. ``bookie_addresses``: ``host:port`` of bookies by id;
+    ``complete_cursors``: see ``SubscriptionUpkeep.complete``."""
+
+    topics: TopicRegistry
+    ledgers: Ledgers
+    ownership: Ownership
+    others: HandOver
+    host: Host
+    config: BrokerConfig
+    bookie_addresses: Callable[[], dict[str, str]]
+    complete_cursors: Callable[[str, SubscriptionTable], Awaitable[None]]
+    pending: PendingBytes = field(default_factory=PendingBytes)
+    caches: TailCaches = field(default_factory=TailCaches)
+    reads: BrokerReads = field(default_factory=BrokerReads)
+    gate: OpeningGate = field(default_factory=OpeningGate)

@@ -1,0 +1,62 @@
+"""What an open log looks like inside, for people who look for a reason: its ledgers, what is on its
+way, what each subscription still has before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fencelog.broker.append.admission import Admission
+from fencelog.broker.append.pipeline import AppendPipeline
+from fencelog.broker.ledger_list.ledger_list import Chain, Segment
+from fencelog.broker.log.backlog_core import bytes_from
+from fencelog.broker.log.retention_core import Extent
+from fencelog.broker.subscriptions.subscriptions import Subscriptions
+
+
+def describe_log(
+    chain: Chain,
+    parts: Sequence[Extent],
+    pipeline: AppendPipeline,
+    admission: Admission,
+    subscriptions: Subscriptions,
+) -> dict[str, Any]:
+    """JSON-compatible. ``size``: payload bytes of the messages' ledgers; ``subscriptions``: by id,
+    see ``Subscriptions.stats``."""
+    cursors = {id_: subscriptions.stats(id_) for id_ in subscriptions.all()}
+    for stats in cursors.values():
+        stats["backlog_bytes"] = bytes_from(parts, stats["acked_to"])
+    return {
+        "epoch": chain.epoch,
+        "owner": chain.owner,
+        "earliest_offset": chain.start_offset,
+        "tail_offset": pipeline.tail_offset,
+        "last_publish_us": pipeline.settled_publish_us,
+        "terminated": chain.terminated,
+        "size": sum(part.size for part in parts),
+        "segments": [_segment(segment) for segment in chain.segments],
+        "state_ledger": chain.state_ledger,
+        "compacted_ledgers": [] if chain.compacted is None else list(chain.compacted.ledgers),
+        "pending_bytes": pipeline.pending_bytes,
+        "held": pipeline.held,
+        "over_backlog_quota": admission.is_over_quota,
+        "subscriptions": cursors,
+    }
+
+
+def _segment(segment: Segment) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "ledger_id": segment.ledger_id,
+        "epoch": segment.epoch,
+        "created_us": segment.created_us,
+        "base_offset": segment.base_offset,
+        "sealed": segment.sealed is not None,
+    }
+    if segment.sealed is not None:
+        fields |= {
+            "messages": segment.sealed.messages,
+            "entries": segment.sealed.entries,
+            "size": segment.sealed.size,
+            "last_publish_us": segment.sealed.last_publish_us,
+        }
+    return fields

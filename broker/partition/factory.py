@@ -1,0 +1,145 @@
+"""The parts of an open log, and how they are put together after a takeover."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from fencelog.broker.append.admission import Admission
+from fencelog.broker.append.pending import PendingBytes
+from fencelog.broker.append.pipeline import AppendPipeline
+from fencelog.broker.append.producer_access import Access
+from fencelog.broker.append.producer_table import ProducerTable
+from fencelog.broker.append.producers_told import ProducersTold
+from fencelog.broker.compaction.compacted_view import CompactedView
+from fencelog.broker.compaction.compaction import Compaction
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.dispatch.cursor_core import Cursors
+from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
+from fencelog.broker.ledger_list.state_core import PartitionState
+from fencelog.broker.ledger_list.state_log import StateLog
+from fencelog.broker.ledger_list.store import ChainNode
+from fencelog.broker.log.log_writer import LogWriter
+from fencelog.broker.log.retention import Retention
+from fencelog.broker.partition.takeover import take_over
+from fencelog.broker.policy import Policy
+from fencelog.broker.read.log_reader import LogReader
+from fencelog.broker.read.read_ahead import BrokerReads
+from fencelog.broker.read.tail_cache import TailCaches
+from fencelog.broker.subscriptions.subscriptions import Subscriptions
+from fencelog.broker.subscriptions.table import SubscriptionTable
+
+
+class TakenLog:
+    """A log that was taken over: its chain, the ledger to write (None: it is terminated), and what
+    the partition remembers."""
+
+    def __init__(self, node: ChainNode, factory: LedgerFactory, policy: Policy) -> None:
+        self.node = node
+        self.factory = factory
+        self.policy = policy
+        self.producers = ProducerTable(policy)
+        self.access = Access()
+        self.cursors = Cursors()
+        self.state = PartitionState((self.producers, self.access, self.cursors))
+        self.ledger: OpenLedger | None = None
+        self.dropped: frozenset[int] = frozenset()
+        """Ledgers that the list had and has no more: to be deleted."""
+
+    async def take(self, owner: str) -> None:
+        """See ``take_over``."""
+        former = self.node.chain.ledgers
+        try:
+            self.ledger = await take_over(
+                self.node, self.factory, self.state, self.producers, owner=owner
+            )
+        except BaseException:
+            await self.node.close()
+            raise
+        self.dropped = former - self.node.chain.ledgers
+
+
+@dataclass(frozen=True, slots=True)
+class LogParts:
+    """Of one open log."""
+
+    pipeline: AppendPipeline
+    reader: LogReader
+    writer: LogWriter
+    state_log: StateLog
+    subscriptions: Subscriptions
+    compaction: Compaction
+    retention: Retention
+    admission: Admission
+
+
+def make_parts(
+    log: TakenLog,
+    *,
+    partition: int,
+    config: BrokerConfig,
+    pending: PendingBytes,
+    caches: TailCaches,
+    reads: BrokerReads,
+    is_leader: Callable[[], Awaitable[bool]],
+    on_lost: Callable[[], None],
+    complete_cursors: Callable[[SubscriptionTable], Awaitable[None]],
+) -> LogParts:
+    """Once made they serve."""
+    node, factory, policy = log.node, log.factory, log.policy
+    ledgers, host = factory.ledgers, factory.host
+    state_log = StateLog(node, factory, log.state, patience_s=config.repair_patience_s)
+    reader = LogReader(ledgers, node.chain, caches, reads)
+    subscriptions = Subscriptions(
+        reader, state_log, log.cursors, policy, host, partition=partition, epoch=node.chain.epoch
+    )
+    pipeline = _pipeline(log, reader, state_log, partition=partition, pending=pending)
+    writer = LogWriter(
+        node,
+        factory,
+        log.ledger,
+        pipeline,
+        reader,
+        policy=policy,
+        config=config,
+        is_leader=is_leader,
+        on_lost=lambda error: on_lost(),
+    )
+    state_log.on_stop = writer.finish
+    admission = Admission(pipeline, policy)
+    retention = Retention(
+        node,
+        writer,
+        pipeline,
+        reader,
+        ledgers,
+        policy=policy,
+        host=host,
+        cursors=subscriptions,
+        settle_below=ProducersTold(log.producers, state_log).below,
+        over_quota=admission.over_quota,
+        complete_cursors=partial(complete_cursors, subscriptions),
+        unlisted=log.dropped,
+    )
+    view = CompactedView(node, ledgers, reader, reads)
+    compaction = Compaction(node, factory, reader, view, reads.steps)
+    return LogParts(
+        pipeline, reader, writer, state_log, subscriptions, compaction, retention, admission
+    )
+
+
+def _pipeline(
+    log: TakenLog, reader: LogReader, state_log: StateLog, *, partition: int, pending: PendingBytes
+) -> AppendPipeline:
+    return AppendPipeline(
+        partition,
+        tail_offset=reader.tail_offset,
+        last_publish_us=log.node.chain.last_publish_us,
+        now_us=log.factory.host.now_us,
+        on_stored=reader.stored,
+        broker_pending=pending,
+        producers=log.producers,
+        access=log.access,
+        record=state_log.recorded,
+    )

@@ -1,0 +1,187 @@
+"""Who serves a partition: one ephemeral node each, ``/owners/{topic id}-{partition}``.
+
+Ownership is a hint that keeps brokers out of each other's way and tells where to forward to. Safety
+does not rest on it: any number of brokers may believe that they own a partition, and the takeover
+of its log (``takeover``) lets one of them acknowledge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from fencelog.broker.ledger_list.codec import decode_chain
+from fencelog.broker.ledger_list.store import chain_path
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metastore.port import MetadataStore, Version, Versioned, Watch
+
+OWNERS_PATH = "/owners"
+
+DEAD_FOR_S = 1.0
+"""Who has refused a connection has its other partitions taken too, for so long, and is not asked
+about each: a broker that has died had thousands. One that lives gets them back as they are asked
+for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A broker that owns a partition, and the session and version its node has."""
+
+    broker_id: str
+    url: str
+    session_id: int
+    version: Version
+
+
+class NotOwner(FencelogError):
+    """Another broker owns the partition; the request belongs at ``url``."""
+
+    def __init__(self, what: str, owner: Owner) -> None:
+        super().__init__(
+            ErrorCode.NOT_OWNER,
+            f"{what} is owned by {owner.broker_id}",
+            broker_id=owner.broker_id,
+            url=owner.url,
+        )
+        self.url = owner.url
+
+
+class Ownership:
+    """This broker's dealings with owner nodes."""
+
+    def __init__(self, store: MetadataStore, *, broker_id: str, url: str) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._url = url
+        self._value = json.dumps({"broker_id": broker_id, "url": url}).encode()
+        self._dead: dict[int, float] = {}
+        """Sessions that have no process any more, it seems, and until when that is believed."""
+
+    async def claim(self, topic_id: str, partition: int) -> Owner | None:
+        """Own the partition if nobody does; returns the other owner, None if it is ours now.
+
+        A node that an earlier session of this broker, an earlier process at its address, or an
+        owner that was found dead a moment ago left behind is replaced. Raises METADATA_….
+        """
+        path = _path(topic_id, partition)
+        while True:
+            try:
+                await self._store.create(path, self._value, ephemeral=True)
+                return None
+            except FencelogError as error:
+                if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
+                    raise
+            owner = await self.get(topic_id, partition)
+            if owner is None:
+                continue
+            if self.is_ours(owner):
+                return None
+            if not self.is_this_broker(owner) and not self._is_dead(owner):
+                return owner
+            await self._remove(path, owner.version)
+
+    async def get(self, topic_id: str, partition: int) -> Owner | None:
+        """The present owner. Raises METADATA_UNAVAILABLE, CORRUPT."""
+        try:
+            node = await self._store.get(_path(topic_id, partition))
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_NOT_FOUND:
+                return None
+            raise
+        return _decode(node)
+
+    async def owners(self, topic_id: str, partitions: int) -> list[dict[str, Any]]:
+        """``partition, broker_id, url, epoch`` of every partition that has an owner now. Raises
+        METADATA_UNAVAILABLE, CORRUPT."""
+        found = []
+        for partition in range(partitions):
+            owner = await self.get(topic_id, partition)
+            if owner is not None:
+                epoch = await self._epoch(topic_id, partition)
+                place = {"broker_id": owner.broker_id, "url": owner.url, "epoch": epoch}
+                found.append({"partition": partition, **place})
+        return found
+
+    async def _epoch(self, topic_id: str, partition: int) -> int:
+        try:
+            node = await self._store.get(chain_path(topic_id, partition))
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_NOT_FOUND:
+                return 0
+            raise
+        return decode_chain(node.value).epoch
+
+    def is_ours(self, owner: Owner) -> bool:
+        """Whether the node belongs to this broker's present session."""
+        return owner.session_id == self._store.session_id
+
+    def is_this_broker(self, owner: Owner) -> bool:
+        """Whether the node is this broker's, of its present session or of one before, or that of an
+        earlier process at its address: to be asked there would be to ask oneself."""
+        return owner.broker_id == self._broker_id or owner.url == self._url
+
+    async def release(self, topic_id: str, partition: int) -> None:
+        """Give the partition up, if it is ours. Raises METADATA_UNAVAILABLE."""
+        owner = await self.get(topic_id, partition)
+        if owner is not None and self.is_ours(owner):
+            await self._remove(_path(topic_id, partition), owner.version)
+
+    async def remove_dead(self, topic_id: str, partition: int, url: str) -> None:
+        """Remove the node of an owner that does not listen at ``url`` any more, if it still is
+        that owner's; ``claim`` does so with its others for a while. An owner that lives puts it
+        back and is asked again."""
+        owner = await self.get(topic_id, partition)
+        if owner is not None and owner.url == url and not self.is_ours(owner):
+            now = asyncio.get_running_loop().time()
+            self._dead = {session: until for session, until in self._dead.items() if until > now}
+            self._dead[owner.session_id] = now + DEAD_FOR_S
+            await self._remove(_path(topic_id, partition), owner.version)
+
+    def _is_dead(self, owner: Owner) -> bool:
+        until = self._dead.get(owner.session_id, 0.0)
+        return asyncio.get_running_loop().time() < until
+
+    def watch(
+        self, topic_id: str, partition: int, callback: Callable[[Owner | None], None]
+    ) -> Watch:
+        """Call back with the owner now and after every change (None: there is none to be read)."""
+
+        def changed(node: Versioned | None) -> None:
+            owner = None
+            if node is not None:
+                with suppress(FencelogError):  # the next claim says what is wrong with it
+                    owner = _decode(node)
+            callback(owner)
+
+        return self._store.watch_value(_path(topic_id, partition), changed)
+
+    async def _remove(self, path: str, version: Version) -> None:
+        gone = (
+            ErrorCode.METADATA_NOT_FOUND,
+            ErrorCode.METADATA_CONFLICT,
+            ErrorCode.METADATA_UNKNOWN,
+        )
+        try:
+            await self._store.delete(path, version)
+        except FencelogError as error:
+            if error.code not in gone:
+                raise
+
+
+def _path(topic_id: str, partition: int) -> str:
+    return f"{OWNERS_PATH}/{topic_id}-{partition}"
+
+
+def _decode(node: Versioned) -> Owner:
+    """Raises FencelogError(CORRUPT)."""
+    try:
+        fields = json.loads(node.value)
+        return Owner(
+            str(fields["broker_id"]), str(fields["url"]), node.ephemeral_owner, node.version
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise FencelogError(ErrorCode.CORRUPT, f"owner node is not valid: {error}") from error

@@ -1,0 +1,87 @@
+"""An owner that hears of appends which it does not have looks whether the log is still its own.
+
+Who was replaced learns it from the bookies, by the next entry, or from the chain, by the next
+change. One that only refuses appends touches neither, and a producer that has gone on with the new
+owner would be told of a gap by the former one: a definite answer, and wrong. So such an append is
+refused only after a look that began when it was there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.ledgers.errors import FencelogError
+
+PAUSE_S = 0.1
+"""Between two looks: a producer that is wrong must not keep the metadata store busy."""
+
+log = logging.getLogger(__name__)
+
+
+class ChainDoubt:
+    """Of one partition's log. ``node.on_lost`` tells what comes of it; idle it costs nothing."""
+
+    def __init__(self, node: ChainNode, *, patience_s: float) -> None:
+        """``patience_s``: for one look, while the metadata store does not answer."""
+        self._node = node
+        self._patience_s = patience_s
+        self._loop = asyncio.get_running_loop()
+        self._asked: list[asyncio.Future[bool]] = []
+        self._looking: asyncio.Task[None] | None = None
+        self._not_before_s = 0.0
+        self._closed = False
+
+    def look(self) -> asyncio.Future[bool]:
+        """Read the chain, soon and after this call: whether the log is still this owner's, as far
+        as can be told. Whoever asks meanwhile shares the next look."""
+        asked: asyncio.Future[bool] = self._loop.create_future()
+        if self._closed:
+            asked.set_result(False)
+            return asked
+        self._asked.append(asked)
+        if self._looking is None:
+            self._looking = self._loop.create_task(self._run(), name=f"look at {self._node.path}")
+        return asked
+
+    async def close(self) -> None:
+        """Look no more. Never raises."""
+        self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait((self._looking,))
+        self._answer(self._asked, is_ours=False)
+
+    async def _run(self) -> None:
+        try:
+            while self._asked:
+                await asyncio.sleep(self._not_before_s - self._loop.time())
+                asked, self._asked = self._asked, []
+                self._not_before_s = self._loop.time() + PAUSE_S
+                is_ours = False
+                try:
+                    is_ours = await self._is_ours()
+                finally:
+                    self._answer(asked, is_ours=is_ours)
+        finally:
+            self._looking = None
+
+    async def _is_ours(self) -> bool:
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._node.check_unchanged()
+        except ChainLost as lost:
+            log.info("%s: %s", self._node.path, lost)
+        except TimeoutError:
+            log.warning("%s: cannot tell whether it is still ours: no answer", self._node.path)
+        except FencelogError as error:
+            log.warning("%s: cannot tell whether it is still ours: %s", self._node.path, error)
+        else:
+            return True
+        return False
+
+    def _answer(self, asked: list[asyncio.Future[bool]], *, is_ours: bool) -> None:
+        for future in asked:
+            if not future.done():
+                future.set_result(is_ours)

@@ -1,0 +1,254 @@
+"""One partition's log, as its owner serves it: append at the tail, read anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from fencelog.broker.append.access_changes import AccessChanges
+from fencelog.broker.append.pending import PendingBytes
+from fencelog.broker.append.rates import dispatch_limit
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.ledger_list.ledger_port import Ledgers
+from fencelog.broker.ledger_list.open_ledger import LedgerFactory
+from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.broker.partition.describe import describe_log
+from fencelog.broker.partition.factory import LogParts, TakenLog, make_parts
+from fencelog.broker.partition.ownership_check import ChainDoubt
+from fencelog.broker.policy import Policy
+from fencelog.broker.read.read_ahead import BrokerReads
+from fencelog.broker.read.stored import ReadResult
+from fencelog.broker.read.tail_cache import TailCaches
+from fencelog.broker.subscriptions.table import SubscriptionTable
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+
+
+async def _always() -> bool:
+    return True
+
+
+async def _has_all(subscriptions: SubscriptionTable) -> None:
+    """There is no registry: the cursors that are there are all."""
+
+
+class PartitionLog:
+    """An open log. Made by ``open``; ended by ``close`` or, when it lost its chain, by itself."""
+
+    def __init__(
+        self,
+        node: ChainNode,
+        parts: LogParts,
+        bookie_addresses: Callable[[], dict[str, str]],
+        *,
+        close_timeout_s: float,
+        patience_s: float,
+    ) -> None:
+        self._close_timeout_s = close_timeout_s
+        self._closing = False
+        self.retention = parts.retention
+        self.policy = parts.retention.policy
+        self._admission = parts.admission
+        self._dispatch = dispatch_limit(self.policy, asyncio.get_running_loop().time)
+        self._bookie_addresses = bookie_addresses
+        self._node = node
+        pipeline = self._pipeline = parts.pipeline
+        self._reader = parts.reader
+        self._writer = parts.writer
+        self._state_log = parts.state_log
+        self.subscriptions = parts.subscriptions
+        self.compaction = parts.compaction
+        self.compaction.view.limit = self.subscriptions.limit = lambda: self._dispatch
+        self.access = AccessChanges(pipeline.gate, parts.state_log)
+        """Who may append."""
+        self._doubt = ChainDoubt(node, patience_s=patience_s)
+        pipeline.gate.look = self._doubt.look
+        self.terminate = parts.writer.terminate
+        """End the log for good, see ``LogWriter.terminate``."""
+        # The hot path, bound once.
+        self.append_message = pipeline.append_message
+        """Append one message, if its terms hold. The future gives ``Appended`` once the message is
+        durable, in log order. It fails with FencelogError: APPEND_UNKNOWN (it may be in the log);
+        OVERLOADED, NO_OWNER, DRAINING, BOOKIE_UNAVAILABLE, TOPIC_NOT_FOUND, PAYLOAD_TOO_LARGE,
+        SEQUENCE_MISMATCH, PRODUCER_FENCED, PRODUCER_BUSY, PRECONDITION_FAILED (it is not)."""
+        self.append_batch = pipeline.append_batch
+        """Append a record batch that passed ``check_batch``: all of it at consecutive offsets, or
+        nothing. Futures as for ``append_message``; ``Appended.count`` is the batch's."""
+
+    @classmethod
+    async def open(
+        cls,
+        node: ChainNode,
+        ledgers: Ledgers,
+        *,
+        partition: int,
+        policy: Policy,
+        host: Host,
+        config: BrokerConfig,
+        broker_pending: PendingBytes | None = None,
+        broker_caches: TailCaches | None = None,
+        broker_reads: BrokerReads | None = None,
+        bookie_addresses: Callable[[], dict[str, str]] = dict,
+        is_leader: Callable[[], Awaitable[bool]] = _always,
+        on_lost: Callable[[], None] = lambda: None,
+        complete_cursors: Callable[[SubscriptionTable], Awaitable[None]] = _has_all,
+    ) -> PartitionLog:
+        """Take the log over (``takeover``) and serve it.
+
+        ``node`` was loaded. ``is_leader`` is asked before a failed ledger is replaced, ``on_lost``
+        is called once when the log has ended; ``complete_cursors`` opens those that the registry
+        of subscriptions has and the log has not. Raises FencelogError: ChainLost when another owner
+        was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
+        """
+        factory = LedgerFactory(ledgers, policy.replication, host, node.path.removeprefix("/logs/"))
+        taken = TakenLog(node, factory, policy)
+        await taken.take(config.broker_id)
+        parts = make_parts(
+            taken,
+            partition=partition,
+            config=config,
+            pending=broker_pending or PendingBytes(),
+            caches=broker_caches or TailCaches(),
+            reads=broker_reads or BrokerReads(),
+            is_leader=is_leader,
+            on_lost=on_lost,
+            complete_cursors=complete_cursors,
+        )
+        return cls(
+            node,
+            parts,
+            bookie_addresses,
+            close_timeout_s=config.close_timeout_s,
+            patience_s=config.repair_patience_s,
+        )
+
+    def apply_policy(self, policy: Policy) -> None:
+        """These settings hold from now on; replication that of ledgers created from now on."""
+        if policy != self.policy:
+            self.policy = policy
+            self.subscriptions.policy = policy
+            self.retention.policy = policy
+            self._admission.apply_policy(policy)
+            self._dispatch = dispatch_limit(policy, asyncio.get_running_loop().time)
+            self._writer.apply_policy(policy)
+            self._pipeline.gate.producers.policy = policy
+
+    @property
+    def partition(self) -> int:
+        return self._pipeline.partition
+
+    @property
+    def name(self) -> str:
+        """``TOPIC_ID/PARTITION``."""
+        return self._node.path.removeprefix("/logs/")
+
+    @property
+    def epoch(self) -> int:
+        """Grows with every takeover of the log."""
+        return self._node.chain.epoch
+
+    @property
+    def is_serving(self) -> bool:
+        """False once the log was lost or is being closed; it never becomes true again."""
+        return self._writer.is_serving and not self._closing
+
+    @property
+    def earliest_offset(self) -> int:
+        return self._reader.earliest_offset
+
+    @property
+    def tail_offset(self) -> int:
+        """The offset that the next message will get: everything below is durable."""
+        return self._reader.tail_offset
+
+    @property
+    def bytes_in(self) -> int:
+        """Of batches that were acknowledged since the log was opened."""
+        return self._reader.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """Of batches that were read through this broker since the log was opened."""
+        return self._reader.bytes_out
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._pipeline.pending_bytes
+
+    async def read(
+        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
+    ) -> ReadResult:
+        """Batches from the one that holds ``offset``; see ``LogReader.read``.
+
+        At the tail it waits up to ``wait_ms`` for the next append. Raises FencelogError:
+        OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, RATE_LIMITED, READ_UNKNOWN, CORRUPT, NO_OWNER, DRAINING.
+        """
+        dispatch = self._dispatch
+        if dispatch is not None:
+            bounds = await dispatch.admit(max_messages, max_bytes, wait_ms)
+            max_messages, max_bytes, wait_ms = bounds
+        result = await self._reader.read(
+            offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
+        )
+        if dispatch is not None:
+            dispatch.charge(result)
+        return result
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether nothing is ever appended again: ``tail_offset`` is the end."""
+        return self._reader.has_ended
+
+    def internals(self) -> dict[str, Any]:
+        """JSON-compatible, see ``log_internals``."""
+        return {"compaction": self.compaction.status()} | describe_log(
+            self._node.chain,
+            self.retention.extents(),
+            self._pipeline,
+            self._admission,
+            self.subscriptions,
+        )
+
+    async def check_unchanged(self) -> None:
+        """Look whether another owner has taken the log over; it ends here if so. Waits out a store
+        that cannot be reached."""
+        with suppress(ChainLost):  # whoever is told of the end knows already
+            await self._node.check_unchanged()
+
+    async def offset_for_time(self, time_us: int) -> int:
+        """The first offset whose publish time is at or after ``time_us`` (µs since 1970 UTC), the
+        tail if there is none, in O(log n) reads. Raises FencelogError as ``read``."""
+        return await self._reader.offset_for_time(time_us)
+
+    async def segments(self) -> dict[str, Any]:
+        """For readers that go straight to the bookies, JSON-compatible: ``partition``,
+        ``earliest_offset``, ``end_offset`` (everything below is confirmed), ``segments`` (ranges of
+        ledger entries) and ``bookies`` (addresses by id)."""
+        ranges = await self._reader.segments()
+        return {"partition": self.partition, **ranges, "bookies": self._bookie_addresses()}
+
+    async def close(self) -> None:
+        """Let appends under way finish, seal the last ledger, end. Never raises."""
+        self._closing = True
+        self._admission.close()
+        await self._doubt.close()
+        await self.compaction.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._close_timeout_s):
+                await self._state_log.close()
+        await self._state_log.abandon(FencelogError(ErrorCode.DRAINING, "the log was closed"))
+        self.access.close()
+        await self._writer.close()
+        await self.subscriptions.close()
+
+    async def abandon(self, error: FencelogError) -> None:
+        """End at once, as after a crash; callers get ``error`` or APPEND_UNKNOWN. Never raises."""
+        self._admission.close()
+        await self._doubt.close()
+        await self.compaction.close()
+        await self._state_log.abandon(error)
+        self.access.close()
+        await self._writer.abandon(error)
+        await self.subscriptions.close()

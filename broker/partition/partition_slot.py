@@ -1,0 +1,298 @@
+"""One partition as one broker sees it: owned and open here, owned elsewhere, or nobody's yet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+from fencelog.broker.cluster.load import Meter
+from fencelog.broker.ledger_list.store import ChainLost
+from fencelog.broker.partition.broker_services import BrokerServices
+from fencelog.broker.partition.owner_node import OwnerNode
+from fencelog.broker.partition.ownership import NotOwner
+from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.registry.topics import TopicInfo
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError, copy_of
+
+T = TypeVar("T")
+
+TAKEOVER_ATTEMPTS = 4
+"""Of one opening. A former owner changes the list once more at most before it meets the fence."""
+
+log = logging.getLogger(__name__)
+
+
+class PartitionSlot:
+    """Opens a partition once for all who ask at the same time, and lets it go.
+
+    A failed opening is forgotten: the next request tries again. ``meter`` and ``opened_at_s`` (on
+    the loop's clock) are of the open log.
+    """
+
+    __slots__ = (
+        "_burying",
+        "_closed",
+        "_log",
+        "_move",
+        "_moved",
+        "_opening",
+        "_owner",
+        "_services",
+        "info",
+        "meter",
+        "opened_at_s",
+        "partition",
+    )
+
+    def __init__(self, info: TopicInfo, partition: int, services: BrokerServices) -> None:
+        self.info = info
+        self.partition = partition
+        self.meter = Meter()
+        self.opened_at_s = 0.0
+        self._services = services
+        self._owner = OwnerNode(services.ownership, info.topic_id, partition, holder=self)
+        self._log: PartitionLog | None = None
+        self._opening: asyncio.Task[PartitionLog] | None = None
+        self._burying: asyncio.Task[None] | None = None
+        self._move: asyncio.Task[str | None] | None = None
+        self._moved: asyncio.Event | None = None
+        self._closed: FencelogError | None = None
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} of {self.info.name}"
+
+    @property
+    def open_log(self) -> PartitionLog | None:
+        """The log, if it is open and serves."""
+        found = self._log
+        return found if found is not None and found.is_serving else None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the log is open here, or about to be."""
+        return self._log is not None or self._opening is not None
+
+    async def log(self, *, take: bool = False) -> PartitionLog:
+        """The open log. ``take``: another broker has chosen this one, so it is not for this one to
+        choose. Raises NotOwner, or why it could not be opened."""
+        while self._moved is not None:
+            await self._moved.wait()
+        if self._closed is not None:
+            raise copy_of(self._closed)
+        found = self.open_log
+        if found is not None:
+            return found
+        if self._owner.other is not None and not take:  # what the watch has seen may be the past
+            raise NotOwner(str(self), self._owner.other)
+        opening = self._opening
+        if opening is None:
+            opening = self._opening = asyncio.get_running_loop().create_task(
+                self._open(take=take), name=f"opening {self}"
+            )
+            opening.add_done_callback(self._opened)
+        # Whoever asked may go away; the others, and the next, still want the log.
+        await asyncio.wait((opening,))
+        if opening.cancelled():
+            raise copy_of(self._closed or self._let_go())
+        return opening.result()
+
+    def topic_changed(self, info: TopicInfo) -> None:
+        """The topic's settings, its own or those it inherits, are others now."""
+        self.info = info
+        if self._log is not None:
+            self._log.apply_policy(info.policy)
+
+    async def hand_over(self, to: str | None = None) -> str | None:
+        """Finish appends, seal the log, give up the owner node, and have another broker open it.
+
+        The id of the broker that took it, None if none did: then it is free for the next request.
+        Requests wait meanwhile, until another owner is seen. It goes on if the caller is
+        cancelled; whoever calls it again waits for the same. Never raises FencelogError.
+        """
+        move = self._move
+        if move is None:
+            if self._closed is not None:
+                return None
+            self._moved = asyncio.Event()
+            move = self._move = asyncio.get_running_loop().create_task(
+                self._hand_over(to), name=f"handing over {self}"
+            )
+        await asyncio.wait((move,))
+        return None if move.cancelled() else move.result()
+
+    async def _hand_over(self, to: str | None) -> str | None:
+        try:
+            if self._opening is not None:
+                await asyncio.wait((self._opening,))
+            open_log, self._log = self._log, None
+            if open_log is not None:
+                try:
+                    await open_log.close()
+                except asyncio.CancelledError:
+                    await open_log.abandon(self._let_go())
+                    raise
+            taker = None
+            if self._owner.other is None:
+                await self._owner.release()
+                taker = await self._services.others.offer(self.info.name, self.partition, to=to)
+            if taker is None and self._owner.other is not None:
+                taker = self._owner.other.broker_id  # it was asked by somebody else
+            return taker
+        finally:
+            self._move = None
+            self.owner_seen()
+
+    async def check_free(self) -> None:
+        """Raises NotOwner if another broker owns the partition; METADATA_UNAVAILABLE."""
+        await self._owner.check_free()
+
+    async def close(self, error: FencelogError | None = None) -> None:
+        """Let the partition go: finish appends (or, with ``error``, drop them), seal the log,
+        give up the owner node. Never raises."""
+        self._closed = error or self._let_go()
+        self._owner.close()
+        for task in (self._opening, self._move):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait((task,))
+        self.owner_seen()  # a move that was cancelled before it began has told nobody
+        open_log, self._log = self._log, None
+        if open_log is not None:
+            await (open_log.close() if error is None else open_log.abandon(error))
+        if self._burying is not None:
+            await asyncio.wait((self._burying,))
+        await self._owner.release()
+
+    def forget_owner(self, url: str) -> None:
+        """The owner at ``url`` is dead, or says that it is none: ask the metadata at the next
+        request."""
+        self._owner.forget(url)
+
+    async def while_owner(self, url: str, work: Callable[[], Awaitable[T]]) -> T:
+        """See ``OwnerNode.while_owner``."""
+        return await self._owner.while_owner(url, work)
+
+    def _let_go(self) -> FencelogError:
+        return FencelogError(ErrorCode.NO_OWNER, f"{self} was let go")
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    def _opened(self, opening: asyncio.Task[PartitionLog]) -> None:
+        self._opening = None
+        if not opening.cancelled():
+            opening.exception()  # whoever waits is told; nobody may be waiting any more
+
+    async def _open(self, *, take: bool) -> PartitionLog:
+        services = self._services
+        timeout_s = services.config.open_timeout_s
+        try:
+            async with services.gate.turn(), asyncio.timeout(timeout_s):
+                if self._burying is not None:  # it ends with giving up the node, not a later one
+                    await asyncio.wait((self._burying,))
+                await self._choose(take=take)
+                await self._owner.claim()
+                try:
+                    self._log = await self._win()
+                except BaseException:
+                    await self._owner.release()
+                    raise
+        except TimeoutError:
+            raise FencelogError(
+                ErrorCode.NO_OWNER, f"{self} could not be opened within {timeout_s:g} s"
+            ) from None
+        except FencelogError as error:
+            if error.code.effects is Effects.NONE:
+                raise
+            # It is not known what became of the opening; of what the caller wants, nothing is done.
+            raise FencelogError(
+                ErrorCode.NO_OWNER, f"{self} could not be opened: {error.detail}"
+            ) from error
+        self._log.apply_policy(self.info.policy)  # it may have changed meanwhile
+        self.meter.restart()
+        self.opened_at_s = asyncio.get_running_loop().time()
+        services.others.taken()
+        self._owner.keep()
+        log.info("%s: opened, epoch %d", self, self._log.epoch)
+        return self._log
+
+    async def _choose(self, *, take: bool) -> None:
+        """If nobody owns the partition and another broker should, have that one open it.
+
+        Raises NotOwner if it has an owner now; DRAINING if it has none and may not be taken here.
+        """
+        others = self._services.others
+        if not take and others.is_elsewhere:
+            await self._owner.check_free()
+            await others.offer(self.info.name, self.partition)
+            await self._owner.check_free()
+        others.check_may_take()
+
+    async def _win(self) -> PartitionLog:
+        """Take the log over; if its list changed meanwhile and the leadership is still ours, start
+        again (seed 001): the former owner was rolling, or is another broker that has lost it."""
+        for _ in range(TAKEOVER_ATTEMPTS - 1):
+            try:
+                return await self._take_over()
+            except ChainLost as lost:
+                if lost.code is not ErrorCode.NO_OWNER or not await self._is_leader():
+                    raise
+                log.info("%s: starts again: %s", self, lost)
+        return await self._take_over()
+
+    async def _take_over(self) -> PartitionLog:
+        services = self._services
+        node = await services.topics.open_chain(self.info, self.partition)
+        return await PartitionLog.open(
+            node,
+            services.ledgers,
+            partition=self.partition,
+            policy=self.info.policy,
+            host=services.host,
+            config=services.config,
+            broker_pending=services.pending,
+            broker_caches=services.caches,
+            broker_reads=services.reads,
+            bookie_addresses=services.bookie_addresses,
+            is_leader=self._is_leader,
+            on_lost=self._on_lost,
+            complete_cursors=partial(services.complete_cursors, self.info.topic_id),
+        )
+
+    async def _is_leader(self) -> bool:
+        return await self._owner.is_ours_as_far_as_known()
+
+    # -- what others do --------------------------------------------------------------------------
+
+    @property
+    def is_serving(self) -> bool:
+        return self.open_log is not None and self._closed is None
+
+    def owner_seen(self) -> None:
+        """Another broker owns the partition: whoever waited for that is sent there."""
+        if self._moved is not None:
+            self._moved.set()
+            self._moved = None
+
+    async def check_log(self) -> None:
+        if self._log is not None:
+            await self._log.check_unchanged()
+
+    def lost_to(self, error: NotOwner) -> None:
+        """Another broker's node stands where ours was."""
+        self._bury(error)
+
+    def _on_lost(self) -> None:
+        """The log has ended by itself, or is being closed."""
+        self._bury(FencelogError(ErrorCode.NO_OWNER, f"{self} was lost"))
+
+    def _bury(self, error: FencelogError) -> None:
+        lost, self._log = self._log, None
+        if lost is not None:
+            self._burying = asyncio.get_running_loop().create_task(self._let_rest(lost, error))
+
+    async def _let_rest(self, lost: PartitionLog, error: FencelogError) -> None:
+        await lost.abandon(error)
+        await self._owner.release()

@@ -1,0 +1,129 @@
+"""Taking over a log (seed 001, "Opening a log"): what makes any number of would-be owners safe.
+
+1. Read the list of ledgers and its version.
+2. Recover, that is fence and close, every ledger that is not marked sealed and at least the last
+   two: the former owner may be writing to either. So too the state ledger, whose events rebuild
+   what the partition remembers; of producers, the entries after its last snapshot tell the rest.
+3. Create a ledger.
+4. Put it on the list, with the sizes learnt in step 2, by compare-and-set on the version of
+   step 1. If another instance was faster, this one has lost; its ledger is removed only when the
+   list, read back, proves that it is not there.
+
+Nothing may be served before step 4 has returned.
+"""
+
+from __future__ import annotations
+
+from fencelog.broker.append.producer_replay import replay_producers
+from fencelog.broker.append.producer_table import ProducerTable
+from fencelog.broker.ledger_list.ledger_list import Sealed
+from fencelog.broker.ledger_list.ledger_port import Ledgers
+from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
+from fencelog.broker.ledger_list.state_core import PartitionState, decode_events
+from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import KIND_STATE, read_entry_header
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+
+_DELETED_MEANWHILE = (ErrorCode.LEDGER_NOT_FOUND, ErrorCode.READ_UNKNOWN, ErrorCode.CORRUPT)
+"""What reading a ledger may end with that is deleted at the same moment."""
+
+
+async def take_over(
+    node: ChainNode,
+    factory: LedgerFactory,
+    state: PartitionState,
+    producers: ProducerTable,
+    *,
+    owner: str,
+) -> OpenLedger | None:
+    """Steps 2 to 4 on a chain that was just loaded; ``node.chain`` is the new one afterwards, and
+    ``state``, which was empty, what the state log says; ``producers``, a section of it, is brought
+    up to the end of the log. A terminated log gets no ledger: None. What the new chain does not
+    list any more was proved empty, and is the caller's to delete.
+
+    Raises ChainLost, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN, CORRUPT, METADATA_….
+    """
+    former = node.chain
+    if former.deleted:
+        raise ChainLost(node.path, former)
+    try:
+        sealed = await _recover_all(node, factory)
+        if former.state_ledger is not None:
+            metadata = await factory.ledgers.recover(former.state_ledger)
+            await _read_state(factory.ledgers, metadata, state)
+        await replay_producers(factory.ledgers, former, sealed, producers)
+    except FencelogError as error:
+        if error.code in _DELETED_MEANWHILE:
+            await node.check_unchanged()  # its owner has trimmed it, or another one is faster
+        raise
+    ledger = None if former.terminated else await factory.create(former.epoch + 1)
+    created_us = factory.host.now_us()
+    try:
+        await node.change(
+            lambda chain: chain.taken_over(
+                sealed,
+                ledger_id=None if ledger is None else ledger.ledger_id,
+                created_us=created_us,
+                owner=owner,
+            )
+        )
+    except ChainLost as lost:
+        if ledger is not None:
+            await factory.discard(ledger, lost)
+        raise
+    except BaseException:
+        if ledger is not None:
+            await ledger.writer.abandon()  # listed or not: the next owner will find out
+        raise
+    return ledger
+
+
+async def _recover_all(node: ChainNode, factory: LedgerFactory) -> dict[int, Sealed]:
+    """Fence and close what has to be; the facts of each ledger by its id."""
+    found: dict[int, Sealed] = {}
+    for segment in node.chain.to_recover:
+        metadata = await factory.ledgers.recover(segment.ledger_id)
+        sealed = await _facts_of(factory.ledgers, metadata, now_us=factory.host.now_us())
+        if segment.sealed is not None and segment.sealed.messages != sealed.messages:
+            raise FencelogError(
+                ErrorCode.CORRUPT,
+                f"{node.path} lists ledger {segment.ledger_id} with {segment.sealed.messages} "
+                f"messages, it holds {sealed.messages}",
+            )
+        found[segment.ledger_id] = sealed
+    return found
+
+
+async def _read_state(ledgers: Ledgers, metadata: LedgerMetadata, state: PartitionState) -> None:
+    """Apply all events of a closed state ledger. Raises READ_UNKNOWN, CORRUPT, …."""
+    reader = ledgers.reader(metadata)
+    next_entry = 0
+    while next_entry <= metadata.last_entry_id:
+        for entry in await reader.read(next_entry, metadata.last_entry_id):
+            header = read_entry_header(entry.payload)
+            if header.kind != KIND_STATE:
+                raise FencelogError(
+                    ErrorCode.CORRUPT,
+                    f"entry {entry.entry_id} of state ledger {metadata.ledger_id} has kind "
+                    f"{header.kind}",
+                )
+            for event in decode_events(entry.payload[header.header_bytes :]):
+                state.apply(event)
+            next_entry = entry.entry_id + 1
+
+
+async def _facts_of(ledgers: Ledgers, metadata: LedgerMetadata, *, now_us: int) -> Sealed:
+    """What the chain records of a closed ledger, computed from its last entry."""
+    last = await ledgers.reader(metadata).read_last()
+    if last is None:
+        return Sealed(entries=0, messages=0, size=0, last_publish_us=0, sealed_us=now_us)
+    header = read_entry_header(last.payload)
+    return Sealed(
+        entries=metadata.last_entry_id + 1,
+        messages=header.next_number,
+        size=metadata.length,
+        last_publish_us=header.publish_time_us,
+        sealed_us=now_us,
+        has_producers=header.run_count > 0 or header.previous_run_entry >= 0,
+    )

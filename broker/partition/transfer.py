@@ -1,0 +1,66 @@
+"""Who else might serve a partition, and asking them to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from fencelog.broker.cluster.balance_core import place, targets
+from fencelog.broker.cluster.broker_directory import BrokerDirectory
+from fencelog.broker.cluster.load import PARTITION_COST
+from fencelog.broker.cluster.peers import Peers
+from fencelog.broker.config import BalancePolicy
+from fencelog.broker.limits import OFFER_TIMEOUT_MS
+from fencelog.broker.names import TopicName
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+OFFERS = 2
+"""Brokers that are asked to take a partition; then whoever gets the next request does."""
+
+log = logging.getLogger(__name__)
+
+
+class HandOver:
+    """This broker's dealings with the others about partitions."""
+
+    def __init__(
+        self, directory: BrokerDirectory, peers: Peers, *, own_id: str, policy: BalancePolicy
+    ) -> None:
+        self._directory = directory
+        self._peers = peers
+        self._own_id = own_id
+        self._policy = policy
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether a partition that nobody owns is not for this broker to take."""
+        return place(self._own_id, self._directory.views(), self._policy) != self._own_id
+
+    async def offer(self, topic: TopicName, partition: int, *, to: str | None = None) -> str | None:
+        """Have another broker open a partition that nobody owns: ``to``, else the least loaded.
+        Who has taken it; None: nobody would. Never raises FencelogError."""
+        directory = self._directory
+        wanted = targets(self._own_id, directory.views())[:OFFERS] if to is None else [to]
+        for broker_id in wanted:
+            url = directory.url_of(broker_id)
+            if url is None:
+                continue
+            directory.took(broker_id)  # at once: others may be on offer at the same time
+            try:
+                async with asyncio.timeout(OFFER_TIMEOUT_MS / 1000):
+                    await self._peers.open(url, topic, partition)
+            except (FencelogError, TimeoutError) as error:
+                log.info("partition %d of %s: not taken by %s: %s", partition, topic, url, error)
+                directory.took(broker_id, -PARTITION_COST)
+                continue
+            return broker_id
+        return None
+
+    def taken(self) -> None:
+        """This broker has opened a partition."""
+        self._directory.took(self._own_id)
+
+    def check_may_take(self) -> None:
+        """Raises DRAINING if this broker takes no partition any more."""
+        if self._directory.is_draining:
+            raise FencelogError(ErrorCode.DRAINING, f"{self._own_id} hands its partitions over")

@@ -1,0 +1,227 @@
+"""The reading half of a partition's log: newest batches from memory, older ones from ledgers."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.ledger_port import EntryWriter, Ledgers
+from fencelog.broker.read.read_ahead import BrokerReads, Found, ReadAhead
+from fencelog.broker.read.segment_reader import SegmentReader
+from fencelog.broker.read.stored import ReadResult, StoredBatch
+from fencelog.broker.read.tail_cache import TailBell, TailCache, TailCaches
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+
+_LAST_PUBLISH = attrgetter("last_publish_us")
+
+
+class LogReader:
+    """Reads never go past ``tail_offset``, the end of what is acknowledged."""
+
+    def __init__(
+        self, ledgers: Ledgers, chain: Chain, caches: TailCaches, reads: BrokerReads
+    ) -> None:
+        """``chain`` as committed at takeover: all its segments are sealed, except the ledger that
+        is about to be written (a terminated log has none)."""
+        self._ledgers = ledgers
+        self._cache = TailCache(caches)
+        self._catch_up = ReadAhead(reads, self._load, is_worth=self._is_in_ledgers_alone)
+        self._bell = TailBell()
+        self._segments: list[SegmentReader] = []
+        self._bases: list[int] = []
+        self.last_publish_us = 0
+        for segment in chain.segments:
+            if segment.sealed is not None and segment.base_offset is not None:
+                self.last_publish_us = max(self.last_publish_us, segment.sealed.last_publish_us)
+                self._add(
+                    SegmentReader(
+                        ledgers,
+                        ledger_id=segment.ledger_id,
+                        base_offset=segment.base_offset,
+                        messages=segment.sealed.messages,
+                        last_publish_us=self.last_publish_us,
+                    )
+                )
+        last = chain.segments[-1].base_offset if chain.segments else None
+        self.tail_offset = (last if chain.next_base is None else chain.next_base) or 0
+        first = self._bases[0] if self._bases else self.tail_offset
+        self.earliest_offset = max(chain.start_offset, first)
+        self.closed: FencelogError | None = None
+        self.on_moved: Callable[[], None] = lambda: None
+        """Called when the tail has moved, and when the log is closed."""
+        self.has_ended = False
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    # -- news from the writing half --------------------------------------------------------------
+
+    def begin(self, writer: EntryWriter) -> None:
+        """The log goes on in this ledger."""
+        ledger_id = writer.ledger_id
+        self._add(
+            SegmentReader(
+                self._ledgers,
+                ledger_id=ledger_id,
+                base_offset=self.tail_offset,
+                last_publish_us=self.last_publish_us,
+                writer=writer,
+            )
+        )
+
+    def stored(self, batches: list[StoredBatch]) -> None:
+        """These were acknowledged."""
+        self._cache.extend(batches)
+        self.bytes_in += sum([len(stored.batch) for stored in batches])
+        self.tail_offset = batches[-1].end_offset
+        self.last_publish_us = batches[-1].publish_time_us
+        self._segments[-1].last_publish_us = self.last_publish_us
+        self._bell.ring()
+        self.on_moved()
+
+    def confirm(self, last_entry_id: int) -> None:
+        """The present ledger is acknowledged up to this entry, which ends at the tail."""
+        segment = self._segments[-1]
+        segment.confirm(last_entry_id, self.tail_offset - segment.base_offset)
+
+    def seal(self, metadata: LedgerMetadata, *, messages: int) -> None:
+        """A ledger was closed."""
+        for segment in reversed(self._segments):
+            if segment.ledger_id == metadata.ledger_id:
+                segment.seal(metadata, messages=messages)
+                return
+
+    def trim(self, start_offset: int) -> None:
+        """The chain says so by now: nothing below is readable any more, and ledgers that end there
+        may be deleted at once. It never goes back, and never past the tail."""
+        self.earliest_offset = max(self.earliest_offset, min(start_offset, self.tail_offset))
+        gone = bisect_right(self._ends(), self.earliest_offset)
+        if gone and self._segments[gone - 1].is_open:
+            gone -= 1  # an empty ledger at the tail is written next
+        del self._segments[:gone], self._bases[:gone]
+        self._catch_up.trim(self.earliest_offset)
+
+    def end(self) -> None:
+        """The log is terminated: nobody waits at its tail any more."""
+        self.has_ended = True
+        self._bell.ring()
+
+    def close(self, error: FencelogError) -> None:
+        """Every read fails from now on, those that wait too."""
+        self.closed = error
+        self._cache.clear()
+        self._catch_up.clear()
+        self._bell.ring()
+        self.on_moved()
+
+    def _add(self, segment: SegmentReader) -> None:
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def _ends(self) -> list[int]:
+        """Where each segment ends by now."""
+        return [*self._bases, self.tail_offset][1:]
+
+    # -- for readers -----------------------------------------------------------------------------
+
+    async def read(
+        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
+    ) -> ReadResult:
+        """Batches from the one that holds ``offset``; none if it is the tail and stays it.
+
+        Raises OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, READ_UNKNOWN, CORRUPT, or why the log is closed.
+        """
+        self._check(offset)
+        if offset == self.tail_offset and wait_ms > 0 and not self.has_ended:
+            await self._bell.wait(wait_ms)
+            self._check(offset)
+        if offset == self.tail_offset:
+            return ReadResult([], offset, offset)
+        batches = self._cache.read(offset, max_messages=max_messages, max_bytes=max_bytes)
+        if not batches:
+            try:
+                batches, _ = await self._catch_up.read(
+                    offset, max_messages=max_messages, max_bytes=max_bytes
+                )
+            except FencelogError:
+                self._check(offset)  # its ledger was trimmed meanwhile, or the log is closed
+                raise
+        self.bytes_out += sum([len(stored.batch) for stored in batches])
+        return ReadResult(batches, batches[-1].end_offset, self.tail_offset)
+
+    async def offset_for_time(self, time_us: int) -> int:
+        """The first offset whose publish time is at or after ``time_us``; the tail if there is
+        none. Raises READ_UNKNOWN, CORRUPT, or why the log is closed."""
+        while True:
+            self.check_open()
+            if time_us > self.last_publish_us:
+                return self.tail_offset
+            recent = self._cache.offset_for_time(time_us)
+            if recent is not None:
+                return max(recent, self.earliest_offset)
+            position = bisect_left(self._segments, time_us, key=_LAST_PUBLISH)
+            if position == len(self._segments):
+                return self.tail_offset
+            segment = self._segments[position]
+            try:
+                return max(await segment.offset_for_time(time_us), self.earliest_offset)
+            except FencelogError:
+                if segment in self._segments:
+                    raise  # else it was trimmed meanwhile
+
+    async def _load(self, offset: int, max_bytes: int) -> Found:
+        self._check(offset)  # the log may have been trimmed while the read waited for its turn
+        segment = self._segments[bisect_right(self._bases, offset) - 1]
+        batches = await segment.read(offset, max_bytes=max_bytes)
+        return batches, batches[-1].end_offset
+
+    def _is_in_ledgers_alone(self, offset: int) -> bool:
+        return (
+            self.closed is None
+            and self.earliest_offset <= offset < self.tail_offset
+            and not self._cache.holds(offset)
+        )
+
+    def check_open(self) -> None:
+        """Raises why the log is closed, if it is."""
+        if self.closed is not None:
+            raise FencelogError(self.closed.code, self.closed.detail)
+
+    def _check(self, offset: int) -> None:
+        self.check_open()
+        if offset > self.tail_offset:
+            raise FencelogError(
+                ErrorCode.OFFSET_BEYOND_TAIL,
+                f"offset {offset} is beyond the tail {self.tail_offset}",
+                tail_offset=self.tail_offset,
+            )
+        if offset < self.earliest_offset:
+            raise FencelogError(
+                ErrorCode.OFFSET_TRIMMED,
+                f"offset {offset} was trimmed, the log begins at {self.earliest_offset}",
+                earliest_offset=self.earliest_offset,
+            )
+
+    async def segments(self) -> dict[str, Any]:
+        """What reads straight from bookies need, JSON-compatible: ranges of ledger entries up to
+        the confirmed end, each with its ledger's metadata."""
+        for segment in list(self._segments):
+            try:
+                await segment.reader()
+            except FencelogError:
+                if segment in self._segments:
+                    raise  # else it was trimmed meanwhile
+        # From here on nothing waits, so that the ranges and the end belong together. A ledger ends
+        # where its successor begins, also while it is being closed and messages go on there.
+        described = [
+            segment.describe(end_offset=end)
+            for segment, end in zip(self._segments, self._ends(), strict=True)
+        ]
+        return {
+            "earliest_offset": self.earliest_offset,
+            "end_offset": self.tail_offset,
+            "segments": [fields for fields in described if fields["messages"]],
+        }

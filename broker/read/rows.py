@@ -1,0 +1,64 @@
+"""Messages of stored batches with their offsets and times, some at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fencelog.broker.read.read_fairness import STEP_MESSAGES
+from fencelog.broker.read.stored import CompactedBatch, ReadResult, StoredBatch
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import Message
+from fencelog.ledgers.record_batch.windows import message_windows
+
+Row = tuple[int, int, Message]
+"""Offset, publish time in µs, message."""
+
+
+def rows_in_steps(
+    batches: Iterable[StoredBatch], *, start: int, end: int, step: int = STEP_MESSAGES
+) -> Iterator[list[Row]]:
+    """Messages from offset ``start`` to before ``end``, at most ``step`` at a time, never none.
+
+    Raises FencelogError(CORRUPT): a stored batch was checked when it was written.
+    """
+    for batch in batches:
+        if batch.base_offset >= end:
+            return
+        first = batch.count - batch.messages_from(start)
+        try:
+            for messages in message_windows(batch.batch, step, start=first):
+                rows = _rows(batch, first, messages)
+                first += len(messages)
+                if rows[-1][0] < end:
+                    yield rows
+                    continue
+                rows = [row for row in rows if row[0] < end]
+                if rows:
+                    yield rows
+                return
+        except FencelogError as error:
+            raise FencelogError(ErrorCode.CORRUPT, f"a stored batch: {error.detail}") from error
+
+
+def end_of_rows(result: ReadResult, *, start: int, limit: int) -> int:
+    """The offset after the first ``limit`` messages from ``start`` on, or after all there are."""
+    for batch in result.entries:
+        found = batch.messages_from(start)
+        if found > limit or (found == limit and batch is not result.entries[-1]):
+            row = batch.count - found + limit - 1
+            if isinstance(batch, CompactedBatch):
+                return batch.offsets[row] + 1
+            return batch.base_offset + row + 1
+        limit -= found
+    return result.next_offset
+
+
+def _rows(batch: StoredBatch, first: int, messages: list[Message]) -> list[Row]:
+    """Messages number ``first`` … of a batch."""
+    if isinstance(batch, CompactedBatch):
+        last = first + len(messages)
+        columns = batch.offsets[first:last], batch.publish_times[first:last]
+        return list(zip(*columns, messages, strict=True))
+    time = batch.publish_time_us
+    start = batch.base_offset + first
+    return [(offset, time, message) for offset, message in enumerate(messages, start)]

@@ -1,0 +1,245 @@
+"""Namespaces: a name that topics share, and settings that they inherit.
+
+A namespace has a metadata node, ``/namespaces/{name}``, only if somebody has made one; without it
+its topics have the cluster's settings. So a topic can be created in a namespace that nobody has
+heard of, and no reader of settings needs the node.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fencelog.broker.policy import Overrides, Policy, changed_overrides
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore.instance import catch_up, check_session
+from fencelog.ledgers.metastore.port import MetadataStore, Version, Versioned, Watch
+from fencelog.ledgers.metastore.watch import names_or_empty
+
+log = logging.getLogger(__name__)
+
+NAMESPACES_PATH = "/namespaces"
+TOPICS_PATH = "/topics"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceInfo:
+    """``overrides``: what it sets itself; ``policy``: what its topics inherit. ``created_us`` is
+    None where it has topics and no node."""
+
+    name: str
+    overrides: Overrides
+    policy: Policy
+    created_us: int | None = None
+
+
+@dataclass(slots=True)
+class _Shared:
+    """One watch of the store for all who watch a namespace."""
+
+    watch: Watch | None = None
+    overrides: Overrides | None = None
+    """None until they were read."""
+    listeners: list[Callable[[Overrides], None]] = field(default_factory=list)
+
+
+class Namespaces:
+    """Creates, changes, lists and deletes namespaces. ``default``: the cluster's settings."""
+
+    def __init__(self, store: MetadataStore, *, host: Host, default: Policy) -> None:
+        self._store = store
+        self._host = host
+        self.default = default
+        self._shared: dict[str, _Shared] = {}
+
+    async def overrides(self, name: str) -> Overrides:
+        """What the namespace sets itself; nothing if it has no node."""
+        found = await self._get(name)
+        return {} if found is None else found[0].overrides
+
+    def watched(self, name: str) -> Overrides | None:
+        """The same as a watch has told it last, which tells of the next change too; None: nobody
+        watches the namespace, or nothing was told yet."""
+        shared = self._shared.get(name)
+        return None if shared is None else shared.overrides
+
+    async def get(self, name: str) -> NamespaceInfo:
+        """Raises FencelogError(NAMESPACE_NOT_FOUND) if it has neither node nor topic."""
+        found = await self._get(name)
+        if found is not None:
+            return found[0]
+        if await names_or_empty(self._store.children(f"{TOPICS_PATH}/{name}")):
+            return NamespaceInfo(name, {}, self.default)
+        raise _not_found(name)
+
+    async def list(self) -> list[NamespaceInfo]:
+        """All, by name."""
+        names = {
+            *await names_or_empty(self._store.children(NAMESPACES_PATH)),
+            *await names_or_empty(self._store.children(TOPICS_PATH)),
+        }
+        found = []
+        for name in sorted(names):
+            try:
+                found.append(await self.get(name))
+            except FencelogError as error:
+                if error.code is not ErrorCode.NAMESPACE_NOT_FOUND:
+                    raise
+        return found
+
+    async def create(self, name: str, overrides: Overrides) -> tuple[NamespaceInfo, bool]:
+        """The namespace, and whether this call made its node.
+
+        Raises FencelogError: ALREADY_EXISTS with other settings, BAD_REQUEST, METADATA_….
+        """
+        policy = self.default.with_overrides(overrides)
+        wanted = NamespaceInfo(name, dict(overrides), policy, self._host.now_us())
+        try:
+            await self._store.create(_path(name), _encode(wanted))
+            return wanted, True
+        except FencelogError as error:
+            if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
+                raise
+            found = await self._get(name)
+            if found is None:
+                raise  # deleted meanwhile, or a create of unknown outcome: no answer is certain
+        if found[0].overrides != overrides:
+            raise FencelogError(
+                ErrorCode.ALREADY_EXISTS, f"namespace {name} exists with another configuration"
+            )
+        return found[0], found[0].created_us == wanted.created_us
+
+    async def update(self, name: str, changes: Overrides) -> NamespaceInfo:
+        """Change what the namespace sets (None: takes a setting back). A namespace of topics alone
+        gets its node. Raises FencelogError: NAMESPACE_NOT_FOUND, BAD_REQUEST, METADATA_…."""
+        while True:
+            found = await self._get(name)
+            if found is None:
+                await self.get(name)
+                await self.create(name, {})
+                continue
+            info, version = found
+            overrides = changed_overrides(info.overrides, changes)
+            policy = self.default.with_overrides(overrides)
+            wanted = NamespaceInfo(name, overrides, policy, info.created_us)
+            try:
+                await self._store.set(_path(name), _encode(wanted), version)
+                return wanted
+            except FencelogError as error:
+                if error.code not in (ErrorCode.METADATA_CONFLICT, ErrorCode.METADATA_NOT_FOUND):
+                    raise
+
+    async def delete(self, name: str) -> None:
+        """Remove an empty namespace with its settings. A topic that is created at the same moment
+        has the cluster's settings then. Raises FencelogError: NAMESPACE_NOT_FOUND,
+        NAMESPACE_NOT_EMPTY, METADATA_…."""
+        # No server that is behind may say that there is no topic.
+        session_id = await catch_up(self._store)
+        await self.get(name)
+        topics = f"{TOPICS_PATH}/{name}"
+        try:
+            await self._delete(topics)
+        except FencelogError as error:
+            if error.code is not ErrorCode.METADATA_CONFLICT:
+                raise
+            count = len(await names_or_empty(self._store.children(topics)))
+            raise FencelogError(
+                ErrorCode.NAMESPACE_NOT_EMPTY, f"namespace {name} has {count} topics", topics=count
+            ) from None
+        check_session(self._store, session_id, f"delete namespace {name}")
+        while True:
+            try:
+                return await self._delete(_path(name))
+            except FencelogError as error:
+                if error.code is not ErrorCode.METADATA_CONFLICT:  # its settings were changed
+                    raise
+
+    def watch(self, name: str, callback: Callable[[Overrides], None]) -> Watch:
+        """Call back with the namespace's overrides now and after every change."""
+        shared = self._shared.setdefault(name, _Shared())
+        shared.listeners.append(callback)
+        if shared.watch is None:
+            shared.watch = self._store.watch_value(
+                _path(name), lambda node: self._on_change(name, shared, node)
+            )
+        elif shared.overrides is not None:
+            callback(shared.overrides)
+        return _Listening(self, name, callback)
+
+    def _on_change(self, name: str, shared: _Shared, node: Versioned | None) -> None:
+        try:
+            shared.overrides = {} if node is None else self._decode(name, node.value).overrides
+        except FencelogError as error:
+            log.error("%s", error)
+            return
+        for listener in list(shared.listeners):
+            listener(shared.overrides)
+
+    def _unlisten(self, name: str, callback: Callable[[Overrides], None]) -> None:
+        shared = self._shared[name]
+        shared.listeners.remove(callback)
+        if not shared.listeners and shared.watch is not None:
+            shared.watch.close()
+            del self._shared[name]
+
+    async def _get(self, name: str) -> tuple[NamespaceInfo, Version] | None:
+        try:
+            node = await self._store.get(_path(name))
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_NOT_FOUND:
+                return None
+            raise
+        return self._decode(name, node.value), node.version
+
+    async def _delete(self, path: str) -> None:
+        try:
+            node = await self._store.get(path)
+            await self._store.delete(path, node.version)
+        except FencelogError as error:
+            if error.code is not ErrorCode.METADATA_NOT_FOUND:
+                raise
+
+    def _decode(self, name: str, data: bytes) -> NamespaceInfo:
+        """Raises FencelogError(CORRUPT)."""
+        try:
+            fields = json.loads(data)
+            if fields["v"] != FORMAT_VERSION:
+                raise ValueError(f"version {fields['v']}")
+            overrides = dict(fields["settings"])
+            policy = self.default.inherited_by(overrides)
+            return NamespaceInfo(name, overrides, policy, int(fields["created_us"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise FencelogError(
+                ErrorCode.CORRUPT, f"namespace {name} is not valid: {error}"
+            ) from error
+
+
+class _Listening:
+    """A ``Watch`` of one who shares it."""
+
+    def __init__(
+        self, namespaces: Namespaces, name: str, callback: Callable[[Overrides], None]
+    ) -> None:
+        self._end: Callable[[], None] | None = lambda: namespaces._unlisten(name, callback)
+
+    def close(self) -> None:
+        if self._end is not None:
+            self._end()
+            self._end = None
+
+
+def _path(name: str) -> str:
+    return f"{NAMESPACES_PATH}/{name}"
+
+
+def _not_found(name: str) -> FencelogError:
+    return FencelogError(ErrorCode.NAMESPACE_NOT_FOUND, f"there is no namespace {name}")
+
+
+def _encode(info: NamespaceInfo) -> bytes:
+    fields = {"v": FORMAT_VERSION, "settings": dict(info.overrides), "created_us": info.created_us}
+    return json.dumps(fields, separators=(",", ":")).encode()

@@ -1,0 +1,81 @@
+"""Deleting everything that belongs to a topic whose node is gone.
+
+The topic's node goes first, and with it its id for good; from then on every step here may be done
+again by anybody, in any order with others: by whoever deletes the topic, or, should that one die,
+by the sweep, which finds what hangs below an id that no topic has.
+
+An owner that is opening a partition for the first time makes the chain's node and then looks at the
+topic's again; so either the deleter finds the chain, or the opener finds the topic gone.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.ledger_port import Ledgers
+from fencelog.broker.ledger_list.store import ChainLost, ChainNode, chain_path
+from fencelog.broker.registry.subscription_registry import SUBSCRIPTIONS_PATH
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.metastore.watch import names_or_empty
+
+LOGS_PATH = "/logs"
+
+_GONE = (ErrorCode.METADATA_NOT_FOUND,)
+_NOT_NOW = (ErrorCode.METADATA_NOT_FOUND, ErrorCode.METADATA_CONFLICT)
+"""A node that has children again, of an opener that is about to find the topic gone."""
+
+
+class TopicDeletion:
+    """Every step can be repeated; none needs what another one knew."""
+
+    def __init__(self, store: MetadataStore, *, host: Host, ledgers: Ledgers) -> None:
+        self._store = store
+        self._host = host
+        self._ledgers = ledgers
+
+    async def finish(self, topic_id: str) -> None:
+        """Delete all that a topic leaves behind whose node is gone. Raises RECOVERY_INCOMPLETE,
+        METADATA_…: the rest is still to be found."""
+        for partition in await names_or_empty(self._store.children(f"{LOGS_PATH}/{topic_id}")):
+            await self.delete_chain(topic_id, int(partition))
+        for name in await names_or_empty(self._store.children(f"{SUBSCRIPTIONS_PATH}/{topic_id}")):
+            await self._delete(f"{SUBSCRIPTIONS_PATH}/{topic_id}/{name}", _GONE)
+        await self._delete(f"{SUBSCRIPTIONS_PATH}/{topic_id}", _NOT_NOW)
+        await self._delete(f"{LOGS_PATH}/{topic_id}", _NOT_NOW)
+
+    async def delete_chain(self, topic_id: str, partition: int) -> None:
+        """Finish a partition: mark its chain, so that no owner can change it any more; fence its
+        ledgers, so that none can write; delete them, those of its state and of its compacted view
+        too, and then the chain."""
+        node = ChainNode(self._store, chain_path(topic_id, partition), host=self._host)
+        while True:
+            try:
+                await node.load()
+                if not node.chain.deleted:
+                    await node.change(Chain.as_deleted)
+                break
+            except ChainLost:
+                # The owner was rolling: mark what it has written.
+                node = ChainNode(self._store, node.path, host=self._host)
+            except FencelogError as error:
+                if error.code is ErrorCode.METADATA_NOT_FOUND:
+                    return
+                raise
+        for segment in node.chain.segments:
+            if segment.sealed is None:
+                with suppress(FencelogError):  # what cannot be recovered now is still deleted
+                    await self._ledgers.recover(segment.ledger_id)
+        for ledger_id in sorted(node.chain.ledgers):
+            await self._ledgers.delete(ledger_id, unfenced=True)
+        await node.delete()
+
+    async def _delete(self, path: str, tolerated: tuple[ErrorCode, ...]) -> None:
+        try:
+            node = await self._store.get(path)
+            await self._store.delete(path, node.version)
+        except FencelogError as error:
+            if error.code not in tolerated:
+                raise

@@ -1,0 +1,127 @@
+"""A topic's metadata node, ``/topics/{namespace}/{topic}``: what it holds, and its watch.
+
+{"v": 2, "topic_id": "…", "partitions": 4, "settings": {"retention_ms": 86400000},
+ "created_us": 17…}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fencelog.broker.limits import MAX_PARTITIONS
+from fencelog.broker.names import TopicName
+from fencelog.broker.policy import Overrides, Policy
+from fencelog.broker.registry.namespaces import TOPICS_PATH, Namespaces
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metastore.port import NO_VERSION, MetadataStore, Version, Versioned
+
+log = logging.getLogger(__name__)
+
+FORMAT_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What a topic sets itself: its partitions, and what it does not inherit."""
+
+    partitions: int = 1
+    overrides: Overrides = field(default_factory=dict)
+
+    def validate(self, inherited: Policy) -> None:
+        """Raises FencelogError(BAD_REQUEST)."""
+        if not 1 <= self.partitions <= MAX_PARTITIONS:
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"a topic has 1 to {MAX_PARTITIONS} partitions, not {self.partitions}",
+                field="partitions",
+            )
+        inherited.with_overrides(self.overrides)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as it stands in the registry. ``created_us`` since 1970 UTC. ``policy``: the settings
+    that hold for it, its own and those it inherits. ``version``: its node's, which
+    counts the changes of what the topic sets itself."""
+
+    name: TopicName
+    topic_id: str
+    config: TopicConfig
+    created_us: int
+    policy: Policy = field(default_factory=Policy)
+    version: Version = NO_VERSION
+
+
+class TopicWatch:
+    """A ``Watch`` of a topic's node and of its namespace's settings together."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        namespaces: Namespaces,
+        name: TopicName,
+        callback: Callable[[TopicInfo | None], None],
+    ) -> None:
+        self._name = name
+        self._default = namespaces.default
+        self._callback = callback
+        self._inherited: Policy | None = None
+        self._node: Versioned | None = None
+        self._seen = False
+        self._topic = store.watch_value(topic_path(name), self._on_topic)
+        self._namespace = namespaces.watch(name.namespace, self._on_namespace)
+
+    def close(self) -> None:
+        self._topic.close()
+        self._namespace.close()
+
+    def _on_topic(self, node: Versioned | None) -> None:
+        self._node, self._seen = node, True
+        self._tell()
+
+    def _on_namespace(self, overrides: Overrides) -> None:
+        self._inherited = self._default.inherited_by(overrides)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._seen and self._node is None:
+            self._callback(None)
+        elif self._node is not None and self._inherited is not None:
+            try:
+                info = decode_topic(self._name, self._node, self._inherited)
+            except FencelogError as error:
+                log.error("%s", error)
+            else:
+                self._callback(info)
+
+
+def topic_path(name: TopicName) -> str:
+    return f"{TOPICS_PATH}/{name.namespace}/{name.topic}"
+
+
+def encode_topic(info: TopicInfo) -> bytes:
+    fields = {
+        "v": FORMAT_VERSION,
+        "topic_id": info.topic_id,
+        "partitions": info.config.partitions,
+        "settings": dict(info.config.overrides),
+        "created_us": info.created_us,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_topic(name: TopicName, node: Versioned, inherited: Policy) -> TopicInfo:
+    """Raises FencelogError(CORRUPT)."""
+    try:
+        fields = json.loads(node.value)
+        if fields["v"] != FORMAT_VERSION:
+            raise ValueError(f"version {fields['v']}")
+        config = TopicConfig(int(fields["partitions"]), dict(fields["settings"]))
+        policy = inherited.inherited_by(config.overrides)
+        topic_id, created_us = str(fields["topic_id"]), int(fields["created_us"])
+        return TopicInfo(name, topic_id, config, created_us, policy, node.version)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FencelogError(ErrorCode.CORRUPT, f"topic {name} is not valid: {error}") from error

@@ -1,0 +1,251 @@
+"""The registry of topics: one metadata node each, with what the topic sets itself.
+
+A topic's id is random and never used again. All that belongs to the topic hangs below the id, so a
+topic that was deleted and created anew shares nothing with its predecessor: an owner that slept
+through it holds a list of ledgers nobody reads. How topics are deleted: ``topic_deletion``.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from dataclasses import replace
+
+from fencelog.broker.ledger_list.ledger_port import Ledgers
+from fencelog.broker.ledger_list.store import ChainNode, chain_path
+from fencelog.broker.names import TopicName
+from fencelog.broker.policy import Overrides, Policy, changed_overrides
+from fencelog.broker.registry.namespaces import TOPICS_PATH, Namespaces
+from fencelog.broker.registry.topic_deletion import TopicDeletion
+from fencelog.broker.registry.topic_node import (
+    TopicConfig,
+    TopicInfo,
+    TopicWatch,
+    decode_topic,
+    encode_topic,
+    topic_path,
+)
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore.port import MetadataStore, Watch
+from fencelog.ledgers.metastore.watch import names_or_empty
+
+__all__ = ["TopicConfig", "TopicInfo", "TopicRegistry"]
+
+_ID_BYTES = 12
+_MISSING = (ErrorCode.METADATA_NOT_FOUND, ErrorCode.METADATA_CONFLICT)
+
+
+class TopicRegistry:
+    """Creates, finds, changes, lists and deletes topics. ``policy``: the cluster's settings."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        *,
+        host: Host,
+        ledgers: Ledgers,
+        policy: Policy | None = None,
+    ) -> None:
+        self._store = store
+        self._host = host
+        self.namespaces = Namespaces(store, host=host, default=policy or Policy())
+        self.deletion = TopicDeletion(store, host=host, ledgers=ledgers)
+
+    async def create(self, name: TopicName, config: TopicConfig) -> tuple[TopicInfo, bool]:
+        """The topic, and whether it was created by this call.
+
+        Raises FencelogError: ALREADY_EXISTS with other settings, BAD_REQUEST, METADATA_….
+        """
+        inherited = await self._inherited(name.namespace)
+        config.validate(inherited)
+        topic_id = self._host.random_bytes(_ID_BYTES).hex()
+        policy = inherited.inherited_by(config.overrides)
+        wanted = TopicInfo(name, topic_id, config, self._host.now_us(), policy)
+        try:
+            version = await self._store.create(topic_path(name), encode_topic(wanted))
+            return replace(wanted, version=version), True
+        except FencelogError as error:
+            if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
+                raise
+            try:
+                found = await self.get(name)
+            except FencelogError as missing:
+                # Deleted meanwhile, or a create of unknown outcome: no answer is certain.
+                raise error from missing
+        if found.config != config:
+            raise FencelogError(
+                ErrorCode.ALREADY_EXISTS, f"topic {name} exists with another configuration"
+            )
+        return found, found.topic_id == topic_id
+
+    async def get(self, name: TopicName) -> TopicInfo:
+        """Raises FencelogError(TOPIC_NOT_FOUND)."""
+        return await self._get(name)
+
+    async def look_up(self, name: TopicName) -> TopicInfo:
+        """As ``get``, in one request where the namespace is watched: for who watches the topic."""
+        overrides = self.namespaces.watched(name.namespace)
+        default = self.namespaces.default
+        inherited = None if overrides is None else default.inherited_by(overrides)
+        return await self._get(name, inherited)
+
+    async def update(
+        self, name: TopicName, changes: Overrides, *, partitions: int | None = None
+    ) -> TopicInfo:
+        """Change what the topic sets itself (None: takes a setting back), or raise the number of
+        its partitions: what is in them stays where it is, new messages with a key may go to another
+        partition than those before.
+
+        Raises FencelogError: TOPIC_NOT_FOUND, BAD_REQUEST (fewer partitions too), METADATA_….
+        """
+        while True:
+            inherited = await self._inherited(name.namespace)
+            info = await self._get(name, inherited)
+            wanted = info.config.partitions if partitions is None else partitions
+            if wanted < info.config.partitions:
+                raise FencelogError(
+                    ErrorCode.BAD_REQUEST,
+                    f"topic {name} has {info.config.partitions} partitions; it cannot have fewer",
+                    field="partitions",
+                )
+            config = TopicConfig(wanted, changed_overrides(info.config.overrides, changes))
+            config.validate(inherited)
+            policy = inherited.inherited_by(config.overrides)
+            changed = replace(info, config=config, policy=policy)
+            try:
+                # The version is that of this very topic: another one that has its name now stays
+                # as it is.
+                path, value = topic_path(name), encode_topic(changed)
+                return replace(changed, version=await self._store.set(path, value, info.version))
+            except FencelogError as error:
+                if error.code not in _MISSING:
+                    raise
+
+    def watch(self, name: TopicName, callback: Callable[[TopicInfo | None], None]) -> Watch:
+        """Call back with the topic now and after every change of it or of its namespace's settings
+        (None: there is none)."""
+        return TopicWatch(self._store, self.namespaces, name, callback)
+
+    async def list(
+        self,
+        namespace: str | None = None,
+        prefix: str = "",
+        *,
+        start_after: str = "",
+        limit: int | None = None,
+    ) -> builtins.list[TopicInfo]:
+        """Topics by full name, of one namespace or all; ``prefix`` is of the topic's own name.
+        At most ``limit``, whose full names come after ``start_after``: no others are read."""
+        names = await self._names(namespace, prefix)
+        inherited: dict[str, Policy] = {}
+        found: builtins.list[TopicInfo] = []
+        for name in sorted((name for name in names if str(name) > start_after), key=str):
+            if len(found) == limit:
+                break
+            space = name.namespace
+            if space not in inherited:
+                inherited[space] = await self._inherited(space)
+            try:
+                found.append(await self._get(name, inherited[space]))
+            except FencelogError as error:  # it may have been deleted since it was listed
+                if error.code is not ErrorCode.TOPIC_NOT_FOUND:
+                    raise
+        return found
+
+    async def ids(self) -> set[str]:
+        """Of all topics; of one that is created or deleted meanwhile perhaps."""
+        return {info.topic_id for info in await self.list()}
+
+    async def delete(self, name: TopicName) -> None:
+        """Delete a topic with all its messages. Owners of its partitions are fenced.
+
+        Raises FencelogError: TOPIC_NOT_FOUND, METADATA_…; METADATA_UNKNOWN too when the topic is
+        gone and some of what belongs to it is left, which the sweep removes.
+        """
+        while True:
+            info = await self._get(name, self.namespaces.default)
+            try:
+                await self._store.delete(topic_path(name), info.version)
+                break
+            except FencelogError as error:
+                certain = error.code not in (*_MISSING, ErrorCode.METADATA_UNKNOWN)
+                if certain:
+                    raise
+                if not await self._is_alive(info):
+                    break
+                if error.code is not ErrorCode.METADATA_CONFLICT:
+                    raise
+        try:
+            await self.deletion.finish(info.topic_id)
+        except FencelogError as error:
+            raise FencelogError(
+                ErrorCode.METADATA_UNKNOWN,
+                f"topic {name} is gone, but not all that belongs to it was removed: {error.detail}",
+            ) from error
+
+    async def open_chain(self, info: TopicInfo, partition: int) -> ChainNode:
+        """The partition's chain, loaded; made if this is the first opening.
+
+        Raises FencelogError: TOPIC_NOT_FOUND if the topic was deleted, METADATA_….
+        """
+        node = ChainNode(self._store, chain_path(info.topic_id, partition), host=self._host)
+        try:
+            await node.load()
+        except FencelogError as error:
+            if error.code is not ErrorCode.METADATA_NOT_FOUND:
+                raise
+            is_new = await node.create()
+            # No server that lags can make a living topic look deleted here. ``info`` was read, or
+            # written, before this create, so the topic's node is older than it; and what is read
+            # after a write, or a refused one, has seen it. Within a session that is the store's
+            # promise, by whichever server. A session that follows one that has expired begins with
+            # a write of its own at ZooKeeper, and its first read is synced (``ZooKeeperSession``).
+            # A create of unknown outcome does not come this far.
+            if not await self._is_alive(info):
+                await self.deletion.delete_chain(info.topic_id, partition)
+                raise _not_found(info.name) from None
+            if not is_new:
+                await node.load()
+        return node
+
+    async def _names(self, namespace: str | None, prefix: str) -> builtins.list[TopicName]:
+        namespaces = (
+            [namespace]
+            if namespace is not None
+            else await names_or_empty(self._store.children(TOPICS_PATH))
+        )
+        return [
+            TopicName(space, topic)
+            for space in namespaces
+            for topic in await names_or_empty(self._store.children(f"{TOPICS_PATH}/{space}"))
+            if topic.startswith(prefix)
+        ]
+
+    async def _is_alive(self, info: TopicInfo) -> bool:
+        """Whether this very topic is in the registry."""
+        try:
+            found = await self._get(info.name, info.policy)
+            return found.topic_id == info.topic_id
+        except FencelogError as error:
+            if error.code is ErrorCode.TOPIC_NOT_FOUND:
+                return False
+            raise
+
+    async def _inherited(self, namespace: str) -> Policy:
+        overrides = await self.namespaces.overrides(namespace)
+        return self.namespaces.default.inherited_by(overrides)
+
+    async def _get(self, name: TopicName, inherited: Policy | None = None) -> TopicInfo:
+        try:
+            node = await self._store.get(topic_path(name))
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_NOT_FOUND:
+                raise _not_found(name) from None
+            raise
+        inherited = inherited or await self._inherited(name.namespace)
+        return decode_topic(name, node, inherited)
+
+
+def _not_found(name: TopicName) -> FencelogError:
+    return FencelogError(ErrorCode.TOPIC_NOT_FOUND, f"there is no topic {name}")

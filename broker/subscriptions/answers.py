@@ -1,0 +1,35 @@
+"""What a partition's subscriptions answer, and what they need of the application."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from fencelog.broker.registry.subscription_config import SubscriptionInfo
+from fencelog.ledgers.record_batch import Message
+
+
+class PulledMessage(NamedTuple):
+    """A message that was handed out. ``attempt``: 1, and one more for each time that it was refused
+    or that its lease ran out; ``ack_id`` is opaque."""
+
+    offset: int
+    publish_time_us: int
+    message: Message
+    ack_id: str
+    attempt: int
+
+
+class AckResult(NamedTuple):
+    """``acked``: ids whose messages are acknowledged now, or were before; ``stale``: ids that say
+    nothing any more, because of a seek or because the message is not there."""
+
+    acked: int
+    stale: list[str]
+
+
+class DeadLetters(Protocol):
+    """Takes messages that failed too often."""
+
+    async def bury(self, info: SubscriptionInfo, partition: int, message: PulledMessage) -> None:
+        """Append the message to the dead letter topic. It may be called again for a message of
+        which it has raised, or whose acknowledgement a takeover has not seen."""

@@ -1,0 +1,101 @@
+"""The cursors of a partition, and how their changes become durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+
+from fencelog.broker.dispatch.cursor_core import Cursor, Cursors, failure_ranges
+from fencelog.broker.ledger_list.state_core import Event
+from fencelog.broker.ledger_list.state_log import StateLog
+from fencelog.ledgers.errors import FencelogError
+
+
+class CursorLog:
+    """What is changed here counts at once in memory, and goes to the state log in that order.
+
+    Cursors of subscriptions that are not durable are changed by the same events, which go nowhere.
+    """
+
+    def __init__(self, durable: Cursors, state_log: StateLog) -> None:
+        """``durable``: the section as the takeover has rebuilt it."""
+        self._durable = durable
+        self._volatile = Cursors()
+        self._state_log = state_log
+        self._last: asyncio.Future[None] | None = None
+        for cursor in durable.by_id.values():
+            cursor.confirmed_to = cursor.acks.acked_to
+
+    def ids(self) -> list[str]:
+        return [*self._durable.by_id, *self._volatile.by_id]
+
+    def find(self, subscription_id: str) -> Cursor | None:
+        found = self._durable.by_id.get(subscription_id)
+        return found or self._volatile.by_id.get(subscription_id)
+
+    def is_durable(self, subscription_id: str) -> bool:
+        return subscription_id in self._durable.by_id
+
+    def slowest_offset(self) -> int | None:
+        """Everything below is durably acknowledged by every durable cursor; None: there is none."""
+        return min((c.confirmed_to for c in self._durable.by_id.values()), default=None)
+
+    def begin(self, subscription_id: str, offset: int, *, durable: bool) -> None:
+        """There is a cursor from now on. Raises OVERLOADED, or why the log has ended."""
+        event = ["cursor", subscription_id, offset, 0, 0]
+        if durable:
+            self._state_log.admit()
+            self._durable.apply(event)
+            self._record(event, None)
+        else:
+            self._volatile.apply(event)
+
+    def drop(self, subscription_id: str) -> None:
+        """There is none any more. Raises OVERLOADED, or why the log has ended."""
+        event = ["cursor_dropped", subscription_id]
+        if self.is_durable(subscription_id):
+            self._state_log.admit()
+            self._durable.apply(event)
+            self._record(event, None)
+        self._volatile.apply(event)
+
+    def change(self, event: Event) -> None:
+        """Of a cursor that is there. Raises OVERLOADED, or why the log has ended."""
+        if self.is_durable(event[1]):
+            self._state_log.admit()
+        self.note(event)
+
+    def note(self, event: Event) -> None:
+        """As ``change``, but nobody waits for it, and it is never refused: what is noted comes of
+        a change that was admitted, or of a pull."""
+        if self.is_durable(event[1]):
+            self._durable.apply(event)
+            self._record(event, self.find(event[1]))
+        else:
+            self._volatile.apply(event)
+
+    def note_failures(self, subscription_id: str, offsets: Iterable[int]) -> None:
+        """How often these messages, in order, have failed by now. While too much waits for the
+        state log that stays in memory: whoever refuses without end must not fill it."""
+        cursor = self.find(subscription_id)
+        if cursor is not None:
+            event = ["failures", subscription_id, failure_ranges(cursor.failures, offsets)]
+            with suppress(FencelogError):
+                self.change(event)
+
+    async def settled(self) -> None:
+        """Until everything that was changed so far is durable. Raises STATE_UNKNOWN."""
+        if self._last is not None:
+            await self._state_log.settled(self._last)
+
+    def _record(self, event: Event, cursor: Cursor | None) -> None:
+        future = self._last = self._state_log.recorded(event)
+        if cursor is not None:
+            generation, acked_to = cursor.generation, cursor.acks.acked_to
+            future.add_done_callback(lambda done: _confirm(done, cursor, generation, acked_to))
+
+
+def _confirm(done: asyncio.Future[None], cursor: Cursor, generation: int, acked_to: int) -> None:
+    if not done.cancelled() and done.exception() is None and cursor.generation == generation:
+        cursor.confirmed_to = max(cursor.confirmed_to, acked_to)

@@ -1,0 +1,95 @@
+"""Messages that failed too often: handed to the dead letter topic, and only then acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from fencelog.broker.dispatch.base import Dispatch
+from fencelog.broker.subscriptions.ack_id import ack_id_maker
+from fencelog.broker.subscriptions.answers import DeadLetters, PulledMessage
+from fencelog.broker.subscriptions.batch import OpenedBatch
+from fencelog.broker.subscriptions.state import Subscription
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+AT_ONCE = 16
+"""Messages of a subscription on their way to the dead letter topic: hides a round trip, and leaves
+room for others."""
+
+RETRY_S = 5.0
+"""Pause after one could not be buried."""
+
+log = logging.getLogger(__name__)
+
+
+class Burial:
+    """Buries what one subscription has to, until there is nothing left of it."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        letters: Callable[[], DeadLetters | None],
+        *,
+        partition: int,
+        epoch: int,
+    ) -> None:
+        self._subscription = subscription
+        self._letters = letters
+        self._partition = partition
+        self._make_ack_id = ack_id_maker(
+            subscription.id,
+            partition=partition,
+            epoch=epoch,
+            generation=subscription.cursor.generation,
+            delivery=0,
+        )
+
+    async def run(self) -> None:
+        """Ends when all are buried, after a seek, and when the log is closed. Those that cannot be
+        take their turns with the others."""
+        subscription, dispatch = self._subscription, self._subscription.dispatch
+        last = -1
+        while dispatch.burying and self._is_current(dispatch):
+            waiting = sorted(dispatch.burying)
+            some = [offset for offset in waiting if offset > last][:AT_ONCE] or waiting[:AT_ONCE]
+            last = some[-1]
+            errors = await asyncio.gather(*(self._bury(offset) for offset in some))
+            done = [(o, o + 1) for o, error in zip(some, errors, strict=True) if error is None]
+            if done and self._is_current(dispatch):
+                subscription.skip(done)
+                subscription.acked(done)
+            failed = [error for error in errors if error is not None]
+            if failed:
+                subscription.burial_error = failed[0]
+                log.warning(
+                    "%s: %d messages of partition %d cannot be buried yet: %s",
+                    subscription.info.name,
+                    len(dispatch.burying),
+                    self._partition,
+                    failed[0],
+                )
+                await asyncio.sleep(RETRY_S)
+
+    def _is_current(self, dispatch: Dispatch) -> bool:
+        subscription = self._subscription
+        return subscription.dispatch is dispatch and subscription.reader.closed is None
+
+    async def _bury(self, offset: int) -> FencelogError | None:
+        """Why the message is not in the dead letter topic yet; None: it is, or is trimmed."""
+        subscription = self._subscription
+        try:
+            letters = self._letters()
+            if letters is None:
+                raise FencelogError(ErrorCode.NO_OWNER, "nobody takes dead letters here")
+            read = await subscription.reader.read(offset, max_messages=1, max_bytes=1)
+            (stored,) = read.entries
+            (message,) = OpenedBatch(stored).messages(offset, offset + 1)
+            attempts = subscription.cursor.failures.get(offset, 0)
+            dead = PulledMessage(
+                offset, stored.publish_time_us, message, self._make_ack_id(offset), attempts
+            )
+            await letters.bury(subscription.info, self._partition, dead)
+        except FencelogError as error:
+            return None if error.code is ErrorCode.OFFSET_TRIMMED else error
+        return None

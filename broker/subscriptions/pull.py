@@ -1,0 +1,250 @@
+"""One pull: reads what may be next, decides, and leases what it hands out.
+
+Reads are awaited, decisions are not: they hold for the moment in which they are made, and whatever
+was read in vain because of an acknowledgement, a seek or a refusal meanwhile is thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fencelog.broker.dispatch.ack_ranges import ranges_of
+from fencelog.broker.read.stored import StoredBatch
+from fencelog.broker.subscriptions.ack_id import ack_id_maker
+from fencelog.broker.subscriptions.answers import PulledMessage
+from fencelog.broker.subscriptions.batch import DELIVER_AT, REPLAY_FOR, OpenedBatch
+from fencelog.broker.subscriptions.state import Subscription
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.record_batch import Message
+
+MAX_LOOKED_AT = 10_000
+"""Messages that one pull looks at to find some that it may hand out; the next one goes on."""
+
+MAX_STRIDE = 1_000
+"""Messages that are decoded together: a few ms."""
+
+NEAR = 64
+"""Messages that wait so close together are read together."""
+
+_Headers = Sequence[tuple[str, bytes]]
+
+
+class Pull:
+    """``run`` once. Whatever it returns is leased; nothing is, if it raises."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        consumer: str,
+        *,
+        partition: int,
+        epoch: int,
+        delivery: int,
+        host: Host,
+        max_messages: int,
+        max_bytes: int,
+        lease_s: float,
+    ) -> None:
+        self._subscription = subscription
+        self._consumer = consumer
+        self._delivery = delivery
+        self._host = host
+        self._max_messages = max_messages
+        self._bytes_left = max_bytes
+        self._lease_s = lease_s
+        self._looked_at = 0
+        self._dispatch = subscription.dispatch
+        self._taken: list[PulledMessage] = []
+        self._expires = 0.0
+        self._make_ack_id = ack_id_maker(
+            subscription.id,
+            partition=partition,
+            epoch=epoch,
+            generation=subscription.cursor.generation,
+            delivery=delivery,
+        )
+
+    async def run(self) -> list[PulledMessage]:
+        """Raises LIMIT_REACHED, SUBSCRIPTION_BUSY, and what reading raises."""
+        try:
+            while await self._step():
+                pass
+        except FencelogError as error:
+            if error.code is ErrorCode.OFFSET_TRIMMED:
+                return self._taken  # while it was read: the cursor follows
+            if not self._taken:
+                raise
+        except BaseException:
+            self._dispatch.give_back([message.offset for message in self._taken])
+            raise
+        return self._taken
+
+    async def _step(self) -> bool:
+        """Whether there may be more."""
+        subscription, dispatch = self._subscription, self._dispatch
+        now = subscription.now()
+        if self._taken and now >= self._expires:
+            return False  # what was handed out first would be handed out again
+        subscription.refresh()
+        if not dispatch.admit(self._consumer, now, self._lease_s):
+            return False
+        room = self._room
+        if room <= 0 or (self._taken and self._bytes_left <= 0):
+            return False
+        waiting = dispatch.waiting(self._consumer, room, now)
+        if waiting:
+            return await self._hand_out_waiting(waiting)
+        tail = subscription.reader.tail_offset
+        if self._looked_at >= MAX_LOOKED_AT or not dispatch.may_read(now):
+            return False
+        return dispatch.has_unread(tail) and await self._hand_out_new(room)
+
+    @property
+    def _room(self) -> int:
+        return min(self._max_messages - len(self._taken), self._dispatch.room)
+
+    # -- what has waited -------------------------------------------------------------------------
+
+    async def _hand_out_waiting(self, waiting: list[int]) -> bool:
+        near = waiting[:1]
+        for offset in waiting[1:]:
+            if offset - near[-1] > NEAR:
+                break
+            near.append(offset)
+        batches = await self._read(near[0], near[-1] + 1 - near[0])
+        if self._subscription.dispatch is not self._dispatch:
+            return False  # a seek
+        is_there = False
+        for stored in batches:
+            opened = OpenedBatch(stored)
+            offsets = [o for o in near if stored.base_offset <= o < stored.end_offset]
+            is_there = is_there or bool(offsets)
+            found: dict[int, Message] = {}
+            for offset in offsets:
+                message = opened.messages(offset, offset + 1)[0]
+                if not self._fits(message, is_first=not found):
+                    break
+                found[offset] = message
+            taken = self._dispatch.take(self._consumer, list(found))
+            self._hand_out(stored, [(offset, found[offset]) for offset in taken])
+            if len(found) < len(offsets):
+                return False
+        return is_there  # trimmed, else: the next look at the cursor knows
+
+    # -- what is new -----------------------------------------------------------------------------
+
+    async def _hand_out_new(self, room: int) -> bool:
+        dispatch = self._dispatch
+        before = dispatch.next_offset
+        first = self._subscription.cursor.acks.next_unacked(before)
+        batches = await self._read(first, self._stride(room))
+        if self._subscription.dispatch is not dispatch:
+            return False
+        if dispatch.next_offset != before:
+            return not self._taken  # a refusal: it goes back to the beginning
+        return all(self._hand_out_batch(stored) for stored in batches)
+
+    def _hand_out_batch(self, stored: StoredBatch) -> bool:
+        """Whether all of it was looked at."""
+        dispatch, now = self._dispatch, self._subscription.now()
+        opened = OpenedBatch(stored)
+        begin = max(dispatch.next_offset, stored.base_offset)
+        for first, end in list(self._subscription.cursor.acks.unacked(begin, stored.end_offset)):
+            while first < end:
+                room = self._room
+                if room <= 0 or not dispatch.may_read(now):
+                    return False
+                count = min(end - first, self._stride(room))
+                if not self._offer(opened, opened.messages(first, first + count), first):
+                    return False
+                if self._looked_at >= MAX_LOOKED_AT:
+                    return False
+                first += count
+        dispatch.next_offset = max(dispatch.next_offset, stored.end_offset)
+        return True
+
+    def _stride(self, room: int) -> int:
+        """So many are looked at together: more and more, where hardly any may be handed out."""
+        return max(room, min(2 * self._looked_at, MAX_STRIDE))
+
+    def _offer(self, opened: OpenedBatch, messages: list[Message], first: int) -> bool:
+        """Whether there was room for all that may be handed out."""
+        dispatch, consumer, room = self._dispatch, self._consumer, self._room
+        chosen: list[tuple[int, Message]] = []
+        skipped: list[int] = []
+        end = first + len(messages)
+        for offset, message in enumerate(messages, first):
+            due = None
+            if opened.has_marks and message.headers:
+                if self._is_for_another(message.headers):
+                    skipped.append(offset)
+                    continue
+                due = self._due(message.headers)
+            if len(chosen) == room or not self._fits(message, is_first=not chosen):
+                end = offset
+                break
+            if dispatch.offer(consumer, offset, message.key, due):
+                chosen.append((offset, message))
+            else:
+                self._bytes_left += _size(message)
+        dispatch.next_offset = end
+        self._looked_at += end - first
+        if skipped:
+            self._subscription.skip(ranges_of(skipped))
+        self._hand_out(opened.stored, chosen)
+        self._subscription.look_for_hopeless()
+        return end == first + len(messages)
+
+    def _is_for_another(self, headers: _Headers) -> bool:
+        names = [value for name, value in headers if name == REPLAY_FOR]
+        return bool(names) and self._subscription.info.name.encode() not in names
+
+    def _due(self, headers: _Headers) -> float | None:
+        """When to deliver; None: now."""
+        if self._subscription.is_ordered:
+            return None
+        for name, value in headers:
+            if name == DELIVER_AT and value.isdigit() and len(value) < 20:
+                left_us = int(value) - self._host.now_us()
+                return self._subscription.now() + left_us / 1e6 if left_us > 0 else None
+        return None
+
+    # -- either ----------------------------------------------------------------------------------
+
+    async def _read(self, offset: int, count: int) -> list[StoredBatch]:
+        reader = self._subscription.reader
+        limit = max(1, self._bytes_left)
+        return (await reader.read(offset, max_messages=count, max_bytes=limit)).entries
+
+    def _fits(self, message: Message, *, is_first: bool) -> bool:
+        """Take the message's bytes off what is left; the first one always fits."""
+        size = _size(message)
+        if size > self._bytes_left and (self._taken or not is_first):
+            return False
+        self._bytes_left -= size
+        return True
+
+    def _hand_out(self, stored: StoredBatch, chosen: list[tuple[int, Message]]) -> None:
+        if not chosen:
+            return
+        now, failures = self._subscription.now(), self._subscription.cursor.failures
+        self._dispatch.leases.grant(
+            self._consumer,
+            self._delivery,
+            [offset for offset, _ in chosen],
+            granted=now,
+            expires=now + self._lease_s,
+        )
+        self._subscription.heard_of(self._consumer, now + self._lease_s)
+        if not self._taken:
+            self._expires = now + self._lease_s
+        time_us, make = stored.publish_time_us, self._make_ack_id
+        self._taken += [
+            PulledMessage(offset, time_us, message, make(offset), failures.get(offset, 0) + 1)
+            for offset, message in chosen
+        ]
+
+
+def _size(message: Message) -> int:
+    return len(message[0]) + len(message[1] or b"")

@@ -1,0 +1,158 @@
+"""One subscription in one partition, as its owner serves it: cursor, dispatch, and who waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from fencelog.broker.dispatch.ack_ranges import Range
+from fencelog.broker.dispatch.base import Dispatch
+from fencelog.broker.dispatch.consumers import Consumers
+from fencelog.broker.dispatch.cursor_core import Cursor
+from fencelog.broker.dispatch.key_shared import KeySharedDispatch
+from fencelog.broker.dispatch.ordered import OrderedDispatch
+from fencelog.broker.dispatch.shared import SharedDispatch
+from fencelog.broker.read.log_reader import LogReader
+from fencelog.broker.read.tail_cache import TailBell
+from fencelog.broker.registry.subscription_config import (
+    KEY_SHARED,
+    ORDERED,
+    SHARED,
+    SubscriptionInfo,
+)
+from fencelog.broker.subscriptions.cursors import CursorLog
+from fencelog.ledgers.errors import FencelogError
+
+_DISPATCH: dict[str, type[Dispatch]] = {
+    **dict.fromkeys(ORDERED, OrderedDispatch),
+    SHARED: SharedDispatch,
+    KEY_SHARED: KeySharedDispatch,
+}
+
+
+class Subscription:
+    """``turn``: one pull at a time decides what is next. ``waits``: of consumers, under way."""
+
+    def __init__(
+        self, info: SubscriptionInfo, cursor: Cursor, cursors: CursorLog, reader: LogReader
+    ) -> None:
+        self.info = info
+        self.cursor = cursor
+        self.cursors = cursors
+        self.reader = reader
+        self.bell = TailBell()
+        self.turn = asyncio.Lock()
+        self.waits = 0
+        self.burial: asyncio.Task[None] | None = None
+        self.burial_error: FencelogError | None = None
+        """Why messages could not be buried when it was tried last."""
+        self.on_hopeless: Callable[[Subscription], None] = lambda subscription: None
+        self._loop = asyncio.get_running_loop()
+        self._consumers = Consumers()
+        self.dispatch = self._new_dispatch()
+
+    @property
+    def id(self) -> str:
+        return self.info.subscription_id
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.info.config.type in ORDERED
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def configure(self, info: SubscriptionInfo) -> None:
+        """What is known of it has changed."""
+        former, self.info = self.info, info
+        if former.config.type == info.config.type:
+            self.dispatch.config = info.config
+        else:
+            self.restart()
+
+    def restart(self) -> None:
+        """Hand out from the cursor on, as if nothing had been handed out yet."""
+        self.dispatch = self._new_dispatch()
+        self.bell.ring()
+
+    def refresh(self) -> None:
+        """Take note of what time and retention have done. Raises why the log is closed."""
+        if self.reader.closed is not None:
+            raise FencelogError(self.reader.closed.code, self.reader.closed.detail)
+        first = self.cursor.acks.acked_to
+        if first < self.reader.earliest_offset:
+            self.cursors.note(["trimmed", self.id, self.reader.earliest_offset])
+            self.dispatch.acked(first, self.cursor.acks.acked_to)
+        expired = self.dispatch.expire(self.now())
+        if expired:
+            self.failed(expired)
+
+    def failed(self, offsets: list[int]) -> None:
+        """These, in order, have failed once more, as the dispatch says."""
+        self.cursors.note_failures(self.id, offsets)
+        self.look_for_hopeless()
+        self.bell.ring()
+
+    def look_for_hopeless(self) -> None:
+        if self.dispatch.burying:
+            self.on_hopeless(self)
+
+    def skip(self, ranges: list[Range]) -> None:
+        """Count these, which are with nobody, as acknowledged."""
+        self.cursors.note(["ack", self.id, ranges])
+
+    def acked(self, ranges: list[Range]) -> None:
+        """These are acknowledged, as the cursor says already."""
+        for first, end in ranges:
+            self.dispatch.acked(first, end)
+        self.bell.ring()
+
+    def touch(self, offset: int, until: float) -> None:
+        """Whoever has this message was heard of."""
+        lease = self.dispatch.leases.by_offset.get(offset)
+        if lease is not None:
+            self.heard_of(lease.consumer, until)
+
+    def heard_of(self, consumer: str, until: float) -> None:
+        """It is there until then at least."""
+        self._consumers.touch(consumer, self.now(), until)
+
+    def begin_wait(self, consumer: str) -> None:
+        self.waits += 1
+        self._consumers.waits(consumer, 1)
+
+    def end_wait(self, consumer: str) -> None:
+        """It is still there for as long as a lease."""
+        self.waits -= 1
+        self._consumers.waits(consumer, -1)
+        self.heard_of(consumer, self.now() + self.info.config.lease_ms / 1000)
+        if self.is_ordered:
+            self.bell.ring()  # those in line look anew for how long it stays
+
+    def stats(self) -> dict[str, Any]:
+        """What the cursor does not know, JSON-compatible."""
+        now, dispatch = self.now(), self.dispatch
+        counts = dispatch.leases.counts()
+        oldest, error = dispatch.leases.oldest(), self.burial_error
+        return {
+            "outstanding": len(dispatch.leases),
+            "oldest_lease_ms": None if oldest is None else int((now - oldest) * 1000),
+            "delayed": len(dispatch.delayed),
+            "held": dispatch.held,
+            "burying": len(dispatch.burying),
+            "burial_error": str(error) if error and dispatch.burying else None,
+            "consumers": [
+                {
+                    "name": name,
+                    "age_ms": int((now - consumer.since) * 1000),
+                    "idle_ms": int((now - consumer.seen) * 1000),
+                    "outstanding": counts.get(name, 0),
+                }
+                for name, consumer in self._consumers.there(now).items()
+            ],
+        }
+
+    def _new_dispatch(self) -> Dispatch:
+        config = self.info.config
+        return _DISPATCH[config.type](self.cursor, config, self._consumers)

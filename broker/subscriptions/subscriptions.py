@@ -1,0 +1,281 @@
+"""All subscriptions inside one partition: the shell around cursors and dispatch.
+
+A subscription's definition belongs to its topic (``subscription_registry``); here are its cursor,
+in the partition's state log, and who has which messages, in memory. A takeover forgets the latter:
+messages that were handed out and not acknowledged are handed out again. It never forgets what was
+acknowledged and confirmed: that was in the state log first.
+
+There is no timer: whatever time changes is seen when somebody asks, and whoever waits knows for how
+long at most. A partition without subscriptions costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+
+from fencelog.broker.append.rates import DispatchLimit, rate_limited
+from fencelog.broker.dispatch.ack_ranges import ranges_of
+from fencelog.broker.dispatch.cursor_core import Cursors, next_generation
+from fencelog.broker.dispatch.ordered import OrderedDispatch
+from fencelog.broker.ledger_list.state_log import StateLog
+from fencelog.broker.policy import Policy
+from fencelog.broker.read.log_reader import LogReader
+from fencelog.broker.registry.subscription_config import (
+    SubscriptionInfo,
+    check_consumer,
+    check_delay,
+    check_lease,
+)
+from fencelog.broker.subscriptions.ack_id import AckId, parse_ack_ids, partition_of_ack_id
+from fencelog.broker.subscriptions.answers import AckResult, DeadLetters, PulledMessage
+from fencelog.broker.subscriptions.pull import Pull
+from fencelog.broker.subscriptions.state import Subscription
+from fencelog.broker.subscriptions.table import SubscriptionTable
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+
+__all__ = ["AckResult", "DeadLetters", "PulledMessage", "Subscriptions", "partition_of_ack_id"]
+
+
+class Subscriptions(SubscriptionTable):
+    """One partition's subscriptions.
+
+    Every method that is given an ``info`` raises FencelogError(SUBSCRIPTION_NOT_FOUND) where there
+    is no cursor for it: it was not opened, it was dropped, or it was not durable and the owner has
+    changed.
+    """
+
+    def __init__(
+        self,
+        reader: LogReader,
+        state_log: StateLog,
+        cursors: Cursors,
+        policy: Policy,
+        host: Host,
+        *,
+        partition: int,
+        epoch: int,
+    ) -> None:
+        super().__init__(reader, state_log, cursors, policy, partition=partition, epoch=epoch)
+        self._host = host
+        self.limit: Callable[[], DispatchLimit | None] = lambda: None
+        """Of what is handed out."""
+        self._deliveries = 0
+        self._waiting: dict[Subscription, None] = {}
+        """In the order in which they began to wait."""
+        reader.on_moved = self._moved
+
+    # -- handing out -----------------------------------------------------------------------------
+
+    async def pull(
+        self,
+        info: SubscriptionInfo,
+        consumer: str,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        lease_ms: int | None = None,
+    ) -> list[PulledMessage]:
+        """What can be handed out now, in offset order as far as it is new; leased to the consumer.
+
+        Values and keys take ``max_bytes`` at most, unless it is one message. Raises
+        SUBSCRIPTION_BUSY, LIMIT_REACHED, RATE_LIMITED, BAD_REQUEST, what reading raises.
+        """
+        check_consumer(consumer)
+        lease_s = check_lease(info.config.lease_ms if lease_ms is None else lease_ms) / 1000
+        subscription = self._use(info)
+        limit = self.limit()
+        if limit is not None:
+            max_messages, max_bytes, _ = await limit.admit(max_messages, max_bytes, 0)
+        async with subscription.turn:
+            self._deliveries += 1
+            pull = Pull(
+                subscription,
+                consumer,
+                partition=self._partition,
+                epoch=self._epoch,
+                delivery=self._deliveries,
+                host=self._host,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                lease_s=lease_s,
+            )
+            pulled = await pull.run()
+            if limit is not None:
+                limit.take(len(pulled), sum(len(each.message.value) for each in pulled))
+            return pulled
+
+    async def wait(self, info: SubscriptionInfo, consumer: str, wait_ms: int) -> bool:
+        """True once a pull may give something, False after ``wait_ms``. A consumer that waits is
+        there; else it has no effects. Raises SUBSCRIPTION_BUSY, RATE_LIMITED if there is something
+        that may not be handed out until then, why the log is closed."""
+        subscription = self._use(info)
+        subscription.begin_wait(consumer)
+        self._waiting[subscription] = None
+        deadline = self._loop.time() + wait_ms / 1000
+        try:
+            while True:
+                subscription.refresh()
+                dispatch, now = subscription.dispatch, self._loop.time()
+                is_ready = dispatch.is_ready(consumer, now, self._reader.tail_offset)
+                owed_s = self._owed_s() if is_ready else 0.0
+                if is_ready and owed_s <= 0:
+                    return True
+                if now >= deadline:
+                    if is_ready:
+                        raise rate_limited("reads", owed_s)
+                    return False
+                change = now + owed_s if is_ready else dispatch.next_change(consumer, now)
+                until = deadline if change is None else min(deadline, change)
+                await subscription.bell.wait(ceil((until - now) * 1000))
+                self._use(info)
+        finally:
+            subscription.end_wait(consumer)
+            if not subscription.waits:
+                self._waiting.pop(subscription, None)
+
+    async def hold(
+        self, info: SubscriptionInfo, consumer: str, *, lease_ms: int | None, renew: bool = False
+    ) -> None:
+        """Have the consumer be there for ``lease_ms``, as if it had pulled; ``renew``: only if it
+        is known. Raises SUBSCRIPTION_BUSY, LIMIT_REACHED, BAD_REQUEST, why the log is closed."""
+        lease_s = check_lease(info.config.lease_ms if lease_ms is None else lease_ms) / 1000
+        subscription = self._use(info)
+        async with subscription.turn:
+            subscription.refresh()
+            now = self._loop.time()
+            if renew:
+                subscription.heard_of(consumer, now + lease_s)
+            else:
+                subscription.dispatch.admit(check_consumer(consumer), now, lease_s)
+
+    # -- what consumers say ----------------------------------------------------------------------
+
+    async def ack(self, info: SubscriptionInfo, ack_ids: Sequence[str]) -> AckResult:
+        """Acknowledge; durable when this returns. Doing it again changes nothing, and so does a
+        lease that has run out meanwhile. Raises BAD_REQUEST, OVERLOADED, STATE_UNKNOWN."""
+        subscription = self._use(info)
+        offsets: list[int] = []
+        stale: list[str] = []
+        for text, parsed in zip(ack_ids, parse_ack_ids(ack_ids, subscription.id), strict=True):
+            if self._is_known(subscription, parsed):
+                offsets.append(parsed.offset)
+            else:
+                stale.append(text)
+        acked = len(offsets)
+        offsets.sort()
+        await self._acknowledge(subscription.id, ranges_of(offsets))
+        return AckResult(acked, stale)
+
+    async def ack_through(
+        self, info: SubscriptionInfo, ack_id: str, consumer: str | None = None
+    ) -> AckResult:
+        """Acknowledge everything up to the message of ``ack_id``, included; exclusive and failover
+        only. After a seek the id is stale, as in ``ack``: else what the cursor went back to would
+        be taken as done.
+
+        ``consumer``, if given, must be who holds the subscription, if anybody does. Raises as
+        ``ack``; SUBSCRIPTION_BUSY.
+        """
+        subscription = self._use(info)
+        dispatch = subscription.dispatch
+        if not isinstance(dispatch, OrderedDispatch):
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"messages of a {info.config.type} subscription are acknowledged one by one",
+                field="through",
+            )
+        (parsed,) = parse_ack_ids([ack_id], subscription.id)
+        if consumer is not None:
+            dispatch.check_holder(consumer, self._loop.time())
+        if not self._is_known(subscription, parsed):
+            return AckResult(0, [ack_id])
+        end = parsed.offset + 1
+        await self._acknowledge(subscription.id, [(subscription.cursor.acks.acked_to, end)])
+        return AckResult(1, [])
+
+    def nack(
+        self, info: SubscriptionInfo, ack_ids: Sequence[str], delay_ms: int | None = None
+    ) -> list[str]:
+        """Give messages back, to be handed out again after the delay, by default the
+        subscription's backoff. What is returned was with nobody, or with somebody else."""
+        subscription = self._use(info)
+        delay_s = None if delay_ms is None else check_delay(delay_ms) / 1000
+        offsets, stale = self._leased(subscription, ack_ids)
+        if offsets:
+            now = self._loop.time()
+            subscription.touch(offsets[0], now + info.config.lease_ms / 1000)
+            subscription.failed(subscription.dispatch.refuse(offsets, now, delay_s))
+        return stale
+
+    def extend(self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int) -> list[str]:
+        """Keep messages for ``lease_ms`` from now. What is returned was with nobody any more, or
+        with somebody else."""
+        subscription = self._use(info)
+        until = self._loop.time() + check_lease(lease_ms) / 1000
+        offsets, stale = self._leased(subscription, ack_ids)
+        if offsets:
+            subscription.touch(offsets[0], until)
+            subscription.dispatch.leases.extend(offsets, until)
+        return stale
+
+    async def seek(self, info: SubscriptionInfo, offset: int) -> int:
+        """Go on from ``offset``, backward or forward, whatever was acknowledged; from the earliest
+        one that is there, if that is later: where, is returned. Ack ids that were given before are
+        stale from now on. Durable when this returns; raises as ``ack``, OFFSET_BEYOND_TAIL."""
+        subscription = self._use(info)
+        self._check_below_tail(offset)
+        offset = max(offset, self._reader.earliest_offset)
+        generation = next_generation(subscription.cursor.generation, self._epoch)
+        self._cursors.change(["seek", subscription.id, offset, generation])
+        subscription.restart()
+        await self._cursors.settled()
+        return offset
+
+    # -- internals -------------------------------------------------------------------------------
+
+    def _owed_s(self) -> float:
+        limit = self.limit()
+        return 0.0 if limit is None else limit.wait_s()
+
+    def _check_below_tail(self, offset: int) -> None:
+        if not 0 <= offset <= self._reader.tail_offset:
+            raise FencelogError(
+                ErrorCode.OFFSET_BEYOND_TAIL,
+                f"offset {offset} is beyond the tail {self._reader.tail_offset}",
+                tail_offset=self._reader.tail_offset,
+            )
+
+    def _is_known(self, subscription: Subscription, ack_id: AckId) -> bool:
+        return (
+            ack_id.generation == subscription.cursor.generation
+            and ack_id.partition == self._partition
+            and ack_id.offset < self._reader.tail_offset
+        )
+
+    def _leased(
+        self, subscription: Subscription, ack_ids: Sequence[str]
+    ) -> tuple[list[int], list[str]]:
+        """Messages that are still with whom they were handed to, in order, and the stale ids."""
+        parsed = parse_ack_ids(ack_ids, subscription.id)
+        subscription.refresh()
+        leases = subscription.dispatch.leases.by_offset
+        offsets: set[int] = set()
+        stale: list[str] = []
+        for text, ack_id in zip(ack_ids, parsed, strict=True):
+            lease = leases.get(ack_id.offset)
+            if (
+                lease is not None
+                and lease.delivery == ack_id.delivery
+                and ack_id.epoch == self._epoch
+                and self._is_known(subscription, ack_id)
+            ):
+                offsets.add(ack_id.offset)
+            else:
+                stale.append(text)
+        return sorted(offsets), stale
+
+    def _moved(self) -> None:
+        for subscription in self._waiting:
+            subscription.bell.ring()

@@ -1,0 +1,216 @@
+"""Which subscriptions have a cursor in a partition: made, forgotten, looked at.
+
+What is only known while messages are handed out (``Subscription``) is made at the first use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from fencelog.broker.dispatch.ack_ranges import Range
+from fencelog.broker.dispatch.cursor_core import Cursors
+from fencelog.broker.ledger_list.state_log import StateLog
+from fencelog.broker.policy import Policy
+from fencelog.broker.read.log_reader import LogReader
+from fencelog.broker.registry.subscription_config import SubscriptionInfo
+from fencelog.broker.registry.subscription_registry import Registered
+from fencelog.broker.subscriptions.answers import DeadLetters
+from fencelog.broker.subscriptions.cursors import CursorLog
+from fencelog.broker.subscriptions.dead_letters import Burial
+from fencelog.broker.subscriptions.state import Subscription
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+_UNUSED: dict[str, Any] = {
+    "outstanding": 0,
+    "oldest_lease_ms": None,
+    "delayed": 0,
+    "held": 0,
+    "burying": 0,
+    "burial_error": None,
+    "consumers": [],
+}
+"""Figures of a subscription that nobody has used since the log was opened here."""
+
+
+class SubscriptionTable:
+    """The base of ``Subscriptions``. ``dead_letters`` is set by the application; ``policy`` may be
+    replaced at any time."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        state_log: StateLog,
+        cursors: Cursors,
+        policy: Policy,
+        *,
+        partition: int,
+        epoch: int,
+    ) -> None:
+        """``cursors``: the section of the state that ``state_log`` writes, as rebuilt."""
+        self.dead_letters: DeadLetters | None = None
+        self.policy = policy
+        self._reader = reader
+        self._cursors = CursorLog(cursors, state_log)
+        self._partition = partition
+        self._epoch = epoch
+        self._loop = asyncio.get_running_loop()
+        self._in_use: dict[str, Subscription] = {}
+
+    async def close(self) -> None:
+        """The log was closed: nothing goes on here. Never raises."""
+        burials = [s.burial for s in self._in_use.values() if s.burial is not None]
+        for burial in burials:
+            burial.cancel()
+        await asyncio.gather(*burials, return_exceptions=True)
+
+    async def begin(self, registered: Registered) -> None:
+        """Make the cursor of a subscription where it is to begin, if it is not there yet; it is
+        durable when this returns. Raises as ``open``, and what reading raises."""
+        start: int | None = None
+        if self._partition >= registered.partitions:
+            start = self._reader.earliest_offset  # the partition came later
+        elif isinstance(registered.info.start, Mapping) and "time_us" in registered.info.start:
+            start = await self._reader.offset_for_time(registered.info.start["time_us"])
+        await self.open(registered.info, start_offset=start)
+
+    async def open(self, info: SubscriptionInfo, *, start_offset: int | None = None) -> None:
+        """Make the cursor if it is not there yet; it is durable when this returns.
+
+        It begins at ``start_offset``, else where ``info.start`` says, but within the log. Raises
+        LIMIT_REACHED, OVERLOADED, STATE_UNKNOWN, why the log has ended.
+        """
+        if self._cursors.find(info.subscription_id) is None:
+            count = len(self._cursors.ids())
+            if count >= self.policy.max_subscriptions:
+                raise FencelogError(
+                    ErrorCode.LIMIT_REACHED, f"partition {self._partition} has {count} cursors"
+                )
+            start = self._start_of(info) if start_offset is None else start_offset
+            start = max(self._reader.earliest_offset, min(start, self._reader.tail_offset))
+            self._cursors.begin(info.subscription_id, start, durable=info.config.durable)
+        await self._cursors.settled()
+
+    async def drop(self, subscription_id: str) -> None:
+        """Forget the cursor, durably, if there is one."""
+        self._cursors.drop(subscription_id)
+        subscription = self._in_use.pop(subscription_id, None)
+        if subscription is not None:
+            if subscription.burial is not None:
+                subscription.burial.cancel()
+            subscription.bell.ring()
+        await self._cursors.settled()
+
+    def all(self) -> list[str]:
+        """Ids of all that have a cursor here."""
+        return self._cursors.ids()
+
+    def slowest_offset(self) -> int | None:
+        """Every durable subscription has acknowledged everything below, durably; None: there is
+        none. What is below may go."""
+        return self._cursors.slowest_offset()
+
+    async def acknowledge_below(self, subscription_id: str, offset: int) -> None:
+        """Acknowledge everything below ``offset`` for a subscription that may not keep it longer.
+        Raises as ``ack``; SUBSCRIPTION_NOT_FOUND."""
+        cursor = self._cursors.find(subscription_id)
+        if cursor is None:
+            raise self._not_found(subscription_id)
+        end = min(offset, self._reader.tail_offset)
+        if end > cursor.acks.acked_to:
+            await self._acknowledge(subscription_id, [(cursor.acks.acked_to, end)])
+
+    def stats(self, subscription_id: str) -> dict[str, Any]:
+        """JSON-compatible. ``backlog_messages``: not acknowledged; of these are ``outstanding``
+        with consumers, ``delayed`` until a time; ``redelivering`` have failed before. ``holes``:
+        ranges of acknowledged messages above ``acked_to``, which is the first that is not;
+        ``burial_error``: why the ``burying`` are not in the dead letter topic yet."""
+        cursor = self._cursors.find(subscription_id)
+        if cursor is None:
+            raise self._not_found(subscription_id)
+        subscription = self._in_use.get(subscription_id)
+        if subscription is not None and self._reader.closed is None:
+            subscription.refresh()
+        acks, tail = cursor.acks, self._reader.tail_offset
+        backlog = max(0, tail - acks.acked_to) - acks.acked_above
+        figures = _UNUSED if subscription is None else subscription.stats()
+        return {
+            "acked_to": acks.acked_to,
+            "confirmed_to": cursor.confirmed_to,
+            "oldest_unacked": acks.acked_to if backlog else None,
+            "backlog_messages": backlog,
+            "holes": len(acks),
+            "redelivering": len(cursor.failures),
+            "lost_to_retention": cursor.lost,
+            "generation": cursor.generation,
+            "durable": self._cursors.is_durable(subscription_id),
+            **figures,
+        }
+
+    # -- for what is built on it ----------------------------------------------------------------
+
+    def _use(self, info: SubscriptionInfo) -> Subscription:
+        """The subscription in memory, made at its first use."""
+        subscription = self._in_use.get(info.subscription_id)
+        if subscription is None:
+            cursor = self._cursors.find(info.subscription_id)
+            if cursor is None:
+                raise self._not_found(info.name)
+            subscription = Subscription(info, cursor, self._cursors, self._reader)
+            subscription.on_hopeless = self._bury
+            self._in_use[info.subscription_id] = subscription
+        elif subscription.info != info:
+            subscription.configure(info)
+        return subscription
+
+    def _not_found(self, name: str) -> FencelogError:
+        return FencelogError(
+            ErrorCode.SUBSCRIPTION_NOT_FOUND,
+            f"subscription {name[:80]!r} has no cursor in partition {self._partition}",
+        )
+
+    def _start_of(self, info: SubscriptionInfo) -> int:
+        match info.start:
+            case "earliest":
+                return 0
+            case "latest":
+                return self._reader.tail_offset
+            case {"offset": int(offset)}:
+                return offset
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, "a start by time has to be looked up before", field="start"
+        )
+
+    async def _acknowledge(self, subscription_id: str, ranges: list[Range]) -> None:
+        cursor = self._cursors.find(subscription_id)
+        if cursor is None:
+            raise self._not_found(subscription_id)
+        subscription = self._in_use.get(subscription_id)
+        if subscription is not None and ranges:
+            lease_s = subscription.info.config.lease_ms / 1000
+            subscription.touch(ranges[-1][1] - 1, self._loop.time() + lease_s)
+        fresh = [part for first, end in ranges for part in cursor.acks.unacked(first, end)]
+        if fresh:
+            self._cursors.change(["ack", subscription_id, ranges])
+            if subscription is not None:
+                subscription.acked(fresh)
+        await self._cursors.settled()
+
+    def _bury(self, subscription: Subscription) -> None:
+        if subscription.burial is None:
+            burial = Burial(
+                subscription,
+                lambda: self.dead_letters,
+                partition=self._partition,
+                epoch=self._epoch,
+            )
+            subscription.burial = self._loop.create_task(burial.run())
+            subscription.burial.add_done_callback(partial(self._buried, subscription))
+
+    def _buried(self, subscription: Subscription, done: asyncio.Task[None]) -> None:
+        subscription.burial = None
+        if not done.cancelled() and self._reader.closed is None:
+            done.result()
+            subscription.look_for_hopeless()  # a seek began anew

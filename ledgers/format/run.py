@@ -1,0 +1,278 @@
+"""Runs: consecutive entries of one ledger, the unit of the wire, the journal, cache and entry log.
+
+A writer packs the entries that wait into one run; a bookie takes, journals and stores the run as it
+came, without a loop over its entries. All integers little-endian; every entry starts at a multiple
+of 8 within the run, so that a reader can wrap Arrow buffers in the payload without a copy.
+
+    run     0  u64 ledger id
+            8  u64 first entry id
+           16  u32 entry count            (1 .. MAX_RUN_ENTRIES)
+           20  u32 size of the run in bytes, this header included
+           24  u32 CRC32C of bytes 0..24 and 32..size
+           28  u32 0
+           32  u32 start[count]           offset of each entry in the run; zero-padded to 8
+            …  entries, each zero-padded to 8
+
+    entry   0  u64 ledger id
+            8  u64 entry id
+           16  i64 LAC when it was sent   (-1: none)
+           24  u64 length: payload bytes of the ledger up to and including this entry
+           32  u32 payload size
+           36  u8  digest type, then 3 zero bytes
+           40  digest (8 bytes CRC32C, 32 bytes HMAC-SHA256) over bytes 0..40 and the payload
+            …  payload
+
+The run's checksum guards transport and storage; the entry's digest goes from writer to reader.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
+from fencelog.ledgers.format.digest import (
+    DigestType,
+    crc32c,
+    digest_bytes,
+    digest_size,
+    digests_equal,
+)
+from fencelog.ledgers.limits import MAX_RUN_BYTES, MAX_RUN_ENTRIES
+
+RUN_HEADER = struct.Struct("<QQIIII")
+ENTRY_HEADER = struct.Struct("<QQqQIB3x")
+_PADDING = tuple(bytes(n) for n in range(8))
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One verified entry. ``length`` counts payload bytes of the ledger up to and with this one."""
+
+    ledger_id: int
+    entry_id: int
+    lac: int
+    length: int
+    payload: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeader:
+    """What a bookie needs to know of a run without looking at its entries."""
+
+    ledger_id: int
+    first_entry_id: int
+    count: int
+    size: int
+
+    @property
+    def last_entry_id(self) -> int:
+        return self.first_entry_id + self.count - 1
+
+
+def _u32_array(data: Any) -> array[int]:
+    values = array("I")
+    values.frombytes(data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def _u32_bytes(values: Sequence[int]) -> bytes:
+    packed = array("I", values)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def _assemble(ledger_id: int, first_entry_id: int, sizes: Sequence[int], parts: list[Any]) -> bytes:
+    """Join entry parts (each entry's bytes already padded, ``sizes`` with padding) into a run."""
+    count = len(sizes)
+    index_bytes = (count * 4 + 7) & ~7
+    starts = []
+    position = RUN_HEADER.size + index_bytes
+    for size in sizes:
+        starts.append(position)
+        position += size
+    index = _u32_bytes(starts)
+    body = b"".join((index, _PADDING[index_bytes - len(index)], *parts))
+    head = RUN_HEADER.pack(ledger_id, first_entry_id, count, position, 0, 0)
+    checksum = crc32c(body, crc32c(head[:24]))
+    return RUN_HEADER.pack(ledger_id, first_entry_id, count, position, checksum, 0) + body
+
+
+def build_run(
+    ledger_id: int,
+    first_entry_id: int,
+    payloads: Sequence[bytes],
+    *,
+    lac: int,
+    length_before: int,
+    digest_type: DigestType = DigestType.CRC32C,
+    key: bytes = b"",
+) -> bytes:
+    """Pack payloads as entries ``first_entry_id, +1, …`` of one ledger.
+
+    ``length_before`` is the ledger's length before the first of them. The caller keeps within
+    MAX_RUN_ENTRIES and MAX_RUN_BYTES.
+    """
+    parts: list[Any] = []
+    sizes: list[int] = []
+    length = length_before
+    entry_id = first_entry_id
+    pack = ENTRY_HEADER.pack
+    overhead = ENTRY_HEADER.size + digest_size(digest_type)
+    for payload in payloads:
+        size = len(payload)
+        length += size
+        header = pack(ledger_id, entry_id, lac, length, size, digest_type)
+        pad = -size & 7
+        parts += (header, digest_bytes(digest_type, key, header, payload), payload, _PADDING[pad])
+        sizes.append(overhead + size + pad)
+        entry_id += 1
+    return _assemble(ledger_id, first_entry_id, sizes, parts)
+
+
+def read_run_header(run: Buffer, offset: int = 0) -> RunHeader:
+    """The header of a run at ``offset``; bounds are checked, the checksum is not.
+
+    Raises ProtocolError if it cannot be a run.
+    """
+    if len(run) - offset < RUN_HEADER.size:
+        raise ProtocolError(f"run of {len(run) - offset} bytes is shorter than its header")
+    ledger_id, first, count, size, _crc, zero = RUN_HEADER.unpack_from(run, offset)
+    index_end = RUN_HEADER.size + ((count * 4 + 7) & ~7)
+    if not 1 <= count <= MAX_RUN_ENTRIES or not index_end < size <= MAX_RUN_BYTES or zero:
+        raise ProtocolError(f"run header with {count} entries and {size} bytes is not valid")
+    return RunHeader(ledger_id, first, count, size)
+
+
+def verify_run(run: Buffer) -> RunHeader:
+    """Check size, checksum and index of a whole run; after this its entries can be located.
+
+    Raises ProtocolError. Entry digests are not checked here: only a holder of the key can.
+    """
+    header = read_run_header(run)
+    view = memoryview(run)
+    if header.size != len(view):
+        raise ProtocolError(f"run says {header.size} bytes and has {len(view)}")
+    (expected,) = struct.unpack_from("<I", view, 24)
+    if crc32c(view[RUN_HEADER.size :], crc32c(view[:24])) != expected:
+        raise ProtocolError(f"run checksum mismatch (ledger {header.ledger_id})")
+    starts = run_starts(view, header)
+    floor = RUN_HEADER.size + ((header.count * 4 + 7) & ~7)
+    smallest = ENTRY_HEADER.size + 8
+    ordered = list(starts)
+    if (
+        ordered[0] != floor
+        or ordered != sorted(ordered)
+        or ordered[-1] + smallest > header.size
+        or len(set(ordered)) != len(ordered)
+    ):
+        raise ProtocolError(f"run index is not valid (ledger {header.ledger_id})")
+    return header
+
+
+def run_starts(run: Buffer, header: RunHeader) -> array[int]:
+    """Offsets of the entries in the run, in entry order."""
+    end = RUN_HEADER.size + header.count * 4
+    return _u32_array(memoryview(run)[RUN_HEADER.size : end])
+
+
+def run_lac(run: Buffer, header: RunHeader) -> int:
+    """The LAC that the last entry of the run carries: what its writer knew when it sent the run."""
+    (start,) = struct.unpack_from("<I", run, RUN_HEADER.size + (header.count - 1) * 4)
+    (lac,) = struct.unpack_from("<q", run, start + 16)
+    return int(lac)
+
+
+def run_length(run: Buffer, header: RunHeader) -> int:
+    """The ledger's length in bytes up to and including the last entry of the run."""
+    (start,) = struct.unpack_from("<I", run, RUN_HEADER.size + (header.count - 1) * 4)
+    (length,) = struct.unpack_from("<Q", run, start + 24)
+    return int(length)
+
+
+def slice_run(run: Buffer, first_entry_id: int, last_entry_id: int) -> bytes:
+    """The part of a run from ``first_entry_id`` to ``last_entry_id`` (inclusive, clamped) as a run.
+
+    Entries keep their bytes and digests. Returns the run itself when nothing is cut off.
+    """
+    header = read_run_header(run)
+    low = max(first_entry_id, header.first_entry_id) - header.first_entry_id
+    high = min(last_entry_id, header.last_entry_id) - header.first_entry_id
+    if low > high:
+        raise ValueError(f"run holds no entry of {first_entry_id}..{last_entry_id}")
+    if low == 0 and high == header.count - 1:
+        return bytes(run)
+    starts = [*run_starts(run, header), header.size]
+    sizes = [starts[i + 1] - starts[i] for i in range(low, high + 1)]
+    body = memoryview(run)[starts[low] : starts[high + 1]]
+    return _assemble(header.ledger_id, header.first_entry_id + low, sizes, [body])
+
+
+def merge_runs(runs: Sequence[Buffer]) -> bytes:
+    """Join adjacent runs of one ledger (each begins right after the former ends) into one.
+
+    The caller keeps within MAX_RUN_ENTRIES and MAX_RUN_BYTES.
+    """
+    headers = [read_run_header(run) for run in runs]
+    parts: list[Any] = []
+    sizes: list[int] = []
+    for run, header in zip(runs, headers, strict=True):
+        starts = [*run_starts(run, header), header.size]
+        sizes += [after - before for before, after in pairwise(starts)]
+        parts.append(memoryview(run)[starts[0] : header.size])
+    return _assemble(headers[0].ledger_id, headers[0].first_entry_id, sizes, parts)
+
+
+def verify_entries(
+    run: Buffer, *, digest_type: DigestType = DigestType.CRC32C, key: bytes = b""
+) -> list[Entry]:
+    """The entries of a run, each with its digest, ids and size verified.
+
+    Payloads are views into ``run``. Raises FencelogError(CORRUPT) naming the entry: what a reader
+    may conclude is "unknown", never "not there" (PROTOCOL.md rule 7).
+    """
+    header = read_run_header(run)
+    view = memoryview(run)
+    entries: list[Entry] = []
+    overhead = ENTRY_HEADER.size + digest_size(digest_type)
+    unpack = ENTRY_HEADER.unpack_from
+    for position, start in enumerate(run_starts(view, header)):
+        entry_id = header.first_entry_id + position
+        try:
+            ledger, number, lac, length, size, kind = unpack(view, start)
+        except struct.error:
+            raise _corrupt(header.ledger_id, entry_id, "is cut off") from None
+        payload_start = start + overhead
+        if (
+            ledger != header.ledger_id
+            or number != entry_id
+            or kind != digest_type
+            or payload_start + size > header.size
+        ):
+            raise _corrupt(header.ledger_id, entry_id, "has a header that is not its own")
+        head = bytes(view[start : start + ENTRY_HEADER.size])
+        payload = view[payload_start : payload_start + size]
+        digest = digest_bytes(digest_type, key, head, payload)
+        if not digests_equal(digest, bytes(view[start + ENTRY_HEADER.size : payload_start])):
+            raise _corrupt(header.ledger_id, entry_id, "does not match its digest")
+        entries.append(Entry(ledger, number, lac, length, payload))
+    return entries
+
+
+def _corrupt(ledger_id: int, entry_id: int, what: str) -> FencelogError:
+    return FencelogError(
+        ErrorCode.CORRUPT,
+        f"entry {entry_id} of ledger {ledger_id} {what}",
+        ledger_id=ledger_id,
+        entry_id=entry_id,
+    )

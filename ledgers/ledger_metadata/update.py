@@ -1,0 +1,80 @@
+"""The one loop by which ledger metadata is changed: compare-and-set, read back, try again.
+
+Every change of a ledger (recovery begun, ensemble change, close) is a function from the present
+value to the wanted one, applied until it lands. A lost reply is resolved by reading back: the
+function is asked again and says "nothing to do" when its change is there (Pravega#4721 lost data by
+taking its own retried write for somebody else's).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.metastore.port import Version
+
+RETRY_MIN_S, RETRY_MAX_S = 0.01, 0.25
+"""Pauses before the third and later attempts, doubling. The second comes at once: one conflict, or
+one lost reply, is all there is as a rule."""
+
+Transform = Callable[[LedgerMetadata], LedgerMetadata | None]
+
+
+class Ledgers(Protocol):
+    """What of ``LedgerStore`` the loop needs."""
+
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]: ...
+
+    async def update(self, metadata: LedgerMetadata, version: Version) -> Version: ...
+
+
+def retry_pauses() -> Iterator[float]:
+    """Seconds to wait before each further attempt, without end."""
+    yield 0.0
+    pause_s = RETRY_MIN_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+
+async def update_metadata(
+    ledgers: Ledgers, base: LedgerMetadata, version: Version, transform: Transform
+) -> tuple[LedgerMetadata, Version]:
+    """Bring ledger metadata to ``transform(metadata)``; returns what stands there and its version.
+
+    ``transform`` returns None when there is nothing (more) to do and raises to stop. Raises
+    METADATA_UNAVAILABLE only while it is certain that nothing was changed by us: once an outcome is
+    unknown, the write may land even after a read that does not show it, so the loop goes on until a
+    compare-and-set of its own succeeds, is refused for what somebody else wrote, or is cancelled.
+    """
+    unresolved, pauses = False, retry_pauses()
+    while True:
+        wanted = transform(base)
+        if wanted is None:
+            return base, version
+        try:
+            return wanted, await ledgers.update(wanted, version)
+        except FencelogError as error:
+            if error.code is ErrorCode.METADATA_UNKNOWN:
+                unresolved = True
+            elif error.code is not ErrorCode.METADATA_CONFLICT and not (
+                unresolved and error.code is ErrorCode.METADATA_UNAVAILABLE
+            ):
+                raise
+        base, version = await _read_back(ledgers, base.ledger_id, pauses, insist=unresolved)
+
+
+async def _read_back(
+    ledgers: Ledgers, ledger_id: int, pauses: Iterator[float], *, insist: bool
+) -> tuple[LedgerMetadata, Version]:
+    while True:
+        await asyncio.sleep(next(pauses))
+        try:
+            return await ledgers.get(ledger_id)
+        except FencelogError as error:
+            lost = error.code in (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN)
+            if not (insist and lost):
+                raise

@@ -1,0 +1,87 @@
+"""The instance id: which cluster a metadata store belongs to.
+
+A node that only ``fencelog metadata init`` creates and nobody changes. A store that was emptied, or
+another one, has none or a different one. Without it every ledger would look deleted, and bookies
+that went by that would delete their data; with it they know better.
+"""
+
+from __future__ import annotations
+
+import json
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore.paths import unavailable
+from fencelog.ledgers.metastore.port import NO_VERSION, MetadataStore
+
+INSTANCE_PATH = "/instance"
+
+_ATTEMPTS = 3
+
+
+async def read_instance(store: MetadataStore) -> str | None:
+    """The instance id, 32 hex digits; None if there is none. Not older than this call, and neither
+    is what the same session reads afterwards (compare ``store.session_id`` before and after).
+
+    Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT.
+    """
+    session_id = await catch_up(store)
+    try:
+        node = await store.get(INSTANCE_PATH)
+    except FencelogError as error:
+        check_session(store, session_id, "read the instance id")
+        if error.code is ErrorCode.METADATA_NOT_FOUND:
+            return None
+        raise
+    check_session(store, session_id, "read the instance id")
+    try:
+        instance = str(json.loads(node.value)["instance"])
+        is_valid = len(bytes.fromhex(instance)) == 16
+    except (ValueError, KeyError, TypeError):
+        is_valid = False
+    if not is_valid:
+        raise FencelogError(ErrorCode.CORRUPT, f"{INSTANCE_PATH} holds no instance id")
+    return instance
+
+
+async def create_instance(store: MetadataStore, host: Host) -> tuple[str, bool]:
+    """The instance id, and whether it was given now; one that is there stays.
+
+    Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN (do it again), CORRUPT.
+    """
+    instance = host.random_bytes(16).hex()
+    value = json.dumps({"instance": instance, "created_us": host.now_us()}).encode()
+    try:
+        await store.create(INSTANCE_PATH, value)
+    except FencelogError as error:
+        if error.code not in (ErrorCode.METADATA_EXISTS, ErrorCode.METADATA_UNKNOWN):
+            raise
+        found = await read_instance(store)
+        if found is None:
+            raise
+        return found, found == instance
+    return instance, True
+
+
+async def catch_up(store: MetadataStore) -> int:
+    """Until the session that is returned ends, read nothing that is older than this call: a
+    session's reads are never older than its own writes, and a write comes after all that were
+    acknowledged before, to anybody. (ZooKeeper's ``sync`` is less: it asks a leader that may have
+    been replaced without knowing it.) Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN;
+    nothing was changed either way."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        session_id = store.session_id
+        try:
+            await store.set(INSTANCE_PATH, b"", NO_VERSION)
+        except FencelogError as error:
+            if error.code in (ErrorCode.METADATA_CONFLICT, ErrorCode.METADATA_NOT_FOUND):
+                return session_id
+            if error.code is not ErrorCode.METADATA_UNKNOWN or attempt == _ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+def check_session(store: MetadataStore, session_id: int, what: str) -> None:
+    """Raises METADATA_UNAVAILABLE where another session may have read what is older."""
+    if store.session_id != session_id:
+        raise unavailable(what, "the session was lost meanwhile")

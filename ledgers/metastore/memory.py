@@ -1,0 +1,244 @@
+"""The metadata store in memory, for tests and the simulator: one tree, any number of sessions.
+
+A ``MemoryMetadataStore`` is one process's session on a shared ``MemoryCluster``. Sessions can be
+cut off, expired by hand and made to lose replies, each independently of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.metastore.paths import (
+    ancestors_of,
+    below_ephemeral,
+    check_node,
+    check_path,
+    exists,
+    has_children,
+    not_found,
+    parent_of,
+    unavailable,
+    unknown,
+    version_conflict,
+)
+from fencelog.ledgers.metastore.port import SessionState, Version, Versioned, Watch
+from fencelog.ledgers.metastore.watch import (
+    SessionListeners,
+    WatchTable,
+    names_or_empty,
+    value_or_none,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Node:
+    version: Version
+    value: bytes = b""
+    owner: int = 0
+    children: set[str] = field(default_factory=set)
+
+
+class MemoryCluster:
+    """The tree. Everything is synchronous: a change and its notices are one step."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Node] = {"": _Node(Version(0, 0))}
+        self._on_change: list[Callable[[str], None]] = []
+        self._last_session = 0
+        self._last_incarnation = 0
+
+    def new_session(self) -> int:
+        self._last_session += 1
+        return self._last_session
+
+    def end_session(self, session_id: int) -> None:
+        """Its ephemeral nodes go."""
+        for path in [p for p, node in self._nodes.items() if node.owner == session_id]:
+            self._remove(path)
+
+    def subscribe(self, on_change: Callable[[str], None]) -> Callable[[], None]:
+        """Call with the path of every node that changes; returns how to end that."""
+        self._on_change.append(on_change)
+        return lambda: self._on_change.remove(on_change)
+
+    def create(self, path: str, value: bytes, *, owner: int = 0) -> Version:
+        if path in self._nodes:
+            raise exists(path)
+        ancestors = ancestors_of(path)
+        if any(a in self._nodes and self._nodes[a].owner for a in ancestors):
+            raise below_ephemeral(path)
+        for ancestor in ancestors:
+            if ancestor not in self._nodes:
+                self._add(ancestor, b"", 0)
+        return self._add(path, value, owner)
+
+    def get(self, path: str) -> Versioned:
+        node = self._node(path)
+        return Versioned(node.value, node.version, node.owner)
+
+    def set(self, path: str, value: bytes, version: Version) -> Version:
+        node = self._node(path)
+        if version != node.version:
+            raise version_conflict(path, version)
+        node.value = value
+        node.version = Version(version.incarnation, version.number + 1)
+        self._notify(path)
+        return node.version
+
+    def delete(self, path: str, version: Version) -> None:
+        node = self._node(path)
+        if version != node.version:
+            raise version_conflict(path, version)
+        if node.children:
+            raise has_children(path)
+        self._remove(path)
+
+    def children(self, path: str) -> list[str]:
+        return sorted(self._node(path).children)
+
+    def _node(self, path: str) -> _Node:
+        node = self._nodes.get(path)
+        if node is None:
+            raise not_found(path)
+        return node
+
+    def _add(self, path: str, value: bytes, owner: int) -> Version:
+        self._last_incarnation += 1
+        version = Version(self._last_incarnation, 0)
+        self._nodes[path] = _Node(version, value, owner)
+        self._nodes[parent_of(path)].children.add(path.rpartition("/")[2])
+        self._notify(path)
+        return version
+
+    def _remove(self, path: str) -> None:
+        del self._nodes[path]
+        self._nodes[parent_of(path)].children.discard(path.rpartition("/")[2])
+        self._notify(path)
+
+    def _notify(self, path: str) -> None:
+        for on_change in list(self._on_change):
+            on_change(path)
+
+
+class MemoryMetadataStore:
+    """One session on a cluster. Implements ``MetadataStore``."""
+
+    def __init__(self, cluster: MemoryCluster | None = None) -> None:
+        self._cluster = cluster or MemoryCluster()
+        self._watches = WatchTable()
+        self._listeners = SessionListeners()
+        self._session_id = self._cluster.new_session()
+        self._connected = False
+        self._expired = False
+        self._lost_replies = 0
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    async def start(self) -> None:
+        self._connected = True
+        self._unsubscribe = self._cluster.subscribe(self._on_change)
+
+    async def close(self) -> None:
+        self._connected = False
+        self._unsubscribe()
+        self._unsubscribe = lambda: None
+        await self._watches.close()
+        self._cluster.end_session(self._session_id)
+
+    async def create(
+        self, path: str, value: bytes, *, ephemeral: bool = False, once: bool = False
+    ) -> Version:
+        check_node(path, value)
+        owner = self._session_id if ephemeral else 0
+        return await self._write(
+            f"create {path}", lambda: self._cluster.create(path, value, owner=owner)
+        )
+
+    async def get(self, path: str) -> Versioned:
+        check_path(path)
+        return await self._read(f"get {path}", lambda: self._cluster.get(path))
+
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
+        check_node(path, value)
+        return await self._write(f"set {path}", lambda: self._cluster.set(path, value, version))
+
+    async def delete(self, path: str, version: Version) -> None:
+        check_path(path)
+        await self._write(f"delete {path}", lambda: self._cluster.delete(path, version))
+
+    async def children(self, path: str) -> list[str]:
+        check_path(path)
+        return await self._read(f"list {path}", lambda: self._cluster.children(path))
+
+    def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Watch:
+        check_path(path)
+        return self._watches.watch_value(path, lambda: value_or_none(self.get(path)), callback)
+
+    def watch_children(self, path: str, callback: Callable[[list[str]], None]) -> Watch:
+        check_path(path)
+        return self._watches.watch_children(
+            path, lambda: names_or_empty(self.children(path)), callback
+        )
+
+    def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
+        return self._listeners.add(callback)
+
+    # -- faults, for tests -----------------------------------------------------------------------
+
+    def lose_replies(self, count: int) -> None:
+        """The next ``count`` writes take effect (or fail) and answer METADATA_UNKNOWN."""
+        self._lost_replies = count
+
+    def disconnect(self) -> None:
+        """Cut this session off: it is SUSPENDED, every request is METADATA_UNAVAILABLE."""
+        if self._connected:
+            self._connected = False
+            self._listeners.notify(SessionState.SUSPENDED)
+
+    def reconnect(self) -> None:
+        """Connected again; a session that expired meanwhile learns it now and gets a new one."""
+        if self._expired:
+            self._expired = False
+            self._session_id = self._cluster.new_session()
+            self._listeners.notify(SessionState.EXPIRED)
+        self._connected = True
+        self._listeners.notify(SessionState.CONNECTED)
+        self._watches.refresh_all()
+
+    def expire(self) -> None:
+        """End the session on the cluster's side. A session that is cut off does not know yet."""
+        self._cluster.end_session(self._session_id)
+        self._expired = True
+        if self._connected:
+            self.reconnect()
+
+    # -- internals -------------------------------------------------------------------------------
+
+    def _on_change(self, path: str) -> None:
+        if self._connected:
+            self._watches.node_changed(path)
+
+    async def _read(self, what: str, operation: Callable[[], T]) -> T:
+        await asyncio.sleep(0)  # others get their turn, as with a store across a network
+        if not self._connected:
+            raise unavailable(what, "not connected")
+        return operation()
+
+    async def _write(self, what: str, operation: Callable[[], T]) -> T:
+        if self._lost_replies == 0:
+            return await self._read(what, operation)
+        self._lost_replies -= 1
+        try:
+            await self._read(what, operation)
+        except FencelogError as error:
+            raise unknown(what, "the reply was lost") from error
+        raise unknown(what, "the reply was lost")

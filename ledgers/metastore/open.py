@@ -1,0 +1,60 @@
+"""Opens the metadata store that a URL names. Takes the place of knowing the implementations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore.memory import MemoryMetadataStore
+from fencelog.ledgers.metastore.paths import check_path
+from fencelog.ledgers.metastore.port import MetadataStore
+from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
+from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
+from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
+
+_SESSION_TIMEOUT_RANGE_MS = range(1_000, 60_001)
+
+
+def open_metadata_store(url: str, *, host: Host) -> MetadataStore:
+    """The store of a URL, not started yet:
+
+    * ``memory:`` — nothing is kept;
+    * ``sqlite:PATH`` — durable, for one process;
+    * ``zk://host:port,host:port/root`` — ZooKeeper, everything below ``/root``;
+      ``?session_timeout_ms=6000`` (1,000 to 60,000) sets how long a session outlives its process.
+
+    Raises FencelogError(BAD_REQUEST).
+    """
+    scheme, colon, rest = url.partition(":")
+    if url == "memory:":
+        return MemoryMetadataStore()
+    if scheme == "sqlite" and rest:
+        return SqliteMetadataStore(Path(rest), host=host)
+    if scheme == "zk" and colon:
+        return _open_zookeeper(url, host)
+    raise _bad(url, "use memory:, sqlite:PATH or zk://host:port,host:port/root")
+
+
+def _open_zookeeper(url: str, host: Host) -> ZooKeeperMetadataStore:
+    parts = urlsplit(url)
+    hosts = parts.netloc.split(",")
+    for address in hosts:
+        name, _, port = address.rpartition(":")
+        if not name or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise _bad(url, f"{address!r} is no host:port")
+    root = parts.path.rstrip("/")
+    if root:
+        check_path(root)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    timeout_ms = options.pop("session_timeout_ms", str(SESSION_TIMEOUT_MS))
+    if options or parts.fragment:
+        raise _bad(url, "the only option is session_timeout_ms")
+    if not timeout_ms.isdigit() or int(timeout_ms) not in _SESSION_TIMEOUT_RANGE_MS:
+        raise _bad(url, f"session_timeout_ms={timeout_ms} is not within 1000..60000")
+    return ZooKeeperMetadataStore(hosts, host=host, root=root, session_timeout_ms=int(timeout_ms))
+
+
+def _bad(url: str, why: str) -> FencelogError:
+    return FencelogError(ErrorCode.BAD_REQUEST, f"metadata URL {url!r} is not valid: {why}")

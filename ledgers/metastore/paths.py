@@ -1,0 +1,74 @@
+"""What all metadata stores share: which nodes are valid, and how each error is worded."""
+
+from __future__ import annotations
+
+import re
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_METADATA_BYTES
+from fencelog.ledgers.metastore.port import Version
+
+MAX_PATH_BYTES = 1024
+"""A path; servers keep every node's path in memory and send it with every request."""
+
+_PATH = re.compile(r"(/[A-Za-z0-9._-]+)+", re.ASCII)
+
+
+def check_path(path: str) -> None:
+    """Raises FencelogError(BAD_REQUEST) if it is no valid path (see ``metadata_store``)."""
+    names_directory = "/./" in f"{path}/" or "/../" in f"{path}/"
+    if len(path) > MAX_PATH_BYTES or names_directory or _PATH.fullmatch(path) is None:
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"{path[:200]!r} is no valid metadata path")
+
+
+def check_node(path: str, value: bytes) -> None:
+    """Raises FencelogError(BAD_REQUEST) if no store may hold this."""
+    check_path(path)
+    if len(value) > MAX_METADATA_BYTES:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"{path} would take {len(value)} bytes, {MAX_METADATA_BYTES} are allowed",
+        )
+
+
+def parent_of(path: str) -> str:
+    """``/a/b`` -> ``/a``; ``/a`` -> ````, which stands for the root that is always there."""
+    return path.rpartition("/")[0]
+
+
+def ancestors_of(path: str) -> list[str]:
+    """``/a/b/c`` -> ``/a``, ``/a/b``: in the order in which they have to be created."""
+    names = path.split("/")[1:-1]
+    return ["/" + "/".join(names[: depth + 1]) for depth in range(len(names))]
+
+
+def not_found(path: str) -> FencelogError:
+    return FencelogError(ErrorCode.METADATA_NOT_FOUND, f"{path} is not there")
+
+
+def exists(path: str) -> FencelogError:
+    return FencelogError(ErrorCode.METADATA_EXISTS, f"{path} is there already")
+
+
+def version_conflict(path: str, version: Version) -> FencelogError:
+    return FencelogError(ErrorCode.METADATA_CONFLICT, f"{path} is no longer at version {version}")
+
+
+def has_children(path: str) -> FencelogError:
+    return FencelogError(ErrorCode.METADATA_CONFLICT, f"{path} has children")
+
+
+def below_ephemeral(path: str) -> FencelogError:
+    return FencelogError(
+        ErrorCode.METADATA_CONFLICT, f"{path} would lie below an ephemeral node, which has none"
+    )
+
+
+def unavailable(what: str, why: str) -> FencelogError:
+    """Nothing happened."""
+    return FencelogError(ErrorCode.METADATA_UNAVAILABLE, f"{what}: {why}")
+
+
+def unknown(what: str, why: str) -> FencelogError:
+    """It may have taken effect."""
+    return FencelogError(ErrorCode.METADATA_UNKNOWN, f"{what}: {why}; it may have taken effect")

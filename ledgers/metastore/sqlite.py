@@ -1,0 +1,162 @@
+"""The metadata store in one SQLite file: durable, for one process (``fencelog standalone``).
+
+All SQL runs on one thread of its own. Requests that wait while a transaction is under way share
+the next one, so that many writers cost one fsync. Write-ahead log with ``synchronous=FULL``: what
+was answered survives a power cut. The file is locked as long as it is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore.paths import check_node, check_path, unavailable
+from fencelog.ledgers.metastore.port import SessionState, Version, Versioned, Watch
+from fencelog.ledgers.metastore.sqlite_tree import Operation, SqliteTree
+from fencelog.ledgers.metastore.watch import (
+    SessionListeners,
+    WatchTable,
+    names_or_empty,
+    value_or_none,
+)
+
+_log = logging.getLogger(__name__)
+
+_MAX_TRANSACTION = 256
+"""Requests in one transaction, so that one answer never waits for very many writes."""
+
+
+class SqliteMetadataStore:
+    """The one session on a file. Implements ``MetadataStore``; it is always CONNECTED."""
+
+    def __init__(self, path: Path, *, host: Host) -> None:
+        self._path = path
+        self._session_id = int.from_bytes(host.random_bytes(7), "big") | 1  # never 0
+        self._tree: SqliteTree | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._waiting: list[tuple[Operation, asyncio.Future[Any]]] = []
+        self._transactions: asyncio.Task[None] | None = None
+        self._watches = WatchTable()
+        self._listeners = SessionListeners()
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    async def start(self) -> None:
+        """Open the file. Raises FencelogError(DATA_DIRECTORY_IN_USE), and as the port says."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="metadata-sqlite")
+        loop = asyncio.get_running_loop()
+        try:
+            self._tree = await loop.run_in_executor(self._thread, SqliteTree.open, self._path)
+        except BaseException:
+            self._thread.shutdown()
+            raise
+
+    async def close(self) -> None:
+        await self._watches.close()
+        tree, thread = self._tree, self._thread
+        if tree is None or thread is None:
+            return
+        try:
+            await self._submit("end session", lambda tree: tree.end_session(self._session_id))
+        except FencelogError as error:
+            _log.warning("%s was not closed cleanly: %s", self._path, error)
+        finally:
+            self._tree = None
+            if self._transactions is not None:
+                await asyncio.wait([self._transactions])
+            await asyncio.get_running_loop().run_in_executor(thread, tree.close)
+            thread.shutdown()
+
+    async def create(
+        self, path: str, value: bytes, *, ephemeral: bool = False, once: bool = False
+    ) -> Version:
+        check_node(path, value)
+        owner = self._session_id if ephemeral else 0
+        version: Version = await self._submit(
+            f"create {path}", lambda tree: tree.create(path, value, owner)
+        )
+        return version
+
+    async def get(self, path: str) -> Versioned:
+        check_path(path)
+        node: Versioned = await self._submit(f"get {path}", lambda tree: tree.get(path))
+        return node
+
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
+        check_node(path, value)
+        changed: Version = await self._submit(
+            f"set {path}", lambda tree: tree.set(path, value, version)
+        )
+        return changed
+
+    async def delete(self, path: str, version: Version) -> None:
+        check_path(path)
+        await self._submit(f"delete {path}", lambda tree: tree.delete(path, version))
+
+    async def children(self, path: str) -> list[str]:
+        check_path(path)
+        names: list[str] = await self._submit(f"list {path}", lambda tree: tree.children(path))
+        return names
+
+    def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Watch:
+        check_path(path)
+        return self._watches.watch_value(path, lambda: value_or_none(self.get(path)), callback)
+
+    def watch_children(self, path: str, callback: Callable[[list[str]], None]) -> Watch:
+        check_path(path)
+        return self._watches.watch_children(
+            path, lambda: names_or_empty(self.children(path)), callback
+        )
+
+    def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
+        return self._listeners.add(callback)
+
+    async def _submit(self, what: str, operation: Operation) -> Any:
+        """Have an operation run in the next transaction; its result or its FencelogError."""
+        if self._tree is None:
+            raise unavailable(what, f"{self._path} is not open")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._waiting.append((operation, future))
+        if self._transactions is None:
+            self._transactions = loop.create_task(self._run_transactions(self._tree))
+        return await future
+
+    async def _run_transactions(self, tree: SqliteTree) -> None:
+        """One transaction after the other for as long as somebody waits."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                batch = self._waiting[:_MAX_TRANSACTION]
+                del self._waiting[:_MAX_TRANSACTION]
+                operations = [operation for operation, _ in batch]
+                changed: list[str] = []
+                try:
+                    results, changed = await loop.run_in_executor(
+                        self._thread, tree.run, operations
+                    )
+                except Exception as error:  # a defect of ours; whoever waits has to learn of it
+                    results = [error] * len(batch)
+                for (_, future), result in zip(batch, results, strict=True):
+                    _settle(future, result)
+                for path in changed:
+                    self._watches.node_changed(path)
+        finally:
+            self._transactions = None
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if future.cancelled():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

@@ -1,0 +1,95 @@
+"""What tells the creations of a path apart in ZooKeeper, whose versions begin at 0 with each.
+
+A node is created together with a *guard*, ``/incarnations/{incarnation}``, an empty node of a name
+that is never used twice, and it names its guard at the end of its value. Both are created by one
+transaction and deleted by one, or by the end of their session. A change of the node is a
+transaction that also checks that the guard is there: the guard of a former node of the same path is
+gone, so a writer that slept through a deletion and a new creation changes nothing.
+
+A node that is created ``once`` has no guard (incarnation 0), and neither have parents that were
+made on the way to a node: they are empty, and one is like another.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kazoo import exceptions as zk
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metastore.port import Version, Versioned
+
+GUARDS_PATH = "/incarnations"
+"""Nobody ever lists it: it may have more children than fit into one answer."""
+
+INCARNATION_BYTES = 16
+
+UNGUARDED = 0
+
+_MARK = b"\n@"
+_TRAILER_BYTES = len(_MARK) + 2 * INCARNATION_BYTES
+_TRAILER = re.compile(_MARK + b"([0-9a-f]{%d})" % (2 * INCARNATION_BYTES))
+
+
+def with_trailer(value: bytes, incarnation: int) -> bytes:
+    """What a node holds: the value, and after it the name of the guard."""
+    return b"%b%b%032x" % (value, _MARK, incarnation)
+
+
+def decode_node(path: str, data: bytes, stat: Any) -> Versioned:
+    """The node as ``MetadataStore`` has it. Raises FencelogError(CORRUPT)."""
+    if not data:
+        return Versioned(data, Version(UNGUARDED, stat.version), stat.ephemeralOwner)
+    trailer = _TRAILER.fullmatch(data[-_TRAILER_BYTES:])
+    if trailer is None:
+        raise FencelogError(
+            ErrorCode.CORRUPT,
+            f"{path} was not written by this version of fencelog: it ends without an incarnation",
+        )
+    version = Version(int(trailer[1], 16), stat.version)
+    return Versioned(data[:-_TRAILER_BYTES], version, stat.ephemeralOwner)
+
+
+class GuardedNode:
+    """Requests about one node, of which each is one transaction with its guard. ``root`` as of the
+    store. They are functions of a kazoo client, see ``zookeeper_session.Request``."""
+
+    def __init__(self, root: str, path: str) -> None:
+        self._root = root
+        self._node = root + path
+
+    def create(self, client: Any, value: bytes, *, incarnation: int, ephemeral: bool) -> Any:
+        transaction = client.transaction()
+        data = with_trailer(value, incarnation)
+        transaction.create(self._node, data, ephemeral=ephemeral)
+        if incarnation != UNGUARDED:
+            transaction.create(self._guard(incarnation), b"", ephemeral=ephemeral)
+        return transaction.commit_async()
+
+    def set(self, client: Any, value: bytes, version: Version) -> Any:
+        transaction = client.transaction()
+        data = with_trailer(value, version.incarnation)
+        transaction.set_data(self._node, data, version.number)
+        if version.incarnation != UNGUARDED:
+            transaction.check(self._guard(version.incarnation), 0)
+        return transaction.commit_async()
+
+    def delete(self, client: Any, version: Version) -> Any:
+        transaction = client.transaction()
+        transaction.delete(self._node, version.number)
+        if version.incarnation != UNGUARDED:
+            transaction.delete(self._guard(version.incarnation), 0)
+        return transaction.commit_async()
+
+    def _guard(self, incarnation: int) -> str:
+        return f"{self._root}{GUARDS_PATH}/{incarnation:032x}"
+
+
+def check_committed(results: list[Any], *, guard_gone: type[zk.KazooException]) -> None:
+    """Raise why a transaction was refused, if it was: the error of the node itself, or
+    ``guard_gone`` where the node's version would do, but it is not the node that was meant."""
+    for position, result in enumerate(results):
+        if isinstance(result, zk.KazooException) and not isinstance(result, zk.RolledBackError):
+            is_guard = position > 0 and isinstance(result, zk.NoNodeError)
+            raise guard_gone() if is_guard else result

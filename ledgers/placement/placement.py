@@ -1,0 +1,117 @@
+"""Which bookies a new ensemble, or a replacement, is taken from: ``placement_core`` decides.
+
+Random by free disk space, over as many racks as can be. Bookies that failed lately are in
+quarantine, which grows with every failure and ends by itself: for a new ensemble they come last, so
+that a bookie which is registered but dead does not slow down every new ledger; as replacements they
+are taken only as a last resort, or dead ones would replace each other without end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.placement.core import (
+    Quarantine,
+    after_failure,
+    choose_ensemble,
+    choose_replacement,
+)
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory, BookieInfo
+
+
+class Placement:
+    """Chooses bookies. One per process, shared by all ledgers, so that failures are remembered."""
+
+    def __init__(self, bookies: BookieDirectory, *, host: Host) -> None:
+        self._bookies = bookies
+        self._host = host
+        self._quarantine: dict[str, Quarantine] = {}
+
+    def report_failure(self, bookie_id: str) -> None:
+        """A request to this bookie failed; many that fail together count as one failure."""
+        now = asyncio.get_running_loop().time()
+        former = self._quarantine.get(bookie_id)
+        present = after_failure(former, now)
+        if present is not former:
+            kept = self._quarantine.items()
+            self._quarantine = {b: q for b, q in kept if not q.is_forgotten(now)}
+            self._quarantine[bookie_id] = present
+
+    def choose(self, count: int, *, exclude: Collection[str] = ()) -> tuple[str, ...]:
+        """``count`` different writable bookies, none of ``exclude``.
+
+        Raises FencelogError(NOT_ENOUGH_BOOKIES), which says how many there are.
+        """
+        available = self._available(exclude)
+        if len(available) < count:
+            raise FencelogError(
+                ErrorCode.NOT_ENOUGH_BOOKIES,
+                f"need {count} bookies, {len(available)} are registered"
+                + (f" besides {sorted(exclude)}" if exclude else ""),
+            )
+        now = asyncio.get_running_loop().time()
+        return choose_ensemble(
+            [bookie for bookie in available if self._is_well(bookie, now)],
+            [bookie for bookie in available if not self._is_well(bookie, now)],
+            fractions=[self._host.fraction() for _ in range(count)],
+            start=self._host.fraction(),
+        )
+
+    def replace(
+        self,
+        ensemble: tuple[str, ...],
+        failed: Iterable[int],
+        *,
+        write_quorum: int,
+        exclude: Collection[str] = (),
+    ) -> tuple[str, ...]:
+        """The ensemble with as many failed members replaced, at their index, as can be, by others
+        than ``exclude``.
+
+        ``write_quorum``: of the ledger, for each write set's racks. Raises
+        FencelogError(NOT_ENOUGH_BOOKIES) if not one replacement is to be had.
+        """
+        members, indices = list(ensemble), list(failed)
+        racks: list[str | None] = [self._bookies.describe(bookie).rack for bookie in ensemble]
+        for index in indices:
+            racks[index] = None
+        available = self._available({*ensemble, *exclude})
+        for index in indices:
+            bookie = choose_replacement(
+                racks,
+                index,
+                self._replacements(available),
+                write_quorum=write_quorum,
+                fraction=self._host.fraction(),
+            )
+            if bookie is None:
+                break
+            available.remove(bookie)
+            members[index], racks[index] = bookie.bookie_id, bookie.rack
+        if members == list(ensemble):
+            others = (
+                f"the {len(available)} others failed lately" if available else "no other is there"
+            )
+            raise FencelogError(
+                ErrorCode.NOT_ENOUGH_BOOKIES,
+                f"no replacement for {[ensemble[index] for index in indices]}: {others}",
+            )
+        return tuple(members)
+
+    def _available(self, exclude: Collection[str]) -> list[BookieInfo]:
+        ids = self._bookies.available()
+        return [self._bookies.describe(bookie) for bookie in ids if bookie not in exclude]
+
+    def _replacements(self, available: Collection[BookieInfo]) -> list[BookieInfo]:
+        """Those that are well; if there are none, those that may be tried all the same."""
+        now = asyncio.get_running_loop().time()
+        return [bookie for bookie in available if self._is_well(bookie, now)] or [
+            bookie for bookie in available if self._quarantine[bookie.bookie_id].barred_until <= now
+        ]
+
+    def _is_well(self, bookie: BookieInfo, now: float) -> bool:
+        quarantine = self._quarantine.get(bookie.bookie_id)
+        return quarantine is None or quarantine.until <= now

@@ -1,0 +1,238 @@
+"""Reading a ledger: from any bookie of a write set, verified, never past what is confirmed.
+
+``reader_core`` decides, ``entry_reads`` and ``tail`` carry it out; here stand the bounds: the last
+entry of a closed ledger, the LAC of one that is open or being recovered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Protocol
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import Entry
+from fencelog.ledgers.ledger_metadata.model import NO_ENTRY, LedgerMetadata, LedgerState
+from fencelog.ledgers.limits import (
+    LAC_POLL_MS,
+    MAX_READ_BYTES,
+    MAX_RUN_ENTRIES,
+    SPECULATIVE_READ_MS,
+)
+from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.reader.core import LacRound, is_older
+from fencelog.ledgers.reader.entry_reads import EntryReads
+from fencelog.ledgers.reader.fan_out import answers, cancel_all
+from fencelog.ledgers.reader.tail import LacPolls
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory
+
+LOOK_AGAIN_S = 0.25
+"""Pause between rounds of a tailing reader that bring nothing (a fenced ledger answers at once)."""
+
+
+class MetadataSource(Protocol):
+    """Where newer metadata of an open ledger comes from (``LedgerStore``)."""
+
+    async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]: ...
+
+
+class LedgerReader:
+    """Reads one ledger without fencing it. Made by ``LedgerClient.open`` or ``.reader``.
+
+    ``last_confirmed`` bounds every read: the last entry of a closed ledger, else the highest LAC
+    that was learnt from bookies or told by the writer (``confirm``). It never goes back.
+    """
+
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        *,
+        bookies: BookieDirectory,
+        key: bytes = b"",
+        source: MetadataSource | None = None,
+        speculative_read_ms: int = SPECULATIVE_READ_MS,
+    ) -> None:
+        """``source``: without it metadata stays as it is, until ``update``.
+        ``speculative_read_ms``: how long one bookie may take before another is asked as well."""
+        self.metadata = metadata
+        self._bookies = bookies
+        self._source = source
+        self._confirmed = NO_ENTRY
+        self._reads = EntryReads(
+            bookies, key=key, speculative_read_ms=speculative_read_ms, learn=self.confirm
+        )
+        self._polls = LacPolls(bookies)
+        self._looking: asyncio.Task[bool] | None = None
+        self._confirm_fragments()
+
+    @property
+    def last_confirmed(self) -> int:
+        return self.metadata.last_entry_id if self.metadata.is_closed else self._confirmed
+
+    def confirm(self, lac: int) -> None:
+        """The caller knows that entries up to ``lac`` are acknowledged."""
+        self._confirmed = max(self._confirmed, lac)
+
+    def update(self, metadata: LedgerMetadata) -> None:
+        """Use newer metadata: the fragments of an open ledger change, an open one is closed. What
+        is older than the present one changes nothing.
+
+        Raises CORRUPT for a ledger that was closed below an entry known to be acknowledged.
+        """
+        if is_older(metadata, self.metadata):
+            return
+        if metadata.is_closed and metadata.last_entry_id < self._confirmed:
+            raise FencelogError(
+                ErrorCode.CORRUPT,
+                f"ledger {metadata.ledger_id} is closed at entry {metadata.last_entry_id}, "
+                f"and entry {self._confirmed} was acknowledged",
+            )
+        self.metadata = metadata
+        self._confirm_fragments()
+
+    def _confirm_fragments(self) -> None:
+        """A fragment starts at LAC + 1, so what lies before the last one is confirmed."""
+        if not self.metadata.is_closed:
+            self.confirm(self.metadata.last_fragment.first_entry_id - 1)
+
+    async def read_lac(self) -> int:
+        """The last entry that may be read now. For an open ledger it trails the writer's LAC.
+
+        Answers when no entry can have been acknowledged without one of the bookies that were heard,
+        or all have answered or failed. Raises READ_UNKNOWN if all failed, and what the metadata
+        store raises.
+        """
+        if not self.metadata.is_closed and self._source is not None:
+            metadata, _ = await self._source.get(self.metadata.ledger_id)
+            self.update(metadata)
+        if self.metadata.is_closed:
+            return self.metadata.last_entry_id
+        round_ = LacRound(self.metadata)
+        ledger_id = self.metadata.ledger_id
+        questions = [self._bookies.client(bookie).read_lac(ledger_id) for bookie in round_.members]
+        async with aclosing(answers(questions)) as answered:
+            async for index, answer in answered:
+                round_.answer(index, answer)
+                if round_.is_covered:
+                    break
+        unknown = round_.unknown()
+        if unknown is not None:
+            raise unknown
+        self.confirm(round_.highest)
+        return self.last_confirmed
+
+    async def wait_lac(self, above: int, timeout_ms: int) -> int:
+        """Wait until entries after ``above`` may be read, or the ledger is closed; what
+        ``last_confirmed`` is then, or when the time is over. It never goes back.
+
+        Raises READ_UNKNOWN if at the end every bookie of the last fragment fails, LEDGER_NOT_FOUND.
+        An absent metadata store only keeps a change of members, and the close, from being seen.
+        One caller at a time; ``close`` ends the questions that are still on their way afterwards.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        round_: LacRound | None = None
+        while self.last_confirmed <= above and not self.metadata.is_closed:
+            began = loop.time()
+            left = deadline - began
+            if left <= 0:
+                break
+            wait_ms = min(LAC_POLL_MS, max(1, int(left * 1000)))
+            round_ = await self._polls.round(
+                self.metadata, above, wait_ms=wait_ms, look=self._has_changed
+            )
+            self.confirm(round_.highest)
+            if round_.highest <= above and not await self._look_briefly():
+                pause = began + LOOK_AGAIN_S - loop.time()
+                await asyncio.sleep(min(pause, deadline - loop.time()))
+        unknown = round_.unknown() if round_ is not None else None
+        if unknown is not None and self.last_confirmed <= above and not self.metadata.is_closed:
+            raise unknown
+        return self.last_confirmed
+
+    async def _has_changed(self) -> bool:
+        """Whether to ask anew: members have changed, or the writer is no more."""
+        return await self._look_briefly() or self.metadata.state is not LedgerState.OPEN
+
+    async def _look_briefly(self) -> bool:
+        """``_look``, but a metadata store that takes long does not keep news of bookies waiting:
+        the look goes on by itself, and the next one finds what it brought."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        done, _ = await asyncio.wait([self._looking], timeout=LOOK_AGAIN_S)
+        if not done:
+            return False
+        looking, self._looking = self._looking, None
+        return looking.result()
+
+    async def _look(self) -> bool:
+        """Look at metadata, if it can be had; whether it is another than before."""
+        before = self.metadata
+        if self._source is None:
+            return False
+        try:
+            metadata, _ = await self._source.get(before.ledger_id)
+        except FencelogError as error:
+            if error.code not in (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN):
+                raise
+            return False
+        self.update(metadata)
+        return self.metadata != before
+
+    async def read(self, first: int, last: int, *, max_bytes: int = MAX_READ_BYTES) -> list[Entry]:
+        """Entries ``first`` … in order without a gap, at least one, at most up to ``last``.
+
+        Fewer than asked for come where ``max_bytes`` of payload or a fragment ends: ask again from
+        the next. Raises BAD_REQUEST (beyond ``last_confirmed``), NO_SUCH_ENTRY (the whole write set
+        of a closed ledger says so), READ_UNKNOWN (some bookie may have it).
+        """
+        if not 0 <= first <= min(last, self.last_confirmed):
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                f"entries {first}..{last} of ledger {self.metadata.ledger_id} are not within "
+                f"0..{self.last_confirmed}",
+            )
+        used = self.metadata
+        try:
+            return await self._read(first, last, max_bytes)
+        except FencelogError as error:
+            if not await self._is_outdated(used, error):
+                raise
+        return await self._read(first, last, max_bytes)
+
+    async def _is_outdated(self, used: LedgerMetadata, error: FencelogError) -> bool:
+        """Whether metadata is another than what was used for a read that failed, so that it can be
+        tried again. If that cannot be told the read's own error stands."""
+        try:
+            await self._look()
+        except FencelogError as reason:
+            raise error from reason
+        return self.metadata != used
+
+    async def _read(self, first: int, last: int, max_bytes: int) -> list[Entry]:
+        last = min(
+            last, self.last_confirmed, self._fragment_end(first), first + MAX_RUN_ENTRIES - 1
+        )
+        return await self._reads.read(self.metadata, first, last, max_bytes=max_bytes)
+
+    async def read_last(self) -> Entry | None:
+        """The last confirmed entry, None if the ledger is empty."""
+        last = self.last_confirmed
+        if last == NO_ENTRY:
+            return None
+        (entry,) = await self.read(last, last)
+        return entry
+
+    async def close(self) -> None:
+        """End what ``wait_lac`` left on its way. The reader may be used again."""
+        await self._polls.close()
+        if self._looking is not None:
+            looking, self._looking = self._looking, None
+            await cancel_all([looking])
+
+    def _fragment_end(self, entry_id: int) -> int:
+        """The last entry id that lies on the same ensemble as ``entry_id``."""
+        for fragment in self.metadata.fragments:
+            if fragment.first_entry_id > entry_id:
+                return fragment.first_entry_id - 1
+        return 2**63 - 1

@@ -1,0 +1,104 @@
+"""Waiting for the LAC of an open ledger to move on: long polls to the members of its last fragment.
+
+A bookie answers a long poll when its LAC has passed the one it was asked about, at the end of the
+wait, or when the ledger is fenced. Bookies are not told that a writer closed its ledger or replaced
+a member: after an answer without news, and after each round, the reader looks at metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.reader.core import LacRound
+from fencelog.ledgers.reader.fan_out import cancel_all
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory
+
+GRACE_S = 0.1
+"""How long a round waits for answers that were sent at the end of the wait."""
+
+
+@dataclass(slots=True)
+class _Poll:
+    task: asyncio.Task[int | FencelogError]
+    round: LacRound
+    """In which it was asked."""
+
+
+class LacPolls:
+    """The long polls of one reader. One at a time is on its way to each bookie: it stays when the
+    round is over, for the next one, so that a bookie that hangs does not collect them."""
+
+    def __init__(self, bookies: BookieDirectory) -> None:
+        self._bookies = bookies
+        self._polls: dict[str, _Poll] = {}
+
+    async def round(
+        self,
+        metadata: LedgerMetadata,
+        above: int,
+        *,
+        wait_ms: int,
+        look: Callable[[], Awaitable[bool]],
+    ) -> LacRound:
+        """Ask all members; ends at the first LAC greater than ``above``, when all have answered or
+        failed, when the wait is over, or when ``look`` (called once, after the first answer without
+        news) says that metadata has changed."""
+        round_ = LacRound(metadata)
+        deadline = asyncio.get_running_loop().time() + wait_ms / 1000 + GRACE_S
+        looked = False
+        while not round_.is_over and round_.highest <= above:
+            done = await self._next(round_, above, wait_ms, deadline)
+            if not done:
+                break
+            if looked or not round_.answered:
+                continue
+            looked = True
+            if round_.highest <= above and await look():
+                break
+        return round_
+
+    async def _next(self, round_: LacRound, above: int, wait_ms: int, deadline: float) -> bool:
+        """Wait for the next answers; False when there are none before the deadline."""
+        loop = asyncio.get_running_loop()
+        open_members = [
+            (index, bookie)
+            for index, bookie in enumerate(round_.members)
+            if index not in round_.answered and index not in round_.failed
+        ]
+        for _, bookie in open_members:
+            if bookie not in self._polls:
+                ask = self._ask(bookie, round_.metadata.ledger_id, above, wait_ms)
+                self._polls[bookie] = _Poll(loop.create_task(ask), round_)
+        done, _ = await asyncio.wait(
+            [self._polls[bookie].task for _, bookie in open_members],
+            timeout=max(0.0, deadline - loop.time()),
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for index, bookie in open_members:
+            if self._polls[bookie].task in done:
+                poll = self._polls.pop(bookie)
+                answer = poll.task.result()
+                # One from an earlier round was asked about an earlier LAC: without news ask again.
+                is_news = isinstance(answer, int) and answer > above
+                if poll.round is round_ or is_news:
+                    round_.answer(index, answer)
+        return bool(done)
+
+    async def _ask(
+        self, bookie_id: str, ledger_id: int, above: int, wait_ms: int
+    ) -> int | FencelogError:
+        try:
+            return await self._bookies.client(bookie_id).read_lac(
+                ledger_id, above=above, wait_ms=wait_ms
+            )
+        except FencelogError as error:
+            return error
+
+    async def close(self) -> None:
+        """End what is on its way."""
+        polls, self._polls = self._polls, {}
+        await cancel_all([poll.task for poll in polls.values()])

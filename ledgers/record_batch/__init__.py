@@ -1,0 +1,50 @@
+"""Record batches, the public face: format, checks and frames under one name.
+
+``batch_format`` holds the layout and the codec, ``batch_check`` what a batch must pass before it
+is trusted, ``batch_frames`` how an HTTP answer carries many, ``batch_codecs`` the compression.
+"""
+
+from __future__ import annotations
+
+from fencelog.ledgers.record_batch.check import check_batch, decode_batch, open_batch
+from fencelog.ledgers.record_batch.codecs import CODEC_LZ4, CODEC_NONE, CODEC_ZSTD
+from fencelog.ledgers.record_batch.format import (
+    HAS_EVENT_TIME,
+    HAS_HEADERS,
+    HAS_KEY,
+    BatchInfo,
+    BatchView,
+    Message,
+    batch_count,
+    batch_size,
+    encode_batch,
+    encode_columns,
+    encode_values,
+    read_batch,
+)
+from fencelog.ledgers.record_batch.frames import FramedBatch, frame_batch, frame_parts, read_frames
+
+__all__ = [
+    "CODEC_LZ4",
+    "CODEC_NONE",
+    "CODEC_ZSTD",
+    "HAS_EVENT_TIME",
+    "HAS_HEADERS",
+    "HAS_KEY",
+    "BatchInfo",
+    "BatchView",
+    "FramedBatch",
+    "Message",
+    "batch_count",
+    "batch_size",
+    "check_batch",
+    "decode_batch",
+    "encode_batch",
+    "encode_columns",
+    "encode_values",
+    "frame_batch",
+    "frame_parts",
+    "open_batch",
+    "read_batch",
+    "read_frames",
+]

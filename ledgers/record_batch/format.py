@@ -1,0 +1,286 @@
+"""Record batches: what a topic's entries hold, laid out as Arrow columns.
+
+A writer packs its messages once; the broker checks the bytes in bulk and stores them unchanged; a
+reader wraps the buffers with Arrow, or slices messages out of them. Version 1, little-endian:
+
+     0  u8  version = 1
+     1  u8  codec of the body: 0 none, 1 zstd, 2 lz4 frame
+     2  u16 columns present: 1 key, 2 event time, 4 headers  (the value column always is)
+     4  u32 messages                          (1 .. MAX_BATCH_MESSAGES)
+     8  u32 CRC32C of bytes 0..8 and 12..end
+    12  u32 bytes of the body as stored
+    16  u32 bytes of the body uncompressed
+    20  u32 0
+    24  u32 length[12] of the buffers below, unpadded; 0 = absent
+    72  the body: the buffers in this order, each zero-padded to a multiple of 8
+          0 value offsets i32[count + 1]         1 value data
+          2 key validity bitmap                  3 key offsets i32[count + 1]   4 key data
+          5 event time validity bitmap           6 event time i64[count], µs
+          7 header list offsets i32[count + 1]   8 header name offsets i32[n + 1]
+          9 header name data (UTF-8)            10 header value offsets i32[n + 1]
+         11 header value data
+
+A column that is present with an absent validity bitmap has no nulls (as in Arrow). Nothing here
+loops over messages in Python, except the lists that ``BatchView`` makes for the edges.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
+from typing import Any, NamedTuple
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.digest import crc32c
+from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MAX_ENTRY_BYTES
+from fencelog.ledgers.record_batch.codecs import CODEC_NONE, compress, decompress
+
+VERSION = 1
+HEADER = struct.Struct("<BBHIIIII12I")
+BODY_START = HEADER.size
+HAS_KEY, HAS_EVENT_TIME, HAS_HEADERS = 1, 2, 4
+_ALL_COLUMNS = HAS_KEY | HAS_EVENT_TIME | HAS_HEADERS
+_BUFFERS = 12
+_PADDING = tuple(bytes(n) for n in range(8))
+
+Buffer = bytes | bytearray | memoryview
+Headers = Sequence[tuple[str, bytes]]
+
+
+class Message(NamedTuple):
+    """One message, for the edges of the system. ``event_time`` in µs since 1970 UTC."""
+
+    value: bytes
+    key: bytes | None = None
+    event_time: int | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """What the header of a batch says. Sizes in bytes; ``size`` is the whole batch as stored."""
+
+    count: int
+    codec: int
+    columns: int
+    size: int
+    uncompressed_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView:
+    """The buffers of a batch as views without a copy (of the decompressed body, if need be).
+
+    Absent buffers are empty. Each begins at a multiple of 8 from the batch's own beginning.
+    """
+
+    count: int
+    columns: int
+    value_offsets: memoryview
+    value_data: memoryview
+    key_validity: memoryview
+    key_offsets: memoryview
+    key_data: memoryview
+    event_time_validity: memoryview
+    event_times: memoryview
+    header_list_offsets: memoryview
+    header_name_offsets: memoryview
+    header_name_data: memoryview
+    header_value_offsets: memoryview
+    header_value_data: memoryview
+
+    def values(self) -> list[bytes]:
+        return _slices(self.value_offsets, self.value_data)
+
+    def keys(self) -> list[bytes | None]:
+        if not self.columns & HAS_KEY:
+            return [None] * self.count
+        keys = _slices(self.key_offsets, self.key_data)
+        return _with_nulls(keys, self.key_validity)
+
+    def event_time_list(self) -> list[int | None]:
+        """Event times in µs since 1970 UTC."""
+        if not self.columns & HAS_EVENT_TIME:
+            return [None] * self.count
+        return _with_nulls(unpack_ints("q", self.event_times), self.event_time_validity)
+
+    def headers(self) -> list[tuple[tuple[str, bytes], ...]]:
+        if not self.columns & HAS_HEADERS:
+            return [()] * self.count
+        names = [str(n, "utf-8") for n in _slices(self.header_name_offsets, self.header_name_data)]
+        values = _slices(self.header_value_offsets, self.header_value_data)
+        pairs = list(zip(names, values, strict=True))
+        bounds = unpack_ints("i", self.header_list_offsets)
+        return [tuple(pairs[start:end]) for start, end in pairwise(bounds)]
+
+
+def pack_ints(typecode: str, values: Iterable[int]) -> bytes:
+    """Little-endian ``i`` (32 bit) or ``q`` (64 bit). Raises FencelogError(BAD_REQUEST)."""
+    try:
+        packed = array(typecode, values)
+    except OverflowError as error:
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"batch column out of range: {error}") from None
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack_ints(typecode: str, buffer: Buffer) -> list[int]:
+    """The inverse of ``pack_ints``."""
+    return int_array(typecode, buffer).tolist()
+
+
+def int_array(typecode: str, buffer: Buffer) -> array[int]:
+    """The same in the memory that the numbers need: they become objects one by one."""
+    values = array(typecode)
+    values.frombytes(buffer)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def _slices(offsets: memoryview, data: memoryview) -> list[bytes]:
+    whole = bytes(data)
+    return [whole[start:end] for start, end in pairwise(unpack_ints("i", offsets))]
+
+
+def _with_nulls(items: Sequence[Any], validity: memoryview) -> list[Any]:
+    if not validity:
+        return list(items)
+    bits = format(int.from_bytes(validity, "little"), f"0{len(items)}b")[::-1]
+    return [item if bit == "1" else None for item, bit in zip(items, bits, strict=False)]
+
+
+# -- encoding ------------------------------------------------------------------------------------
+
+
+def encode_values(values: Sequence[bytes], *, codec: int = CODEC_NONE) -> bytes:
+    """A batch of plain values: no keys, event times or headers."""
+    return _assemble(len(values), 0, [*_binary_column(values), *[b""] * 10], codec)
+
+
+def encode_columns(
+    values: Sequence[bytes],
+    keys: Sequence[bytes | None] | None = None,
+    event_times: Sequence[int | None] | None = None,
+    headers: Sequence[Headers] | None = None,
+    *,
+    codec: int = CODEC_NONE,
+) -> bytes:
+    """A batch from columns of equal length. Event times in µs since 1970 UTC.
+
+    Raises FencelogError(BAD_REQUEST) for a count or a value outside the format. Limits per message
+    are ``check_batch``'s.
+    """
+    columns = 0
+    buffers: list[bytes] = [*_binary_column(values), *[b""] * 10]
+    if keys is not None:
+        columns |= HAS_KEY
+        buffers[2] = _validity(keys)
+        buffers[3:5] = _binary_column([key or b"" for key in keys])
+    if event_times is not None:
+        columns |= HAS_EVENT_TIME
+        buffers[5] = _validity(event_times)
+        buffers[6] = pack_ints("q", [time or 0 for time in event_times])
+    if headers is not None:
+        columns |= HAS_HEADERS
+        pairs = list(chain.from_iterable(headers))
+        buffers[7] = pack_ints("i", accumulate(map(len, headers), initial=0))
+        buffers[8:10] = _binary_column([name.encode() for name, _ in pairs])
+        buffers[10:12] = _binary_column([value for _, value in pairs])
+    return _assemble(len(values), columns, buffers, codec)
+
+
+def encode_batch(messages: Sequence[Message], *, codec: int = CODEC_NONE) -> bytes:
+    """A batch of messages; columns that no message uses are left out."""
+    if not messages:
+        raise FencelogError(ErrorCode.BAD_REQUEST, "a batch holds at least one message")
+    values, keys, times, headers = zip(*messages, strict=True)
+    return encode_columns(
+        values,
+        keys if any(key is not None for key in keys) else None,
+        times if any(time is not None for time in times) else None,
+        headers if any(headers) else None,
+        codec=codec,
+    )
+
+
+def _binary_column(values: Sequence[bytes]) -> tuple[bytes, bytes]:
+    return pack_ints("i", accumulate(map(len, values), initial=0)), b"".join(values)
+
+
+def _validity(items: Sequence[object]) -> bytes:
+    """Arrow's bitmap, least significant bit first; empty if there is no null."""
+    if None not in items:
+        return b""
+    bits = "".join(["0" if item is None else "1" for item in reversed(items)])
+    return int(bits, 2).to_bytes((len(items) + 7) // 8, "little")
+
+
+def _assemble(count: int, columns: int, buffers: Sequence[bytes], codec: int) -> bytes:
+    if not 1 <= count <= MAX_BATCH_MESSAGES:
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST, f"a batch holds 1 to {MAX_BATCH_MESSAGES} messages, not {count}"
+        )
+    lengths = [len(buffer) for buffer in buffers]
+    body = b"".join(chain.from_iterable((b, _PADDING[-len(b) & 7]) for b in buffers))
+    if len(body) > MAX_ENTRY_BYTES:
+        raise FencelogError(ErrorCode.PAYLOAD_TOO_LARGE, f"a batch of {len(body)} bytes")
+    stored = body if codec == CODEC_NONE else compress(codec, body)
+    sizes = (len(stored), len(body), 0, *lengths)
+    head = HEADER.pack(VERSION, codec, columns, count, 0, *sizes)
+    checksum = crc32c(stored, crc32c(head[12:], crc32c(head[:8])))
+    return HEADER.pack(VERSION, codec, columns, count, checksum, *sizes) + stored
+
+
+# -- decoding ------------------------------------------------------------------------------------
+
+
+def batch_size(data: Buffer, offset: int = 0) -> int:
+    """Bytes of the batch at ``offset``, by its header. Raises FencelogError(BAD_REQUEST)."""
+    if len(data) - offset < BODY_START:
+        raise _invalid(f"{len(data) - offset} bytes are shorter than its header")
+    (stored,) = struct.unpack_from("<I", data, offset + 12)
+    return BODY_START + int(stored)
+
+
+def batch_count(data: Buffer) -> int:
+    """The number of messages by the header alone."""
+    return int(struct.unpack_from("<I", data, 4)[0])
+
+
+def read_batch(data: Buffer) -> tuple[BatchInfo, BatchView]:
+    """Header, checksum and buffer lengths checked; offset columns are not (see ``check_batch``).
+
+    Raises FencelogError(BAD_REQUEST) naming what is wrong.
+    """
+    view = memoryview(data)
+    if batch_size(view) != len(view):
+        raise _invalid(f"{len(view)} bytes, its header says {batch_size(view)}")
+    version, codec, columns, count, checksum, stored, size, zero, *lengths = HEADER.unpack_from(
+        view
+    )
+    if version != VERSION:
+        raise FencelogError(ErrorCode.BAD_REQUEST, f"record batch version {version} is not known")
+    if crc32c(view[12:], crc32c(view[:8])) != checksum:
+        raise _invalid("checksum mismatch")
+    if not 1 <= count <= MAX_BATCH_MESSAGES or columns & ~_ALL_COLUMNS or zero:
+        raise _invalid(f"{count} messages, columns {columns:#x}")
+    padded = [(length + 7) & ~7 for length in lengths]
+    if size > MAX_ENTRY_BYTES or sum(padded) != size or (codec == CODEC_NONE and stored != size):
+        raise _invalid(f"body of {stored} and {size} bytes for buffers of {lengths}")
+    body = view[BODY_START:]
+    if codec != CODEC_NONE:
+        body = memoryview(decompress(codec, body, size))
+    starts = accumulate(padded, initial=0)
+    buffers = [body[s : s + length] for s, length in zip(starts, lengths, strict=False)]
+    info = BatchInfo(count, codec, columns, len(view), size)
+    return info, BatchView(count, columns, *buffers)
+
+
+def _invalid(what: str) -> FencelogError:
+    return FencelogError(ErrorCode.BAD_REQUEST, f"record batch is not valid: {what}")

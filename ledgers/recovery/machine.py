@@ -1,0 +1,264 @@
+"""A recovery after its fencing, as a pure state machine: in come answers, out come effects.
+
+No clock, no I/O, no awaiting; ``recovery/recovery.py`` carries the effects out. Reading runs ahead of
+rewriting, but its results are used strictly in order: the first entry that is not there is the end,
+whatever exists above it, and the first one of which that is not known aborts (rule 4). What is
+found is written again through the same pipeline as a writer's adds; ensemble changes stay in it
+until the end (rule 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fencelog.ledgers.errors import FencelogError, recovery_incomplete
+from fencelog.ledgers.format.run import Entry
+from fencelog.ledgers.ledger_metadata.model import NO_ENTRY, Fragment, LedgerMetadata
+from fencelog.ledgers.limits import MAX_READ_BYTES, MAX_RUN_ENTRIES
+from fencelog.ledgers.reader.core import expected_entry_bytes, side_by_side
+from fencelog.ledgers.recovery.rules import (
+    AcceptedLoss,
+    EntryRound,
+    Verdict,
+)
+from fencelog.ledgers.writer.core import (
+    Acknowledged,
+    ChangeEnsemble,
+    Effect,
+    Failed,
+    PendingRun,
+    Send,
+    WriterCore,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Verified copies of consecutive entries, as they came in one run."""
+
+    run: bytes
+    entries: Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCopy:
+    """Ask this bookie for an entry, and what follows it up to ``max_entries``; with ``fence`` it
+    fences the ledger first. Report with ``read_answer``."""
+
+    entry_id: int
+    bookie_id: str
+    max_entries: int
+    fence: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The end is found and durable: close with these, in one compare-and-set."""
+
+    fragments: tuple[Fragment, ...]
+    last_entry_id: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Nothing may be closed."""
+
+    error: FencelogError
+
+
+RecoveryEffect = ReadCopy | Send | ChangeEnsemble | Close | Abort
+
+
+class RecoveryCore:
+    """One recovery of ``snapshot``, the metadata at its start, from the entry after ``start_lac``
+    on. Every method returns the effects to carry out, in their order; the last one of all is Close
+    or Abort, and what is reported after it has none.
+
+    The ledger's length before the first entry found stands in that entry. Only where none is found
+    the entry at ``start_lac`` is needed: it may lie in an older fragment, whose bookies need not be
+    there for anything else. With ``accepted`` (``AcceptedLoss``), where that entry is lost as well,
+    the one before it takes its place, and so on: all of them were acknowledged, so of each the
+    whole write set has to say so.
+    """
+
+    def __init__(
+        self, snapshot: LedgerMetadata, *, start_lac: int, accepted: AcceptedLoss | None = None
+    ) -> None:
+        self._snapshot = snapshot
+        self._accepted = accepted
+        self._first_lac = self._start_lac = start_lac
+        self._length = 0 if start_lac == NO_ENTRY else None
+        self.writer = WriterCore(snapshot, lac=start_lac, length=0)
+        self.finished: Close | Abort | None = None
+        self._rounds: dict[int, EntryRound] = {}
+        self._copies: dict[int, Copy] = {}
+        self._next_read = start_lac + 1
+        self._at_end = False
+        self._settled = start_lac
+        self._entry_bytes = MAX_READ_BYTES // 4
+
+    def start(self) -> list[RecoveryEffect]:
+        return self._go_on()
+
+    def is_reading(self, entry_id: int) -> bool:
+        """Whether answers about this entry are still of use. That the one at the start exists is
+        certain, so negatives decide nothing there."""
+        round_ = self._rounds.get(entry_id)
+        if round_ is None or self.finished is not None:
+            return False
+        if entry_id == self._start_lac:
+            return not round_.found
+        return round_.verdict is Verdict.WAITING
+
+    def read_answer(
+        self, entry_id: int, bookie_id: str, answer: Copy | FencelogError
+    ) -> list[RecoveryEffect]:
+        """A verified copy that begins with the entry, or why there is none."""
+        round_ = self._rounds.get(entry_id)
+        if self.finished is not None or round_ is None or round_.found:
+            return []
+        if isinstance(answer, Copy):
+            round_.answer(bookie_id, None)
+            self._copies[entry_id] = answer
+        else:
+            round_.answer(bookie_id, answer)
+        return self._length_answer(round_) if entry_id == self._start_lac else self._go_on()
+
+    def write_reply(
+        self, run: PendingRun, index: int, bookie_id: str, error: FencelogError | None
+    ) -> list[RecoveryEffect]:
+        """A bookie has answered to a recovery add."""
+        if self.finished is not None:
+            return []
+        return self._written(self.writer.reply(run, index, bookie_id, error))
+
+    def ensemble_chosen(
+        self, change: ChangeEnsemble, ensemble: tuple[str, ...] | None
+    ) -> list[RecoveryEffect]:
+        """What ``change`` asked for; None: there is no bookie to replace one with."""
+        if self.finished is not None:
+            return []
+        if ensemble is None:
+            return self._written(self.writer.ensemble_unchanged())
+        try:
+            changed = self.writer.metadata.with_ensemble(change.first_entry_id, ensemble)
+        except FencelogError:  # no room for another fragment
+            return self._written(self.writer.ensemble_unchanged())
+        return self._written(self.writer.ensemble_changed(changed))
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _go_on(self) -> list[RecoveryEffect]:
+        """Use what is decided, in order, then read on or finish."""
+        effects: list[RecoveryEffect] = []
+        while not self._at_end:
+            head = self.writer.last_add_pushed + 1
+            round_ = self._rounds.get(head)
+            verdict = Verdict.WAITING if round_ is None else round_.verdict
+            if round_ is None or verdict is Verdict.WAITING:
+                break
+            if verdict is Verdict.UNKNOWN:
+                return self._abort(round_.incomplete())
+            if verdict is Verdict.POSITIVE:
+                del self._rounds[head]
+                effects += self._rewrite(self._copies.pop(head))
+                if self.finished is not None:
+                    return effects
+            else:
+                round_.give_up()
+                self._at_end = True
+                self._rounds.clear()
+                self._copies.clear()
+        return [*effects, *self._read_on(), *self._finish()]
+
+    def _read_on(self) -> list[RecoveryEffect]:
+        effects: list[RecoveryEffect] = []
+        while not self._at_end and self._may_read():
+            entry_id, self._next_read = self._next_read, self._next_read + 1
+            count = 1 if self._is_striped else MAX_RUN_ENTRIES
+            effects += self._ask(entry_id, count, fence=True)
+        return effects
+
+    def _may_read(self) -> bool:
+        writer = self.writer
+        if self._is_striped:
+            width = side_by_side(entry_bytes=self._entry_bytes, budget_bytes=MAX_READ_BYTES)
+            return self._next_read <= writer.lac + width
+        # One batch is read while the one before it is rewritten.
+        return not self._rounds and writer.lac >= self._settled
+
+    @property
+    def _is_striped(self) -> bool:
+        return self._snapshot.ensemble_size > self._snapshot.write_quorum
+
+    def _ask(self, entry_id: int, count: int, *, fence: bool) -> list[RecoveryEffect]:
+        self._rounds[entry_id] = round_ = EntryRound(self._snapshot, entry_id, self._accepted)
+        return [ReadCopy(entry_id, bookie, count, fence) for bookie in round_.bookies]
+
+    # -- rewriting -------------------------------------------------------------------------------
+
+    def _rewrite(self, copy: Copy) -> list[RecoveryEffect]:
+        """Recovery adds of entries as they are."""
+        for entry in copy.entries:
+            if self._length not in (None, entry.length - len(entry.payload)):
+                what = f"entry {entry.entry_id} does not continue its length {self._length}"
+                return self._abort(recovery_incomplete(self._snapshot.ledger_id, what, {}))
+            self._length = entry.length
+        last = copy.entries[-1]
+        self._entry_bytes = expected_entry_bytes(self._entry_bytes, len(last.payload))
+        self._settled = self.writer.last_add_pushed
+        effects = self.writer.push(copy.run, count=len(copy.entries), length=last.length)
+        self._next_read = max(self._next_read, last.entry_id + 1)
+        return self._passed_on(effects)
+
+    def _written(self, effects: list[Effect]) -> list[RecoveryEffect]:
+        passed_on = self._passed_on(effects)
+        if self.finished is not None:
+            return passed_on
+        return [*passed_on, *self._read_on(), *self._finish()]
+
+    def _passed_on(self, effects: list[Effect]) -> list[RecoveryEffect]:
+        passed_on: list[RecoveryEffect] = []
+        for effect in effects:
+            if isinstance(effect, Failed):
+                return self._abort(self._not_rewritten(effect.error))
+            if not isinstance(effect, Acknowledged):
+                passed_on.append(effect)
+        return passed_on
+
+    def _not_rewritten(self, error: FencelogError) -> FencelogError:
+        missing = dict.fromkeys(self.writer.failed_members.values(), error)
+        return recovery_incomplete(self._snapshot.ledger_id, "cannot be rewritten", missing)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _finish(self) -> list[RecoveryEffect]:
+        if not self._at_end or self.writer.has_pending:
+            return []
+        if self._length is None:
+            return self._ask(self._start_lac, 1, fence=False)
+        # Where entries were recovered the end is the last of them, else what the length is of.
+        has_recovered = self.writer.lac > self._first_lac
+        end = self.writer.lac if has_recovered else self._start_lac
+        self.finished = Close(self.writer.metadata.fragments, end, self._length)
+        return [self.finished]
+
+    def _length_answer(self, round_: EntryRound) -> list[RecoveryEffect]:
+        if round_.found:
+            self._length = self._copies[self._start_lac].entries[0].length
+            return self._finish()
+        if not round_.is_over:
+            return []
+        if not round_.is_given_up:
+            return self._abort(round_.length_unknown())
+        round_.give_up()
+        self._start_lac -= 1
+        if self._start_lac == NO_ENTRY:
+            self._length = 0
+        return self._finish()
+
+    def _abort(self, error: FencelogError) -> list[RecoveryEffect]:
+        self.finished = Abort(error)
+        return [self.finished]

@@ -1,0 +1,237 @@
+"""Recovering a ledger: fence it, find its end, make the end durable, close it (rules 4 to 6).
+
+1. CAS to IN_RECOVERY.
+2. Fencing LAC reads to the last ensemble until every write set is covered.
+3. Fencing recovery reads from there on, against the ensemble at recovery start.
+4. Each recovered entry is rewritten, byte for byte as its writer made it, to the current ensemble
+   and needs Qa acks. So it carries the writer's own LAC, which was true when it was sent: a second
+   recovery can never be led above entries that only the first one's in-memory ensemble holds.
+   Ensemble changes stay in memory until
+5. one CAS writes the ensembles, CLOSED, last entry and length together.
+
+It may be interrupted anywhere and repeated, and any number of recoverers converge. What to do is
+decided in ``recovery_core`` and ``recovery_machine``; here it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from functools import partial
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import slice_run
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.ledger_metadata.transitions import begin_recovery, closed_by_recoverer
+from fencelog.ledgers.ledger_metadata.update import Ledgers, update_metadata
+from fencelog.ledgers.limits import MAX_READ_BYTES
+from fencelog.ledgers.placement.placement import Placement
+from fencelog.ledgers.reader.entry_reads import verified_reply
+from fencelog.ledgers.reader.fan_out import answers, cancel_all
+from fencelog.ledgers.recovery.machine import (
+    Abort,
+    Close,
+    Copy,
+    ReadCopy,
+    RecoveryCore,
+    RecoveryEffect,
+)
+from fencelog.ledgers.recovery.rules import AcceptedLoss, FenceRound, Verdict
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory
+from fencelog.ledgers.writer.core import ChangeEnsemble, Send
+
+
+async def recover_ledger(
+    ledger_id: int,
+    *,
+    ledgers: Ledgers,
+    bookies: BookieDirectory,
+    placement: Placement,
+    key: bytes = b"",
+    accepted: AcceptedLoss | None = None,
+) -> LedgerMetadata:
+    """Close a ledger safely, whoever wrote it; returns the closed metadata.
+
+    ``accepted``: only where a person has said so (``AcceptedLoss``); in it is told what was lost.
+
+    Raises RECOVERY_INCOMPLETE naming the bookies that are missing (nothing was closed; repeat it),
+    LEDGER_NOT_FOUND, METADATA_UNAVAILABLE.
+    """
+    base, version = await ledgers.get(ledger_id)
+    base, version = await update_metadata(ledgers, base, version, begin_recovery)
+    if base.is_closed:
+        return base
+    try:
+        fence = await fence_ledger(base, bookies=bookies, accepted=accepted)
+        for index, error in fence.failed.items():
+            if error.code is not ErrorCode.LEDGER_IN_LIMBO:  # else it is well, and takes entries
+                placement.report_failure(fence.members[index])
+        recovery = _Recovery(
+            RecoveryCore(base, start_lac=fence.start_lac, accepted=accepted),
+            base,
+            bookies=bookies,
+            placement=placement,
+            key=key,
+        )
+        end = await recovery.run()
+    except FencelogError as error:
+        return await _closed_by_another(ledger_id, ledgers, error)
+    close = partial(
+        closed_by_recoverer,
+        snapshot=base,
+        fragments=end.fragments,
+        last_entry_id=end.last_entry_id,
+        length=end.length,
+    )
+    closed, _ = await update_metadata(ledgers, base, version, close)
+    return closed
+
+
+async def _closed_by_another(
+    ledger_id: int, ledgers: Ledgers, error: FencelogError
+) -> LedgerMetadata:
+    """Who cannot finish may be too late: somebody else's CLOSED is adopted."""
+    if error.code is ErrorCode.RECOVERY_INCOMPLETE:
+        try:
+            metadata, _ = await ledgers.get(ledger_id)
+        except FencelogError as reason:
+            raise error from reason
+        if metadata.is_closed:
+            return metadata
+    raise error
+
+
+async def fence_ledger(
+    metadata: LedgerMetadata, *, bookies: BookieDirectory, accepted: AcceptedLoss | None = None
+) -> FenceRound:
+    """Fencing LAC reads to the last ensemble; returns when (Qw - Qa) + 1 bookies of each write set
+    are fenced: no add of the ledger's writer can be acknowledged from then on (rule 4).
+
+    Raises RECOVERY_INCOMPLETE naming the bookies that are missing (some may be fenced by then; that
+    cannot be undone and need not be).
+    """
+    fence = FenceRound(metadata, accepted)
+    ledger_id = metadata.ledger_id
+    questions = [bookies.client(bookie).read_lac(ledger_id, fence=True) for bookie in fence.members]
+    async with aclosing(answers(questions)) as answered:
+        async for index, answer in answered:
+            if isinstance(answer, int):
+                fence.answer(index, answer)
+            else:
+                fence.error(index, answer)
+            if fence.verdict is not Verdict.WAITING:
+                break
+    if fence.verdict is not Verdict.POSITIVE:
+        raise fence.incomplete()
+    return fence
+
+
+class _Recovery:
+    """Carries out what ``RecoveryCore`` decides for one ledger."""
+
+    def __init__(
+        self,
+        core: RecoveryCore,
+        snapshot: LedgerMetadata,
+        *,
+        bookies: BookieDirectory,
+        placement: Placement,
+        key: bytes,
+    ) -> None:
+        self._snapshot = snapshot
+        self._bookies = bookies
+        self._placement = placement
+        self._key = key
+        self._core = core
+        self._reads: dict[asyncio.Task[Copy], int] = {}
+        self._end: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> Close:
+        """How to close the ledger. Raises what the core aborts with."""
+        try:
+            self._carry_out(self._core.start)
+            return await self._end
+        finally:
+            await cancel_all(list(self._reads))
+
+    def _carry_out(self, step: Callable[[], Iterable[RecoveryEffect]]) -> None:
+        """One step of the core, unless ``run`` has ended or was cancelled. It is called from the
+        event loop itself: whatever goes wrong has to reach ``run``, which waits."""
+        if self._end.done():
+            return
+        try:
+            for effect in step():
+                self._execute(effect)
+        except Exception as error:
+            if not self._end.done():
+                self._end.set_exception(error)
+
+    def _execute(self, effect: RecoveryEffect) -> None:
+        match effect:
+            case ReadCopy():
+                read = asyncio.get_running_loop().create_task(self._read(effect))
+                self._reads[read] = effect.entry_id
+                read.add_done_callback(partial(self._on_read, effect))
+            case Send(run, _, bookie_id):
+                self._bookies.client(bookie_id).add(
+                    run.data,
+                    recovery=True,
+                    incarnation=None,
+                    on_reply=partial(self._on_add, effect),
+                )
+            case ChangeEnsemble():
+                chosen = self._replacement(effect)
+                self._carry_out(partial(self._core.ensemble_chosen, effect, chosen))
+            case Close():
+                self._end.set_result(effect)
+            case Abort(error):
+                self._end.set_exception(error)
+
+    async def _read(self, ask: ReadCopy) -> Copy:
+        reply = await self._bookies.client(ask.bookie_id).read(
+            self._snapshot.ledger_id,
+            ask.entry_id,
+            max_entries=ask.max_entries,
+            max_bytes=MAX_READ_BYTES,
+            fence=ask.fence,
+        )
+        entries = verified_reply(
+            reply, self._snapshot, ask.entry_id, bookie_id=ask.bookie_id, key=self._key
+        )
+        if len(entries) <= ask.max_entries:
+            return Copy(reply.run, entries)
+        run = slice_run(reply.run, ask.entry_id, ask.entry_id + ask.max_entries - 1)
+        return Copy(run, entries[: ask.max_entries])
+
+    def _on_read(self, ask: ReadCopy, read: asyncio.Task[Copy]) -> None:
+        del self._reads[read]
+        if read.cancelled():
+            return
+        error = read.exception()
+
+        def step() -> Iterable[RecoveryEffect]:
+            answer = error if isinstance(error, FencelogError) else read.result()
+            return self._core.read_answer(ask.entry_id, ask.bookie_id, answer)
+
+        self._carry_out(step)
+        for other, entry_id in self._reads.items():
+            if not self._core.is_reading(entry_id):
+                other.cancel()
+
+    def _on_add(self, send: Send, error: FencelogError | None) -> None:
+        if error is not None:
+            self._placement.report_failure(send.bookie_id)
+        self._carry_out(
+            partial(self._core.write_reply, send.run, send.index, send.bookie_id, error)
+        )
+
+    def _replacement(self, change: ChangeEnsemble) -> tuple[str, ...] | None:
+        try:
+            return self._placement.replace(
+                self._core.writer.ensemble,
+                change.failed,
+                write_quorum=self._snapshot.write_quorum,
+            )
+        except FencelogError:
+            return None

@@ -1,0 +1,181 @@
+"""What a recoverer may conclude from answers, as pure values (PROTOCOL.md rule 4, seed 000).
+
+Generous with positives, strict with negatives: one verified copy recovers an entry; only
+(Qw - Qa) + 1 explicit "no such entry" end the ledger; anything else is unknown, and unknown aborts
+the recovery, it never closes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from fencelog.ledgers.errors import (
+    ErrorCode,
+    FencelogError,
+    bookies_in_limbo,
+    recovery_incomplete,
+)
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.quorum import coverage_threshold, is_ensemble_covered, write_set
+
+
+class Verdict(Enum):
+    """What is known so far."""
+
+    WAITING = "waiting"
+    POSITIVE = "positive"
+    NEGATIVE = "negative"
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class AcceptedLoss:
+    """The consent of a person to lose what only bookies in limbo may have held, and what came of
+    it. With it "in limbo" counts as "no such entry" once the whole write set has answered, and as
+    fenced, which such a bookie is: so a ledger can be ended whose copies are lost for good. Without
+    it (None wherever one may be given, and so everywhere but in that person's own command) limbo is
+    unknown.
+    """
+
+    fenced: set[str] = field(default_factory=set)
+    """Bookies whose answer to the fencing read was "in limbo"."""
+    entries: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Entries that were given up, each with the bookies in limbo that may have held it."""
+
+
+@dataclass(slots=True)
+class FenceRound:
+    """The fencing LAC reads to the last ensemble: who is fenced, and the highest LAC that came."""
+
+    metadata: LedgerMetadata
+    accepted: AcceptedLoss | None = None
+    fenced: set[int] = field(default_factory=set)
+    failed: dict[int, FencelogError] = field(default_factory=dict)
+    highest_lac: int = -1
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Whom to ask, by their index in the ensemble."""
+        return self.metadata.last_fragment.bookies
+
+    def answer(self, index: int, lac: int) -> None:
+        self.fenced.add(index)
+        self.highest_lac = max(self.highest_lac, lac)
+
+    def error(self, index: int, error: FencelogError) -> None:
+        """Any error is unknown: a fencing read creates the ledger where it was not known."""
+        if self.accepted is not None and error.code is ErrorCode.LEDGER_IN_LIMBO:
+            self.accepted.fenced.add(self.members[index])
+            self.fenced.add(index)
+        else:
+            self.failed[index] = error
+
+    @property
+    def verdict(self) -> Verdict:
+        if self._covered_by(self.fenced):
+            return Verdict.POSITIVE
+        if not self._covered_by(set(range(self.metadata.ensemble_size)) - self.failed.keys()):
+            return Verdict.UNKNOWN
+        return Verdict.WAITING
+
+    def _covered_by(self, indices: set[int]) -> bool:
+        metadata = self.metadata
+        return is_ensemble_covered(
+            indices,
+            ensemble_size=metadata.ensemble_size,
+            write_quorum=metadata.write_quorum,
+            ack_quorum=metadata.ack_quorum,
+        )
+
+    @property
+    def start_lac(self) -> int:
+        """Entries up to here are committed; reading begins above. Never below the last fragment:
+        its first entry was LAC + 1 when it was made (BK#2615)."""
+        return max(self.highest_lac, self.metadata.last_fragment.first_entry_id - 1)
+
+    def incomplete(self) -> FencelogError:
+        return recovery_incomplete(
+            self.metadata.ledger_id,
+            "cannot be fenced on enough bookies",
+            {self.members[index]: error for index, error in self.failed.items()},
+        )
+
+
+@dataclass(slots=True)
+class EntryRound:
+    """The reads of one entry, against the ensemble at recovery start."""
+
+    metadata: LedgerMetadata
+    entry_id: int
+    accepted: AcceptedLoss | None = None
+    negative: dict[str, FencelogError] = field(default_factory=dict)
+    unknown: dict[str, FencelogError] = field(default_factory=dict)
+    found: bool = False
+
+    @property
+    def bookies(self) -> tuple[str, ...]:
+        """The write set of the entry, in the fragment that holds it."""
+        ensemble = self.metadata.fragment_of(self.entry_id).bookies
+        members = write_set(
+            self.entry_id,
+            ensemble_size=self.metadata.ensemble_size,
+            write_quorum=self.metadata.write_quorum,
+        )
+        return tuple(ensemble[index] for index in members)
+
+    def answer(self, bookie_id: str, error: FencelogError | None) -> None:
+        """``error`` None: a copy whose digest is valid. A copy with a bad digest is an error."""
+        if error is None:
+            self.found = True
+        elif error.code.is_negative:
+            self.negative[bookie_id] = error
+        else:
+            self.unknown[bookie_id] = error
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.found:
+            return Verdict.POSITIVE
+        metadata = self.metadata
+        need = coverage_threshold(cohort=metadata.write_quorum, ack_quorum=metadata.ack_quorum)
+        if len(self.negative) >= need:
+            return Verdict.NEGATIVE
+        if not self.is_over:
+            return Verdict.WAITING
+        return Verdict.NEGATIVE if self.is_given_up else Verdict.UNKNOWN
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everybody has answered, and nobody with a copy."""
+        return len(self.negative) + len(self.unknown) == self.metadata.write_quorum
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nobody is left to hear, and limbo is all the doubt there is, which is accepted.
+        Any other doubt may yet turn out to be a copy."""
+        limbo = bool(self.unknown) and len(bookies_in_limbo(self.unknown)) == len(self.unknown)
+        return self.accepted is not None and self.is_over and limbo
+
+    def give_up(self) -> None:
+        """The entry is not there. If that is not certain, note who in limbo may have held it."""
+        if self.accepted is not None and self.is_given_up:
+            self.accepted.entries[self.entry_id] = bookies_in_limbo(self.unknown)
+
+    def incomplete(self) -> FencelogError:
+        return recovery_incomplete(
+            self.metadata.ledger_id,
+            f"cannot tell whether entry {self.entry_id} exists",
+            self.unknown,
+            entry_id=self.entry_id,
+        )
+
+    def length_unknown(self) -> FencelogError:
+        """The entry was acknowledged, so its copies are somewhere; without one of them the length
+        of the ledger up to there is not known."""
+        return recovery_incomplete(
+            self.metadata.ledger_id,
+            f"cannot be closed: its length stands in entry {self.entry_id}, which nobody has",
+            self.negative | self.unknown,
+            entry_id=self.entry_id,
+        )

@@ -1,0 +1,59 @@
+"""What a directory gives out in place of a bookie that it does not know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_list import EntryList
+from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, ReadReply
+
+
+class AbsentBookie:
+    """Implements ``BookieClient``: every request is refused unsent, with ``reason``."""
+
+    def __init__(self, bookie_id: str, reason: str = "is not registered") -> None:
+        self.bookie_id = bookie_id
+        self._reason = reason
+
+    def add(
+        self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        asyncio.get_running_loop().call_soon(on_reply, self._refusal())
+
+    def write_lac(
+        self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        asyncio.get_running_loop().call_soon(on_reply, self._refusal())
+
+    async def read(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        *,
+        max_entries: int,
+        max_bytes: int,
+        fence: bool = False,
+    ) -> ReadReply:
+        raise self._refusal()
+
+    async def read_lac(
+        self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
+    ) -> int:
+        raise self._refusal()
+
+    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+        raise self._refusal()
+
+    async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        raise self._refusal()
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _refusal(self) -> FencelogError:
+        return FencelogError(
+            ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self.bookie_id} {self._reason}"
+        )

@@ -1,0 +1,116 @@
+"""A client's connection to one bookie: dialled, greeted, then frames both ways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Set
+from typing import cast
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS
+from fencelog.ledgers.rpc.authentication import Credentials
+from fencelog.ledgers.rpc.handshake import ClientHandshake
+from fencelog.ledgers.rpc.wire import Frame, FrameReader
+
+OnFrame = Callable[[Frame], None]
+OnLost = Callable[["BookieConnection", str], None]
+
+
+class BookieConnection(asyncio.Protocol):
+    """``on_frame`` gets every frame after the handshake and may raise ProtocolError;
+    ``on_lost(connection, reason)`` is told once when the connection ends after it.
+
+    It belongs to one process at the other end and so to one ``incarnation``.
+    """
+
+    def __init__(self, handshake: ClientHandshake, on_frame: OnFrame, on_lost: OnLost) -> None:
+        self._handshake = handshake
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._frames = FrameReader()
+        self.is_over = False
+        self.transport: asyncio.Transport | None = None
+        self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def incarnation(self) -> str:
+        return self._handshake.incarnation
+
+    @property
+    def features(self) -> Set[str]:
+        return self._handshake.features
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are Transports by duck typing only, so there is nothing to check.
+        self.transport = stream = cast("asyncio.Transport", transport)
+        stream.write(self._handshake.hello())
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._frames.feed(data):
+                if self._handshake.is_done:
+                    self._on_frame(frame)
+                else:
+                    self._shake_hands(frame)
+        except FencelogError as error:
+            self._end(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = str(exc) if exc else "closed by the bookie"
+        self._end(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, reason))
+
+    def abort(self) -> None:
+        """Give it up. Nobody is told."""
+        self.is_over = True
+        self.greeted.cancel()
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _shake_hands(self, frame: Frame) -> None:
+        answer = self._handshake.answer(frame)
+        if self.transport is not None and answer:
+            self.transport.write(answer)
+        if self._handshake.is_done:
+            self._frames.accept_large_frames()
+            if not self.greeted.done():  # else the time was up in this same turn of the loop
+                self.greeted.set_result(None)
+
+    def _end(self, error: FencelogError) -> None:
+        if self.is_over:
+            return
+        if not self.greeted.done():
+            self.greeted.set_exception(error)
+        self.abort()
+        if self._handshake.is_done:
+            self._on_lost(self, error.detail)
+
+
+async def dial(
+    bookie_id: str,
+    address: str,
+    credentials: Credentials | None,
+    *,
+    on_frame: OnFrame,
+    on_lost: OnLost,
+) -> BookieConnection:
+    """Connect to ``host:port`` and shake hands, within CONNECT_TIMEOUT_MS.
+
+    Raises what an address may cause (OSError, ValueError, TimeoutError, …) and what the handshake
+    may (``ClientHandshake.answer``).
+    """
+    connection = BookieConnection(ClientHandshake(bookie_id, credentials), on_frame, on_lost)
+    host, _, port = address.rpartition(":")
+    loop = asyncio.get_running_loop()
+    limit = asyncio.timeout(CONNECT_TIMEOUT_MS / 1000)
+    try:
+        async with limit:
+            await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
+            await connection.greeted
+            if connection.is_over:
+                raise ConnectionResetError("lost right after the handshake")
+    except BaseException as error:
+        connection.abort()
+        if isinstance(error, TimeoutError) and limit.expired():
+            raise TimeoutError(f"no answer within {CONNECT_TIMEOUT_MS} ms") from error
+        raise
+    return connection

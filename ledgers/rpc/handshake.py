@@ -1,0 +1,167 @@
+"""The beginning of a connection, as the client sees it: HELLO, then AUTH if it has credentials.
+
+Without I/O: frames in, frames out. What both ends offer each other in HELLO stands here too;
+``bookie.greeting`` is the other end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Set
+from typing import Any
+
+from fencelog.ledgers.errors import (
+    ErrorCode,
+    FencelogError,
+    ProtocolError,
+    code_from_wire,
+    said_by,
+)
+from fencelog.ledgers.limits import MAX_AUTH_STEPS
+from fencelog.ledgers.rpc.authentication import Credentials
+from fencelog.ledgers.rpc.wire import (
+    REPLY_BIT,
+    VERSION,
+    Flag,
+    Frame,
+    Op,
+    decode_hello,
+    encode_hello,
+    encode_request,
+)
+
+FEATURE_OF: Mapping[int, str] = {Op.LIST_ENTRIES: "list_entries", Op.ADMIN: "admin"}
+"""Requests that a bookie of version 1 need not know, each with the feature that it belongs to. To
+send one where it was not agreed on would end the connection, and all that is on it."""
+
+FEATURES: frozenset[str] = frozenset(FEATURE_OF.values())
+"""What this release can do beyond version 1. A feature gets its name with the first thing that a
+peer of version 1 does not know; names the other end does not know are ignored by it."""
+
+
+def agree_on_features(hello: Mapping[str, Any], known: Set[str], required: Set[str]) -> Set[str]:
+    """What a bookie that knows ``known`` and insists on ``required`` has in common with a client.
+
+    Raises FencelogError(UNSUPPORTED_VERSION), which names what one end insists on and the other
+    lacks; ProtocolError.
+    """
+    versions, offered = hello.get("versions"), _names(hello, "features")
+    if not isinstance(versions, list) or VERSION not in versions:
+        raise _unsupported(f"this bookie speaks version {VERSION}, the client {versions!r}")
+    if unknown := _names(hello, "required") - known:
+        raise _unsupported(f"the client requires {_listed(unknown)}, which this bookie lacks")
+    if missing := required - offered:
+        raise _unsupported(f"this bookie requires {_listed(missing)}, which the client lacks")
+    return offered & known
+
+
+class ClientHandshake:
+    """One connection's. Send ``hello()``, then what ``answer`` gives for each frame, until
+    ``is_done``; then ``incarnation`` and ``features`` hold for the connection."""
+
+    def __init__(
+        self,
+        bookie_id: str,
+        credentials: Credentials | None = None,
+        *,
+        features: Set[str] = FEATURES,
+        required: Set[str] = frozenset(),
+    ) -> None:
+        self._bookie_id = bookie_id
+        self._credentials = credentials
+        self._offered = features | required
+        self._required = required
+        self._proof: Generator[bytes, bytes, None] | None = None
+        self._sent = 0
+        self.is_done = False
+        self.incarnation = ""
+        self.features: Set[str] = frozenset()
+
+    def hello(self) -> bytes:
+        fields = {
+            "versions": [VERSION],
+            "features": sorted(self._offered),
+            "required": sorted(self._required),
+            "auth": self._credentials.method if self._credentials else "",
+        }
+        return encode_request(Op.HELLO, 0, encode_hello(fields))
+
+    def answer(self, frame: Frame) -> bytes:
+        """What to send now; nothing (b"") once it is done.
+
+        Raises FencelogError: UNAUTHORIZED, UNSUPPORTED_VERSION (either end's refusal),
+        BOOKIE_UNAVAILABLE (another bookie is there); ProtocolError.
+        """
+        expected = Op.HELLO if self._sent == 0 else Op.AUTH
+        if frame.op != expected | REPLY_BIT or frame.request_id != self._sent or self.is_done:
+            raise ProtocolError(f"unexpected frame in the handshake of bookie {self._bookie_id}")
+        if (error := error_of(frame, self._bookie_id)) is not None:
+            raise error
+        try:
+            if self._proof is not None:
+                message = self._proof.send(frame.body)
+            else:
+                self._read_hello(frame.body)
+                if self._credentials is None:
+                    self.is_done = True
+                    return b""
+                self._proof = self._credentials.prove(self._bookie_id)
+                message = next(self._proof)
+        except StopIteration:
+            if not frame.flags & Flag.ACCEPTED:
+                raise self._unauthorized("goes on asking after the last proof") from None
+            self.is_done = True
+            return b""
+        if frame.flags & Flag.ACCEPTED:
+            raise self._unauthorized("did not prove itself")
+        self._sent += 1
+        if self._sent > MAX_AUTH_STEPS:
+            raise self._unauthorized(f"asks for more than {MAX_AUTH_STEPS} messages")
+        return encode_request(Op.AUTH, self._sent, message)
+
+    def _read_hello(self, body: bytes) -> None:
+        """Be sure that the address still belongs to this bookie, and of what it agreed to."""
+        fields = decode_hello(body)
+        if fields.get("bookie_id") != self._bookie_id:
+            raise FencelogError(
+                ErrorCode.BOOKIE_UNAVAILABLE,
+                f"expected bookie {self._bookie_id}, found {fields.get('bookie_id')!r}",
+            )
+        if fields.get("version") != VERSION:
+            raise _unsupported(
+                f"bookie {self._bookie_id} answers in version {fields.get('version')!r}, "
+                f"this client speaks {VERSION}"
+            )
+        incarnation, features = fields.get("incarnation"), _names(fields, "features")
+        if not isinstance(incarnation, str) or features - self._offered:
+            raise ProtocolError(f"bookie {self._bookie_id} agrees to what was not offered")
+        if missing := self._required - features:
+            raise _unsupported(f"bookie {self._bookie_id} lacks {_listed(missing)}")
+        if self._credentials and fields.get("auth") != self._credentials.method:
+            raise self._unauthorized(f"does not prove itself by {self._credentials.method}")
+        self.incarnation, self.features = incarnation, features
+
+    def _unauthorized(self, what: str) -> FencelogError:
+        return FencelogError(ErrorCode.UNAUTHORIZED, f"bookie {self._bookie_id} {what}")
+
+
+def error_of(frame: Frame, bookie_id: str) -> FencelogError | None:
+    """The error that a reply carries, if any."""
+    if frame.status == 0:
+        return None
+    detail = frame.body.decode("utf-8", "replace")
+    return FencelogError(code_from_wire(frame.status), said_by(bookie_id, detail))
+
+
+def _names(fields: Mapping[str, Any], key: str) -> frozenset[str]:
+    names = fields.get(key, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ProtocolError(f"{key} of a HELLO is no list of names")
+    return frozenset(names)
+
+
+def _listed(names: Set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _unsupported(detail: str) -> FencelogError:
+    return FencelogError(ErrorCode.UNSUPPORTED_VERSION, detail)

@@ -1,0 +1,246 @@
+"""Wire codec v1 between ledger clients and bookies.
+
+A frame, little-endian:
+
+    0  u32 length of what follows           (<= MAX_FRAME_BYTES)
+    4  u8  operation; replies set bit 7
+    5  u8  flags
+    6  u16 status: 0 or an error's wire code (0 in requests)
+    8  u32 request id, chosen by the client, echoed in the reply
+   12  body
+
+The first frame each way is HELLO (msgpack, explicit limits): version and features are agreed on,
+and a client of a bookie that asks for it proves itself, before anything else is read:
+
+    client                                        bookie
+    HELLO {magic "fencelog", versions [1],
+           features [names that it can do],
+           required [those that it insists on],
+           auth its method or ""}        ------>
+                                         <------  HELLO {magic, version, bookie_id, incarnation,
+                                                         features [those that both can do],
+                                                         auth the bookie's method or ""}
+    AUTH bytes of the method             ------>  only if the bookie has a method; some times
+                                         <------  AUTH bytes; the last one is flagged ACCEPTED
+    any other request                    ------>
+
+Names that the other end does not know mean nothing to it, unless one end requires them: that is
+UNSUPPORTED_VERSION, which names them. A client without the bookie's method, or without the proof,
+is UNAUTHORIZED. The bookie closes the connection after such an answer, and at once upon any other
+request before its time. Frames of a handshake hold at most MAX_HELLO_BYTES, and all of it has to be
+over in CONNECT_TIMEOUT_MS. Bodies of the others:
+
+    ADD        request: a run                          reply: -
+    READ       request: u64 ledger, u64 first entry, u32 max entries, u32 max bytes
+               reply:   i64 LAC, then a run that begins with the first entry
+    READ_LAC   request: u64 ledger, i64 above, u32 wait in ms, u32 0
+               reply:   i64 LAC
+    WRITE_LAC  request: u64 ledger, i64 LAC            reply: -
+    LIST_ENTRIES
+               request: u64 ledger, u64 from entry     reply: a list (format/entry_list.py)
+    ADMIN      request: JSON object in UTF-8           reply: JSON object in UTF-8
+    error      reply:   UTF-8 text for a person
+
+LIST_ENTRIES and ADMIN are features (rpc/handshake.py): valid only where HELLO agreed on them.
+
+Requests of one connection are handled in the order in which they were sent (the protocol needs FIFO
+per client, bookie and ledger); replies may overtake one another. Bytes that are no valid frame give
+ProtocolError, on which either side closes the connection and does nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Any
+
+import msgpack
+
+from fencelog.ledgers.errors import ErrorCode, ProtocolError
+from fencelog.ledgers.format.entry_list import MAX_LIST_BYTES, MIN_LIST_BYTES
+from fencelog.ledgers.limits import MAX_ADMIN_BYTES, MAX_FRAME_BYTES, MAX_HELLO_BYTES
+
+VERSION = 1
+MAGIC = "fencelog"
+
+FRAME_HEADER = struct.Struct("<IBBHI")
+READ_BODY = struct.Struct("<QQII")
+READ_LAC_BODY = struct.Struct("<QqII")
+WRITE_LAC_BODY = struct.Struct("<Qq")
+LIST_ENTRIES_BODY = struct.Struct("<QQ")
+LAC_BODY = struct.Struct("<q")
+REPLY_BIT = 0x80
+
+
+class Op(IntEnum):
+    HELLO = 0
+    ADD = 1
+    READ = 2
+    READ_LAC = 3
+    WRITE_LAC = 4
+    AUTH = 5
+    LIST_ENTRIES = 6
+    ADMIN = 7
+
+
+class Flag(IntFlag):
+    NONE = 0
+    RECOVERY = 1
+    """ADD: by a recoverer; accepted on a fenced ledger (rule 5)."""
+    FENCE = 2
+    """READ, READ_LAC: fence the ledger durably before any reply (rule 6)."""
+    ACCEPTED = 4
+    """Reply to AUTH: the client may go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame as received. ``status`` is 0 in requests and in successful replies."""
+
+    op: int
+    flags: int
+    status: int
+    request_id: int
+    body: bytes
+
+    @property
+    def is_reply(self) -> bool:
+        return bool(self.op & REPLY_BIT)
+
+
+def encode_request(op: Op, request_id: int, body: bytes, flags: int = 0) -> bytes:
+    return FRAME_HEADER.pack(8 + len(body), op, flags, 0, request_id) + body
+
+
+def request_header(op: Op, request_id: int, body_size: int, flags: int = 0) -> bytes:
+    """The header alone, for callers that send a large body as a buffer of its own."""
+    return FRAME_HEADER.pack(8 + body_size, op, flags, 0, request_id)
+
+
+def encode_reply(op: int, request_id: int, body: bytes = b"", flags: int = 0) -> bytes:
+    return FRAME_HEADER.pack(8 + len(body), op | REPLY_BIT, flags, 0, request_id) + body
+
+
+def encode_error(op: int, request_id: int, code: ErrorCode, detail: str) -> bytes:
+    body = detail.encode("utf-8", "replace")[:1024]
+    return FRAME_HEADER.pack(8 + len(body), op | REPLY_BIT, 0, code.wire, request_id) + body
+
+
+_REPLY_BYTES = {
+    Op.ADD: (0, 0),
+    Op.READ: (LAC_BODY.size + 1, MAX_FRAME_BYTES),
+    Op.READ_LAC: (LAC_BODY.size, LAC_BODY.size),
+    Op.WRITE_LAC: (0, 0),
+    Op.LIST_ENTRIES: (MIN_LIST_BYTES, MAX_LIST_BYTES),
+    Op.ADMIN: (2, MAX_ADMIN_BYTES),
+}
+"""Least and most bytes in the body of a successful reply."""
+
+
+def is_reply_to(op: Op, frame: Frame) -> bool:
+    """Whether a frame can be the reply to a request (after the handshake)."""
+    if frame.op != op | REPLY_BIT:
+        return False
+    least, most = _REPLY_BYTES[op]
+    return frame.status != 0 or least <= len(frame.body) <= most
+
+
+class FrameReader:
+    """Cuts a byte stream into frames. One per connection; holds at most one partial frame."""
+
+    __slots__ = ("_buffer", "_max_bytes")
+
+    def __init__(self, max_bytes: int = MAX_HELLO_BYTES) -> None:
+        self._buffer = bytearray()
+        self._max_bytes = max_bytes
+
+    def accept_large_frames(self) -> None:
+        """After the handshake: frames up to MAX_FRAME_BYTES."""
+        self._max_bytes = MAX_FRAME_BYTES
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take received bytes, return the frames that are complete now.
+
+        Raises ProtocolError; the stream is then unusable.
+        """
+        buffer = self._buffer
+        buffer += data
+        frames: list[Frame] = []
+        position, available = 0, len(buffer)
+        unpack = FRAME_HEADER.unpack_from
+        view = memoryview(buffer)
+        try:
+            while available - position >= FRAME_HEADER.size:
+                length, op, flags, status, request_id = unpack(buffer, position)
+                if not 8 <= length <= self._max_bytes:
+                    raise ProtocolError(
+                        f"frame of {length} bytes is not within 8..{self._max_bytes}"
+                    )
+                end = position + 4 + length
+                if end > available:
+                    break
+                body = bytes(view[position + FRAME_HEADER.size : end])
+                frames.append(Frame(op, flags, status, request_id, body))
+                position = end
+        finally:
+            view.release()
+        if position:
+            del buffer[:position]
+        return frames
+
+
+def encode_hello(fields: Mapping[str, Any]) -> bytes:
+    """Body of a HELLO."""
+    packed: bytes = msgpack.packb({"magic": MAGIC, **fields}, use_bin_type=True)
+    return packed
+
+
+def decode_hello(body: bytes) -> dict[str, Any]:
+    """Read a HELLO body within explicit limits. Raises ProtocolError."""
+    if len(body) > MAX_HELLO_BYTES:
+        raise ProtocolError(f"HELLO of {len(body)} bytes, at most {MAX_HELLO_BYTES}")
+    try:
+        fields = msgpack.unpackb(
+            body,
+            raw=False,
+            strict_map_key=True,
+            max_str_len=1024,
+            max_bin_len=1024,
+            max_array_len=64,
+            max_map_len=64,
+            max_ext_len=0,
+        )
+    except Exception as error:  # msgpack raises many types for hostile input; all mean the same
+        raise ProtocolError(f"HELLO is no valid msgpack: {type(error).__name__}") from error
+    if not isinstance(fields, dict) or fields.get("magic") != MAGIC:
+        raise ProtocolError("HELLO does not name this protocol")
+    return fields
+
+
+def encode_object(fields: Mapping[str, Any]) -> bytes:
+    """Body of an ADMIN request or its reply: JSON. Raises ValueError: it is none, or more than
+    MAX_ADMIN_BYTES of it."""
+    body = json.dumps(fields, allow_nan=False).encode()
+    if len(body) > MAX_ADMIN_BYTES:
+        raise ValueError(f"object of {len(body)} bytes, at most {MAX_ADMIN_BYTES}")
+    return body
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """The reverse. Raises ProtocolError."""
+    if len(body) > MAX_ADMIN_BYTES:
+        raise ProtocolError(f"object of {len(body)} bytes, at most {MAX_ADMIN_BYTES}")
+    try:
+        fields = json.loads(body.decode(), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"object is no valid JSON: {type(error).__name__}") from error
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"JSON {type(fields).__name__} where an object is due")
+    return fields
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(name)

@@ -1,0 +1,50 @@
+"""When the writer of an idle ledger tells its bookies the LAC.
+
+The LAC travels with the next add. Where no add follows, the last entries would stay invisible to
+those who read the ledger from its bookies; so it is sent once by itself. No safety depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fencelog.ledgers.writer.core import WriterCore
+
+
+class ExplicitLac:
+    """One timer for one writer: it is set by acknowledgements and runs out at most once an interval
+    however many adds there are. ``interval_ms`` 0: never."""
+
+    def __init__(self, core: WriterCore, *, interval_ms: int, tell: Callable[[int], None]) -> None:
+        self._core = core
+        self._interval_s = interval_ms / 1000
+        self._tell = tell
+        self._last_add_pushed = core.last_add_pushed
+        self._timer: asyncio.TimerHandle | None = None
+
+    def acknowledged(self) -> None:
+        """LAC has grown: it is to be told, if nothing else will tell it."""
+        if self._timer is None and self._interval_s > 0:
+            self._wait()
+
+    def stop(self) -> None:
+        """For good: the writer is closing or finished."""
+        self._interval_s = 0.0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wait(self) -> None:
+        self._last_add_pushed = self._core.last_add_pushed
+        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._time_is_over)
+
+    def _time_is_over(self) -> None:
+        self._timer = None
+        core = self._core
+        if core.has_pending:
+            return  # its acknowledgement begins anew
+        if core.last_add_pushed != self._last_add_pushed:
+            self._wait()
+        else:
+            self._tell(core.lac)

@@ -1,0 +1,82 @@
+"""The writer's hold on its ledger's metadata: who the members are, and the two changes it makes.
+
+Both are made only while the ledger is OPEN (rules 2 and 8), and go on until their outcome is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.model import Fragment, LedgerMetadata
+from fencelog.ledgers.ledger_metadata.transitions import closed_by_writer, with_new_ensemble
+from fencelog.ledgers.ledger_metadata.update import Ledgers, Transform, update_metadata
+from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.placement.placement import Placement
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory
+from fencelog.ledgers.writer.core import ChangeEnsemble
+
+
+class WriterMetadata:
+    """``metadata`` as this writer committed it last; ``incarnations`` of all who ever were members,
+    as they were when they joined."""
+
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        version: Version,
+        *,
+        ledgers: Ledgers,
+        bookies: BookieDirectory,
+        placement: Placement,
+        incarnations: Mapping[str, str],
+    ) -> None:
+        self.metadata = metadata
+        self.incarnations = dict(incarnations)
+        self._version = version
+        self._ledgers = ledgers
+        self._bookies = bookies
+        self._placement = placement
+
+    async def change_ensemble(self, change: ChangeEnsemble) -> LedgerMetadata:
+        """Find replacements, as many as can be, and commit them.
+
+        A former member that has another incarnation now is none: it has fenced this ledger (rule
+        10). Raises NOT_ENOUGH_BOOKIES, METADATA_UNAVAILABLE, BAD_REQUEST (no room for another
+        fragment): nothing was changed; LEDGER_FENCED: it is not the writer's any more.
+        """
+        former = self.metadata.last_fragment
+        strangers = {b for b, known in self.incarnations.items() if known != self._incarnation(b)}
+        ensemble = self._placement.replace(
+            former.bookies,
+            change.failed,
+            exclude=strangers,
+            write_quorum=self.metadata.write_quorum,
+        )
+        joining = {b: self._incarnation(b) for b in ensemble if b not in former.bookies}
+        fragment = Fragment(change.first_entry_id, ensemble)
+        await self._update(partial(with_new_ensemble, former=former, fragment=fragment))
+        self.incarnations.update(joining)
+        return self.metadata
+
+    async def close(self, *, last_entry_id: int, length: int) -> LedgerMetadata:
+        """Raises LEDGER_FENCED (not the writer's any more), METADATA_UNAVAILABLE (not closed)."""
+        await self._update(partial(closed_by_writer, last_entry_id=last_entry_id, length=length))
+        return self.metadata
+
+    async def _update(self, transform: Transform) -> None:
+        try:
+            self.metadata, self._version = await update_metadata(
+                self._ledgers, self.metadata, self._version, transform
+            )
+        except FencelogError as error:
+            if error.code is not ErrorCode.LEDGER_NOT_FOUND:
+                raise
+            # Bookies may hold what is pending: for the writer it is as if it were fenced.
+            raise FencelogError(
+                ErrorCode.LEDGER_FENCED, f"ledger {self.metadata.ledger_id} was deleted"
+            ) from error
+
+    def _incarnation(self, bookie_id: str) -> str:
+        return self._bookies.describe(bookie_id).incarnation

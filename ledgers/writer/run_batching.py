@@ -1,0 +1,37 @@
+"""How many of the entries that wait leave together, as one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fencelog.ledgers.format.digest import digest_size
+from fencelog.ledgers.format.run import ENTRY_HEADER
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.limits import MAX_RUN_ENTRIES, TARGET_RUN_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class RunBatching:
+    """What a run of one ledger may hold. ``overhead`` in bytes, of each entry."""
+
+    max_entries: int
+    overhead: int
+
+    @classmethod
+    def of(cls, metadata: LedgerMetadata) -> RunBatching:
+        """The entries of a run share a write set: of a striped ledger a run holds one."""
+        is_striped = metadata.ensemble_size != metadata.write_quorum
+        overhead = ENTRY_HEADER.size + digest_size(metadata.digest_type)
+        return cls(1 if is_striped else MAX_RUN_ENTRIES, overhead)
+
+    def end_of_run(self, queue: Sequence[bytes], start: int) -> int:
+        """Where the run that begins at ``start`` ends: by entries and by bytes, at least one on."""
+        limit = min(len(queue), start + self.max_entries)
+        size, end = 0, start
+        while end < limit:
+            size += len(queue[end]) + self.overhead
+            if size > TARGET_RUN_BYTES and end > start:
+                break
+            end += 1
+        return end

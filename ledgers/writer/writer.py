@@ -1,0 +1,300 @@
+"""The writer's shell: batches appends into runs and carries out what ``WriterCore`` decides.
+
+One writer owns one ledger. ``append`` only queues; everything queued in one turn of the event loop
+leaves as one run (or a few), in one socket write per bookie, and is acknowledged together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import build_run
+from fencelog.ledgers.ledger_metadata.model import NO_ENTRY, LedgerMetadata
+from fencelog.ledgers.ledger_metadata.update import Ledgers
+from fencelog.ledgers.limits import MAX_ENTRY_BYTES, WRITER_MAX_PENDING_BYTES
+from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.placement.placement import Placement
+from fencelog.ledgers.rpc.bookie_port import BookieDirectory
+from fencelog.ledgers.writer.core import (
+    Acknowledged,
+    ChangeEnsemble,
+    Effect,
+    Failed,
+    PendingRun,
+    Send,
+    WriterCore,
+)
+from fencelog.ledgers.writer.explicit_lac import ExplicitLac
+from fencelog.ledgers.writer.metadata import WriterMetadata
+from fencelog.ledgers.writer.options import WriterOptions
+from fencelog.ledgers.writer.run_batching import RunBatching
+
+OnAcknowledged = Callable[[int], None]
+OnFailure = Callable[[FencelogError], None]
+
+REPLACE_RETRY_S = 1.0
+"""How often a writer without a full ensemble looks for a replacement."""
+
+_NO_CHANGE = (
+    ErrorCode.NOT_ENOUGH_BOOKIES,
+    ErrorCode.METADATA_UNAVAILABLE,
+    ErrorCode.BAD_REQUEST,
+)
+"""Why an ensemble stays as it is; the writer goes on in it for as long as it can."""
+
+_BLAMELESS = frozenset({ErrorCode.LEDGER_FENCED, ErrorCode.WRONG_INCARNATION})
+"""Refusals of a bookie that is well: others may go on choosing it."""
+
+
+class LedgerWriter:
+    """The single writer of an open ledger. Made by ``LedgerClient.create``.
+
+    ``on_ack(lac)`` is called with the new LAC whenever it grows: all entries up to it are
+    acknowledged, in order. ``on_failure(error)`` is called once, when the writer is finished:
+    entries above ``last_add_confirmed`` are then of unknown outcome up to ``last_add_pushed``, and
+    certainly not written above it. ``incarnations`` are those of the ensemble when it was chosen.
+    """
+
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        version: Version,
+        *,
+        ledgers: Ledgers,
+        bookies: BookieDirectory,
+        placement: Placement,
+        incarnations: Mapping[str, str],
+        key: bytes,
+        on_ack: OnAcknowledged,
+        on_failure: OnFailure,
+        options: WriterOptions,
+    ) -> None:
+        delay = options.delay_ensemble_change
+        self._core = WriterCore(metadata, lac=NO_ENTRY, length=0, delay_changes=delay)
+        self._own = WriterMetadata(
+            metadata,
+            version,
+            ledgers=ledgers,
+            bookies=bookies,
+            placement=placement,
+            incarnations=incarnations,
+        )
+        self._bookies = bookies
+        self._placement = placement
+        self._incarnations = self._own.incarnations
+        self._key = key
+        self._on_ack = on_ack
+        self._on_failure = on_failure
+        self._queue: list[bytes] = []
+        self._next_entry_id = 0
+        self._length = 0
+        self._length_pushed = 0
+        self._flush_scheduled = False
+        self._closing = False
+        self._settled = asyncio.Event()
+        self._change: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._explicit_lac = ExplicitLac(
+            self._core, interval_ms=options.explicit_lac_interval_ms, tell=self._tell_lac
+        )
+        self._batching = RunBatching.of(metadata)
+
+    @property
+    def ledger_id(self) -> int:
+        return self._core.metadata.ledger_id
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """As committed; fragments change with the ensemble."""
+        return self._core.metadata
+
+    @property
+    def last_add_confirmed(self) -> int:
+        return self._core.lac
+
+    @property
+    def last_add_pushed(self) -> int:
+        """The last entry that was handed to bookies; later ones were never sent."""
+        return self._core.last_add_pushed
+
+    @property
+    def length(self) -> int:
+        """Payload bytes up to ``last_add_confirmed``."""
+        return self._core.length
+
+    @property
+    def pending_bytes(self) -> int:
+        """Of the entries that are not acknowledged yet, with their headers."""
+        entries = self._next_entry_id - 1 - self._core.lac
+        return self._length - self._core.length + entries * self._batching.overhead
+
+    @property
+    def failure(self) -> FencelogError | None:
+        return self._core.finished
+
+    def append(self, payload: bytes) -> int:
+        """Queue one entry and return its id. Entries are stored in the order of the calls.
+
+        Raises FencelogError before anything is queued: LEDGER_CLOSED (closing or failed),
+        PAYLOAD_TOO_LARGE, OVERLOADED.
+        """
+        if self._closing or self._core.finished is not None:
+            raise FencelogError(
+                ErrorCode.LEDGER_CLOSED, f"the writer of ledger {self.ledger_id} is finished"
+            )
+        size = len(payload)
+        if size > MAX_ENTRY_BYTES:
+            raise FencelogError(
+                ErrorCode.PAYLOAD_TOO_LARGE, f"an entry of {size} bytes, limit {MAX_ENTRY_BYTES}"
+            )
+        if self.pending_bytes + size > WRITER_MAX_PENDING_BYTES:
+            raise FencelogError(
+                ErrorCode.OVERLOADED, f"ledger {self.ledger_id} waits for its bookies"
+            )
+        entry_id = self._next_entry_id
+        self._next_entry_id += 1
+        self._length += size
+        self._queue.append(payload)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+        return entry_id
+
+    async def close(self) -> LedgerMetadata:
+        """Wait until everything is acknowledged, then close the ledger at LAC (rule 8).
+
+        Raises the writer's failure if there was one; LEDGER_FENCED when somebody else is recovering
+        the ledger, has closed it at another entry or deleted it; METADATA_UNAVAILABLE: close again.
+        """
+        self._closing = True
+        self._flush()
+        while self._core.finished is None and (self._core.has_pending or self._change is not None):
+            self._settled.clear()
+            await self._settled.wait()
+        self._stop()
+        if self._core.finished is not None:
+            raise self._core.finished
+        self._core.seal()
+        try:
+            return await self._own.close(last_entry_id=self._core.lac, length=self._core.length)
+        except FencelogError as error:
+            if error.code is ErrorCode.LEDGER_FENCED:
+                self._core.fail(error)
+            raise
+
+    async def abandon(self) -> None:
+        """Give the ledger up without closing it; somebody will recover it."""
+        self._closing = True
+        self._core.fail(FencelogError(ErrorCode.LEDGER_CLOSED, "the writer was abandoned"))
+        self._queue.clear()
+        self._stop()
+        self._settled.set()
+        if self._change is not None:
+            await asyncio.gather(self._change, return_exceptions=True)
+
+    def _stop(self) -> None:
+        """End what runs beside the pipeline."""
+        self._explicit_lac.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if self._change is not None:
+            self._change.cancel()
+
+    # -- the pipeline ----------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Send what is queued as runs. The LAC that they carry is the one known now."""
+        self._flush_scheduled = False
+        queue, self._queue = self._queue, []
+        core, metadata = self._core, self._core.metadata
+        start = 0
+        while start < len(queue) and core.finished is None:
+            end = self._batching.end_of_run(queue, start)
+            payloads = queue[start:end]
+            run = build_run(
+                metadata.ledger_id,
+                core.last_add_pushed + 1,
+                payloads,
+                lac=core.lac,
+                length_before=self._length_pushed,
+                digest_type=metadata.digest_type,
+                key=self._key,
+            )
+            self._length_pushed += sum(map(len, payloads))
+            self._execute(core.push(run, count=end - start, length=self._length_pushed))
+            start = end
+
+    def _on_reply(
+        self, run: PendingRun, index: int, bookie_id: str, error: FencelogError | None
+    ) -> None:
+        if error is not None and error.code not in _BLAMELESS:
+            self._placement.report_failure(bookie_id)
+        self._execute(self._core.reply(run, index, bookie_id, error))
+
+    def _execute(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(run, index, bookie_id):
+                    self._bookies.client(bookie_id).add(
+                        run.data,
+                        recovery=False,
+                        incarnation=self._incarnations[bookie_id],
+                        on_reply=partial(self._on_reply, run, index, bookie_id),
+                    )
+                case Acknowledged(lac, _):
+                    self._on_ack(lac)
+                    self._explicit_lac.acknowledged()
+                    self._settled.set()
+                case ChangeEnsemble():
+                    self._change = asyncio.get_running_loop().create_task(
+                        self._change_ensemble(effect), name=f"ensemble of {self.ledger_id}"
+                    )
+                case Failed(error):
+                    self._queue.clear()
+                    self._stop()
+                    self._on_failure(error)
+                    self._settled.set()
+
+    def _tell_lac(self, lac: int) -> None:
+        for bookie_id in self._core.ensemble:
+            self._bookies.client(bookie_id).write_lac(
+                self.ledger_id,
+                lac,
+                incarnation=self._incarnations[bookie_id],
+                on_reply=partial(self._on_lac_told, bookie_id),
+            )
+
+    def _on_lac_told(self, bookie_id: str, error: FencelogError | None) -> None:
+        self._execute(self._core.lac_told(bookie_id, error))
+
+    # -- ensemble change -------------------------------------------------------------------------
+
+    async def _change_ensemble(self, change: ChangeEnsemble) -> None:
+        """Find replacements and commit them (rule 2). Ends in exactly one report to the core."""
+        try:
+            effects = self._core.ensemble_changed(await self._own.change_ensemble(change))
+        except FencelogError as error:
+            if error.code in _NO_CHANGE:
+                effects = self._core.ensemble_unchanged()
+                self._retry_later()
+            else:
+                effects = self._core.fail(error)
+        except Exception as error:  # a bug; whoever waits has to learn of it
+            effects = self._core.fail(FencelogError(ErrorCode.INTERNAL, repr(error)))
+        finally:
+            self._change = None
+        self._execute(effects)
+        self._settled.set()
+
+    def _retry_later(self) -> None:
+        if self._retry is None and self._core.finished is None and not self._closing:
+            loop = asyncio.get_running_loop()
+            self._retry = loop.call_later(REPLACE_RETRY_S, self._retry_now)
+
+    def _retry_now(self) -> None:
+        self._retry = None
+        self._execute(self._core.change_ensemble())

@@ -1,0 +1,1 @@
+"""The tests. ``tests/TESTING.md`` says what each folder is for."""

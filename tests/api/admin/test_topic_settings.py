@@ -1,0 +1,129 @@
+"""Settings, rates, trim and the end of a topic over HTTP, on a service with all its parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fencelog.api.processes.standalone import StandaloneConfig, standalone
+from fencelog.api.read import read
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+TOPIC = "/v1/topics/shop/orders"
+PARTITION = f"{TOPIC}/partitions/0"
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a service, with the topic ``shop/orders`` of three messages in it."""
+    async with standalone(StandaloneConfig(tmp_path, "127.0.0.1:0")) as service:
+        url = str(service.announcement["http"])
+        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http:
+            assert (await http.put(TOPIC)).status_code == 201
+            for number in range(3):
+                await http.post(f"{TOPIC}/messages", content=b"%d" % number)
+            yield http
+
+
+async def test_settings_show_what_is_own_and_what_holds(shop: httpx.AsyncClient) -> None:
+    made = await shop.put("/v1/namespaces/shop", json={"ttl_ms": 5000, "retention_ms": 7})
+    assert made.status_code == 201
+    changed = (await shop.patch(TOPIC, json={"retention_ms": "unlimited", "partitions": 2})).json()
+    assert changed["settings"] == {"retention_ms": "unlimited"}
+    assert (changed["effective"]["retention_ms"], changed["effective"]["ttl_ms"]) == (
+        "unlimited",
+        5000,
+    )
+    assert changed["partitions"] == 2
+    assert (await shop.post(f"{TOPIC}/messages?partition=1", content=b"x")).status_code == 201
+    assert (await shop.get(f"{PARTITION}/messages")).json()["messages"][0]["text"] == "0"
+    back = (await shop.patch(TOPIC, json={"retention_ms": None})).json()
+    assert (back["settings"], back["effective"]["retention_ms"]) == ({}, 7)
+    for body, field in (({"partitions": 1}, "partitions"), ({"ack_quorum": 1}, "Qa=1")):
+        refused = await shop.patch(TOPIC, json=body)
+        assert (refused.status_code, refused.json()["code"]) == (400, "bad_request")
+        assert field in refused.text
+    full = await shop.delete("/v1/namespaces/shop")
+    assert (full.status_code, full.json()["code"]) == (409, "namespace_not_empty")
+
+
+async def test_whoever_is_too_fast_is_told_when_to_come_again(shop: httpx.AsyncClient) -> None:
+    await shop.patch(TOPIC, json={"publish_bytes_per_s": 100})
+    assert (await shop.post(f"{TOPIC}/messages", content=bytes(500))).status_code == 201
+    refused = await shop.post(f"{TOPIC}/messages", content=b"x")
+    assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+    assert 1000 < refused.json()["retry_after_ms"] <= 5000
+    assert 2 <= int(refused.headers["retry-after"]) <= 5
+
+
+async def test_an_event_stream_that_is_too_fast_waits(
+    shop: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "PING_INTERVAL_MS", 50)
+    await shop.patch(TOPIC, json={"dispatch_messages_per_s": 1})
+    body = "\n".join("x" * 100)
+    await shop.post(f"{TOPIC}/messages:batch", content=body, headers={"content-type": "text/plain"})
+    stream = shop.stream(
+        "GET", f"{PARTITION}/messages?from=3&limit=100", headers={"accept": "text/event-stream"}
+    )
+    async with asyncio.timeout(10), stream as answer:
+        lines = answer.aiter_lines()
+        while (event := await anext(lines)) != "event: ping":
+            assert event != "event: problem"
+        await shop.patch(TOPIC, json={"dispatch_messages_per_s": None})
+        events = [line async for line in lines if line.startswith("event: ")]
+    assert events.count("event: message") == 100
+    assert "event: problem" not in events
+
+
+async def test_a_trimmed_topic_begins_where_it_was_cut(shop: httpx.AsyncClient) -> None:
+    trimmed = await shop.post(f"{PARTITION}:trim", json={"before": 2})
+    assert trimmed.json() == {"partition": 0, "earliest_offset": 2, "held_back": False}
+    gone = await shop.get(f"{PARTITION}/messages?from=1")
+    assert (gone.status_code, gone.json()["earliest_offset"]) == (410, 2)
+    left = await shop.get(f"{PARTITION}/messages")
+    assert [message["text"] for message in left.json()["messages"]] == ["2"]
+    assert left.headers["start-offset"] == "2"
+    beyond = await shop.post(f"{PARTITION}:trim", json={"before": 9})
+    assert (beyond.status_code, beyond.json()["tail_offset"]) == (416, 3)
+    assert (await shop.post(f"{PARTITION}:trim", json={"before": -1})).status_code == 400
+
+
+async def test_a_terminated_topic_says_where_it_ends(shop: httpx.AsyncClient) -> None:
+    for _ in range(2):
+        ended = await shop.post(f"{TOPIC}:terminate")
+        assert ended.json() == {"partitions": [{"partition": 0, "end_offset": 3}]}
+    refused = await shop.post(f"{TOPIC}/messages", content=b"x")
+    assert (refused.status_code, refused.json()["code"]) == (409, "topic_terminated")
+    assert refused.json()["tail_offset"] == 3
+    part = await shop.get(f"{PARTITION}/messages?limit=2")
+    assert "end-of-topic" not in part.headers
+    whole = await shop.get(f"{PARTITION}/messages?wait=60")
+    assert whole.headers["end-of-topic"] == "true"
+    waited = await shop.get(f"{PARTITION}/messages?from=latest&wait=60")
+    assert (waited.json()["messages"], waited.headers["end-of-topic"]) == ([], "true")
+    stream = await shop.get(f"{PARTITION}/messages", headers={"accept": "text/event-stream"})
+    assert stream.text.count("event: message\n") == 3
+    assert '"end_of_topic":true' in stream.text
+
+
+async def test_internals_name_subscriptions(shop: httpx.AsyncClient) -> None:
+    await shop.put(f"{TOPIC}/subscriptions/billing", json={})
+    await shop.post(f"{TOPIC}/subscriptions/billing:pull", json={})
+    inside = (await shop.get(f"{PARTITION}/internal")).json()
+    assert inside["tail_offset"] == 3
+    assert list(inside["subscriptions"]) == ["billing"]
+    assert [segment["sealed"] for segment in inside["segments"]] == [False]
+
+
+def test_waits_are_rounded_up() -> None:
+    from fencelog.api.http.problems import retry_after_s
+
+    def told(**extra: int) -> int:
+        return retry_after_s(FencelogError(ErrorCode.RATE_LIMITED, "why", **extra))
+
+    assert [told(), told(retry_after_ms=1), told(retry_after_ms=1001)] == [1, 1, 2]

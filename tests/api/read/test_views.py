@@ -1,0 +1,209 @@
+"""Positions by time, and the compacted view, through the real broker over ledgers in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from fencelog.api.client import FencelogClient
+from fencelog.api.server.app import build_app
+from fencelog.api.streams.compact import compact_now
+from fencelog.broker.broker import Broker
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.names import TopicName
+from fencelog.broker.registry.topics import TopicConfig
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
+from fencelog.ledgers.record_batch import Message, check_batch, decode_batch, encode_batch
+from tests.support.scripted_ledgers import ScriptedLedgers
+
+T = TopicName("ns", "t")
+URL = "/v1/topics/ns/t"
+PARTITION = f"{URL}/partitions/0"
+
+
+class Clock(SystemHost):
+    clock_us = 1000
+
+    def now_us(self) -> int:
+        return self.clock_us
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def broker(clock: Clock) -> AsyncIterator[Broker]:
+    """With a topic of two partitions; partition 0 holds, of each key, more than one message."""
+    store = MemoryMetadataStore(MemoryCluster())
+    await store.start()
+    broker = Broker(store, ScriptedLedgers(), host=clock, config=BrokerConfig("a", "http://a"))
+    await broker.start()
+    await broker.topics.create(T, TopicConfig(2))
+    for time_us, keys in ((1000, "ab"), (1100, "a"), (1100, "bc"), (1200, "d")):
+        clock.clock_us = time_us
+        await append(broker, keys)
+    yield broker
+    await broker.close()
+    await store.close()
+
+
+async def append(broker: Broker, keys: str) -> None:
+    log = await broker.partition(T, 0)
+    first = log.tail_offset
+    batch = encode_batch(
+        [Message(b"%d" % number, key.encode()) for number, key in enumerate(keys, first)]
+    )
+    await log.append_batch(batch, check_batch(batch))
+
+
+@pytest.fixture
+async def url(broker: Broker, fake_bookies: Any, serve: Any) -> AsyncIterator[str]:
+    async with serve(build_app(broker, bookies=fake_bookies)) as url:
+        yield url
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[FencelogClient]:
+    async with FencelogClient(url) as client:
+        yield client
+
+
+@pytest.fixture
+async def raw(url: str) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as raw:
+        yield raw
+
+
+def offsets(answer: httpx.Response) -> list[int]:
+    assert answer.status_code == 200, answer.text
+    return [message["offset"] for message in answer.json()["messages"]]
+
+
+async def test_reads_begin_at_a_time(raw: httpx.AsyncClient) -> None:
+    for time_us, first in ((0, 0), (1000, 0), (1001, 2), (1100, 2), (1101, 5), (1200, 5)):
+        answer = await raw.get(f"{PARTITION}/messages", params={"from_time": time_us})
+        assert offsets(answer) == list(range(first, 6))
+    answer = await raw.get(f"{PARTITION}/messages", params={"from_time": 1201})
+    assert (offsets(answer), answer.headers["next-offset"]) == ([], "6")
+    head = await raw.head(f"{PARTITION}/messages", params={"from_time": 1100})
+    assert head.headers["next-offset"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ({"from_time": "1", "from": "0"}, "from_time"),
+        ({"from_time": "-1"}, "from_time"),
+        ({"from_time": "now"}, "from_time"),
+        ({"view": "other"}, "view"),
+    ],
+)
+async def test_what_cannot_be_asked(
+    raw: httpx.AsyncClient, query: dict[str, str], parameter: str
+) -> None:
+    answer = await raw.get(f"{PARTITION}/messages", params=query)
+    assert (answer.status_code, answer.json()["parameter"]) == (400, parameter)
+
+
+async def test_offsets_of_a_partition_and_of_all(
+    raw: httpx.AsyncClient, client: FencelogClient
+) -> None:
+    answer = await raw.get(f"{PARTITION}/offsets", params={"time": 1100})
+    assert answer.json() == {
+        "partition": 0,
+        "time": 1100,
+        "offset": 2,
+        "earliest_offset": 0,
+        "tail_offset": 6,
+    }
+    assert await client.offset_for_time("ns/t", 0, 1101) == 5
+    assert [o["offset"] for o in await client.offsets("ns/t", 1001)] == [2, 0]
+    assert [o["tail_offset"] for o in await client.offsets("ns/t")] == [6, 0]
+    with pytest.raises(FencelogError) as raised:
+        await client.offset_for_time("ns/t", 7, 0)
+    assert raised.value.code is ErrorCode.NOT_FOUND
+    assert (await raw.get(f"{URL}/offsets", params={"time": "x"})).status_code == 400
+
+
+async def test_a_broker_asks_the_owners_of_the_other_partitions(
+    broker: Broker, fake_broker: Any, fake_bookies: Any, serve: Any, url: str
+) -> None:
+    await fake_broker.topics.create(T, TopicConfig(2))
+    fake_broker.elsewhere = {(T, 0): url, (T, 1): url}
+    app = build_app(fake_broker, bookies=fake_bookies)
+    async with serve(app) as other, FencelogClient(other) as client:
+        assert [o["offset"] for o in await client.offsets("ns/t", 1001)] == [2, 0]
+        assert (await client.compact("ns/t", 0))["partition"] == 0
+
+
+async def test_the_compacted_view_in_every_form(
+    raw: httpx.AsyncClient, client: FencelogClient, broker: Broker
+) -> None:
+    before = await raw.get(f"{PARTITION}/messages", params={"view": "compacted"})
+    assert offsets(before) == list(range(6))  # there is no view yet
+    (state,) = await compact_now(client, "ns/t", 0)
+    assert (state["state"], state["end_offset"], state["messages"]) == ("ready", 6, 4)
+    await append(broker, "a")
+    answer = await raw.get(f"{PARTITION}/messages", params={"view": "compacted", "limit": 3})
+    assert offsets(answer) == [2, 3, 4]
+    assert [m["publish_time"] for m in answer.json()["messages"]] == [1100, 1100, 1100]
+    assert (answer.headers["next-offset"], answer.headers["tail-offset"]) == ("5", "7")
+    answer = await raw.get(f"{PARTITION}/messages", params={"view": "compacted", "from": 4})
+    assert offsets(answer) == [4, 5]
+    assert (answer.json()["next_offset"], answer.json()["at_tail"]) == (6, False)
+    answer = await raw.get(f"{PARTITION}/messages", params={"view": "compacted", "from": 6})
+    assert (offsets(answer), answer.headers["at-tail"]) == ([6], "true")
+    batches = [b async for b in client.batches("ns/t", 0, view="compacted")]
+    assert [(b.base_offset, b.count, b.publish_time_us) for b in batches] == [
+        (2, 3, 1100),
+        (5, 1, 1200),
+        (6, 1, 1200),
+    ]
+    values = [message.value for b in batches for message in decode_batch(b.batch)]
+    assert values == [b"2", b"3", b"4", b"5", b"6"]
+    lines = await raw.get(
+        f"{PARTITION}/messages",
+        params={"view": "compacted", "from_time": 1101},
+        headers={"accept": "application/x-ndjson"},
+    )
+    assert [line.count('"offset":5') for line in lines.text.splitlines()] == [1]
+    events = await raw.get(
+        f"{PARTITION}/messages",
+        params={"view": "compacted", "limit": 5},
+        headers={"accept": "text/event-stream"},
+    )
+    ids = [line for line in events.text.splitlines() if line.startswith("id: ")]
+    assert ids == ["id: 2", "id: 3", "id: 4", "id: 5", "id: 6"]
+
+
+async def test_the_policy_switches_compaction_on(
+    broker: Broker, clock: Clock, raw: httpx.AsyncClient, client: FencelogClient
+) -> None:
+    log = await broker.partition(T, 0)
+    assert (await client.compaction("ns/t", 0))["state"] == "none"
+    log.policy = log.policy.with_overrides({"compaction_ms": 1000})
+    clock.clock_us = 10_000_000
+    broker.compaction._news.set()  # it need not wait for the next look
+    async with asyncio.timeout(5):
+        while log.compaction.horizon < 6:  # noqa: ASYNC110 - what is waited for rings no bell
+            await asyncio.sleep(0.01)
+    assert (await raw.get(f"{PARTITION}/compaction")).json()["state"] == "ready"
+    assert (await raw.get(f"{PARTITION}/internal")).json()["compaction"]["end_offset"] == 6
+
+
+async def test_a_compaction_that_failed_is_told(client: FencelogClient, broker: Broker) -> None:
+    log = await broker.partition(T, 0)
+    error = FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "two are gone")
+    ledgers: Any = log.compaction._factory.ledgers
+    ledgers.create_errors = [error]
+    with pytest.raises(FencelogError) as raised:
+        await compact_now(client, "ns/t", None)
+    assert "two are gone" in raised.value.detail

@@ -1,0 +1,192 @@
+"""A request for another broker's partition: passed on once, and what happens when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from fencelog.api.server.app import build_app
+from fencelog.api.server.serve import bind
+from fencelog.broker.names import TopicName
+from fencelog.broker.registry.topics import TopicConfig
+from fencelog.ledgers.format.digest import crc32c
+
+URL = "/v1/topics/ns/t/messages"
+READ = "/v1/topics/ns/t/partitions/0/messages"
+T = TopicName("ns", "t")
+
+
+@pytest.fixture
+async def owner(
+    fake_broker: Any, fake_bookies: Any, new_broker: Any, serve: Any, http: httpx.AsyncClient
+) -> AsyncIterator[Any]:
+    """A second broker that owns ``ns/t``; the first one knows."""
+    other = new_broker()
+    other.topics = fake_broker.topics
+    async with serve(build_app(other, bookies=fake_bookies)) as url:
+        other.url = url
+        fake_broker.elsewhere[T, 0] = url
+        yield other
+
+
+async def test_appends_and_reads_pass_through(
+    http: httpx.AsyncClient, owner: Any, fake_broker: Any
+) -> None:
+    headers = {"Fencelog-Key": "k", "Fencelog-Event-Time": "7"}
+    answer = await http.post(URL, content=b"\xff\x00", headers=headers)
+    assert (answer.status_code, answer.json()["offset"]) == (201, 0)
+    batch = await http.post(f"{URL}:batch", content=b"a\nb", headers={"content-type": "text/plain"})
+    assert batch.json()["appended"] == [{"partition": 0, "offset": 1, "count": 2}]
+    assert not fake_broker.logs
+    assert owner.logs[T, 0].tail_offset == 3
+    one = await http.get(f"{READ}/0")
+    assert (one.content, one.headers["fencelog-key"]) == (b"\xff\x00", "k")
+    page = await http.get(READ, params={"from": 1})
+    assert [m["text"] for m in page.json()["messages"]] == ["a", "b"]
+    assert page.headers["next-offset"] == "3"
+
+
+async def test_problems_pass_through(http: httpx.AsyncClient, owner: Any) -> None:
+    answer = await http.post(
+        f"{URL}:batch", content=b"{", headers={"content-type": "application/x-ndjson"}
+    )
+    assert (answer.status_code, answer.json()["line"]) == (400, 1)
+    beyond = await http.get(READ, params={"from": 9})
+    assert (beyond.status_code, beyond.json()["tail_offset"]) == (416, 0)
+
+
+async def test_event_streams_pass_through_live(http: httpx.AsyncClient, owner: Any) -> None:
+    headers = {"accept": "text/event-stream"}
+    async with http.stream("GET", READ, headers=headers) as answer:
+        await http.post(URL, content=b"live")
+        async for line in answer.aiter_lines():
+            if line.startswith("data: ") and "text" in line:
+                assert json.loads(line[6:])["text"] == "live"
+                break
+    await owner.logs[T, 0].readers_are(0)
+
+
+async def test_a_batch_is_spread_over_brokers(
+    http: httpx.AsyncClient, owner: Any, fake_broker: Any
+) -> None:
+    many = TopicName("ns", "many")
+    await fake_broker.topics.create(many, TopicConfig(partitions=2))
+    fake_broker.elsewhere[many, 1] = owner.url
+    keys = [f"k{n}" for n in range(10)]
+    body = "\n".join(json.dumps({"text": key, "key": key}) for key in keys)
+    answer = await http.post(
+        "/v1/topics/ns/many/messages:batch",
+        content=body,
+        headers={"content-type": "application/x-ndjson"},
+    )
+    assert answer.status_code == 201
+    there = sum(crc32c(key.encode()) % 2 for key in keys)
+    assert [p["count"] for p in answer.json()["appended"]] == [10 - there, there]
+    assert owner.logs[many, 1].tail_offset == there
+    assert fake_broker.logs[many, 0].tail_offset == 10 - there
+
+
+async def test_a_forwarded_request_is_not_forwarded_again(
+    http: httpx.AsyncClient, owner: Any, fake_broker: Any
+) -> None:
+    answer = await http.post(URL, content=b"x", headers={"Fencelog-Forwarded": "1"})
+    assert (answer.status_code, answer.json()["code"]) == (421, "not_owner")
+    assert answer.json()["side_effects"] == "none"
+
+
+async def test_brokers_that_name_each_other_give_up(
+    http: httpx.AsyncClient, owner: Any, service: str
+) -> None:
+    owner.elsewhere[T, 0] = service
+    answer = await http.post(URL, content=b"x")
+    assert (answer.status_code, answer.json()["code"]) == (503, "no_owner")
+    assert answer.headers["retry-after"] == "1"
+
+
+async def test_a_dead_owner_is_reported_and_taken_over_from(
+    http: httpx.AsyncClient, fake_broker: Any
+) -> None:
+    sock = bind("127.0.0.1", 0)  # bound, not listening: connections are refused
+    with contextlib.closing(sock):
+        dead = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        fake_broker.elsewhere[T, 0] = dead
+        answer = await http.post(URL, content=b"x")
+    assert answer.status_code == 201
+    assert fake_broker.reported == [dead]
+    assert fake_broker.logs[T, 0].tail_offset == 1
+
+
+async def test_an_owner_that_only_cannot_be_reached_from_here_is_not_reported_dead(
+    http: httpx.AsyncClient, fake_broker: Any
+) -> None:
+    """No route, or no file descriptor left: the others, and the owner itself, may be well."""
+    fake_broker.elsewhere[T, 0] = "http://255.255.255.255:9"
+    answer = await http.post(URL, content=b"x")
+    assert (answer.status_code, answer.json()["code"]) == (503, "no_owner")
+    assert fake_broker.reported == []
+
+
+@contextlib.asynccontextmanager
+async def mute_owner(
+    behave: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[str]:
+    """Something that accepts connections, and then does as ``behave``."""
+
+    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await behave(reader, writer)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve_one, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    return
+
+
+async def half_an_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
+    writer.write(b"Transfer-Encoding: chunked\r\n\r\n5\r\n: hi\n\r\n")
+    await writer.drain()
+    await asyncio.sleep(0.05)
+
+
+async def test_an_append_whose_owner_is_lost_is_of_unknown_outcome(
+    http: httpx.AsyncClient, fake_broker: Any
+) -> None:
+    for url, body in ((URL, b"x"), (f"{URL}:batch", b"a\n")):
+        async with mute_owner(hang_up) as lost:
+            fake_broker.elsewhere[T, 0] = lost
+            answer = await http.post(url, content=body, headers={"content-type": "text/plain"})
+        assert (answer.status_code, answer.json()["code"]) == (504, "append_unknown")
+        assert answer.json()["side_effects"] == "maybe"
+    assert not fake_broker.reported
+    assert not fake_broker.logs
+
+
+async def test_a_read_whose_owner_is_lost_can_be_asked_again(
+    http: httpx.AsyncClient, fake_broker: Any
+) -> None:
+    async with mute_owner(hang_up) as lost:
+        fake_broker.elsewhere[T, 0] = lost
+        answer = await http.get(READ)
+    assert (answer.status_code, answer.json()["code"]) == (503, "read_unknown")
+    assert answer.json()["retryable"] is True
+
+
+async def test_an_event_stream_whose_owner_is_lost_ends_with_a_problem(
+    http: httpx.AsyncClient, fake_broker: Any
+) -> None:
+    async with mute_owner(half_an_answer) as lost:
+        fake_broker.elsewhere[T, 0] = lost
+        answer = await http.get(READ, headers={"accept": "text/event-stream"})
+    assert "event: problem" in answer.text
+    assert "read_unknown" in answer.text

@@ -1,0 +1,207 @@
+"""Two brokers over HTTP, their ledgers scripted: partitions move, requests find them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from fencelog.api.routing.peers import HttpPeers
+from fencelog.api.server.app import build_app
+from fencelog.api.server.serve import HttpServer, bind, url_of
+from fencelog.broker.broker import Broker
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.names import TopicName
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
+from tests.support.scripted_ledgers import ScriptedLedgers
+
+TOPIC = "/v1/topics/ns/t"
+NAME = TopicName("ns", "t")
+PARTITION = f"{TOPIC}/partitions/0"
+
+
+class Machine:
+    """A broker, its HTTP server and a client of it."""
+
+    def __init__(self, broker: Broker, store: MemoryMetadataStore, http: httpx.AsyncClient) -> None:
+        self.broker = broker
+        self.store = store
+        self.http = http
+
+
+class Machines:
+    def __init__(self, stack: contextlib.AsyncExitStack) -> None:
+        self._stack = stack
+        self._cluster = MemoryCluster()
+        self.ledgers = ScriptedLedgers()
+
+    async def start(self, name: str, bookies: Any) -> Machine:
+        """A machine; the parts of it end in the order in which a broker's process ends them."""
+        stack = self._stack
+        store = MemoryMetadataStore(self._cluster)
+        await store.start()
+        stack.push_async_callback(store.close)
+        sock = bind("127.0.0.1", 0)
+        config = BrokerConfig(name, url_of(sock), close_timeout_s=1.0)
+        peers = HttpPeers()
+        stack.push_async_callback(peers.close)
+        broker = Broker(store, self.ledgers, host=SystemHost(), config=config, peers=peers)
+        await broker.start()
+        stack.push_async_callback(broker.close)
+        app = build_app(broker, bookies=bookies, peers=peers)
+        server = await HttpServer.start(app, sock)
+        stack.push_async_callback(server.close)
+        stack.callback(app.drain)
+        http = httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=10)
+        await stack.enter_async_context(http)
+        return Machine(broker, store, http)
+
+
+@pytest.fixture
+async def machines(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Machines]:
+    monkeypatch.setattr("fencelog.api.server.http_protocol.LAST_REQUEST_S", 0.02)
+    async with contextlib.AsyncExitStack() as stack:
+        yield Machines(stack)
+
+
+@pytest.fixture
+async def pair(machines: Machines, fake_bookies: Any) -> tuple[Machine, Machine]:
+    """Brokers a and b; a owns the one partition of a topic with one message."""
+    a, b = [await machines.start(name, fake_bookies) for name in "ab"]
+    assert (await a.http.put(TOPIC)).status_code == 201
+    assert (await a.http.post(f"{TOPIC}/messages", content=b"first")).status_code == 201
+    return a, b
+
+
+async def owner(machine: Machine) -> str:
+    (found,) = (await machine.http.get(f"{TOPIC}/owners")).json()["owners"]
+    return str(found["broker_id"])
+
+
+async def test_any_broker_takes_the_request_to_move(pair: tuple[Machine, Machine]) -> None:
+    a, b = pair
+    moved = await b.http.post(f"{PARTITION}:unload")  # it is a's
+    assert (moved.status_code, moved.json()) == (200, {"partition": 0, "broker_id": "b"})
+    assert await owner(a) == "b"
+    back = await a.http.post(f"{PARTITION}:unload", json={"to": "a"})
+    assert back.json() == {"partition": 0, "broker_id": "a"}
+    assert await owner(b) == "a"
+    refused = await b.http.post(f"{PARTITION}:open")
+    assert (refused.status_code, refused.json()["code"]) == (421, "not_owner")
+    for body in ({"to": "z"}, {"too": "a"}):
+        assert (await a.http.post(f"{PARTITION}:unload", json=body)).status_code in (400, 404)
+
+
+async def test_brokers_show_each_other(pair: tuple[Machine, Machine]) -> None:
+    a, b = pair
+    for machine in pair:
+        shown = (await machine.http.get("/v1/brokers/a")).json()
+        assert (shown["broker_id"], shown["draining"], shown["partitions"]) == ("a", False, 1)
+        (owned,) = shown["owned"]
+        assert (owned["topic"], owned["tail_offset"], owned["epoch"]) == ("ns/t", 1, 1)
+    assert (await b.http.get("/v1/brokers/a?limit=0")).json()["owned"] == []
+    gone = await a.http.get("/v1/brokers/z")
+    assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
+
+
+async def test_appends_and_reads_go_on_while_a_broker_drains(
+    pair: tuple[Machine, Machine],
+) -> None:
+    a, b = pair
+    stop = asyncio.Event()
+    statuses: list[int] = []
+
+    async def append(machine: Machine) -> None:
+        while not stop.is_set():
+            answer = await machine.http.post(f"{TOPIC}/messages", content=b"x")
+            statuses.append(answer.status_code)
+
+    poll = asyncio.create_task(a.http.get(f"{PARTITION}/messages?from=latest&wait=5"))
+    async with asyncio.TaskGroup() as group:
+        for machine in pair * 2:
+            group.create_task(append(machine))
+        await asyncio.sleep(0.05)
+        drained = await b.http.post("/v1/brokers/a:drain")
+        assert drained.json() == {"broker_id": "a", "not_taken": 0}
+        await asyncio.sleep(0.05)
+        stop.set()
+    assert set(statuses) == {201}
+    assert (await poll).status_code == 200
+    assert await owner(a) == "b"
+    assert (await a.http.head(f"{PARTITION}/messages")).headers["tail-offset"] == str(
+        len(statuses) + 1
+    )
+    ready = await a.http.get("/readyz")
+    assert (ready.status_code, ready.json()["code"]) == (503, "draining")
+    entries = (await b.http.get("/v1/brokers")).json()["brokers"]
+    assert [(entry["broker_id"], entry["draining"]) for entry in entries] == [
+        ("a", True),
+        ("b", False),
+    ]
+
+
+async def test_a_reader_that_waits_goes_on_at_the_next_owner(pair: tuple[Machine, Machine]) -> None:
+    a, _ = pair
+    polls = [
+        asyncio.create_task(machine.http.get(f"{PARTITION}/messages?from=latest&wait=5"))
+        for machine in pair
+    ]
+    await asyncio.sleep(0.05)
+    assert (await a.http.post(f"{PARTITION}:unload")).json()["broker_id"] == "b"
+    await asyncio.sleep(0.05)
+    await a.http.post(f"{TOPIC}/messages", content=b"second")
+    for poll in polls:
+        answer = await poll
+        assert answer.status_code == 200
+        assert [message["text"] for message in answer.json()["messages"]] == ["second"]
+
+
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencelog.broker.partition.forwards.OWNER_GONE_MS", 50)
+
+
+@pytest.mark.usefixtures("short_patience")
+async def test_an_owner_that_went_silent_is_not_waited_for(
+    pair: tuple[Machine, Machine], machines: Machines
+) -> None:
+    """Its append is of unknown outcome; a read is answered by who takes over."""
+    a, b = pair
+    machines.ledgers.newest.auto_ack = False  # it takes requests, and answers none
+    append = asyncio.create_task(b.http.post(f"{TOPIC}/messages", content=b"x"))
+    poll = asyncio.create_task(b.http.get(f"{PARTITION}/messages?from=latest&wait=5"))
+    await asyncio.sleep(0.1)
+    assert not append.done()
+    a.store.disconnect()
+    a.store.expire()
+    answer = await append
+    assert (answer.status_code, answer.json()["code"]) == (504, "append_unknown")
+    assert answer.json()["side_effects"] == "maybe"
+    await asyncio.sleep(0.1)
+    assert (await b.http.post(f"{TOPIC}/messages", content=b"y")).status_code == 201
+    assert (await poll).status_code == 200
+    a.store.reconnect()
+
+
+async def test_a_log_that_was_let_go_under_a_request_is_no_error_of_the_requests(
+    pair: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, _ = pair
+    log = await a.broker.partition(NAME, 0)
+    stale = [log, log]
+    partition = a.broker.partition
+
+    async def late(topic: TopicName, number: int) -> Any:
+        return stale.pop() if stale else await partition(topic, number)
+
+    await log.abandon(FencelogError(ErrorCode.NO_OWNER, "the log was lost"))
+    monkeypatch.setattr(a.broker, "partition", late)
+    answer = await a.http.post(f"{TOPIC}/messages", content=b"second")
+    assert (answer.status_code, answer.json()["offset"]) == (201, 1)
+    assert not stale

@@ -1,0 +1,335 @@
+"""Posts that repeat a head are taken without parsing: they must mean what parsing would tell."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httptools
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.api.produce import single as produce
+from fencelog.api.server.app import build_app
+from fencelog.api.server.http_protocol import HttpProtocol
+from fencelog.api.server.repeated_posts import NOT_REPEATED, repeatable_head
+from fencelog.broker.names import TopicName
+from fencelog.broker.registry.topics import TopicConfig
+from fencelog.broker.subscriptions.batch import DELIVER_AT
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import Message, decode_batch
+
+PATH = "/v1/topics/ns/t/messages"
+T = TopicName("ns", "t")
+
+
+def post(body: bytes, *headers: str, path: str = PATH) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: x", *headers, f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "Accept: */*", "", ""]).encode() + body
+
+
+class Connection:
+    """A client that decides which bytes leave together."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self) -> tuple[int, dict[str, str], Any]:
+        async with asyncio.timeout(5):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+            lines = head.split("\r\n")[:-2]
+            headers = dict(line.lower().split(": ", 1) for line in lines[1:])
+            body = await self.reader.readexactly(int(headers["content-length"]))
+        return int(lines[0].split()[1]), headers, json.loads(body)
+
+    async def exchange(self, data: bytes) -> tuple[int, dict[str, str], Any]:
+        await self.send(data)
+        return await self.answer()
+
+
+@pytest.fixture
+def again(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The requests that were appended without being parsed."""
+    taken: list[bytes] = []
+    append_again = HttpProtocol._append_again
+
+    def watched(self: HttpProtocol, data: bytes) -> bool:
+        done = append_again(self, data)
+        if done:
+            taken.append(data)
+        return done
+
+    monkeypatch.setattr(HttpProtocol, "_append_again", watched)
+    return taken
+
+
+@pytest.fixture
+async def connection(
+    again: list[bytes], service: str, http: httpx.AsyncClient
+) -> AsyncIterator[Connection]:
+    address = urlsplit(service)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    yield Connection(reader, writer)
+    writer.close()
+
+
+def bodies(fake_broker: Any) -> list[tuple[bytes, bytes | None]]:
+    log = fake_broker.logs[T, 0]
+    return [
+        (message.value, message.key)
+        for entry in log.entries
+        for message in decode_batch(bytes(entry.batch))
+    ]
+
+
+async def test_bodies_of_any_size_arrive_in_order(
+    connection: Connection, fake_broker: Any, again: list[bytes]
+) -> None:
+    values = [b"x" * n for n in (3, 0, 1, 99, 1000, 9, 10_000)]
+    for offset, value in enumerate(values):
+        status, headers, document = await connection.exchange(post(value))
+        assert (status, document["offset"]) == (201, offset)
+        assert headers["content-type"] == "application/json"
+        assert "date" in headers
+    assert [value for value, _ in bodies(fake_broker)] == values
+    assert len(again) == len(values) - 1
+
+
+async def test_another_head_is_another_request(
+    connection: Connection, fake_broker: Any, again: list[bytes]
+) -> None:
+    await connection.exchange(post(b"1", "Fencelog-Key: a"))
+    await connection.exchange(post(b"2", "Fencelog-Key: a"))
+    assert len(again) == 1
+    await connection.exchange(post(b"3", "Fencelog-Key: b"))
+    await connection.exchange(post(b"4", path=PATH + "?key=c"))
+    status, _, _ = await connection.exchange(post(b"5", path="/v1/topics/ns/none/messages"))
+    assert status == 404
+    await connection.exchange(post(b"6", "Fencelog-Key: a"))
+    expected = [(b"1", b"a"), (b"2", b"a"), (b"3", b"b"), (b"4", b"c"), (b"6", b"a")]
+    assert bodies(fake_broker) == expected
+    assert len(again) == 2
+
+
+@pytest.mark.parametrize("cut", [1, 30, 60, 90, -3])
+async def test_a_request_in_pieces_goes_the_ordinary_way(
+    connection: Connection, fake_broker: Any, again: list[bytes], cut: int
+) -> None:
+    await connection.exchange(post(b"first"))
+    request = post(b"in pieces")
+    await connection.send(request[:cut])
+    await asyncio.sleep(0.02)
+    assert (await connection.exchange(request[cut:]))[2]["offset"] == 1
+    assert (await connection.exchange(post(b"again")))[2]["offset"] == 2
+    assert [value for value, _ in bodies(fake_broker)] == [b"first", b"in pieces", b"again"]
+    assert len(again) == 1
+
+
+async def test_requests_in_one_piece_are_answered_in_order(
+    connection: Connection, fake_broker: Any
+) -> None:
+    await connection.exchange(post(b"0"))
+    await connection.send(post(b"1") + post(b"2") + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert [(await connection.answer())[2].get("offset") for _ in range(3)] == [1, 2, None]
+
+
+async def test_what_comes_before_the_answer_waits_for_it(
+    connection: Connection, fake_broker: Any, again: list[bytes]
+) -> None:
+    await connection.exchange(post(b"0"))
+    log = fake_broker.logs[T, 0]
+    log.answers_after = asyncio.Event()
+    await connection.send(post(b"1"))
+    while len(log.entries) < 2:  # noqa: ASYNC110 - the other end of a socket
+        await asyncio.sleep(0.005)
+    for chunk in (post(b"2"), post(b"3")[:50], post(b"3")[50:]):
+        await connection.send(chunk)
+        await asyncio.sleep(0.01)
+    assert len(log.entries) == 2
+    log.answers_after.set()
+    assert [(await connection.answer())[2]["offset"] for _ in range(3)] == [1, 2, 3]
+    assert len(again) >= 1
+
+
+async def test_a_delay_counts_from_each_message(
+    connection: Connection,
+    fake_broker: Any,
+    again: list[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not from the request that the head was read of."""
+    now_us = 1_000_000
+    monkeypatch.setattr(produce._host, "now_us", lambda: now_us)
+    request = post(b"x", path=PATH + "?delay_ms=5000")
+    await connection.exchange(request)
+    now_us = 60_000_000
+    await connection.exchange(request)
+    assert len(again) == 1
+    due = [
+        dict(message.headers)[DELIVER_AT]
+        for entry in fake_broker.logs[T, 0].entries
+        for message in decode_batch(bytes(entry.batch))
+    ]
+    assert due == [b"6000000", b"65000000"]
+
+
+async def test_a_definite_failure_goes_the_ordinary_way(
+    connection: Connection, fake_broker: Any, again: list[bytes]
+) -> None:
+    await connection.exchange(post(b"0"))
+    log = fake_broker.logs[T, 0]
+    log.failure = FencelogError(ErrorCode.OVERLOADED, "too much")
+    status, headers, document = await connection.exchange(post(b"1"))
+    assert (status, document["code"], document["side_effects"]) == (503, "overloaded", "none")
+    assert headers["retry-after"] == "1"
+    log.failure = None
+    assert (await connection.exchange(post(b"2")))[2]["offset"] == 1
+    assert len(again) == 2
+
+
+async def test_an_unknown_outcome_is_told_and_never_tried_again(
+    connection: Connection, fake_broker: Any, again: list[bytes]
+) -> None:
+    await connection.exchange(post(b"0"))
+    log = fake_broker.logs[T, 0]
+    log.failure = FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows")
+    attempts: list[Message] = []
+    append = log.append_message
+
+    def counted(message: Message, terms: None) -> Any:
+        attempts.append(message)
+        return append(message)
+
+    log.append_message = counted
+    status, headers, document = await connection.exchange(post(b"1"))
+    assert (status, document["code"], document["side_effects"]) == (504, "append_unknown", "maybe")
+    assert document["instance"] == PATH
+    assert headers["content-type"] == "application/problem+json"
+    assert len(attempts) == 1
+
+
+async def test_a_partition_that_moved_away_is_not_appended_here(
+    connection: Connection, fake_broker: Any, again: list[bytes]
+) -> None:
+    await connection.exchange(post(b"0"))
+    fake_broker.elsewhere[T, 0] = "http://127.0.0.1:9"
+    status, _, document = await connection.exchange(post(b"1"))
+    assert fake_broker.reported == ["http://127.0.0.1:9"]
+    assert (status, document["offset"]) == (201, 1)
+    assert again == []
+
+
+async def test_a_partition_that_is_not_there_any_more_is_a_definite_failure(
+    connection: Connection, fake_broker: Any
+) -> None:
+    """The topic was made anew with fewer partitions."""
+    many = TopicName("ns", "many")
+    await fake_broker.topics.create(many, TopicConfig(partitions=3))
+    request = post(b"x", path="/v1/topics/ns/many/messages?partition=2")
+    assert (await connection.exchange(request))[0] == 201
+    await fake_broker.topics.delete(many)
+    await fake_broker.topics.create(many, TopicConfig(partitions=1))
+    status, _, document = await connection.exchange(request)
+    assert (status, document["side_effects"]) == (404, "none")
+
+
+async def test_a_refused_post_is_refused_again(connection: Connection, again: list[bytes]) -> None:
+    for _ in range(2):
+        status, _, _ = await connection.exchange(post(b"x", "Content-Encoding: gzip"))
+        assert status == 415
+    assert again == []
+
+
+@pytest.mark.parametrize("name", sorted(NOT_REPEATED))
+def test_heads_that_ask_for_more_are_not_repeated(name: bytes) -> None:
+    request = post(b"x", f"{name.decode()}: 1")
+    assert repeatable_head(request, [(b"content-length", b"1"), (name, b"1")]) is None
+    assert repeatable_head(request, [(b"content-length", b"1")]) is not None
+
+
+async def test_a_closing_server_answers_what_is_under_way(
+    fake_broker: Any, fake_bookies: Any, serve: Any
+) -> None:
+    await fake_broker.topics.create(T, TopicConfig())
+    async with asyncio.timeout(10):
+        async with serve(build_app(fake_broker, bookies=fake_bookies)) as url:
+            address = urlsplit(url)
+            client = Connection(*await asyncio.open_connection(address.hostname, address.port))
+            await client.exchange(post(b"0"))
+            log = fake_broker.logs[T, 0]
+            log.answers_after = asyncio.Event()
+            await client.send(post(b"1"))
+            while len(log.entries) < 2:  # noqa: ASYNC110 - the other end of a socket
+                await asyncio.sleep(0.005)
+            asyncio.get_running_loop().call_later(0.3, log.answers_after.set)
+        status, headers, document = await client.answer()
+    assert (status, document["offset"], headers["connection"]) == (201, 1, "close")
+    assert await client.reader.read() == b""
+    client.writer.close()
+
+
+class Parsed:
+    """What a real parser makes of bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.url = self.body = b""
+        self.messages = 0
+        httptools.HttpRequestParser(self).feed_data(data)
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.messages += 1
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["X: 1", "Fencelog-Key: k", "CONTENT-LENGTH: 3", "Content-Length:  7", "Expect: x",
+             "Transfer-Encoding: chunked", "X-Content-Length: 4", "Content-Length: 03"]
+        ),
+        max_size=4,
+    ),
+    st.binary(max_size=20),
+    st.binary(max_size=20),
+    st.integers(0, 200),
+    st.binary(max_size=2),
+)  # fmt: skip
+def test_a_body_is_taken_only_where_a_parser_agrees(
+    headers: list[str], first: bytes, second: bytes, position: int, garbage: bytes
+) -> None:
+    request = post(first, *headers)
+    try:
+        parsed = Parsed(request)
+    except httptools.HttpParserError:
+        return
+    head = repeatable_head(request, parsed.headers)
+    if head is None:
+        return
+    assert head.body_of(request) == parsed.body == first
+    other = post(second, *headers)
+    changed = other[:position] + garbage + other[position + len(garbage) :]
+    body = head.body_of(changed)
+    if body is not None:
+        again = Parsed(changed)
+        assert (again.messages, again.body, again.url) == (1, body, parsed.url)
+        plain = [header for header in again.headers if header[0] != b"content-length"]
+        assert plain == [header for header in parsed.headers if header[0] != b"content-length"]

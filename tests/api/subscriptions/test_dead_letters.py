@@ -1,0 +1,289 @@
+"""Dead letters, their replay, delayed messages, and messages as events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fencelog.api.subscriptions.dead_letters import dead_letter, replayed
+from fencelog.broker.names import TopicName
+from fencelog.broker.subscriptions.answers import PulledMessage
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_HEADERS
+from fencelog.ledgers.record_batch import Message
+from tests.support.subscription_service import (
+    Service,
+    Site,
+    append,
+    ids,
+    ok,
+    post,
+    pull,
+    pull_all,
+    running,
+    subscribe,
+    texts,
+    verb,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def everything() -> AsyncIterator[tuple[Service, list[Site]]]:
+    async with running() as service:
+        yield service, [await service.site("a"), await service.site("b")]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def two(everything: Any) -> list[Site]:
+    """Two brokers of a topic; the first owns partition 0, the second 1."""
+    service, sites = everything
+    found: list[Site] = await service.topic(sites)
+    return found
+
+
+async def kill(site: Site, deliveries: int = 2) -> None:
+    """Refuse everything that there is, so often."""
+    for _ in range(deliveries):
+        messages = await pull_all(site)
+        await verb(site, "nack", ack_ids=ids(messages), delay_ms=0)
+    await pull(site)  # sees that it is hopeless
+
+
+async def dead(site: Site, topic: str, count: int) -> list[dict[str, Any]]:
+    """The messages of a dead letter topic, once there are so many."""
+    path = f"/v1/topics/ns/{topic}/partitions/0/messages"
+    async with asyncio.timeout(5):
+        while True:
+            answer = await site.http.get(path)
+            if answer.is_success and len(answer.json()["messages"]) >= count:
+                found: list[dict[str, Any]] = answer.json()["messages"]
+                return found
+            await asyncio.sleep(0.01)
+
+
+async def test_what_fails_too_often_goes_to_a_topic_of_its_own_and_back(two: list[Site]) -> None:
+    a, b = two
+    await subscribe(a, max_deliveries=2)
+    await subscribe(a, "other")
+    head = {"Fencelog-Key": "k", "Fencelog-Header-Trace": "7"}
+    await post(a, "bad", partition=1, headers=head)
+    await kill(a)
+    name = f"{a.name.topic}-s-dead"
+    (letter,) = await dead(b, name, 1)
+    assert (letter["text"], letter["key"]) == ("bad", "k")
+    assert letter["headers"] == {
+        "fencelog-origin-topic": str(a.name),
+        "fencelog-origin-partition": "1",
+        "fencelog-origin-offset": "0",
+        "fencelog-origin-attempts": "2",
+        "fencelog-origin-subscription": "s",
+        "trace": "7",
+    }
+    assert await pull_all(a) == []
+    stats = (await ok(await a.http.get(f"{a.sub}/stats")))["partitions"]
+    assert [s["backlog_messages"] for s in stats] == [0, 0]
+    assert await verb(b, "replay-dead-letters") == {"replayed": 1}
+    assert await verb(b, "replay-dead-letters") == {"replayed": 0}
+    (again,) = await pull_all(a)
+    assert (again["partition"], again["offset"], again["attempt"]) == (1, 1, 1)
+    assert again["headers"] == {"trace": "7", "fencelog-replay-for": "s"}
+    other = await ok(await a.http.post(f"{a.topic}/subscriptions/other:pull?partition=1"))
+    assert [m["offset"] for m in other["messages"]] == [0]  # the replay is not for it
+    assert (await a.http.delete(a.sub)).status_code == 204
+    left = await ok(await a.http.get(f"/v1/topics/ns/{name}/subscriptions"))
+    assert left == {"subscriptions": []}
+
+
+async def test_a_replay_takes_its_own_letters_up_to_its_limit(two: list[Site]) -> None:
+    a, b = two
+    letters: dict[str, Any] = {
+        "max_deliveries": 1,
+        "dead_letter_topic": f"ns/shared-{a.name.topic}",
+    }
+    await subscribe(a, **letters)
+    await subscribe(a, "other", **letters)
+    await post(a, *"xyz")
+    await kill(a, 1)
+    messages = (await ok(await a.http.post(f"{a.topic}/subscriptions/other:pull")))["messages"]
+    path = f"{a.topic}/subscriptions/other:nack"
+    await ok(await a.http.post(path, json={"ack_ids": ids(messages), "delay_ms": 0}))
+    await a.http.post(f"{a.topic}/subscriptions/other:pull")
+    assert len(await dead(a, f"shared-{a.name.topic}", 6)) == 6
+    assert await verb(b, "replay-dead-letters", limit=2) == {"replayed": 2}
+    assert await verb(b, "replay-dead-letters") == {"replayed": 1}
+    assert sorted(texts(await pull_all(b))) == ["x", "y", "z"]
+
+
+async def test_nothing_has_died_yet(two: list[Site]) -> None:
+    await subscribe(two[0], max_deliveries=2)
+    assert await verb(two[1], "replay-dead-letters") == {"replayed": 0}
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+async def test_a_burial_that_is_repeated_writes_once(two: list[Site], owner: int) -> None:
+    a, name = two[0], TopicName("ns", f"{two[0].name.topic}-s-dead")
+    await subscribe(a, max_deliveries=2)
+    await ok(await a.http.put(f"/v1/topics/ns/{name.topic}"))
+    await two[owner].broker.partition(name, 0)
+    await pull(a)
+    letters = (await a.broker.partition(a.name, 0)).subscriptions.dead_letters
+    assert letters is not None
+    topic = await a.broker.topic(a.name)
+    info = (await a.broker.subscriptions.get(topic.topic_id, "s")).info
+    for _ in range(2):
+        await letters.bury(info, 0, pulled(Message(b"bad")))
+    assert len(await dead(a, name.topic, 1)) == 1
+
+
+async def test_a_letter_that_cannot_go_back_stays(
+    two: list[Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = two
+    await subscribe(a, max_deliveries=1)
+    await post(a, "bad")
+    await kill(a, 1)
+    await dead(a, f"{a.name.topic}-s-dead", 1)
+    real = a.broker.partition
+
+    async def refuse(topic: Any, partition: int) -> Any:
+        if topic == a.name:
+            raise FencelogError(ErrorCode.OVERLOADED, "too much to do")
+        return await real(topic, partition)
+
+    monkeypatch.setattr(a.broker, "partition", refuse)
+    answer = await a.http.post(f"{a.sub}:replay-dead-letters")
+    assert (answer.status_code, answer.json()["replayed"]) == (503, 0)
+    monkeypatch.undo()
+    assert await verb(b, "replay-dead-letters") == {"replayed": 1}
+
+
+async def test_letters_do_not_go_where_others_may_not_append(two: list[Site]) -> None:
+    a, b = two
+    await subscribe(a, max_deliveries=1)
+    await post(a, "bad")
+    await post(a, "worse", partition=1)
+    await kill(a, 1)
+    await dead(a, f"{a.name.topic}-s-dead", 2)
+    access = (await a.broker.partition(a.name, 0)).access
+    await access.fence("mine")
+    refused = await b.http.post(f"{b.sub}:replay-dead-letters")
+    assert (refused.status_code, refused.json()["code"]) == (412, "precondition_failed")
+    assert refused.json()["replayed"] == 1  # that of the other partition
+    await access.fence(None)
+    epoch = await access.claim("alone", "exclusive", wait_ms=0)
+    refused = await b.http.post(f"{b.sub}:replay-dead-letters")
+    assert (refused.status_code, refused.json()["code"]) == (409, "producer_busy")
+    await access.release("alone", epoch)
+    assert await verb(b, "replay-dead-letters") == {"replayed": 1}
+    assert sorted(texts(await pull_all(a))) == ["bad", "worse"]
+
+
+def pulled(message: Message) -> PulledMessage:
+    return PulledMessage(7, 0, message, "id", 3)
+
+
+async def test_headers_that_find_no_room_are_counted() -> None:
+    many = tuple((f"h{n}", b"x") for n in range(MAX_HEADERS))
+    letter = dead_letter(TopicName("ns", "t"), "s", 0, pulled(Message(b"v", None, None, many)))
+    assert len(letter.headers) == MAX_HEADERS
+    assert dict(letter.headers)["fencelog-headers-omitted"] == b"6"
+    back = replayed(letter, "s")
+    assert back.headers == (*many[: MAX_HEADERS - 6], ("fencelog-replay-for", b"s"))
+    large = (("large", bytes(32 * 1024 - 5)),)
+    letter = dead_letter(TopicName("ns", "t"), "s", 0, pulled(Message(b"v", None, None, large)))
+    assert dict(letter.headers)["fencelog-headers-omitted"] == b"1"
+
+
+async def test_a_letter_that_dies_again_has_its_latest_origin_alone() -> None:
+    first = dead_letter(TopicName("ns", "t"), "s", 0, pulled(Message(b"v")))
+    again = dead_letter(TopicName("ns", "u"), "s", 1, pulled(replayed(first, "s")))
+    names = [name for name, _ in again.headers]
+    assert len(names) == len(set(names)) == 5
+    assert dict(again.headers)["fencelog-origin-topic"] == b"ns/u"
+
+
+async def test_a_message_for_later_is_handed_out_when_it_is_due(two: list[Site]) -> None:
+    a = two[0]
+    await subscribe(a)
+    times = await ok(await a.http.post(f"{a.topic}/messages?partition=0", content=b"now"))
+    due = times["publish_time"] + 400_000
+    later = Message(b"later", None, None, (("fencelog-deliver-at", b"%d" % due),))
+    await append(a, later)
+    assert texts(await pull_all(a)) == ["now"]
+    assert texts(await pull(a, wait=5)) == ["later"]
+
+
+async def test_events_are_messages_with_leases(two: list[Site]) -> None:
+    a, b = two
+    await subscribe(a, max_outstanding=2)
+    await post(a, *"wxyz", partition=1)
+    seen: list[dict[str, Any]] = []
+    async with a.http.stream("GET", f"{a.sub}/events?limit=4&consumer=c") as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        async for line in answer.aiter_lines():
+            if line.startswith("data: {") and len(line) > len("data: {}"):
+                seen.append(json.loads(line.removeprefix("data: ")))
+                if len(seen) == 2:  # no more come before these are acknowledged
+                    assert await verb(b, "ack", ack_ids=ids(seen)) == {"acked": 2, "stale": []}
+    assert [message["text"] for message in seen] == list("wxyz")
+    assert (await verb(a, "ack", ack_ids=ids(seen)))["acked"] == 4
+
+
+async def test_a_stream_that_cannot_begin_is_a_problem(two: list[Site]) -> None:
+    a = two[0]
+    for path, status in (
+        (f"{a.sub}/events", 404),
+        (f"{a.topic}/subscriptions/s/events?limit=0", 400),
+    ):
+        assert (await a.http.get(path)).status_code == status
+
+
+async def test_a_stream_ends_with_a_problem_when_its_subscription_goes(two: list[Site]) -> None:
+    a, b = two
+    await subscribe(a)
+    async with a.http.stream("GET", f"{a.sub}/events") as answer:
+        lines = answer.aiter_lines()
+        assert await anext(lines) == "event: ping"
+        await post(b, "x")
+        assert (await b.http.delete(b.sub)).status_code == 204
+        rest = [line async for line in lines]
+    assert "event: problem" in rest
+    assert "subscription_not_found" in rest[rest.index("event: problem") + 1]
+
+
+async def test_a_delivery_time_comes_as_header_as_member_or_as_a_delay(two: list[Site]) -> None:
+    a, b = two
+    await subscribe(a)
+    path = f"{a.topic}/messages"
+    for query, headers in (("&delay_ms=60000", {}), ("", {"Fencelog-Deliver-At": str(2**60)})):
+        posted = b.http.post(f"{path}?partition=0{query}", content=b"later", headers=headers)
+        await ok(await posted)
+    many = {"messages": [{"text": "later", "deliver_at": 2**60}, {"text": "now"}]}
+    await ok(await b.http.post(f"{path}:batch?partition=0", json=many))
+    assert texts(await pull_all(a)) == ["now"]
+    (figures,) = (await ok(await a.http.get(f"{a.sub}/stats?partition=0")))["partitions"]
+    assert (figures["delayed"], figures["backlog_messages"]) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("query", "headers"),
+    [
+        ("&delay_ms=-1", {}),
+        ("&delay_ms=soon", {}),
+        ("", {"Fencelog-Deliver-At": "soon"}),
+        ("", {"Fencelog-Deliver-At": "-1"}),
+    ],
+)
+async def test_a_delivery_time_that_is_none_is_refused(
+    two: list[Site], query: str, headers: dict[str, str]
+) -> None:
+    path = f"{two[0].topic}/messages?partition=0{query}"
+    answer = await two[0].http.post(path, content=b"x", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")

@@ -1,0 +1,204 @@
+"""The LAC: taken from adds and idle writers, never told before it is durable, waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from fencelog.bookie.engine.lacs import Lacs
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MAX_LAC_WAIT_MS
+
+LONG_MS = MAX_LAC_WAIT_MS
+
+
+async def soon(*waiting: asyncio.Task[Any]) -> None:
+    """Whatever can happen without the disk and the clock has happened."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting)
+
+
+def poll(bookie: Any, ledger_id: int, above: int, wait_ms: int = LONG_MS) -> asyncio.Task[int]:
+    return asyncio.get_running_loop().create_task(
+        bookie.read_lac(ledger_id, above=above, wait_ms=wait_ms)
+    )
+
+
+async def test_an_explicit_lac_is_kept_over_flush_and_restart(open_bookie: Any, requests: Any):
+    bookie = await open_bookie()
+    await requests.add(bookie, requests.run(1, 0, 5))
+    assert await requests.write_lac(bookie, 1, 4) is None
+    assert await bookie.read_lac(1) == 4
+    for _ in range(2):
+        await bookie.close()
+        bookie = await open_bookie()
+        assert await bookie.read_lac(1) == 4
+
+
+async def test_the_highest_lac_wins_whoever_tells_it(open_bookie: Any, requests: Any):
+    bookie = await open_bookie()
+    await requests.add(bookie, requests.run(1, 0, 5))
+    await requests.write_lac(bookie, 1, 4)
+    assert await requests.write_lac(bookie, 1, 2) is None
+    await requests.add(bookie, requests.run(1, 5, 5, lac=3))
+    assert await bookie.read_lac(1) == 4
+    await requests.add(bookie, requests.run(1, 10, 5, lac=9))
+    assert await bookie.read_lac(1) == 9
+
+
+async def test_what_is_no_lac_of_a_ledger_written_here_is_refused(open_bookie: Any, requests: Any):
+    bookie = await open_bookie()
+    await requests.add(bookie, requests.run(1, 0))
+    await bookie.read_lac(2, fence=True)
+    for ledger_id, lac, code in (
+        (1, -1, ErrorCode.BAD_REQUEST),
+        (9, 0, ErrorCode.NO_SUCH_LEDGER),
+        (2, 0, ErrorCode.LEDGER_FENCED),
+    ):
+        assert (await requests.write_lac(bookie, ledger_id, lac)).code is code
+    with pytest.raises(FencelogError) as caught:
+        await bookie.read_lac(9)  # it has not become known by that
+    assert caught.value.code is ErrorCode.NO_SUCH_LEDGER
+    await bookie.close()
+    assert (await requests.write_lac(bookie, 1, 0)).code is ErrorCode.BOOKIE_UNAVAILABLE
+
+
+async def test_a_lac_is_neither_acknowledged_nor_told_before_it_is_durable(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    bookie = await open_bookie(disk=faulty_disk)
+    await requests.add(bookie, requests.run(1, 0, 5))
+    await requests.write_lac(bookie, 1, 1)
+    assert await bookie.read_lac(1) == 1
+    faulty_disk.waits.add("sync .journal")
+    loop = asyncio.get_running_loop()
+    written = loop.create_task(requests.write_lac(bookie, 1, 3))
+    await soon(written)
+    again = loop.create_task(requests.write_lac(bookie, 1, 3))
+    asked = loop.create_task(bookie.read_lac(1))
+    await soon(written, again, asked)
+    reply = await bookie.read(1, 0, max_entries=1, max_bytes=1000)
+    assert reply.lac == 1  # a crash now would take 3 back
+    faulty_disk.waits.clear()
+    assert await asyncio.gather(written, again, asked) == [None, None, 3]
+    assert (await bookie.read(1, 0, max_entries=1, max_bytes=1000)).lac == 3
+
+
+async def test_a_lac_that_cannot_be_synced_is_not_confirmed(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    bookie = await open_bookie(disk=faulty_disk)
+    await requests.add(bookie, requests.run(1, 0, 5))
+    faulty_disk.fails.add("sync .journal")
+    assert (await requests.write_lac(bookie, 1, 3)).code is ErrorCode.STORAGE_FAILED
+
+
+# -- long poll -----------------------------------------------------------------------------------
+
+
+async def test_a_long_poll_ends_when_the_lac_grows_above(open_bookie: Any, requests: Any):
+    bookie = await open_bookie()
+    await requests.add(bookie, requests.run(1, 0, 5))
+    low, high = poll(bookie, 1, -1), poll(bookie, 1, 2)
+    await soon(low, high)
+    await requests.write_lac(bookie, 1, 2)
+    assert await low == 2
+    await soon(high)
+    await requests.add(bookie, requests.run(1, 5, lac=4))
+    assert await high == 4
+    assert await poll(bookie, 1, 3) == 4  # it is already
+
+
+async def test_a_long_poll_for_a_ledger_to_come(open_bookie: Any, requests: Any):
+    bookie = await open_bookie()
+    waiting = poll(bookie, 1, -1)
+    await soon(waiting)
+    await requests.add(bookie, requests.run(1, 0))
+    await soon(waiting)
+    await requests.write_lac(bookie, 1, 0)
+    assert await waiting == 0
+
+
+async def test_a_long_poll_tells_no_lac_before_it_is_durable(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    bookie = await open_bookie(disk=faulty_disk)
+    await requests.add(bookie, requests.run(1, 0, 5))
+    waiting = poll(bookie, 1, -1)
+    await soon(waiting)
+    faulty_disk.waits.add("sync .journal")
+    written = asyncio.get_running_loop().create_task(requests.write_lac(bookie, 1, 3))
+    await soon(written, waiting)
+    faulty_disk.waits.clear()
+    assert (await written, await waiting) == (None, 3)
+
+
+async def test_a_long_poll_ends_with_a_fence_and_does_not_begin_behind_one(
+    open_bookie: Any, requests: Any
+):
+    bookie = await open_bookie()
+    await requests.add(bookie, requests.run(1, 0, 5, lac=-1))
+    waiting = poll(bookie, 1, 7)
+    await soon(waiting)
+    assert await bookie.read_lac(1, fence=True, above=7, wait_ms=LONG_MS) == -1
+    assert await waiting == -1
+    assert await poll(bookie, 1, 7) == -1
+
+
+async def test_a_long_poll_ends_with_its_time(open_bookie: Any, requests: Any):
+    bookie = await open_bookie()
+    await requests.add(bookie, requests.run(1, 0, 5))
+    started = time.monotonic()
+    assert await poll(bookie, 1, 0, wait_ms=50) == -1
+    assert time.monotonic() - started >= 0.05
+    with pytest.raises(FencelogError) as caught:
+        await poll(bookie, 2, 0, wait_ms=1)
+    assert caught.value.code is ErrorCode.NO_SUCH_LEDGER
+    with pytest.raises(FencelogError) as caught:
+        await poll(bookie, 1, 0, wait_ms=MAX_LAC_WAIT_MS + 1)
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
+async def test_long_polls_end_with_the_bookie(open_bookie: Any, requests: Any, faulty_disk: Any):
+    bookie = await open_bookie(disk=faulty_disk)
+    await requests.add(bookie, requests.run(1, 0))
+    waiting = poll(bookie, 1, 0)
+    await soon(waiting)
+    await bookie.close()
+    with pytest.raises(FencelogError) as caught:
+        await waiting
+    assert caught.value.code is ErrorCode.BOOKIE_UNAVAILABLE
+    bookie = await open_bookie(disk=faulty_disk)
+    waiting = poll(bookie, 1, 0)
+    await soon(waiting)
+    faulty_disk.fails |= {"sync .journal", "sync .spare"}  # one journal file was let go of
+    await requests.add(bookie, requests.run(1, 1))
+    with pytest.raises(FencelogError) as caught:
+        await waiting
+    assert caught.value.code is ErrorCode.STORAGE_FAILED
+
+
+async def test_too_many_long_polls_are_refused_and_leave_nothing_behind(
+    open_bookie: Any, requests: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("fencelog.bookie.engine.lacs.MAX_LAC_WAITS", 3)
+    bookie = await open_bookie()
+    await requests.add(bookie, requests.run(1, 0))
+    waiting = [poll(bookie, ledger_id, 5) for ledger_id in (1, 1, 2)]
+    await soon(*waiting)
+    with pytest.raises(FencelogError) as caught:
+        await poll(bookie, 1, 5)
+    assert caught.value.code is ErrorCode.OVERLOADED
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    lacs: Lacs = bookie.shards[0].lacs
+    assert (lacs._waits, lacs._waiting) == (0, {})
+    last = poll(bookie, 1, 5)
+    await soon(last)
+    await requests.write_lac(bookie, 1, 6)
+    assert await last == 6

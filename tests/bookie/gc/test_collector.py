@@ -1,0 +1,204 @@
+"""The service: passes, verbs and status; and what keeps services running."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.gc.collector import Garbage
+from fencelog.bookie.gc.config import GarbageConfig
+from fencelog.bookie.gc.ledgers import ClusterMetadata
+from fencelog.bookie.maintenance.maintenance import running
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.ids import COUNTER_PATH
+from fencelog.ledgers.ledger_metadata.model import new_metadata
+from fencelog.ledgers.ledger_metadata.store import LedgerStore
+from fencelog.ledgers.metastore.memory import MemoryMetadataStore
+
+
+class Scene:
+    def __init__(self, bookie: Any, store: MemoryMetadataStore, requests: Any) -> None:
+        self.bookie, self.store, self.requests = bookie, store, requests
+        self.ledgers = LedgerStore(store)
+        self.instance = "1"
+
+    async def ask(self, verb: str, **arguments: Any) -> Any:
+        return await self.bookie.admin[verb](arguments)
+
+    async def garbage(self) -> dict[str, Any]:
+        status: dict[str, Any] = (await self.ask("status"))["garbage"]
+        return status
+
+    async def collected(self, **arguments: Any) -> dict[str, Any]:
+        """What the status says after a pass."""
+        passes = (await self.garbage())["passes"]
+        assert await self.ask("gc", **arguments) == {"begun": True}
+        for _ in range(2000):
+            status = await self.garbage()
+            if status["passes"] > passes:
+                return status
+            await asyncio.sleep(0.005)
+        raise AssertionError("no pass has ended")
+
+
+@pytest.fixture
+async def scene(open_bookie: Any, requests: Any) -> AsyncIterator[Scene]:
+    """A bookie under maintenance, with ledgers 1 to 9 that the metadata has."""
+    store = MemoryMetadataStore()
+    await store.start()
+    await store.create(COUNTER_PATH, b"9")
+    bookie = await open_bookie(flush_interval_ms=3_600_000)
+    scene = Scene(bookie, store, requests)
+    for ledger_id in range(1, 10):
+        await scene.ledgers.create(
+            new_metadata(ledger_id, ensemble=("b",), write_quorum=1, ack_quorum=1, token="t")
+        )
+        await requests.add(bookie, requests.run(ledger_id, 0, 100, size=1000))
+
+    shard = bookie.shards[0]
+    while shard.cache.size:
+        shard.flusher.request()
+        await asyncio.sleep(0.005)
+
+    async def instance() -> str | None:
+        return scene.instance
+
+    lane = PosixDisk().lane("garbage")
+    garbage = Garbage(
+        bookie,
+        lane,
+        ClusterMetadata(store, instance, "1"),
+        GarbageConfig(),
+        entry_log_bytes=1 << 30,
+        on_damage=lambda run, error: None,
+    )
+    async with running(bookie.bookie_id, {"garbage": garbage.run}):
+        yield scene
+    await lane.close()
+    garbage.close()
+    await store.close()
+
+
+def used_bytes(scene: Scene) -> int:
+    directory = scene.bookie.shards[0].storage.entry_logs.directory
+    return sum(path.stat().st_size for path in directory.iterdir())
+
+
+async def test_a_pass_brings_the_space_of_deleted_ledgers_back(scene: Scene):
+    await scene.collected()
+    assert (await scene.garbage())["removed_ledgers"] == 0
+    for ledger_id in range(1, 9):
+        await scene.ledgers.delete(ledger_id)
+    status = await scene.collected(below=1)
+    assert status["removed_ledgers"] == 8
+    assert status["removed_entry_logs"] > 0
+    assert status["last_error"] is None
+    assert used_bytes(scene) < 110_000 + 1_000
+    found = await scene.requests.read(scene.bookie, 9, 99)
+    assert found == scene.requests.run(9, 99, size=1000)
+
+
+async def test_the_metadata_of_another_cluster_is_reported_and_empties_nothing(scene: Scene):
+    for ledger_id in range(1, 10):
+        await scene.ledgers.delete(ledger_id)
+    scene.instance = "2"
+    status = await scene.collected(below=1)
+    assert "metadata is of instance 2" in status["last_error"]
+    assert status["removed_ledgers"] == 0
+    found = await scene.requests.read(scene.bookie, 1, 99)
+    assert found == scene.requests.run(1, 99, size=1000)
+    scene.instance = "1"
+    status = await scene.collected()
+    assert (status["removed_ledgers"], status["last_error"]) == (9, None)
+
+
+async def test_suspended_nothing_is_copied_but_what_is_dead_goes(scene: Scene):
+    assert await scene.ask("suspend_compaction") == {"compaction_is_suspended": True}
+    for ledger_id in range(1, 9):
+        await scene.ledgers.delete(ledger_id)
+    status = await scene.collected(below=1)
+    assert status["compaction_is_suspended"]
+    assert status["copied_bytes"] == 0
+    before = used_bytes(scene)
+    assert await scene.ask("resume_compaction") == {"compaction_is_suspended": False}
+    status = await scene.collected(below=1.0)
+    assert 0 < status["copied_bytes"] < 110_000
+    assert used_bytes(scene) < before / 5
+    await scene.ask("suspend_compaction")
+    await scene.ledgers.delete(9)
+    status = await scene.collected()
+    assert used_bytes(scene) == 64
+
+
+async def test_a_read_only_bookie_gets_its_space_back(scene: Scene):
+    await scene.ask("read_only", on=True)
+    for ledger_id in range(1, 9):
+        await scene.ledgers.delete(ledger_id)
+    await scene.collected(below=1)
+    assert used_bytes(scene) < 110_000 + 1_000
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("gc", {"below": 1.5}),
+        ("gc", {"below": "all"}),
+        ("gc", {"of": 3}),
+        ("suspend_compaction", {"for": 3}),
+        ("resume_compaction", {"for": 3}),
+    ],
+)
+async def test_arguments_that_mean_nothing_are_refused(
+    scene: Scene, verb: str, arguments: dict[str, Any]
+):
+    with pytest.raises(FencelogError) as caught:
+        await scene.ask(verb, **arguments)
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"interval_ms": 0},
+        {"grace_ms": -1},
+        {"compaction_bytes_per_s": 0},
+        {"minor_below": 0.95},
+        {"major_below": 1.1},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]):
+    with pytest.raises(FencelogError) as caught:
+        GarbageConfig(**settings)
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
+async def test_a_service_that_dies_or_ends_is_reported_and_started_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("fencelog.bookie.maintenance.maintenance._PAUSE_S", 0)
+    starts = 0
+    third = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def service() -> None:
+        nonlocal starts
+        starts += 1
+        if starts == 1:
+            raise ValueError("a bug")
+        if starts == 3:
+            third.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+    async with running("b1", {"brittle": service}):
+        await third.wait()
+    assert ended.is_set(), "closing ends it at once"
+    assert "service brittle died" in caplog.text
+    assert "a bug" in caplog.text
+    assert "service brittle ended" in caplog.text

@@ -1,0 +1,291 @@
+"""A disk that fills up: what is still taken, what waits, and that nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.disk.port import DiskSpace
+from fencelog.bookie.disk.space import Room, reserve_bytes, room
+from fencelog.bookie.maintenance.disk_watch import DiskWatch
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.limits import MIB
+
+CONFIG = BookieConfig(Path("unused"))
+GIB = 1024 * MIB
+
+
+def room_for(space: DiskSpace, cached: int, had_room: bool, *, flush: int | None = None) -> Room:
+    """With everything cached in the half that is to be flushed, unless told."""
+    return room(
+        space,
+        cached_bytes=cached,
+        flush_bytes=cached if flush is None else flush,
+        had_room=had_room,
+        config=CONFIG,
+    )
+
+
+@pytest.mark.parametrize(
+    ("free", "cached", "had_room", "expected"),
+    [
+        (50 * GIB, 64 * MIB, True, Room(for_adds=True, for_recovery=True, for_flush=True)),
+        (6 * GIB, 0, True, Room(for_adds=True, for_recovery=True, for_flush=True)),
+        (6 * GIB, 0, False, Room(for_adds=False, for_recovery=True, for_flush=True)),
+        (11 * GIB, 0, False, Room(for_adds=True, for_recovery=True, for_flush=True)),
+        (4 * GIB, 0, True, Room(for_adds=False, for_recovery=True, for_flush=True)),
+        (1 * GIB, MIB, True, Room(for_adds=False, for_recovery=False, for_flush=True)),
+        (64 * MIB, 64 * MIB, True, Room(for_adds=False, for_recovery=False, for_flush=False)),
+        (0, 0, True, Room(for_adds=False, for_recovery=False, for_flush=False)),
+    ],
+)
+def test_what_there_is_room_for(free: int, cached: int, had_room: bool, expected: Room):
+    space = DiskSpace(100 * GIB, free)
+    assert room_for(space, cached, had_room) == expected
+
+
+def test_a_disk_of_no_size_has_room_for_nothing():
+    assert room_for(DiskSpace(0, 0), 0, True) == Room(
+        for_adds=False, for_recovery=False, for_flush=False
+    )
+
+
+def test_a_flush_waits_for_no_more_room_than_it_takes():
+    """Were it to wait for room for all that is cached, it would wait for ever: there will be no
+    more of it before a flush lets go of the journal."""
+    space = DiskSpace(200 * MIB, 50 * MIB)
+    now = room_for(space, 60 * MIB, True, flush=20 * MIB)
+    assert now == Room(for_adds=False, for_recovery=False, for_flush=True)
+
+
+def test_a_small_disk_keeps_room_for_a_journal_file():
+    """The next one is begun between two looks, and so is what it holds written."""
+    for free, for_adds in ((60 * MIB, False), (70 * MIB, True)):
+        now = room_for(DiskSpace(200 * MIB, free), 0, True)
+        assert now.for_adds == for_adds
+        assert (now.for_recovery, now.for_flush) == (True, True)
+
+
+@given(st.integers(1, 1 << 45), st.floats(0, 1), st.integers(0, 1 << 28), st.booleans())
+def test_less_is_taken_as_it_fills_up(total: int, share: float, cached: int, had_room: bool):
+    space = DiskSpace(total, int(total * share))
+    now = room_for(space, cached, had_room)
+    assert not now.for_adds or now.for_recovery
+    assert reserve_bytes(total) <= total // 50
+    fuller = DiskSpace(total, space.free_bytes // 2)
+    later = room_for(fuller, cached, now.for_adds)
+    assert not later.for_adds or now.for_adds
+    assert not later.for_recovery or now.for_recovery
+    assert not later.for_flush or now.for_flush
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.9, 0.8), (0.0, 0.5), (0.5, 1.1)])
+def test_thresholds_in_no_order_are_refused(low: float, high: float):
+    with pytest.raises(FencelogError, match="writable_at") as caught:
+        BookieConfig(Path("unused"), writable_at=low, read_only_at=high)
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
+async def code_of(requests: Any, bookie: Any, run: bytes, **how: Any) -> ErrorCode | None:
+    error: FencelogError | None = await requests.add(bookie, run, **how)
+    return error.code if error else None
+
+
+async def test_a_bookie_on_a_disk_that_fills_up_and_empties_again(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    free = 500 * MIB
+    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    bookie = await open_bookie(disk=faulty_disk)
+    watch = DiskWatch(bookie, CONFIG)
+    changes: list[bool] = []
+    bookie.on_read_only[lambda: changes.append(bookie.is_read_only)] = None
+    await watch.look()
+    assert await requests.add(bookie, requests.run(1, 0)) is None
+
+    free = 40 * MIB
+    await watch.look()
+    assert await code_of(requests, bookie, requests.run(1, 1)) is ErrorCode.READ_ONLY
+    assert await requests.add(bookie, requests.run(1, 1), recovery=True) is None
+
+    free = 10 * MIB
+    await watch.look()
+    full = await code_of(requests, bookie, requests.run(1, 2), recovery=True)
+    assert full is ErrorCode.OUT_OF_SPACE
+    assert await bookie.read_lac(1, fence=True) == -1
+    assert len(await requests.read(bookie, 1, 0)) > 200
+
+    free = 95 * MIB
+    await watch.look()
+    assert await requests.add(bookie, requests.run(1, 2), recovery=True) is None
+    assert await code_of(requests, bookie, requests.run(2, 0)) is ErrorCode.READ_ONLY
+
+    free = 101 * MIB
+    await watch.look()
+    assert await requests.add(bookie, requests.run(2, 0)) is None
+    assert changes == [True, False]
+    assert watch.status()["free_bytes"] == free
+
+
+async def test_a_flush_waits_for_room_and_nothing_is_lost(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    free = 500 * MIB
+    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=5)
+    await requests.until(lambda: bookie.shards[0].flusher.completed > 0)
+    assert await requests.add(bookie, requests.run(1, 0)) is None
+    watch = DiskWatch(bookie, CONFIG)
+    free = 0
+    await watch.look()
+    flusher = bookie.shards[0].flusher
+    held = flusher.completed
+    for entry_id in range(1, 60):  # each takes a sync; the interval passes again and again
+        assert await requests.add(bookie, requests.run(1, entry_id), recovery=False) is not None
+        await bookie.read_lac(entry_id + 1, fence=True)
+    assert flusher.completed <= held + 1  # one may have been under way
+    free = 500 * MIB
+    await watch.look()
+    await requests.until(lambda: flusher.completed > held + 1)
+    assert len(await requests.read(bookie, 1, 0)) > 100
+
+
+async def test_no_add_waits_for_a_flush_that_waits_for_room(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    """While any does, transports read nothing: no read and no fence would be served."""
+    free = 500 * MIB
+    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    bookie = await open_bookie(disk=faulty_disk, write_cache_bytes=20_000)
+    watch = DiskWatch(bookie, CONFIG)
+    faulty_disk.waits.add("write index")
+    try:
+        loop = asyncio.get_running_loop()
+        adds = [loop.create_task(requests.add(bookie, requests.run(1, 0, 9, size=1000)))]
+        await adds[0]
+        adds = [
+            loop.create_task(requests.add(bookie, requests.run(1, first, 9, size=1000)))
+            for first in range(9, 36, 9)
+        ]
+        await requests.until(lambda: bookie.is_under_pressure)
+        free = 0
+        await watch.look()
+        assert not bookie.is_under_pressure
+        late = await requests.add(bookie, requests.run(1, 36, 9, size=1000))
+        answers = [error and error.code for error in await asyncio.gather(*adds)]
+    finally:
+        faulty_disk.waits.clear()
+    assert answers[-1] is ErrorCode.OUT_OF_SPACE
+    assert late is not None
+    assert late.code is ErrorCode.READ_ONLY
+
+
+async def test_a_bookie_that_closes_waits_for_no_room(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    bookie = await open_bookie(disk=faulty_disk)
+    faulty_disk.waits.add("write index")
+    try:
+        assert await requests.add(bookie, requests.run(1, 0)) is None
+        bookie.shards[0].flusher.request()
+        assert await requests.add(bookie, requests.run(1, 1)) is None
+        closing = asyncio.get_running_loop().create_task(bookie.close())
+        await requests.until(lambda: bookie.shards[0].flusher._task is None)
+        bookie.shards[0].flusher.hold(True)  # by a look that had begun before
+    finally:
+        faulty_disk.waits.clear()
+    async with asyncio.timeout(20):
+        await closing
+    bookie = await open_bookie(disk=faulty_disk)
+    assert await requests.read(bookie, 1, 1) == requests.run(1, 1)
+
+
+async def test_a_bookie_that_is_closed_without_room_leaves_it_to_the_journal(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    free = 500 * MIB
+    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    bookie = await open_bookie(disk=faulty_disk)
+    watch = DiskWatch(bookie, CONFIG)
+    assert await requests.add(bookie, requests.run(1, 0)) is None
+    await requests.until(lambda: bookie.shards[0].flusher._begun is None)
+    free = 0
+    await watch.look()
+    calls = len(faulty_disk.calls)
+    await bookie.close()
+    assert bookie.failure.result().code is ErrorCode.STORAGE_FAILED
+    assert not [call for call in faulty_disk.calls[calls:] if not call.startswith("sync")]
+    bookie = await open_bookie(disk=faulty_disk)
+    assert await requests.read(bookie, 1, 0) == requests.run(1, 0)
+
+
+async def test_journal_files_kept_to_be_written_over_go_when_room_is_short(
+    open_bookie: Any, requests: Any, faulty_disk: Any, tmp_path: Path
+):
+    free = 500 * MIB
+    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    await (await open_bookie(disk=faulty_disk)).close()
+    bookie = await open_bookie(disk=faulty_disk)
+    spares = tmp_path / "data" / "journal"
+    await requests.until(lambda: bool(list(spares.glob("*.spare"))))
+    watch = DiskWatch(bookie, CONFIG)
+    await watch.look()
+    assert list(spares.glob("*.spare"))
+    free = 40 * MIB
+    await watch.look()
+    assert not list(spares.glob("*.spare"))
+    faulty_disk.names = lambda _path: (_ for _ in ()).throw(OSError("made to fail"))
+    with pytest.raises(FencelogError, match="spare journal files") as caught:
+        await watch.look()
+    del faulty_disk.names
+    assert caught.value.code is ErrorCode.STORAGE_FAILED
+
+
+async def test_an_index_that_finds_no_room_is_not_called_damaged(
+    open_bookie: Any, faulty_disk: Any, monkeypatch: pytest.MonkeyPatch
+):
+    await (await open_bookie(disk=faulty_disk)).close()
+
+    def no_room(*_args: Any, **_settings: Any) -> None:
+        raise Exception("IO error: No space left on device: While appending to file: MANIFEST")
+
+    monkeypatch.setattr("fencelog.bookie.disk.rocks_store.Rdict", no_room)
+    with pytest.raises(FencelogError, match="No space left") as caught:
+        await open_bookie(disk=faulty_disk)
+    assert caught.value.code is ErrorCode.STORAGE_FAILED
+
+
+async def test_what_an_operator_and_what_the_disk_want_are_two_things(open_bookie: Any):
+    bookie = await open_bookie()
+    bookie.is_read_only = True
+    bookie.set_read_only("disk", True)
+    bookie.is_read_only = False
+    assert bookie.is_read_only
+    bookie.set_read_only("disk", False)
+    assert not bookie.is_read_only
+
+
+async def test_a_start_on_a_full_disk_waits_with_its_first_flush(
+    open_bookie: Any, requests: Any, faulty_disk: Any
+):
+    bookie = await open_bookie(disk=faulty_disk)
+    await requests.until(lambda: bookie.shards[0].flusher.completed > 0)
+    assert await requests.add(bookie, requests.run(1, 0)) is None
+    bookie._fail(FencelogError(ErrorCode.STORAGE_FAILED, "killed"))
+    await bookie.close()
+    free = 1 * MIB
+    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=1)
+    assert len(await requests.read(bookie, 1, 0)) > 100
+    for _ in range(20):
+        await bookie.free_bytes()
+    assert bookie.shards[0].flusher.completed == 0
+    free = 500 * MIB
+    await DiskWatch(bookie, CONFIG).look()
+    await requests.until(lambda: bookie.shards[0].flusher.completed > 0)

@@ -1,0 +1,175 @@
+"""What a bookie should hold and whom it may ask: compared with rule 1, entry by entry."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.bookie.repair.core import (
+    FIRST_PAUSE_S,
+    LAST_PAUSE_S,
+    Lack,
+    Piece,
+    Standing,
+    missing_pieces,
+    pause_s,
+    pieces,
+    standing,
+    wanted_ranges,
+    why_lacking,
+)
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.availability import Availability
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
+from fencelog.ledgers.limits import MAX_RUN_ENTRIES
+from fencelog.ledgers.quorum import write_set
+
+NO, GONE, LIMBO, TIMEOUT, BAD = (
+    FencelogError(code, "as it is")
+    for code in (
+        ErrorCode.NO_SUCH_ENTRY,
+        ErrorCode.NO_SUCH_LEDGER,
+        ErrorCode.LEDGER_IN_LIMBO,
+        ErrorCode.REQUEST_TIMEOUT,
+        ErrorCode.CORRUPT,
+    )
+)
+
+
+def ledger(
+    ensemble: str = "b1 b2 b3", write_quorum: int = 3, *, last: int = 9, ledger_id: int = 6
+) -> LedgerMetadata:
+    metadata = new_metadata(
+        ledger_id,
+        ensemble=tuple(ensemble.split()),
+        write_quorum=write_quorum,
+        ack_quorum=1,
+        token="t",
+    )
+    return metadata.closed(last_entry_id=last, length=0)
+
+
+@st.composite
+def ledgers(draw: st.DrawFn) -> LedgerMetadata:
+    """Any shape, up to three fragments, closed anywhere, also before the last fragment."""
+    size = draw(st.integers(1, 6))
+    copies = draw(st.integers(1, size))
+    names = [f"b{n}" for n in range(8)]
+    metadata = new_metadata(
+        draw(st.integers(1, 9)),
+        ensemble=tuple(draw(st.permutations(names))[:size]),
+        write_quorum=copies,
+        ack_quorum=1,
+        token="t",
+    )
+    for first in sorted(draw(st.sets(st.integers(1, 40), max_size=2))):
+        metadata = metadata.with_ensemble(first, tuple(draw(st.permutations(names))[:size]))
+    return metadata.closed(last_entry_id=draw(st.integers(-1, 50)), length=0)
+
+
+def holders(metadata: LedgerMetadata, entry_id: int) -> set[str]:
+    """Rule 1, word by word."""
+    ensemble = metadata.fragment_of(entry_id).bookies
+    members = write_set(
+        entry_id, ensemble_size=metadata.ensemble_size, write_quorum=metadata.write_quorum
+    )
+    return {ensemble[index] for index in members}
+
+
+def entries(ranges: list[tuple[int, int]]) -> list[int]:
+    return [entry_id for first, last in ranges for entry_id in range(first, last + 1)]
+
+
+@given(ledgers(), st.integers(0, 30), st.integers(0, 60))
+def test_a_bookie_is_to_hold_what_rule_1_gives_it(
+    metadata: LedgerMetadata, first: int, last: int
+) -> None:
+    found = list(wanted_ranges(metadata, "b0", first, last))
+    assert entries(found) == [
+        entry_id
+        for entry_id in range(first, min(last, metadata.last_entry_id) + 1)
+        if "b0" in holders(metadata, entry_id)
+    ]
+    if metadata.ensemble_size == metadata.write_quorum:
+        assert len(found) <= len(metadata.fragments)
+
+
+@given(ledgers(), st.sets(st.integers(0, 50)))
+def test_what_is_missing_is_asked_of_the_others_of_its_write_set(
+    metadata: LedgerMetadata, held: set[int]
+) -> None:
+    wanted = list(wanted_ranges(metadata, "b0", 0, 99))
+    availability = Availability.of((entry_id, entry_id) for entry_id in sorted(held))
+    found = list(missing_pieces(metadata, "b0", wanted, availability))
+    assert entries([(piece.first, piece.last) for piece in found]) == [
+        entry_id for entry_id in entries(wanted) if entry_id not in held
+    ]
+    for piece in found:
+        for entry_id in range(piece.first, piece.last + 1):
+            assert {*piece.sources, "b0"} == holders(metadata, entry_id)
+        assert "b0" not in piece.sources
+
+
+def test_who_holds_nothing_of_an_entry_asks_its_whole_write_set() -> None:
+    """A stored run may hold entries that a former ensemble was given."""
+    assert list(pieces(ledger(), "b7", (3, 5))) == [Piece(3, 5, ("b1", "b2", "b3"))]
+
+
+def test_pieces_end_with_a_run_and_with_a_fragment_and_sources_take_turns() -> None:
+    metadata = new_metadata(
+        7, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"
+    ).with_ensemble(5000, ("b1", "b4", "b3"))
+    assert list(pieces(metadata, "b1", (10, 5001))) == [
+        Piece(10, 10 + MAX_RUN_ENTRIES - 1, ("b3", "b2")),
+        Piece(10 + MAX_RUN_ENTRIES, 4999, ("b3", "b2")),
+        Piece(5000, 5001, ("b3", "b4")),
+    ]
+
+
+def test_a_single_copy_has_no_source() -> None:
+    assert list(pieces(ledger("b1", 1), "b1", (0, 1))) == [Piece(0, 1, ())]
+
+
+def test_a_striped_ledger_of_any_length_is_begun_at_once() -> None:
+    metadata = ledger("b1 b2 b3 b4", 2, last=2**60)
+    assert list(islice(wanted_ranges(metadata, "b1", 0, 2**62), 3)) == [(0, 0), (3, 4), (7, 8)]
+    assert list(islice(wanted_ranges(metadata, "b2", 2**59, 2**62), 2)) == [
+        (2**59, 2**59 + 1),
+        (2**59 + 4, 2**59 + 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("failed", "lack"),
+    [
+        ({}, Lack.LOST),
+        ({"b2": NO, "b3": GONE}, Lack.LOST),
+        ({"b2": NO, "b3": LIMBO}, Lack.IN_LIMBO),
+        ({"b2": LIMBO, "b3": LIMBO}, Lack.IN_LIMBO),
+        ({"b2": LIMBO, "b3": TIMEOUT}, Lack.UNREACHED),
+        ({"b2": NO, "b3": BAD}, Lack.UNREACHED),
+    ],
+)
+def test_lost_is_said_only_when_all_have_said_no(
+    failed: dict[str, FencelogError], lack: Lack
+) -> None:
+    assert why_lacking(failed) is lack
+
+
+def test_where_a_ledger_stands() -> None:
+    open_ledger = new_metadata(
+        1, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"
+    )
+    assert standing(open_ledger, "b1") is Standing.UNCLOSED
+    assert standing(open_ledger.in_recovery(), "b3") is Standing.UNCLOSED
+    assert standing(open_ledger, "b4") is Standing.STRANGER
+    assert standing(ledger(), "b3") is Standing.CLOSED
+    assert standing(ledger(), "b4") is Standing.STRANGER
+
+
+def test_pauses_grow_to_an_end() -> None:
+    assert [pause_s(n) for n in (1, 2, 3)] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
+    assert pause_s(10_000) == LAST_PAUSE_S

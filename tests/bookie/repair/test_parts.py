@@ -1,0 +1,169 @@
+"""Sources that rest, ledgers that wait, a rate that is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fencelog.bookie.disk.rate_limit import Pace
+from fencelog.bookie.repair.backoff import Waiting, WaitingLedgers
+from fencelog.bookie.repair.copies import Copies, NoCopy, PutOff
+from fencelog.bookie.repair.core import LAST_PAUSE_S, Lack, Piece
+from fencelog.ledgers.errors import ErrorCode, FencelogError, recovery_incomplete
+from fencelog.ledgers.format.digest import DigestType
+from fencelog.ledgers.ledger_metadata.model import new_metadata
+from fencelog.ledgers.limits import MAX_ADMIN_BYTES, SOURCE_REST_MS
+from fencelog.ledgers.rpc.bookie_port import ReadReply
+
+METADATA = new_metadata(
+    1, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"
+).closed(last_entry_id=9, length=1000)
+PIECE = Piece(3, 7, ("b2", "b3"))
+
+
+class Peers:
+    """A directory of bookies that answer as a test says: a run, or an error."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def client(self, bookie_id: str) -> Any:
+        peers = self
+
+        class Client:
+            async def read(self, *_: int, **__: Any) -> ReadReply:
+                peers.asked.append(bookie_id)
+                answer = peers.answers[bookie_id]
+                if isinstance(answer, ErrorCode):
+                    raise FencelogError(answer, "as told")
+                return ReadReply(-1, answer)
+
+        return Client()
+
+
+def copies(peers: Peers) -> Copies:
+    return Copies(peers, key=b"", pace=Pace(None))  # type: ignore[arg-type]
+
+
+async def lack(copies: Copies) -> Lack:
+    with pytest.raises(NoCopy) as caught:
+        await copies.run(METADATA, PIECE, 3)
+    return caught.value.lack
+
+
+async def test_a_copy_is_verified_and_cut_to_what_was_asked(requests: Any):
+    damaged = bytearray(requests.run(1, 3, 9))
+    damaged[-5] ^= 1
+    for wrong in (bytes(damaged), requests.run(2, 3, 5), requests.run(1, 4, 5), b"x"):
+        peers = Peers(b2=wrong, b3=requests.run(1, 3, 9))
+        assert await copies(peers).run(METADATA, PIECE, 3) == requests.run(1, 3, 5)
+        assert peers.asked == ["b2", "b3"]
+    assert await lack(copies(Peers(b2=wrong, b3=ErrorCode.NO_SUCH_ENTRY))) is Lack.UNREACHED
+
+
+async def test_who_failed_rests_and_who_says_no_does_not(
+    requests: Any, monkeypatch: pytest.MonkeyPatch
+):
+    peers = Peers(b2=ErrorCode.REQUEST_TIMEOUT, b3=ErrorCode.NO_SUCH_ENTRY)
+    source = copies(peers)
+    assert await lack(source) is Lack.UNREACHED
+    assert await lack(source) is Lack.UNREACHED  # a bookie that rests is no bookie that says no
+    assert peers.asked == ["b2", "b3", "b3"]
+    peers.answers["b2"] = requests.run(1, 3)
+    source.wake_all()
+    assert await source.run(METADATA, PIECE, 3) == requests.run(1, 3)
+    peers.answers["b2"] = ErrorCode.LEDGER_IN_LIMBO
+    assert await lack(source) is Lack.IN_LIMBO
+    assert await lack(source) is Lack.IN_LIMBO
+    assert peers.asked[-4:] == ["b2", "b3", "b2", "b3"]
+    peers.answers["b2"] = ErrorCode.BOOKIE_UNAVAILABLE
+    await lack(source)
+    now = asyncio.get_running_loop().time()
+    monkeypatch.setattr(source._loop, "time", lambda: now + SOURCE_REST_MS / 1000 + 1)
+    peers.asked.clear()
+    await lack(source)
+    assert peers.asked == ["b2", "b3"]
+
+
+async def test_without_the_key_of_a_ledger_nobody_is_asked(requests: Any):
+    source = copies(Peers())
+    source.check_key(METADATA)
+    with pytest.raises(PutOff, match="key of ledger 1"):
+        source.check_key(replace(METADATA, digest_type=DigestType.HMAC_SHA256))
+
+
+async def test_a_pace_lets_no_more_through_than_it_says(monkeypatch: pytest.MonkeyPatch):
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("fencelog.bookie.disk.rate_limit.asyncio.sleep", sleep)
+    pace = Pace(1000)
+    monkeypatch.setattr(pace._loop, "time", lambda: 7.0)
+    for _ in range(3):
+        await pace.took(500)
+    assert slept == [0.5, 1.0, 1.5]
+    await Pace(None).took(1 << 40)
+    assert len(slept) == 3
+
+
+def test_a_reason_says_who_is_in_limbo_where_that_is_the_reason() -> None:
+    limbo = FencelogError(ErrorCode.LEDGER_IN_LIMBO, "forgot")
+    away = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")
+    no = FencelogError(ErrorCode.NO_SUCH_ENTRY, "no")
+    for error, expected in (
+        (NoCopy(1, 5, {"b2": no, "b3": no}), ("lost", 5, ())),
+        (NoCopy(1, 5, {}), ("lost", 5, ())),
+        (NoCopy(1, 5, {"b2": limbo, "b3": no}), ("in_limbo", 5, ("b1", "b2"))),
+        (NoCopy(1, 5, {"b2": limbo, "b3": away}), ("unreached", 5, ("b1", "b2"))),
+        (
+            recovery_incomplete(1, "stuck", {"b1": limbo, "b2": limbo}, entry_id=4),
+            ("in_limbo", 4, ("b1", "b2")),
+        ),
+        (recovery_incomplete(1, "stuck", {"b1": limbo}), ("in_limbo", None, ("b1",))),
+        (
+            recovery_incomplete(1, "stuck", {"b1": limbo, "b2": away}, entry_id=4),
+            ("recovery_incomplete", None, ()),
+        ),
+        (recovery_incomplete(1, "stuck", {}), ("recovery_incomplete", None, ())),
+        (PutOff("open", "not yet"), ("open", None, ())),
+        (away, ("bookie_unavailable", None, ())),
+    ):
+        waiting = Waiting.for_reason(error, "b1")
+        assert (waiting.why, waiting.entry_id, waiting.bookies) == expected
+
+
+def test_ledgers_wait_longer_each_time_and_are_told_of_within_limits() -> None:
+    ledgers = WaitingLedgers()
+    assert ledgers.is_due("limbo", 1, 0.0)
+    away = Waiting("bookie_unavailable", "x" * 5000)
+    assert ledgers.put_off("limbo", 1, away, 100.0)
+    assert not ledgers.is_due("limbo", 1, 100.5)
+    assert ledgers.is_due("damage", 1, 100.5)
+    assert ledgers.is_due("limbo", 1, 101.0)
+    assert not ledgers.put_off("limbo", 1, away, 101.0)  # the same reason as before
+    assert not ledgers.is_due("limbo", 1, 102.5)
+    assert ledgers.put_off("limbo", 1, Waiting("lost", "gone", 7), 103.0)
+    for _ in range(20):
+        ledgers.put_off("limbo", 1, away, 200.0)
+    assert ledgers.is_due("limbo", 1, 200.0 + LAST_PAUSE_S)
+    ledgers.hurry()
+    assert ledgers.is_due("limbo", 1, 200.0)
+    for ledger_id in range(2, 400):
+        ledgers.put_off("limbo", ledger_id, away, 0.0)
+    ledgers.put_off("limbo", 400, Waiting("in_limbo", "all", 3, ("b1", "b2")), 0.0)
+    ledgers.put_off("damage", 401, Waiting("lost", "gone", 7), 0.0)
+    status = ledgers.status()
+    counts = [status[f"ledgers_{name}"] for name in ("waiting", "lost", "wholly_in_limbo")]
+    assert counts == [401, 1, 1]
+    assert [item["ledger_id"] for item in status["waiting"][:3]] == [401, 400, 1]
+    assert status["waiting"][0]["for"] == "damage"
+    assert len(str(status)) < MAX_ADMIN_BYTES // 2
+    ledgers.keep("limbo", {400})
+    ledgers.done("damage", 401)
+    assert [item["ledger_id"] for item in ledgers.status()["waiting"]] == [400]

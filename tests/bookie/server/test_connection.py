@@ -1,0 +1,107 @@
+"""What a server holds its connections to, however they come: limits, their order, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fencelog.bookie.server.connection import Connection
+from fencelog.bookie.server.server import BookieServer
+from fencelog.ledgers.rpc.wire import WRITE_LAC_BODY, Op, encode_hello, encode_request
+from tests.support.frames import FakeTransport
+
+HELLO = encode_request(Op.HELLO, 0, encode_hello({"versions": [1]}))
+
+
+@pytest.fixture
+async def server(open_bookie: Any, faulty_disk: Any) -> AsyncIterator[BookieServer]:
+    bookie = await open_bookie(disk=faulty_disk, write_cache_bytes=1 << 20)
+    server = await BookieServer.start(bookie, "127.0.0.1", 0)
+    yield server
+    faulty_disk.waits.clear()
+    await server.close()
+
+
+def connect(server: BookieServer) -> tuple[Connection, FakeTransport]:
+    connection = Connection(server)
+    transport = FakeTransport(connection)
+    connection.connection_made(transport)
+    return connection, transport
+
+
+async def test_a_connection_that_was_accepted_while_the_server_closes_is_dropped(
+    server: BookieServer,
+):
+    """A loop makes it in a later turn than it accepted it; closing would wait for its end."""
+    await server.close()
+    _, transport = connect(server)
+    assert transport.is_over
+
+
+async def test_a_connection_that_comes_while_adds_wait_is_greeted_and_then_waits_too(
+    server: BookieServer, requests: Any, faulty_disk: Any
+):
+    faulty_disk.waits.add("sync .entrylog")
+    answers: list[object] = []
+    for i in range(8):
+        run = requests.run(1, i, size=200_000)
+        server.bookie.add(run, recovery=False, on_reply=answers.append)
+    assert server.bookie.is_under_pressure
+    connection, transport = connect(server)
+    connection.data_received(HELLO)
+    await asyncio.sleep(0)
+    assert transport.written
+    assert transport.is_reading_paused
+    faulty_disk.waits.clear()
+    await requests.until(lambda: not transport.is_reading_paused)
+
+
+async def test_explicit_lacs_in_flight_are_limited(
+    server: BookieServer, requests: Any, faulty_disk: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """A journal that hangs must not fill the memory with them."""
+    monkeypatch.setattr("fencelog.bookie.server.server.BOOKIE_MAX_IN_FLIGHT_BYTES", 100_000)
+    await requests.add(server.bookie, requests.run(1, 0))
+    connection, transport = connect(server)
+    connection.data_received(HELLO)
+    faulty_disk.waits.add("sync .journal")
+    for lac in range(1000):
+        body = WRITE_LAC_BODY.pack(1, lac % 7)
+        connection.data_received(encode_request(Op.WRITE_LAC, lac, body))
+    assert transport.is_reading_paused
+    faulty_disk.waits.clear()
+    await requests.until(lambda: not transport.is_reading_paused)
+    await requests.until(lambda: server.in_flight_bytes == 0)
+
+
+async def test_a_peer_that_vanished_is_found_out(server: BookieServer, requests: Any):
+    """Nothing is sent to one that asks nothing; its connection would count for ever."""
+    host, port = server.address.rsplit(":", 1)
+    _, writer = await asyncio.open_connection(host, int(port))
+    await requests.until(lambda: bool(server._connections))
+    (connection,) = server._connections
+    assert connection._transport is not None
+    link = connection._transport.get_extra_info("socket")
+    assert link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+    writer.close()
+
+
+async def test_connections_and_listeners_are_told_in_the_order_in_which_they_came(
+    server: BookieServer, monkeypatch: pytest.MonkeyPatch
+):
+    """What depends on addresses of objects cannot be played again."""
+    order: list[object] = []
+    monkeypatch.setattr(FakeTransport, "pause_reading", lambda self: order.append(self))
+    transports = [connect(server)[1] for _ in range(50)]
+    server.add_in_flight(1 << 40)
+    assert order == transports
+    listeners = [lambda i=i: order.append(i) for i in range(50)]
+    order.clear()
+    for listener in listeners:
+        server.bookie.on_read_only[listener] = None
+    server.bookie.is_read_only = True
+    assert order == list(range(50))

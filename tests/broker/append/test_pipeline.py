@@ -1,0 +1,243 @@
+"""The append pipeline alone: grouping, order, limits, and what callers are told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fencelog.broker.append.pending import GROUP_BYTES, Appended, PendingBytes
+from fencelog.broker.append.pipeline import FULL_GROUPS_IN_FLIGHT, AppendPipeline
+from fencelog.broker.limits import MAX_PARTITION_PENDING_BYTES
+from fencelog.broker.read.stored import StoredBatch
+from fencelog.ledgers.client import Replication
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import read_entry_header
+from fencelog.ledgers.limits import MAX_ENTRY_BYTES, MAX_KEY_BYTES
+from fencelog.ledgers.record_batch import (
+    BatchInfo,
+    Message,
+    check_batch,
+    decode_batch,
+    encode_values,
+)
+from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedWriter
+
+
+class Bench:
+    """A pipeline that writes into a scripted ledger which acknowledges on demand."""
+
+    def __init__(
+        self, ledgers: ScriptedLedgers, broker_pending: PendingBytes | None = None
+    ) -> None:
+        self.ledgers = ledgers
+        ledgers.auto_ack = False
+        self.stored: list[StoredBatch] = []
+        self.writer: ScriptedWriter
+        self.pipeline = AppendPipeline(
+            3,
+            tail_offset=0,
+            last_publish_us=0,
+            now_us=lambda: 1_000,
+            on_stored=self.stored.extend,
+            broker_pending=broker_pending or PendingBytes(),
+        )
+
+    async def next_ledger(self) -> ScriptedWriter:
+        self.writer = await self.ledgers.create(
+            Replication(),
+            on_ack=lambda lac: self.pipeline.acknowledged(lac),
+            on_failure=lambda error: setattr(self.pipeline, "held", True),
+        )
+        self.pipeline.start_ledger(self.writer)
+        return self.writer
+
+    def batch(self, *values: bytes) -> asyncio.Future[Appended]:
+        data = encode_values(values)
+        return self.pipeline.append_batch(data, check_batch(data))
+
+
+def values_of(payload: bytes) -> list[bytes]:
+    header = read_entry_header(payload)
+    return [message.value for message in decode_batch(payload[header.header_bytes :])]
+
+
+@pytest.fixture
+async def bench(ledgers: ScriptedLedgers) -> Bench:
+    bench = Bench(ledgers)
+    await bench.next_ledger()
+    return bench
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_messages_of_one_moment_become_one_entry(bench: Bench) -> None:
+    futures = [bench.pipeline.append_message(Message(b"%d" % n)) for n in range(5)]
+    await turn()
+    assert [values_of(p) for p in bench.writer.payloads] == [[b"0", b"1", b"2", b"3", b"4"]]
+    bench.writer.ack(0)
+    assert [future.result() for future in futures] == [
+        Appended(3, offset, 1, 1_000) for offset in range(5)
+    ]
+
+
+async def test_messages_gather_while_a_group_is_under_way(bench: Bench) -> None:
+    for number in range(1 + 20):
+        bench.pipeline.append_message(Message(b"%d" % number))
+        await turn()
+    assert len(bench.writer.payloads) == 1
+    bench.writer.ack(0)
+    assert len(values_of(bench.writer.payloads[-1])) == 20
+
+
+async def test_full_groups_do_not_wait_for_one_another(bench: Bench) -> None:
+    for _ in range(FULL_GROUPS_IN_FLIGHT + 1):
+        bench.pipeline.append_message(Message(bytes(GROUP_BYTES)))
+        await turn()
+    assert len(bench.writer.payloads) == FULL_GROUPS_IN_FLIGHT
+    bench.writer.ack(0)
+    assert len(bench.writer.payloads) == FULL_GROUPS_IN_FLIGHT + 1
+
+
+async def test_messages_and_batches_keep_their_order(bench: Bench) -> None:
+    first = bench.pipeline.append_message(Message(b"a"))
+    second = bench.batch(b"b", b"c")
+    third = bench.pipeline.append_message(Message(b"d", key=b"k", headers=(("h", b"v"),)))
+    await turn()
+    assert [values_of(p) for p in bench.writer.payloads] == [[b"a"], [b"b", b"c"]]
+    bench.writer.ack(1)
+    assert [values_of(p) for p in bench.writer.payloads[2:]] == [[b"d"]]
+    bench.writer.ack(2)
+    assert [f.result().offset for f in (first, second, third)] == [0, 1, 3]
+    assert second.result().count == 2
+    assert [(s.base_offset, s.count) for s in bench.stored] == [(0, 1), (1, 2), (3, 1)]
+
+
+async def test_entries_carry_their_first_number_within_the_ledger(bench: Bench) -> None:
+    for _ in range(2):
+        bench.batch(b"a", b"b")
+        bench.batch(b"c")
+        await turn()
+        bench.writer.ack(1)
+        numbers = [read_entry_header(p).first_number for p in bench.writer.payloads]
+        assert numbers == [0, 2]
+        await bench.next_ledger()
+    assert [stored.base_offset for stored in bench.stored] == [0, 2, 3, 5]
+
+
+async def test_a_batch_is_stored_byte_for_byte(bench: Bench) -> None:
+    data = encode_values([b"x", b"yy"], codec=1)
+    bench.pipeline.append_batch(data, check_batch(data))
+    await turn()
+    payload = bench.writer.payloads[0]
+    assert payload[read_entry_header(payload).header_bytes :] == data
+
+
+async def test_a_new_ledger_before_the_old_one_is_drained_is_a_mistake(bench: Bench) -> None:
+    bench.batch(b"a")
+    await turn()
+    with pytest.raises(AssertionError, match="before the old one is drained"):
+        await bench.next_ledger()
+
+
+async def test_what_a_ledger_did_not_take_is_sent_first_to_the_next(bench: Bench) -> None:
+    futures = [bench.batch(b"%d" % n) for n in range(4)]
+    await turn()
+    bench.writer.fail(FencelogError(ErrorCode.APPEND_UNKNOWN, "gone"))
+    later = bench.pipeline.append_message(Message(b"later"))
+    bench.pipeline.resolve(1)
+    assert [f.done() for f in (*futures, later)] == [True, True, False, False, False]
+    await bench.next_ledger()
+    assert [values_of(p) for p in bench.writer.payloads] == [[b"2"], [b"3"], [b"later"]]
+    bench.writer.ack(2)
+    assert [f.result().offset for f in (*futures, later)] == [0, 1, 2, 3, 4]
+
+
+async def test_giving_up_tells_apart_what_reached_a_ledger(bench: Bench) -> None:
+    handed = [bench.batch(b"%d" % n) for n in range(2)]
+    await turn()
+    bench.pipeline.held = True
+    waiting = [bench.batch(b"w"), bench.pipeline.append_message(Message(b"w"))]
+    await turn()
+    definite = FencelogError(ErrorCode.NO_OWNER, "lost")
+    bench.pipeline.give_up(definite, FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows"))
+    codes = [future.exception().code for future in (*handed, *waiting)]  # type: ignore[union-attr]
+    assert codes == [ErrorCode.APPEND_UNKNOWN] * 2 + [ErrorCode.NO_OWNER] * 2
+    # Every caller gets an exception object of its own.
+    assert len({id(future.exception()) for future in (*handed, *waiting)}) == 4
+    # What recovery finds still counts; what it does not find is never sent again.
+    bench.pipeline.resolve(0)
+    assert bench.pipeline.tail_offset == 1
+    await bench.next_ledger()
+    assert bench.writer.payloads == []
+    assert bench.pipeline.pending_bytes == 0
+
+
+async def test_a_caller_that_went_away_hurts_nobody(bench: Bench) -> None:
+    gone = bench.pipeline.append_message(Message(b"a"))
+    stays = bench.pipeline.append_message(Message(b"b"))
+    gone.cancel()
+    await turn()
+    bench.writer.ack(0)
+    assert stays.result().offset == 1
+
+
+async def test_waiting_bytes_are_bounded_per_partition(bench: Bench) -> None:
+    bench.pipeline.held = True
+    data = encode_values([b"x" * (1 << 20)])
+    info = check_batch(data)
+    futures = [bench.pipeline.append_batch(data, info) for _ in range(33)]
+    refused = [future for future in futures if future.done()]
+    assert len(refused) == len(futures) - MAX_PARTITION_PENDING_BYTES // len(data)
+    error = refused[0].exception()
+    assert isinstance(error, FencelogError)
+    assert error.code is ErrorCode.OVERLOADED
+    assert bench.pipeline.pending_bytes <= MAX_PARTITION_PENDING_BYTES
+    for future in refused[1:]:
+        assert future.exception() is not None
+
+
+async def test_waiting_bytes_are_bounded_per_broker(ledgers: ScriptedLedgers) -> None:
+    shared = PendingBytes(limit=1_000)
+    first, second = (Bench(ledgers, broker_pending=shared) for _ in range(2))
+    first.pipeline.append_message(Message(b"x" * 800))
+    refused = second.pipeline.append_message(Message(b"x" * 800)).exception()
+    assert isinstance(refused, FencelogError)
+    assert refused.code is ErrorCode.OVERLOADED
+    await first.next_ledger()
+    first.writer.ack(0)
+    assert shared.total == 0
+    accepted = second.pipeline.append_message(Message(b"x" * 800))
+    assert not accepted.done()
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (Message(b"x" * (5 << 20)), ErrorCode.PAYLOAD_TOO_LARGE),
+        (Message(b"", key=b"k" * (MAX_KEY_BYTES + 1)), ErrorCode.PAYLOAD_TOO_LARGE),
+        (Message(b"", headers=(("h", b""),) * 65), ErrorCode.PAYLOAD_TOO_LARGE),
+        (Message(b"", headers=(("h", b"x" * 40_000),)), ErrorCode.PAYLOAD_TOO_LARGE),
+        (Message(b"", headers=(("\ud800", b""),)), ErrorCode.BAD_REQUEST),
+        (Message(b"", event_time=2**63), ErrorCode.BAD_REQUEST),
+    ],
+)
+async def test_a_bad_message_fails_alone(bench: Bench, message: Message, code: ErrorCode) -> None:
+    neighbour = bench.pipeline.append_message(Message(b"fine"))
+    error = bench.pipeline.append_message(message).exception()
+    assert isinstance(error, FencelogError)
+    assert error.code is code
+    await turn()
+    bench.writer.ack(0)
+    assert neighbour.result().offset == 0
+    assert bench.pipeline.pending_bytes == 0
+
+
+async def test_a_batch_too_large_for_an_entry_is_refused(bench: Bench) -> None:
+    data = bytes(MAX_ENTRY_BYTES)
+    error = bench.pipeline.append_batch(data, BatchInfo(1, 0, 0, len(data), 0)).exception()
+    assert isinstance(error, FencelogError)
+    assert error.code is ErrorCode.PAYLOAD_TOO_LARGE

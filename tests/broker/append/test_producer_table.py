@@ -1,0 +1,281 @@
+"""The table of producers as a core: every answer, and that a rebuilt table is the same one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from fencelog.broker.append import producer_table as module
+from fencelog.broker.append.producer_table import Kept, ProducerTable
+from fencelog.broker.append.terms import FORGOTTEN, Repeated, Runs, Tracked
+from fencelog.broker.ledger_list.state_core import PartitionState
+from fencelog.broker.limits import KEPT_RUNS
+from fencelog.broker.policy import Policy
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import (
+    RUN_KEY,
+    RUN_NOBODY,
+    RUN_SEQUENCE,
+    ProducerRun,
+    producer_digest,
+)
+
+A, B = (producer_digest(name) for name in (b"a", b"b"))
+
+
+def run(sequence: int, rows: int = 1, epoch: int = 0, producer: bytes = A) -> ProducerRun:
+    return ProducerRun(rows, RUN_SEQUENCE, producer, epoch, sequence)
+
+
+def key(name: str, rows: int = 1) -> ProducerRun:
+    return ProducerRun(rows, RUN_KEY, producer_digest(name.encode()))
+
+
+def settle(table: ProducerTable, *runs: ProducerRun, offset: int = 0, at_us: int = 5) -> int:
+    """The offset behind them."""
+    table.settle(runs, offset, at_us, 100)
+    return offset + sum(each.rows for each in runs)
+
+
+def refused(table: ProducerTable, wanted: ProducerRun) -> tuple[ErrorCode, dict[str, int]]:
+    with pytest.raises(FencelogError) as caught:
+        table.find(wanted, now_us=0)
+    return caught.value.code, caught.value.extra
+
+
+def rebuilt(*sources: ProducerTable, changes: list[list[object]] | None = None) -> ProducerTable:
+    table = ProducerTable()
+    state = PartitionState([table])
+    events = [event for source in sources for event in source.snapshot()] + (changes or [])
+    for event in json.loads(json.dumps(events)):
+        state.apply(event)
+    return table
+
+
+def told(table: ProducerTable) -> str:
+    return json.dumps(list(table.snapshot()))
+
+
+def test_nothing_is_known_at_first() -> None:
+    table = ProducerTable()
+    assert table.find(run(0), now_us=0) is None
+    assert table.find(key("k"), now_us=0) is None
+    assert refused(table, run(1)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 0})
+    assert (table.get(A), table.last_pushed(A), table.count) == (None, None, 0)
+    assert list(table.snapshot()) == []
+
+
+def test_what_is_settled_is_found_by_any_part_of_it() -> None:
+    table = ProducerTable()
+    settle(table, run(0, 3), run(0, 2, producer=B), run(3, 2), offset=10)
+    assert table.find(run(0, 3), now_us=0) == Kept(0, 10, 3, 5)
+    assert table.find(run(1, 2), now_us=0) == Kept(1, 11, 2, 5)
+    assert table.find(run(4, 1), now_us=0) == Kept(4, 16, 1, 5)
+    assert table.find(run(2, 2), now_us=0) == Kept(2, FORGOTTEN, 2, FORGOTTEN)
+    assert table.find(run(5, 9), now_us=0) is None
+    assert refused(table, run(4, 2)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 5})
+    assert (table.end_offset, table.count) == (17, 2)
+    found = table.get(A)
+    assert found is not None
+    assert (found.epoch, found.next_sequence, found.end_offset) == (0, 5, 17)
+
+
+def test_only_the_latest_runs_are_kept() -> None:
+    table = ProducerTable()
+    for sequence in range(KEPT_RUNS + 1):
+        settle(table, run(sequence), offset=sequence)
+    assert table.find(run(0), now_us=0) == Kept(0, FORGOTTEN, 1, FORGOTTEN)
+    assert table.find(run(1), now_us=0) == Kept(1, 1, 1, 5)
+
+
+def test_what_is_pushed_is_shared_and_decides_what_follows() -> None:
+    table = ProducerTable()
+    settle(table, run(0, 2))
+    first, second = Tracked(run(2, 2)), Tracked(run(4, 1))
+    for tracked in (first, second):
+        assert table.find(tracked.run, now_us=0) is None
+        table.push(tracked)
+    assert table.find(run(2, 2), now_us=0) is first
+    assert table.find(run(1, 2), now_us=0) is first
+    assert table.find(run(3, 2), now_us=0) is second
+    assert table.find(run(0, 1), now_us=0) == Kept(0, 0, 1, 5)
+    assert table.find(run(5), now_us=0) is None
+    assert table.last_pushed(A) is second
+    # What is expected is told by what is in the log alone.
+    assert refused(table, run(6)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 2})
+    settle(table, run(2, 2), offset=2)
+    assert table.find(run(4), now_us=0) is second
+    settle(table, run(4), offset=4)
+    assert table.last_pushed(A) is None
+
+
+def test_pushed_epochs_fence_and_end_in_order() -> None:
+    table = ProducerTable()
+    old, new = Tracked(run(0, 2)), Tracked(run(0, 1, epoch=3))
+    table.push(old)
+    table.push(new)
+    assert refused(table, run(2)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 3})
+    assert refused(table, run(1, epoch=4)) == (
+        ErrorCode.SEQUENCE_MISMATCH,
+        {"expected_sequence": 0},
+    )
+    assert table.find(run(0, 1, epoch=3), now_us=0) is new
+    settle(table, run(0, 2))
+    assert table.find(run(1, epoch=3), now_us=0) is None
+    settle(table, run(0, 1, epoch=3), offset=2)
+    assert refused(table, run(2)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 3})
+    assert table.find(run(0, 1, epoch=3), now_us=0) == Kept(0, 2, 1, 5)
+
+
+def test_what_vanished_is_pushed_no_more() -> None:
+    table = ProducerTable()
+    stays, goes, named = Tracked(run(0)), Tracked(run(1)), Tracked(key("k"))
+    for tracked in (stays, goes, named):
+        table.push(tracked)
+    assert table.find(key("k"), now_us=0) is named
+    table.push_again([stays])
+    assert table.find(key("k"), now_us=0) is None
+    assert table.find(run(1), now_us=0) is None
+    table.push_again([])
+    assert table.find(run(0), now_us=0) is None
+
+
+def test_who_was_silent_longest_goes() -> None:
+    table = ProducerTable(replace(Policy(), max_producers=1))
+    end = settle(table, run(0, 3))
+    settle(table, run(0, producer=B), offset=end)
+    assert table.get(A) is None
+    assert refused(table, run(3)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 0})
+    assert next(event[1] for event in table.changes())[0][0] == B.hex()
+
+
+def test_keys_end_with_their_window_or_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ProducerTable(replace(Policy(), idempotency_window_ms=1))
+    end = settle(table, key("k", 2), at_us=5000)
+    assert table.find(key("k"), now_us=5999) == Kept(0, 0, 2, 5000)
+    assert table.find(key("k"), now_us=6000) is None
+    pushed = Tracked(key("k"))
+    table.push(pushed)
+    assert table.find(key("k"), now_us=6000) is pushed
+    end = settle(table, key("k"), key("l"), offset=end, at_us=6000)
+    assert table.find(key("k"), now_us=6001) == Kept(0, 2, 1, 6000)
+    monkeypatch.setattr(module, "MAX_IDEMPOTENCY_KEYS", 2)
+    end = settle(table, key("m"), offset=end, at_us=6000)
+    assert table.find(key("k"), now_us=6001) is None
+    assert table.find(key("l"), now_us=6001) is not None
+    settle(table, key("n"), offset=end, at_us=8000)
+    assert table.find(key("m"), now_us=6001) is None
+
+
+def test_the_state_log_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, value in (("ENTRIES", 2), ("RUNS", 4), ("BYTES", 200)):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, f"MAX_REPLAY_{limit}", value)
+            table = ProducerTable()
+            end = settle(table, run(0), key("k"))
+            assert not table.is_change_due
+            settle(table, run(1), ProducerRun(2, RUN_NOBODY), offset=end)
+            assert table.is_change_due
+            assert len(list(table.changes())) == 3
+            assert not table.is_change_due
+
+
+def test_a_rebuilt_table_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROWS_PER_EVENT", 2)
+    table = ProducerTable()
+    end = 0
+    for number in range(7):
+        end = settle(
+            table,
+            run(0, 2, producer=producer_digest(b"%d" % number)),
+            key(str(number)),
+            offset=end,
+        )
+    noted = list(table.changes())
+    assert len(noted) == 4 + 4 + 1
+    settled = (run(2, producer=producer_digest(b"3")), key("x"))
+    copies = [rebuilt(table), rebuilt(changes=noted)]
+    for each in (table, *copies):
+        settle(each, *settled, offset=end)
+    assert told(copies[0]) == told(copies[1]) == told(table)
+    assert rebuilt(table).end_offset == table.end_offset == end + 2
+    later = [event for event in table.changes() if event[1] or event[2]]
+    assert [len(event[1]) + len(event[2]) for event in later] == [1, 1]
+
+
+def test_parts_of_a_snapshot_are_not_taken_for_the_whole() -> None:
+    """Without its last part the log is read from the place before, and changes nothing twice."""
+    table = ProducerTable()
+    entries = [(run(0, 2), key("k")), (run(2, 1), run(0, producer=B)), (run(3),)]
+    end = 0
+    for entry in entries:
+        end = settle(table, *entry, offset=end)
+    *parts, _ = table.snapshot()
+    half = rebuilt(changes=parts)
+    assert half.end_offset == 0
+    end = 0
+    for entry in entries:
+        end = settle(half, *entry, offset=end)
+    assert told(half) == told(table)
+
+
+@pytest.mark.parametrize("event", [["producers"], ["producers", [["zz", 0, 0, []]], [], 1]])
+def test_an_event_that_is_none_is_refused(event: list[object]) -> None:
+    with pytest.raises(FencelogError, match="not valid"):
+        PartitionState([ProducerTable()]).apply(event)
+
+
+# -- runs and shared outcomes ----------------------------------------------------------------------
+
+
+def test_runs_cover_all_messages_of_an_entry() -> None:
+    runs = Runs()
+    for row, each in (
+        (0, run(0)),
+        (1, run(1, 2)),
+        (4, run(3)),
+        (5, run(4, epoch=1)),
+        (6, run(0, producer=B)),
+        (7, key("k")),
+        (8, key("k")),
+    ):
+        tracked = Tracked(each)
+        tracked.row = row
+        runs.add(tracked)
+    runs.cover(9)
+    runs.cover(11)
+    assert runs.found == [
+        run(0, 3),
+        ProducerRun(1, RUN_NOBODY),
+        run(3),
+        run(4, epoch=1),
+        run(0, producer=B),
+        key("k"),
+        key("k"),
+        ProducerRun(2, RUN_NOBODY),
+    ]
+    assert [tracked.row for tracked in runs.tracked] == [0, 1, 4, 5, 6, 7, 8]
+
+
+async def test_sharers_are_told_once_and_by_their_own_place() -> None:
+    loop = asyncio.get_running_loop()
+    tracked = Tracked(run(5, 3))
+    inside, before, gone = loop.create_future(), loop.create_future(), loop.create_future()
+    for future, wanted in ((inside, run(6, 2)), (before, run(4, 4)), (gone, run(5, 3))):
+        tracked.share(future, wanted)
+    gone.cancel()
+    tracked.succeed(7, 100, 9)
+    assert inside.result() == Repeated(7, 101, 2, 9)
+    assert before.result() == Repeated(7, FORGOTTEN, 4, 9)
+    tracked.succeed(7, 100, 9)
+    failing = loop.create_future()
+    tracked.share(failing, run(5))
+    tracked.fail(FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows"))
+    assert isinstance(failing.exception(), FencelogError)
+    named, same = Tracked(key("k", 4)), loop.create_future()
+    named.share(same, key("k", 1))
+    named.succeed(7, 3, 9)
+    assert same.result() == Repeated(7, 3, 4, 9)

@@ -1,0 +1,382 @@
+"""Exactly-once appends over failures, retries and takeovers, step by step."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from fencelog.broker.append.terms import FORGOTTEN, Appended, AppendFuture, Repeated, Terms
+from fencelog.broker.ledger_list.store import ChainLost
+from fencelog.broker.limits import KEPT_RUNS
+from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.policy import Policy
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import (
+    MAX_RUNS,
+    RUN_KEY,
+    RUN_NOBODY,
+    RUN_SEQUENCE,
+    ProducerRun,
+    producer_digest,
+    read_entry_header,
+    read_runs,
+)
+from fencelog.ledgers.record_batch import Message, check_batch, encode_values
+from tests.support.scripted_ledgers import ScriptedLedgers
+
+
+def numbered(sequence: int, epoch: int = 0, name: str = "p") -> Terms:
+    return Terms(
+        ProducerRun(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch, sequence),
+    )
+
+
+def keyed(key: str) -> Terms:
+    return Terms(ProducerRun(0, RUN_KEY, producer_digest(key.encode())))
+
+
+def send(log: PartitionLog, sequence: int, count: int = 1, **of: object) -> AppendFuture:
+    """Messages whose values are their sequences."""
+    batch = encode_values([b"%d" % n for n in range(sequence, sequence + count)])
+    return log.append_batch(batch, check_batch(batch), numbered(sequence, **of))  # type: ignore[arg-type]
+
+
+def one(log: PartitionLog, terms: Terms | None, value: bytes = b"x") -> AppendFuture:
+    return log.append_message(Message(value), terms)
+
+
+async def code_of(future: AppendFuture) -> tuple[ErrorCode, dict[str, object]]:
+    with pytest.raises(FencelogError) as caught:
+        await future
+    return caught.value.code, caught.value.extra
+
+
+async def take_over(stage, **options: object) -> PartitionLog:
+    """As a broker does it: again, if the former owner was just rolling."""
+    while True:
+        with suppress(ChainLost):
+            log: PartitionLog = await stage.open(**options)
+            return log
+
+
+async def test_a_repeated_append_is_answered_with_its_place(stage, read_all) -> None:
+    log = await stage.open()
+    assert await send(log, 0, 3) == Appended(0, 0, 3, 1_000_000)
+    await one(log, None, b"other")
+    await send(log, 3, 2)
+    stage.host.clock_us += 5
+    assert await send(log, 0, 3) == Repeated(0, 0, 3, 1_000_000)
+    assert await send(log, 1, 1) == Repeated(0, 1, 1, 1_000_000)
+    assert (await send(log, 3, 2)).offset == 4
+    assert await read_all(log) == [b"0", b"1", b"2", b"other", b"3", b"4"]
+
+
+@pytest.mark.parametrize(("sequence", "count"), [(4, 1), (2, 2), (0, 4), (9, 1)])
+async def test_gaps_and_overlaps_are_refused(stage, sequence: int, count: int) -> None:
+    log = await stage.open()
+    await send(log, 0, 3)
+    code, extra = await code_of(send(log, sequence, count))
+    assert (code, extra) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 3})
+    assert log.pending_bytes == 0
+
+
+async def test_a_newer_epoch_begins_at_zero_and_ends_the_older(stage) -> None:
+    log = await stage.open()
+    await send(log, 0, 3)
+    assert (await code_of(send(log, 3, epoch=2)))[1] == {"expected_sequence": 0}
+    assert (await send(log, 0, epoch=2)).offset == 3
+    assert await code_of(send(log, 3)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 2})
+
+
+async def test_where_an_old_duplicate_is_is_forgotten_but_not_that_it_is_one(stage) -> None:
+    log = await stage.open()
+    for sequence in range(KEPT_RUNS + 1):
+        await send(log, sequence)
+    old, oldest_kept = await send(log, 0), await send(log, 1)
+    assert (old.offset, old.duplicate) == (FORGOTTEN, True)
+    assert oldest_kept.offset == 1
+
+
+async def test_single_messages_of_producers_share_entries(stage, ledgers) -> None:
+    log = await stage.open()
+    futures = [one(log, numbered(n)) for n in range(3)]
+    futures += [one(log, None), one(log, numbered(0, name="q")), one(log, keyed("k"))]
+    futures += [one(log, numbered(3)), one(log, None)]
+    assert [(await f).offset for f in futures] == list(range(8))
+    (payload,) = ledgers.newest.payloads
+    runs = read_runs(payload, read_entry_header(payload))
+    assert [(run.rows, run.kind, run.sequence) for run in runs] == [
+        (3, RUN_SEQUENCE, 0),
+        (1, RUN_NOBODY, 0),
+        (1, RUN_SEQUENCE, 0),
+        (1, RUN_KEY, 0),
+        (1, RUN_SEQUENCE, 3),
+        (1, RUN_NOBODY, 0),
+    ]
+    again = await stage.open()
+    assert [(await one(again, numbered(n))).offset for n in range(4)] == [0, 1, 2, 6]
+
+
+async def test_an_entry_has_no_more_runs_than_its_header_holds(stage, ledgers) -> None:
+    log = await stage.open()
+    futures = []
+    for n in range(MAX_RUNS):
+        futures += [one(log, keyed(str(n))), one(log, None)]
+    assert [(await f).offset for f in futures] == list(range(2 * MAX_RUNS))
+    counts = [read_entry_header(p).run_count for p in ledgers.newest.payloads]
+    assert counts == [MAX_RUNS, MAX_RUNS]
+    assert (await one(await stage.open(), keyed("5"))).offset == 10
+
+
+async def test_a_repetition_of_what_is_on_its_way_shares_its_outcome(stage, ledgers, until) -> None:
+    log = await stage.open()
+    ledgers.newest.auto_ack = False
+    first, second = send(log, 0, 3), send(log, 3, 2)
+    repeated = [send(log, 0, 3), send(log, 1, 2), send(log, 0, 5)]
+    gone = send(log, 3, 2)
+    gone.cancel()
+    await until(lambda: len(ledgers.newest.payloads) == 2)
+    assert not any(future.done() for future in repeated)
+    first.cancel()  # whoever repeats an append does not depend on who sent it first
+    ledgers.newest.ack(1)
+    assert (await second).offset == 3
+    assert [(await f).offset for f in repeated] == [0, 1, FORGOTTEN]
+    assert all(f.result().duplicate for f in repeated)
+    assert log.tail_offset == 5
+
+
+async def test_what_becomes_unknown_is_unknown_to_who_repeated_it_and_then_found(
+    stage, ledgers, until, read_all
+) -> None:
+    """Pulsar 25954, 5218: a retry is neither dropped nor written twice, whatever became of it."""
+    for is_stored in (True, False):
+        log = await stage.open(patience_s=0.02)
+        sequence = log.tail_offset
+        writer = ledgers.newest
+        writer.auto_ack = False
+        sent, repeated = send(log, sequence), send(log, sequence)
+        await until(lambda w=writer: len(w.payloads) == 1)
+        ledgers.stored[writer.ledger_id] = 0 if is_stored else -1
+        ledgers.recover_errors = [FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")] * 3
+        writer.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
+        assert (await code_of(sent))[0] is ErrorCode.APPEND_UNKNOWN
+        assert (await code_of(repeated))[0] is ErrorCode.APPEND_UNKNOWN
+        assert (await code_of(send(log, sequence)))[0] is ErrorCode.BOOKIE_UNAVAILABLE
+        await until(lambda lg=log: lg._pipeline.refusal is None)
+        found = await send(log, sequence)
+        assert (found.offset, found.duplicate) == (sequence, is_stored)
+    assert await read_all(log) == [b"0", b"1"]
+
+
+async def test_what_a_failed_ledger_did_not_take_stays_on_its_way(stage, ledgers, until) -> None:
+    """Pulsar 5271, 5322: failed persists are sent again by the owner, and repeated by nobody."""
+    log = await stage.open()
+    writer = ledgers.newest
+    writer.auto_ack = False
+    futures = [send(log, n) for n in range(3)]
+    await until(lambda: len(writer.payloads) == 3)
+    ledgers.stored[writer.ledger_id] = 0
+    writer.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
+    repeated = send(log, 1, 2)
+    assert [(await f).offset for f in futures] == [0, 1, 2]
+    assert (await repeated).duplicate
+    assert (await send(log, 3)).offset == 3
+
+
+async def test_what_was_never_sent_is_forgotten(stage, ledgers, until) -> None:
+    log = await stage.open(patience_s=0.02)
+    ledgers.recover_errors = [FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")] * 3
+    ledgers.newest.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
+    futures = [send(log, 0), one(log, keyed("k")), send(log, 0)]
+    assert {(await code_of(f))[0] for f in futures} == {ErrorCode.BOOKIE_UNAVAILABLE}
+    await until(lambda: log._pipeline.refusal is None)
+    assert not (await send(log, 0)).duplicate
+    assert not (await one(log, keyed("k"))).duplicate
+
+
+@pytest.mark.parametrize("max_entries", [1, 2, 1000])
+async def test_a_takeover_knows_what_is_in_the_log(stage, max_entries: int) -> None:
+    log = await stage.open(max_entries=max_entries)
+    for sequence in range(7):
+        await send(log, sequence)
+        await one(log, None)
+    for _ in range(3):
+        log = await take_over(stage, max_entries=max_entries)
+        assert (await send(log, 6)).duplicate
+        assert (await code_of(send(log, 8)))[1] == {"expected_sequence": 7}
+        assert (await send(log, 2)).offset in (4, FORGOTTEN)
+    sealed = [s.sealed for s in log._node.chain.segments if s.sealed is not None]
+    assert all(s.has_producers for s in sealed if s.messages > 1)
+
+
+@pytest.mark.parametrize("stored", [0, 1, 2])
+async def test_what_recovery_finds_decides_what_is_repeated(
+    stage, ledgers: ScriptedLedgers, stored: int, until, read_all
+) -> None:
+    """The owner dies with three appends on their way; some are in the log."""
+    ledgers.auto_ack = False
+    log = await stage.open()
+    futures = [send(log, n) for n in range(3)]
+    await until(lambda: len(ledgers.newest.payloads) == 3)
+    ledgers.auto_ack = True
+    ledgers.stored[1] = stored
+    following = await stage.open()
+    assert [(await send(following, n)).duplicate for n in range(3)] == [
+        n <= stored for n in range(3)
+    ]
+    assert await read_all(following) == [b"0", b"1", b"2"]
+    ledgers.writers[1].ack(2)  # the former owner wakes
+    assert {(await code_of(f))[0] for f in futures} == {ErrorCode.APPEND_UNKNOWN}
+    assert (await code_of(send(log, 3)))[0] is ErrorCode.NO_OWNER
+
+
+async def test_a_log_without_producers_costs_its_takeover_nothing(stage, ledgers) -> None:
+    log = await stage.open(max_entries=10)
+    for _ in range(35):
+        await one(log, None)
+    opened: list[int] = []
+    open_ = ledgers.open
+
+    async def counted(ledger_id: int):
+        opened.append(ledger_id)
+        return await open_(ledger_id)
+
+    ledgers.open = counted
+    await stage.open()
+    assert opened == []
+
+
+async def test_a_takeover_reads_little_behind_the_last_snapshot(
+    stage, ledgers, monkeypatch, until
+) -> None:
+    monkeypatch.setattr("fencelog.broker.append.producer_table.MAX_REPLAY_ENTRIES", 10)
+    log = await stage.open()
+    for sequence in range(95):
+        await send(log, sequence)
+    await until(lambda: log._state_log._scribe is None)
+    readers = []
+    open_ = ledgers.open
+
+    async def counted(ledger_id: int):
+        readers.append(await open_(ledger_id))
+        return readers[-1]
+
+    ledgers.open = counted
+    following = await stage.open()
+    (reader,) = readers
+    read = {entry for first, last in reader.reads for entry in range(first, last + 1)}
+    assert len(read) < 40
+    assert (await send(following, 94)).offset == 94
+    assert (await send(following, 95)).offset == 95
+
+
+async def test_the_silent_producer_goes_and_is_no_silent_duplicate(stage) -> None:
+    log = await stage.open()
+    log.apply_policy(replace(Policy(), max_producers=2))
+    for name in ("a", "b", "c"):
+        await send(log, 0, 2, name=name)
+    for _ in range(2):
+        code, extra = await code_of(send(log, 1, 1, name="a"))
+        assert (code, extra) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 0})
+        assert (await send(log, 1, 1, name="b")).duplicate
+        log = await stage.open(policy=replace(Policy(), max_producers=2))
+
+
+async def test_whoever_was_forgotten_is_new(stage) -> None:
+    """Not promised, and so said: its first append, sent again, cannot be told from a new one."""
+    policy = replace(Policy(), max_producers=2)
+    log = await stage.open(policy=policy)
+    await send(log, 0, name="a")
+    await send(log, 0, name="b")
+    assert (await send(log, 0, name="a")).duplicate  # as many others have not written yet
+    await send(log, 0, name="c")
+    log = await stage.open(policy=policy)  # and neither does a takeover know it
+    again = await send(log, 0, name="a")
+    assert (again.duplicate, again.offset) == (False, 3)
+    assert (await send(log, 1, name="a")).offset == 4
+    assert (await send(log, 0, name="c")).duplicate
+
+
+async def test_who_has_something_on_its_way_is_not_forgotten_by_that(stage, ledgers, until) -> None:
+    """Its first append is sent again after another producer has pushed it out, and while its second
+    one is on its way: that outcome is shared, and nothing is written twice."""
+    log = await stage.open()
+    log.apply_policy(replace(Policy(), max_producers=1))
+    await send(log, 0, name="a")
+    writer = ledgers.newest
+    writer.auto_ack = False
+    sent = len(writer.payloads)
+    other = send(log, 0, name="b")
+    await until(lambda: len(writer.payloads) == sent + 1)
+    second = send(log, 1, name="a")
+    await until(lambda: len(writer.payloads) == sent + 2)
+    writer.ack(sent)
+    await other
+    first = send(log, 0, name="a")
+    writer.ack(sent + 1)
+    assert ((await second).offset, (await first).duplicate) == (2, True)
+    assert len(writer.payloads) == sent + 2
+    writer.auto_ack = True
+    assert (await send(log, 2, name="a")).offset == 3
+
+
+async def test_keys_are_remembered_for_their_window(stage, ledgers, until) -> None:
+    log = await stage.open()
+    batch = encode_values([b"a", b"b"])
+    first = await log.append_batch(batch, check_batch(batch), keyed("k"))
+    await one(log, keyed("other"))
+    again = await one(await stage.open(), keyed("k"))
+    assert (again.offset, again.count, again.duplicate) == (first.offset, 2, True)
+    log = await stage.open()
+    ledgers.newest.auto_ack = False
+    late = [one(log, keyed("late")), one(log, keyed("late"))]
+    await until(lambda: len(ledgers.newest.payloads) == 1)
+    ledgers.newest.ack(0)
+    assert [(await f).duplicate for f in late] == [False, True]
+    ledgers.newest.auto_ack = True
+    stage.host.clock_us += Policy().idempotency_window_ms * 1000
+    anew = await one(log, keyed("k"))
+    assert not anew.duplicate
+    assert (await one(await stage.open(), keyed("k"))).offset == anew.offset
+
+
+async def test_an_expected_offset(stage, ledgers, until) -> None:
+    log = await stage.open()
+    assert (await one(log, Terms(if_offset=0))).offset == 0
+    assert await code_of(one(log, Terms(if_offset=0))) == (
+        ErrorCode.PRECONDITION_FAILED,
+        {"next_offset": 1},
+    )
+    assert (await code_of(one(log, Terms(if_offset=5))))[1] == {"next_offset": 1}
+    ledgers.newest.auto_ack = False
+    before = one(log, None)
+    following = one(log, Terms(if_offset=2))
+    waiting = one(log, Terms(if_offset=1))
+    gone = one(log, Terms(if_offset=1))
+    gone.cancel()
+    await until(lambda: len(ledgers.newest.payloads) == 2)
+    assert not waiting.done()
+    ledgers.newest.ack(1)
+    assert ((await before).offset, (await following).offset) == (1, 2)
+    assert (await code_of(waiting))[1] == {"next_offset": 3}
+    assert log.pending_bytes == 0
+
+
+async def test_an_expected_offset_does_not_rest_on_what_vanishes(stage, ledgers, until) -> None:
+    """The append that had the offset is not in the log in the end."""
+    log = await stage.open(patience_s=0.02)
+    writer = ledgers.newest
+    writer.auto_ack = False
+    vanishing = one(log, None)
+    await until(lambda: len(writer.payloads) == 1)
+    waiting = one(log, Terms(if_offset=0))
+    ledgers.stored[writer.ledger_id] = -1
+    ledgers.recover_errors = [FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")] * 3
+    writer.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
+    assert (await code_of(vanishing))[0] is ErrorCode.APPEND_UNKNOWN
+    assert (await code_of(waiting))[0] is ErrorCode.BOOKIE_UNAVAILABLE
+    await until(lambda: log._pipeline.refusal is None)
+    assert (await one(log, Terms(if_offset=0))).offset == 0
+    assert log.pending_bytes == 0

@@ -1,0 +1,51 @@
+"""The one task that looks after the retention of all logs: how often it wakes, what it looks at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from fencelog.broker.background.retention_scheduler import STEPS, RetentionKeeper
+
+PERIOD_S = 5.0
+
+
+class Log:
+    """As much of a partition's log as the keeper looks at; notes that it did."""
+
+    def __init__(self, looked_at: Counter[Log]) -> None:
+        self._looked_at = looked_at
+
+    @property
+    def is_serving(self) -> bool:
+        self._looked_at[self] += 1
+        return False
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 49, 50, 51, 120, 1000])
+async def test_every_log_is_looked_at_once_in_a_period(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """One that has few wakes up for each of them, one that has many a bounded number of times."""
+    sleeps: list[float] = []
+    is_over = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        if sum(sleeps) > PERIOD_S * 0.999:
+            is_over.set()
+            await asyncio.Event().wait()
+        sleeps.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    looked_at: Counter[Log] = Counter()
+    logs: list[Any] = [None, *(Log(looked_at) for _ in range(count))]
+    keeper = RetentionKeeper(lambda: logs, period_s=PERIOD_S)
+    keeper.start()
+    await is_over.wait()
+    await keeper.close()
+    assert [looked_at[each] for each in logs[1:]] == [1] * count
+    assert len(sleeps) == min(max(count, 1), STEPS)
+    assert sum(sleeps) == pytest.approx(PERIOD_S)

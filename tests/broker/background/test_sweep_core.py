@@ -1,0 +1,63 @@
+"""Which ledgers belong to nothing: each doubt keeps one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fencelog.broker.background.sweep_core import Tag, is_garbage, tag_of
+from fencelog.broker.ledger_list.ledger_list import Chain, Segment
+
+CHAIN = Chain(epoch=5, segments=(Segment(9, 0, 0, None, 5),), state_ledger=7)
+
+
+@pytest.mark.parametrize(
+    ("properties", "tag"),
+    [
+        ({"log": "t1/3", "epoch": "4"}, Tag("t1", 3, 4)),
+        ({}, None),
+        ({"log": "t1/3"}, None),
+        ({"log": "t1", "epoch": "4"}, None),
+        ({"log": "/3", "epoch": "4"}, None),
+        ({"log": "t1/x", "epoch": "4"}, None),
+        ({"log": "t1/3", "epoch": "-1"}, None),
+        ({"log": "t1/3", "epoch": "9" * 30}, None),
+        ({"purpose": "bench"}, None),
+    ],
+)
+def test_only_ledgers_of_topic_logs_are_judged(properties: dict[str, str], tag: Tag | None) -> None:
+    assert tag_of(properties) == tag
+
+
+def judged(
+    ledger_id: int, epoch: int, chain: Chain | None, *, gone: bool = False, age_s: float = 1e9
+) -> bool:
+    tag = Tag("t1", 0, epoch)
+    return is_garbage(tag, ledger_id, chain, topic_is_gone=gone, age_s=age_s, grace_s=60)
+
+
+def test_an_unlisted_ledger_of_a_former_epoch_goes() -> None:
+    assert judged(8, 4, CHAIN)
+
+
+@pytest.mark.parametrize(
+    ("ledger_id", "epoch"),
+    [
+        (8, 5),  # the present owner may be about to list it
+        (8, 6),  # a takeover's, before its compare-and-set
+        (9, 4),  # listed: whatever its tag says
+        (7, 4),  # the state log's
+    ],
+)
+def test_what_may_be_or_become_listed_stays(ledger_id: int, epoch: int) -> None:
+    assert not judged(ledger_id, epoch, CHAIN)
+    assert not judged(ledger_id, epoch, CHAIN, gone=True)
+
+
+@pytest.mark.parametrize("chain", [None, replace(CHAIN, deleted=True)])
+def test_of_a_topic_that_is_gone_for_good_all_goes(chain: Chain | None) -> None:
+    assert judged(9, 5, chain, gone=True)
+    assert not judged(9, 5, chain, gone=False)
+    assert not judged(9, 5, chain, gone=True, age_s=59)
+    assert judged(9, 5, chain, gone=True, age_s=60)

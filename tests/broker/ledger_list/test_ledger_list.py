@@ -1,0 +1,270 @@
+"""The list of ledgers: its legal changes, its encoding, and its hold by compare-and-set."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.broker.ledger_list.codec import decode_chain, encode_chain
+from fencelog.broker.ledger_list.ledger_list import Chain, Compacted, Sealed
+from fencelog.broker.ledger_list.store import ChainLost
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.scripted_ledgers import ScriptedLedgers
+
+
+def sealed(messages: int) -> Sealed:
+    return Sealed(
+        entries=messages, messages=messages, size=10 * messages, last_publish_us=7, sealed_us=8
+    )
+
+
+def opened(*messages: int) -> Chain:
+    """A chain with sealed ledgers 1, 2, … of so many messages, and an open one."""
+    chain = Chain().taken_over({}, ledger_id=1, created_us=0, owner="a")
+    for number, count in enumerate(messages, 1):
+        chain = chain.with_next(ledger_id=number + 1, created_us=0)
+        chain = chain.with_sealed(number, sealed(count))
+    return chain
+
+
+def test_offsets_are_dense_over_rolls_and_takeovers() -> None:
+    chain = opened(5, 0, 3)
+    assert [segment.base_offset for segment in chain.segments] == [0, 5, 5, 8]
+    taken = chain.taken_over({4: sealed(2), 3: sealed(3)}, ledger_id=9, created_us=1, owner="a")
+    assert [(s.ledger_id, s.base_offset) for s in taken.segments] == [
+        (1, 0),
+        (3, 5),
+        (4, 8),
+        (9, 10),
+    ]
+    assert taken.epoch == chain.epoch + 1
+    assert taken.last_publish_us == 7
+
+
+def test_the_base_is_unknown_until_the_former_ledger_is_sealed() -> None:
+    chain = opened(5).with_next(ledger_id=7, created_us=0)
+    assert chain.segments[-1].base_offset is None
+    assert chain.with_sealed(2, sealed(4)).segments[-1].base_offset == 9
+
+
+def test_a_second_roll_before_the_first_is_finished_is_a_mistake() -> None:
+    rolling = opened(5).with_next(ledger_id=7, created_us=0)
+    with pytest.raises(AssertionError, match="second roll"):
+        rolling.with_next(ledger_id=8, created_us=0)
+
+
+def test_takeover_recovers_every_unsealed_ledger_and_at_least_the_last_two() -> None:
+    assert [s.ledger_id for s in opened(1, 1, 1).to_recover] == [3, 4]
+    rolling = opened(1, 1).with_next(ledger_id=9, created_us=0)
+    assert [s.ledger_id for s in rolling.to_recover] == [3, 9]
+    closed = opened(1, 1).with_sealed(3, sealed(2))
+    assert [s.ledger_id for s in closed.to_recover] == [2, 3]
+
+
+def test_a_log_of_empty_ledgers_only_keeps_its_place() -> None:
+    chain = opened(4).taken_over({1: sealed(4), 2: sealed(0)}, ledger_id=5, created_us=0, owner="a")
+    again = chain.taken_over({1: sealed(4), 5: sealed(0)}, ledger_id=6, created_us=0, owner="a")
+    assert [(s.ledger_id, s.base_offset) for s in again.segments] == [(1, 0), (6, 4)]
+
+
+def test_trimming_takes_sealed_ledgers_from_the_beginning_only() -> None:
+    chain = opened(5, 2, 3)
+    trimmed = chain.trimmed([1, 2])
+    assert [s.ledger_id for s in trimmed.segments] == [3, 4]
+    assert trimmed.start_offset == 7
+    assert trimmed.with_start(3).start_offset == 7
+    assert trimmed.with_start(9).start_offset == 9
+    for wrong, why in (([2], "not the oldest"), ([1, 2, 3, 4], "not sealed"), ([9], "not the")):
+        with pytest.raises(AssertionError, match=why):
+            chain.trimmed(wrong)
+    closed = chain.with_sealed(4, sealed(1))
+    with pytest.raises(AssertionError, match="the last ledger"):
+        closed.trimmed([1, 2, 3, 4])
+
+
+def test_a_terminated_log_may_lose_all_its_ledgers_and_keeps_its_end() -> None:
+    with pytest.raises(AssertionError, match="not sealed yet"):
+        opened(5).as_terminated()
+    ended = opened(5).with_sealed(2, sealed(4)).as_terminated()
+    with pytest.raises(AssertionError, match="terminated"):
+        ended.with_next(ledger_id=9, created_us=0)
+    empty = ended.trimmed([1, 2])
+    assert (empty.segments, empty.start_offset, empty.next_base) == ((), 9, 9)
+    taken = empty.taken_over({}, ledger_id=None, created_us=0, owner="b")
+    assert (taken.segments, taken.epoch, taken.owner) == ((), 2, "b")
+    with pytest.raises(AssertionError, match="gets no ledger"):
+        empty.taken_over({}, ledger_id=7, created_us=0, owner="b")
+
+
+def test_every_ledger_of_the_partition_is_known() -> None:
+    view = Compacted((7, 8), end_offset=3, messages=2, size=20, created_us=1)
+    chain = opened(5).with_state(9).with_compacted(view)
+    assert chain.ledgers == {1, 2, 7, 8, 9}
+    with pytest.raises(AssertionError, match="goes back"):
+        chain.with_compacted(Compacted((10,), end_offset=2, messages=0, size=0, created_us=2))
+
+
+@given(st.lists(st.integers(0, 5), max_size=6), st.booleans(), st.booleans(), st.booleans())
+def test_what_is_encoded_is_decoded(
+    counts: list[int], rolling: bool, deleted: bool, extras: bool
+) -> None:
+    chain = opened(*counts)
+    if extras:
+        view = Compacted((7, 8), end_offset=3, messages=2, size=20, created_us=1)
+        chain = chain.with_state(55).with_compacted(view).with_start(2)
+        last = chain.segments[-1].ledger_id
+        chain = chain.with_sealed(last, replace(sealed(1), has_producers=True))
+        if not rolling:
+            chain = chain.as_terminated()
+    if rolling:
+        chain = chain.with_next(ledger_id=99, created_us=3)
+    if deleted:
+        chain = chain.as_deleted()
+    assert decode_chain(encode_chain(chain)) == chain
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", b"[]", b'{"v":1}', b'{"v":2}', b'{"v":2,"epoch":1,"token":"","segments":[1]}'],
+)
+def test_a_node_that_is_no_chain_is_refused(data: bytes) -> None:
+    with pytest.raises(FencelogError) as raised:
+        decode_chain(data)
+    assert raised.value.code is ErrorCode.CORRUPT
+
+
+def test_a_list_that_has_outgrown_its_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = opened(1, 2, 3)
+    monkeypatch.setattr(
+        "fencelog.broker.ledger_list.codec.MAX_METADATA_BYTES", len(encode_chain(chain))
+    )
+    assert decode_chain(encode_chain(chain)) == chain
+    with pytest.raises(FencelogError, match="a list of 5 ledgers") as raised:
+        encode_chain(chain.with_next(ledger_id=99, created_us=0))
+    assert raised.value.code is ErrorCode.BAD_REQUEST
+
+
+async def test_a_lost_reply_is_read_back_and_taken_for_what_it_is(stage) -> None:
+    store = await stage.store()
+    node = await stage.node(store)
+    store.lose_replies(2)
+    await node.change(lambda _: opened())
+    assert node.chain.segments[0].ledger_id == 1
+    # The version is right again: the next change lands.
+    await node.change(lambda chain: chain.with_next(ledger_id=2, created_us=0))
+    fresh = await stage.node()
+    assert [s.ledger_id for s in fresh.chain.segments] == [1, 2]
+
+
+async def test_a_change_by_another_is_a_loss_for_good(stage) -> None:
+    mine, other = await stage.node(), await stage.node()
+    await other.change(lambda _: opened())
+    with pytest.raises(ChainLost) as raised:
+        await mine.change(lambda _: opened(3))
+    assert raised.value.code is ErrorCode.NO_OWNER
+    assert raised.value.chain == other.chain
+    with pytest.raises(ChainLost):
+        await mine.check_unchanged()
+
+
+async def test_a_lost_reply_and_a_change_by_another_are_told_apart(stage) -> None:
+    """The write landed, the reply was lost, another took over before the retry: still a loss."""
+    store = await stage.store()
+    mine, other = await stage.node(store), await stage.node()
+    store.lose_replies(1)
+    committing = asyncio.create_task(mine.change(lambda _: opened()))
+    await asyncio.sleep(0.05)
+    await other.load()
+    assert [s.ledger_id for s in other.chain.segments] == [1]
+    await other.change(
+        lambda chain: chain.taken_over({1: sealed(0)}, ledger_id=2, created_us=0, owner="b")
+    )
+    with pytest.raises(ChainLost):
+        await committing
+
+
+async def test_a_change_waits_out_a_store_that_is_away(stage) -> None:
+    store = await stage.store()
+    node = await stage.node(store)
+    store.disconnect()
+    committing = asyncio.create_task(node.change(lambda _: opened()))
+    await asyncio.sleep(0.05)
+    assert not committing.done()
+    store.reconnect()
+    await committing
+    assert (await stage.node()).chain == node.chain
+
+
+async def test_a_deleted_chain_cannot_be_changed(stage, ledgers: ScriptedLedgers) -> None:
+    node, deleter = await stage.node(), await stage.node()
+    await deleter.change(Chain.as_deleted)
+    with pytest.raises(ChainLost) as raised:
+        await node.change(lambda _: opened())
+    assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND
+    with pytest.raises(FencelogError) as refused:
+        await stage.open()
+    assert refused.value.code is ErrorCode.TOPIC_NOT_FOUND
+    assert ledgers.writers == {}
+
+
+async def test_changes_of_one_chain_take_turns(stage) -> None:
+    node = await stage.node()
+    await node.change(lambda _: opened(3))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(node.change(lambda chain: chain.with_state(8)))
+        group.create_task(node.change(lambda chain: chain.with_start(2)))
+        group.create_task(node.change(lambda chain: chain.trimmed([1])))
+    fresh = await stage.node()
+    assert (fresh.chain.state_ledger, fresh.chain.start_offset) == (8, 3)
+    assert fresh.chain == node.chain
+
+
+async def test_a_change_whose_caller_has_gone_is_finished_before_the_next(stage) -> None:
+    store = await stage.store()
+    node = await stage.node(store)
+    store.disconnect()
+    first = asyncio.create_task(node.change(lambda _: opened()))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    second = asyncio.create_task(node.change(lambda chain: chain.with_state(8)))
+    await asyncio.sleep(0.01)
+    store.reconnect()
+    await second
+    assert [s.ledger_id for s in node.chain.segments] == [1]
+    assert (await stage.node()).chain == node.chain
+
+
+async def test_a_loss_is_told_once_and_ends_every_later_change(stage) -> None:
+    mine, other = await stage.node(), await stage.node()
+    told: list[ChainLost] = []
+    mine.on_lost = told.append
+    await other.change(lambda _: opened())
+    for _ in range(2):
+        with pytest.raises(ChainLost):
+            await mine.change(lambda _: opened(3))
+    with pytest.raises(ChainLost):
+        await mine.check_unchanged()
+    assert len(told) == 1
+
+
+async def test_nothing_is_changed_by_whoever_has_let_go(stage) -> None:
+    """Retention or compaction may still be at work when the log is closed: not as its owner."""
+    store = await stage.store()
+    node = await stage.node(store)
+    await node.change(lambda _: opened())
+    store.disconnect()
+    change = asyncio.create_task(node.change(lambda chain: chain.with_state(8)))
+    await asyncio.sleep(0.01)
+    await node.close()
+    with pytest.raises(FencelogError) as raised:
+        await change
+    assert raised.value.code is ErrorCode.METADATA_UNKNOWN
+    store.reconnect()
+    with pytest.raises(FencelogError) as raised:
+        await node.change(lambda chain: chain.with_state(9))
+    assert raised.value.code is ErrorCode.NO_OWNER
+    assert (await stage.node()).chain.state_ledger is None

@@ -1,0 +1,257 @@
+"""The state log: what was recorded is there after a takeover, whatever failed on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+
+import pytest
+
+from fencelog.broker.append.producer_table import ProducerTable
+from fencelog.broker.ledger_list.open_ledger import LedgerFactory
+from fencelog.broker.ledger_list.state_core import Event, PartitionState
+from fencelog.broker.ledger_list.state_log import StateLog
+from fencelog.broker.ledger_list.store import ChainNode
+from fencelog.broker.partition.takeover import take_over
+from fencelog.ledgers.client import Replication
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metastore.port import Version
+
+
+class Sums:
+    """The simplest section: named numbers."""
+
+    kinds = ("set",)
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+
+    def apply(self, event: Event) -> None:
+        _, name, value = event
+        self.values[name] = int(value)
+
+    def snapshot(self) -> Iterable[Event]:
+        return [["set", name, value] for name, value in self.values.items()]
+
+
+class Instance:
+    """One owner of the stage's partition, with its state."""
+
+    def __init__(self, node: ChainNode, log: StateLog, sums: Sums) -> None:
+        self.node, self.log, self.sums = node, log, sums
+
+    def set(self, name: str, value: int) -> Awaitable[None]:
+        self.log.admit()
+        self.sums.values[name] = value
+        return self.log.record(["set", name, value])
+
+
+@pytest.fixture
+def own(stage, ledgers):
+    """Take the partition over."""
+
+    async def own(patience_s: float = 5.0) -> Instance:
+        node = await stage.node()
+        factory = LedgerFactory(ledgers, Replication(), stage.host, "t1/0")
+        sums = Sums()
+        state = PartitionState([sums])
+        await take_over(node, factory, state, ProducerTable(), owner="a")
+        return Instance(node, StateLog(node, factory, state, patience_s=patience_s), sums)
+
+    return own
+
+
+def refuse_changes(node: ChainNode, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store refuses the next changes of the list, for a reason that nobody has foreseen."""
+    commit, left = node._set, [count]
+
+    async def refused(value: bytes, token: str) -> Version:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise FencelogError(ErrorCode.BAD_REQUEST, "the list is too long")
+        return await commit(value, token)
+
+    monkeypatch.setattr(node, "_set", refused)
+
+
+async def test_a_log_without_events_has_no_ledger(own, ledgers) -> None:
+    first = await own()
+    await first.log.close()
+    assert first.node.chain.state_ledger is None
+    assert len(ledgers.writers) == 1
+
+
+async def test_what_was_recorded_is_there_after_a_takeover(own, ledgers) -> None:
+    first = await own()
+    await first.set("a", 1)
+    await first.set("b", 2)
+    second = await own()
+    assert second.sums.values == {"a": 1, "b": 2}
+    state_ledger = second.node.chain.state_ledger
+    assert f"recover {state_ledger}" in ledgers.log
+    await second.set("a", 3)  # goes on in a ledger of its own
+    assert second.node.chain.state_ledger != state_ledger
+    assert state_ledger in ledgers.deleted
+    assert (await own()).sums.values == {"a": 3, "b": 2}
+
+
+async def test_events_that_wait_leave_together(own, ledgers) -> None:
+    first = await own()
+    await first.set("a", 0)
+    writer = ledgers.writers[first.node.chain.state_ledger]
+    before = len(writer.payloads)
+    await asyncio.gather(*(first.set("a", n) for n in range(50)))
+    assert len(writer.payloads) - before <= 3
+
+
+async def test_a_former_owner_cannot_record_any_more(own) -> None:
+    first = await own()
+    await first.set("a", 1)
+    second = await own()
+    with pytest.raises(FencelogError) as caught:
+        await first.set("a", 2)
+    assert caught.value.code is ErrorCode.STATE_UNKNOWN
+    assert second.sums.values == {"a": 1}
+    with pytest.raises(FencelogError) as refused:
+        first.log.admit()
+    assert refused.value.code is ErrorCode.NO_OWNER
+
+
+async def test_a_failed_ledger_is_followed_by_one_that_knows_everything(own, ledgers) -> None:
+    first = await own()
+    await first.set("a", 1)
+    writer = ledgers.writers[first.node.chain.state_ledger]
+    writer.auto_ack = False
+    waiting = [first.set("a", 2), first.set("b", 3)]
+    await asyncio.sleep(0)  # the scribe sends
+    writer.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
+    await asyncio.gather(*waiting)
+    assert first.node.chain.state_ledger != writer.ledger_id
+    assert (await own()).sums.values == {"a": 2, "b": 3}
+
+
+async def test_a_state_that_cannot_be_written_is_unknown_in_time(own, stage, ledgers) -> None:
+    first = await own(patience_s=0.05)
+    ledgers.create_errors += [FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "none")] * 2
+    with pytest.raises(FencelogError) as caught:
+        await first.set("a", 1)
+    assert caught.value.code is ErrorCode.STATE_UNKNOWN
+    await first.log.close()  # goes on trying meanwhile
+    assert (await own()).sums.values == {"a": 1}
+
+
+async def test_a_snapshot_that_fails_leaves_the_former_ledger_listed(
+    own, ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.broker.ledger_list.state_log.STATE_LEDGER_BYTES", 1)
+    monkeypatch.setattr("fencelog.broker.ledger_list.state_log.RETRY_S", 0.01)
+    first = await own()
+    await first.set("a", 1)
+    listed = first.node.chain.state_ledger
+    for number in range(8):
+        await first.set("a", number)
+    assert first.node.chain.state_ledger != listed  # it has grown
+    ledgers.create_errors.append(FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "none"))
+    for number in range(6, 12):
+        await first.set("a", number)
+    assert (await own()).sums.values == {"a": 11}
+
+
+async def test_a_ledger_that_has_grown_is_used_until_there_is_another(
+    own, ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is made while the metadata are away, and acknowledgements need not wait for it."""
+    monkeypatch.setattr("fencelog.broker.ledger_list.state_log.STATE_LEDGER_BYTES", 1)
+    first = await own(patience_s=0.5)
+    await first.set("a", 0)
+    listed = first.node.chain.state_ledger
+    ledgers.create_gate.clear()
+    for number in range(9):
+        await first.set("a", number)
+    assert first.node.chain.state_ledger == listed
+    ledgers.create_gate.set()
+    await asyncio.sleep(0.01)
+    await first.set("b", 1)
+    assert first.node.chain.state_ledger != listed
+    assert (await own()).sums.values == {"a": 8, "b": 1}
+
+
+async def test_a_list_that_cannot_be_changed_now_is_changed_later(
+    own, ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the store says: a partition whose state log has stopped would serve on, and take no
+    acknowledgement any more."""
+    monkeypatch.setattr("fencelog.broker.ledger_list.state_log.RETRY_S", 0.01)
+    first = await own()
+    await first.set("a", 1)
+    former = ledgers.writers[first.node.chain.state_ledger]
+    refuse_changes(first.node, 2, monkeypatch)
+    former.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
+    await first.set("a", 2)
+    first.log.admit()
+    await first.set("b", 3)
+    assert (await own()).sums.values == {"a": 2, "b": 3}
+
+
+async def test_of_two_ledgers_that_may_be_listed_none_is_written(
+    own, stage, ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change took effect, its reply was lost, and then the store refused to say: what is
+    written to the former ledger would be forgotten by a takeover."""
+    monkeypatch.setattr("fencelog.broker.ledger_list.state_log.STATE_LEDGER_BYTES", 1)
+    monkeypatch.setattr("fencelog.broker.ledger_list.state_log.RETRY_S", 0.01)
+    first = await own()
+    await first.set("a", 0)
+    listed = first.node.chain.state_ledger
+    commit, landing = first.node._set, ["once"]
+
+    async def landed(value: bytes, token: str) -> Version:
+        version: Version = await commit(value, token)
+        if landing:
+            landing.clear()
+            raise FencelogError(ErrorCode.CORRUPT, "the node cannot be read back")
+        return version
+
+    monkeypatch.setattr(first.node, "_set", landed)
+    said = [0]
+
+    async def until_refused() -> None:
+        for number in range(1, 12):
+            await first.set("a", number)
+            said.append(number)
+
+    with pytest.raises(FencelogError) as caught:
+        await until_refused()
+    assert caught.value.code is ErrorCode.STATE_UNKNOWN
+    second = await own()
+    assert second.node.chain.state_ledger != listed
+    assert second.sums.values["a"] >= said[-1]
+
+
+async def test_a_state_log_that_stops_takes_its_log_with_it(stage, monkeypatch) -> None:
+    gone: list[bool] = []
+    log = await stage.open(on_lost=lambda: gone.append(True))
+
+    def broken() -> bool:
+        raise AssertionError("an invariant")
+
+    monkeypatch.setattr(log._state_log, "_is_roll_due", broken)
+    with pytest.raises(FencelogError) as caught:
+        await log._state_log.record(["fencing_token", "one"])
+    assert caught.value.code is ErrorCode.STATE_UNKNOWN
+    assert gone == [True]
+    assert not log.is_serving
+
+
+async def test_abandoned_changes_are_of_unknown_outcome_at_once(own, ledgers, until) -> None:
+    first = await own(patience_s=60)
+    await first.set("a", 1)
+    writer = ledgers.writers[first.node.chain.state_ledger]
+    writer.auto_ack = False
+    sent = first.set("a", 2)
+    await until(lambda: len(writer.payloads) == 2)
+    await first.log.abandon(FencelogError(ErrorCode.NO_OWNER, "lost"))
+    async with asyncio.timeout(5):
+        with pytest.raises(FencelogError) as caught:
+            await sent
+    assert caught.value.code is ErrorCode.STATE_UNKNOWN

@@ -1,0 +1,80 @@
+"""Requests to an owner that may go silent: they end soon after its node is gone, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fencelog.broker.partition import forwards as forwards_module
+from fencelog.broker.partition.forwards import Forwards, OwnerGone
+from fencelog.ledgers.errors import Effects
+
+OWNER, OTHER = "http://owner", "http://other"
+
+
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwards_module, "OWNER_GONE_MS", 30)
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_an_answer_is_passed_on_also_when_the_owner_has_just_gone() -> None:
+    forwards = Forwards()
+    answered = asyncio.Event()
+
+    async def slow() -> str:
+        await answered.wait()
+        return "answer"
+
+    request = asyncio.create_task(forwards.run(OWNER, slow, owner_url=OWNER))
+    await asyncio.sleep(0)
+    forwards.owner_is(None)
+    answered.set()
+    assert await request == "answer"
+
+
+@pytest.mark.parametrize("successor", [None, OTHER])
+async def test_a_request_to_a_silent_owner_ends_when_it_owns_nothing_any_more(
+    successor: str | None,
+) -> None:
+    forwards = Forwards()
+    request = asyncio.create_task(forwards.run(OWNER, never, owner_url=OWNER))
+    await asyncio.sleep(0.05)
+    assert not request.done()
+    forwards.owner_is(successor)
+    with pytest.raises(OwnerGone) as raised:
+        async with asyncio.timeout(10):
+            await request
+    assert raised.value.code.effects is Effects.MAYBE
+    forwards.owner_is(OWNER)  # of no concern to it any more
+
+
+async def test_an_owner_that_was_gone_before_the_request_began_is_not_waited_for_either() -> None:
+    with pytest.raises(OwnerGone):
+        async with asyncio.timeout(10):
+            await Forwards().run(OWNER, never, owner_url=None)
+
+
+async def test_an_owner_that_puts_its_node_back_is_waited_for() -> None:
+    forwards = Forwards()
+    request = asyncio.create_task(forwards.run(OWNER, never, owner_url=OWNER))
+    await asyncio.sleep(0)
+    forwards.owner_is(None)
+    forwards.owner_is(OWNER)
+    await asyncio.sleep(0.08)
+    assert not request.done()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+
+
+async def test_a_time_out_of_the_requests_own_is_not_mistaken_for_it() -> None:
+    async def timed_out() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await Forwards().run(OWNER, timed_out, owner_url=OWNER)

@@ -1,0 +1,113 @@
+"""What may happen to a broker while it opens a partition, and what those who wait are told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fencelog.broker.broker import Broker
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.names import TopicName
+from fencelog.broker.registry.topics import TopicConfig
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import Message
+
+NAME = TopicName.of("shop", "orders")
+
+
+async def settle() -> None:
+    await asyncio.sleep(0.03)
+
+
+async def test_who_waits_for_the_partition_of_a_deleted_topic_is_told(make_broker, ledgers) -> None:
+    a, b = await make_broker("a"), await make_broker("b")
+    await a.topics.create(NAME, TopicConfig())
+    ledgers.create_gate.clear()
+    waiting = [asyncio.create_task(a.partition(NAME, 0)) for _ in range(2)]
+    await settle()
+    await b.topics.delete(NAME)
+    for error in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(error, FencelogError)
+        assert error.code is ErrorCode.TOPIC_NOT_FOUND
+
+
+async def test_a_session_that_expires_during_an_opening_costs_the_node_only(
+    make_broker, stage, ledgers
+) -> None:
+    store = await stage.store()
+    a, b = await make_broker("a", store=store), await make_broker("b")
+    await a.topics.create(NAME, TopicConfig())
+    ledgers.create_gate.clear()
+    opening = asyncio.create_task(a.partition(NAME, 0))
+    await settle()
+    store.expire()
+    await settle()
+    ledgers.create_gate.set()
+    log = await opening
+    await settle()
+    assert [owner["broker_id"] for owner in await b.owners(NAME)] == ["a"]
+    assert (await log.append_message(Message(b"x"))).offset == 0
+
+
+async def test_who_lost_the_partition_during_the_opening_does_not_serve_it(
+    make_broker, stage, ledgers
+) -> None:
+    store = await stage.store()
+    a, b = await make_broker("a", store=store), await make_broker("b")
+    await a.topics.create(NAME, TopicConfig())
+    ledgers.create_gate.clear()
+    opening = asyncio.create_task(a.partition(NAME, 0))
+    await settle()
+    store.disconnect()
+    store.expire()
+    takeover = asyncio.create_task(b.partition(NAME, 0))
+    await settle()
+    store.reconnect()
+    await settle()
+    ledgers.create_gate.set()
+    await asyncio.wait((opening, takeover))
+    await settle()
+    (owner,) = await b.owners(NAME)
+    assert owner["broker_id"] == "b"
+    with pytest.raises(FencelogError) as raised:
+        await a.partition(NAME, 0)
+    assert raised.value.code is ErrorCode.NOT_OWNER
+
+
+@pytest.mark.parametrize("code", [ErrorCode.METADATA_UNKNOWN, ErrorCode.LEDGER_FENCED])
+async def test_nothing_is_unknown_of_an_append_whose_partition_was_not_opened(
+    make_broker, ledgers, code: ErrorCode
+) -> None:
+    a = await make_broker("a")
+    await a.topics.create(NAME, TopicConfig())
+    ledgers.create_errors = [FencelogError(code, "the reply was lost")]
+    with pytest.raises(FencelogError, match="the reply was lost") as raised:
+        await a.partition(NAME, 0)
+    assert raised.value.code is ErrorCode.NO_OWNER
+    assert (await a.partition(NAME, 0)).is_serving
+
+
+async def test_a_broker_at_the_address_of_a_dead_one_is_its_successor(make_broker, stage) -> None:
+    """The dead one's session has not expired yet. Forwarding to it would be forwarding to us."""
+    a = await make_broker("a")
+    await a.topics.create(NAME, TopicConfig())
+    await (await a.partition(NAME, 0)).append_message(Message(b"x"))
+    config = BrokerConfig("another-name", "http://a")
+    successor = Broker(await stage.store(), stage.ledgers, host=stage.host, config=config)
+    await successor.start()
+    try:
+        assert (await successor.partition(NAME, 0)).tail_offset == 1
+    finally:
+        await successor.close()
+
+
+async def test_a_restarted_broker_is_not_sent_to_its_former_self(make_broker, stage) -> None:
+    """It was killed; its session, and the owner nodes, are there for some seconds more."""
+    a = await make_broker("a")
+    await a.topics.create(NAME, TopicConfig())
+    await a.partition(NAME, 0)
+    again = await make_broker("a")
+    assert await again.unload(NAME, 0) is None  # looks for another owner, and there is none
+    await settle()
+    assert (await again.partition(NAME, 0)).epoch == 2

@@ -1,0 +1,311 @@
+"""Owner nodes when sessions end, watches are late and brokers are wrong about each other.
+
+Each is a bug that others had: two brokers that loaded one topic (apache/pulsar#24478, #24901), a
+failed or timed-out load that was remembered for ever (#7443, #26457), expired sessions (#23011).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fencelog.broker.broker import Broker
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.names import TopicName
+from fencelog.broker.partition.owner_node import OwnerNode
+from fencelog.broker.partition.ownership import NotOwner, Owner
+from fencelog.broker.registry.topics import TopicConfig
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+from fencelog.ledgers.metastore.port import NO_VERSION
+from fencelog.ledgers.record_batch import Message
+
+NAME = TopicName.of("shop", "orders")
+
+
+async def settle() -> None:
+    await asyncio.sleep(0.03)
+
+
+async def test_two_brokers_that_open_a_partition_at_once_are_one_owner(make_broker: Any) -> None:
+    brokers = [await make_broker(name) for name in "abc"]
+    await brokers[0].topics.create(NAME, TopicConfig())
+    outcomes = await asyncio.gather(
+        *(broker.partition(NAME, 0) for broker in brokers for _ in range(3)),
+        return_exceptions=True,
+    )
+    logs = {id(log): log for log in outcomes if not isinstance(log, BaseException)}
+    assert len(logs) == 1
+    errors = [error for error in outcomes if isinstance(error, BaseException)]
+    assert len(errors) == 6
+    assert all(isinstance(error, NotOwner) for error in errors)
+    (log,) = logs.values()
+    assert log.epoch == 1
+
+
+async def test_two_brokers_that_both_believe_in_themselves_do_not_both_acknowledge(
+    make_broker: Any, stage: Any
+) -> None:
+    """The nodes say nothing for sure: each takes the log over, and the former one is fenced."""
+    stores = [await stage.store() for _ in range(2)]
+    a, b = [await make_broker(n, store=s) for n, s in zip("ab", stores, strict=True)]
+    await a.topics.create(NAME, TopicConfig())
+    log_a = await a.partition(NAME, 0)
+    assert (await log_a.append_message(Message(b"1"))).offset == 0
+    stores[0].disconnect()
+    stores[0].expire()
+    log_b = await b.partition(NAME, 0)
+    zombie = log_a.append_message(Message(b"zombie"))
+    assert (await log_b.append_message(Message(b"2"))).offset == 1
+    stores[0].reconnect()
+    with pytest.raises(FencelogError) as raised:
+        await zombie
+    assert raised.value.code.effects is Effects.MAYBE
+    with pytest.raises(NotOwner):
+        await a.partition(NAME, 0)
+    assert (await log_b.append_message(Message(b"3"))).offset == 2
+
+
+async def test_an_opening_that_timed_out_is_forgotten(stage: Any, ledgers: Any) -> None:
+    config = BrokerConfig("a", "http://a", open_timeout_s=0.05, close_timeout_s=1.0)
+    broker = Broker(await stage.store(), ledgers, host=stage.host, config=config)
+    await broker.start()
+    try:
+        await broker.topics.create(NAME, TopicConfig())
+        ledgers.create_gate.clear()
+        with pytest.raises(FencelogError) as raised:
+            await broker.partition(NAME, 0)
+        assert raised.value.code is ErrorCode.NO_OWNER
+        assert await broker.owners(NAME) == []  # others may try meanwhile
+        ledgers.create_gate.set()
+        assert (await broker.partition(NAME, 0)).is_serving
+    finally:
+        ledgers.create_gate.set()
+        await broker.close()
+
+
+async def test_a_slow_opening_does_not_hold_up_the_others(make_broker: Any, ledgers: Any) -> None:
+    a = await make_broker("a")
+    await a.topics.create(NAME, TopicConfig(partitions=2))
+    ledgers.create_gate.clear()
+    slow = asyncio.create_task(a.partition(NAME, 0))
+    await settle()
+    ledgers.create_gate = asyncio.Event()
+    ledgers.create_gate.set()
+    assert (await a.partition(NAME, 1)).is_serving
+    assert not slow.done()
+    slow.cancel()
+
+
+async def test_an_owner_that_is_none_is_forgotten(make_broker: Any, stage: Any) -> None:
+    """The watch has told of another owner, and then nothing more: the next request looks anew."""
+    store = await stage.store()
+    a, b = await make_broker("a"), await make_broker("b", store=store)
+    await a.topics.create(NAME, TopicConfig())
+    await a.partition(NAME, 0)
+    with pytest.raises(NotOwner):
+        await b.partition(NAME, 0)
+    b._slots[NAME, 0]._owner._watch.close()  # it will never hear of what follows
+    await a.close()
+    with pytest.raises(NotOwner):
+        await b.partition(NAME, 0)
+    b.forget_owner(NAME, 0, "http://somebody-else")
+    with pytest.raises(NotOwner):
+        await b.partition(NAME, 0)
+    b.forget_owner(NAME, 0, "http://a")
+    assert (await b.partition(NAME, 0)).epoch == 2
+
+
+async def test_sessions_that_expire_again_and_again_cost_nothing(
+    make_broker: Any, stage: Any, until: Any
+) -> None:
+    store = await stage.store()
+    a, b = await make_broker("a", store=store), await make_broker("b")
+    await a.topics.create(NAME, TopicConfig())
+    log = await a.partition(NAME, 0)
+    for number in range(5):
+        store.expire()
+        assert (await log.append_message(Message(b"x"))).offset == number
+        await settle()
+        assert [owner["broker_id"] for owner in await b.owners(NAME)] == ["a"]
+    assert log.epoch == 1
+    await until(lambda: [entry["broker_id"] for entry in b.brokers()] == ["a", "b"])
+
+
+async def test_writes_go_on_while_the_metadata_are_away(make_broker: Any, stage: Any) -> None:
+    store = await stage.store()
+    a = await make_broker("a", store=store)
+    await a.topics.create(NAME, TopicConfig())
+    log = await a.partition(NAME, 0)
+    store.disconnect()
+    assert (await (await a.partition(NAME, 0)).append_message(Message(b"x"))).offset == 0
+    store.reconnect()
+    await settle()
+    assert await a.partition(NAME, 0) is log
+    assert log.epoch == 1
+
+
+async def test_a_request_to_a_silent_owner_ends_with_its_session(
+    make_broker: Any, stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencelog.broker.partition import forwards
+
+    monkeypatch.setattr(forwards, "OWNER_GONE_MS", 30)
+    store = await stage.store()
+    a, b = await make_broker("a", store=store), await make_broker("b")
+    await a.topics.create(NAME, TopicConfig())
+    await (await a.partition(NAME, 0)).append_message(Message(b"x"))
+    with pytest.raises(NotOwner) as raised:
+        await b.partition(NAME, 0)
+
+    async def silence() -> None:
+        await asyncio.Event().wait()
+
+    url = raised.value.url
+    request = asyncio.create_task(b.while_owner(NAME, 0, url, silence))
+    await asyncio.sleep(0.06)
+    assert not request.done()
+    store.disconnect()
+    store.expire()  # nobody refuses a connection; the session's end is all that tells
+    with pytest.raises(forwards.OwnerGone):
+        async with asyncio.timeout(2):
+            await request
+    assert (await b.partition(NAME, 0)).tail_offset == 1
+    store.reconnect()
+
+
+async def test_a_lost_log_does_not_give_up_the_node_of_the_next_one(
+    make_broker: Any, stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log ends by itself, the next request opens it again: the end of the first, which gives
+    the owner node up, comes before that."""
+    a = await make_broker("a")
+    await a.topics.create(NAME, TopicConfig())
+    log = await a.partition(NAME, 0)
+    ending = asyncio.Event()
+    abandon = log.abandon
+
+    async def abandon_late(error: FencelogError) -> None:
+        await ending.wait()
+        await abandon(error)
+
+    monkeypatch.setattr(log, "abandon", abandon_late)
+    log._writer.finish(FencelogError(ErrorCode.INTERNAL, "it has stopped"))
+    opening = asyncio.create_task(a.partition(NAME, 0))
+    await settle()
+    ending.set()
+    assert await opening is not log
+    seen: list[Any] = []
+    info = await a.topic(NAME)
+    watch = (await stage.store()).watch_value(f"/owners/{info.topic_id}-0", seen.append)
+    await settle()
+    watch.close()
+    assert len(seen) == 1
+    assert seen[0] is not None
+
+
+async def test_who_waits_for_a_move_that_never_began_is_told(make_broker: Any) -> None:
+    a = await make_broker("a")
+    await a.topics.create(NAME, TopicConfig())
+    await a.partition(NAME, 0)
+    slot = a._slots[NAME, 0]
+    moving = asyncio.create_task(slot.hand_over())
+    closing = asyncio.create_task(slot.close())  # in the same round of the event loop
+    await asyncio.wait((moving, closing))
+    with pytest.raises(FencelogError) as raised:
+        await asyncio.wait_for(slot.log(), timeout=2)
+    assert raised.value.code is ErrorCode.NO_OWNER
+
+
+async def test_the_other_partitions_of_a_dead_owner_are_not_asked_for_one_by_one(
+    make_broker: Any, stage: Any
+) -> None:
+    store = await stage.store()
+    a, b, c = await make_broker("a", store=store), await make_broker("b"), await make_broker("c")
+    await a.topics.create(NAME, TopicConfig(partitions=4))
+    for partition in range(4):
+        await a.partition(NAME, partition)
+    store.disconnect()  # it was killed; its session still lives
+    for partition in range(2):
+        with pytest.raises(NotOwner):
+            await b.partition(NAME, partition)
+    await b.report_dead_owner(NAME, 0, "http://a")
+    assert [(await b.partition(NAME, partition)).epoch for partition in range(3)] == [2] * 3
+    with pytest.raises(NotOwner):
+        await c.partition(NAME, 3)  # which has not asked yet
+    store.reconnect()
+    await settle()
+    with pytest.raises(NotOwner):
+        await a.partition(NAME, 0)
+    assert (await a.partition(NAME, 3)).epoch == 1  # nobody else has taken it
+
+
+async def test_an_owner_that_lives_is_not_taken_for_dead_for_long(
+    make_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencelog.broker.partition import ownership
+
+    monkeypatch.setattr(ownership, "DEAD_FOR_S", 0.0)
+    a, b = await make_broker("a"), await make_broker("b")
+    await a.topics.create(NAME, TopicConfig(partitions=2))
+    logs = [await a.partition(NAME, partition) for partition in range(2)]
+    await b.report_dead_owner(NAME, 0, "http://a")
+    await settle()
+    for partition in range(2):
+        with pytest.raises(NotOwner):
+            await b.partition(NAME, partition)
+    assert [log.is_serving for log in logs] == [True, True]
+
+
+class _Unwatched:
+    """``Ownership`` of broker "a": "b" owns the partition, then nobody; its watch says nothing,
+    since the node looks at the end as it did at the beginning."""
+
+    def __init__(self) -> None:
+        self.owner: Owner | None = Owner("b", "http://b", 2, NO_VERSION)
+
+    async def get(self, topic_id: str, partition: int) -> Owner | None:
+        return self.owner
+
+    async def claim(self, topic_id: str, partition: int) -> Owner | None:
+        return self.owner
+
+    def is_this_broker(self, owner: Owner) -> bool:
+        return owner.broker_id == "a"
+
+    def watch(self, topic_id: str, partition: int, callback: Any) -> Any:
+        return object()
+
+
+async def test_who_owns_a_partition_does_not_send_others_to_its_former_owner() -> None:
+    """Two brokers sent requests to each other for ever, and the node of one stood there."""
+    ownership: Any = _Unwatched()
+    holder: Any = None
+    node = OwnerNode(ownership, "topic", 0, holder=holder)
+    with pytest.raises(NotOwner):
+        await node.check_free()
+    assert node.other == ownership.owner
+    ownership.owner = None
+    await node.claim()
+    assert node.other is None
+
+
+async def test_who_puts_its_node_back_sees_that_others_had_the_log_meanwhile(
+    make_broker: Any, stage: Any, until: Any
+) -> None:
+    """And have given up their nodes too: it read on in a log that had gone on (seed 2133)."""
+    stores = [await stage.store() for _ in range(2)]
+    a, b = [await make_broker(n, store=s) for n, s in zip("ab", stores, strict=True)]
+    await a.topics.create(NAME, TopicConfig())
+    former = await a.partition(NAME, 0)
+    await former.append_message(Message(b"1"))
+    stores[0].disconnect()
+    stores[0].expire()
+    log_b = await b.partition(NAME, 0)
+    await log_b.append_message(Message(b"2"))
+    stores[1].disconnect()
+    stores[1].expire()  # its node goes, and it does not know yet
+    stores[0].reconnect()
+    await until(lambda: not former.is_serving)
+    assert (await a.partition(NAME, 0)).tail_offset == 2

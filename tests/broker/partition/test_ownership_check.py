@@ -1,0 +1,151 @@
+"""Owners that were replaced, and hear only of appends that they refuse."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fencelog.broker.append.terms import Terms
+from fencelog.broker.partition import ownership_check as module
+from fencelog.broker.partition.ownership_check import ChainDoubt
+from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, ProducerRun, producer_digest
+from fencelog.ledgers.metastore.port import Version, Versioned
+from fencelog.ledgers.record_batch import Message
+
+PRODUCER = producer_digest(b"p")
+GONE = FencelogError(ErrorCode.DRAINING, "gone")
+
+
+def numbered(sequence: int, epoch: int = 0) -> Terms:
+    return Terms(ProducerRun(0, RUN_SEQUENCE, PRODUCER, epoch, sequence))
+
+
+async def refused(log: PartitionLog, terms: Terms) -> ErrorCode:
+    with pytest.raises(FencelogError) as raised:
+        await log.append_message(Message(b"x"), terms)
+    return raised.value.code
+
+
+def looks_of(log: PartitionLog) -> list[int]:
+    """Grows by one with each look at the chain, from now on."""
+    looks: list[int] = []
+    check = log._node.check_unchanged
+
+    async def counted() -> None:
+        looks.append(len(looks))
+        await check()
+
+    log._node.check_unchanged = counted  # type: ignore[method-assign]
+    return looks
+
+
+@pytest.mark.parametrize("terms", [numbered(2), numbered(1, epoch=1), Terms(if_offset=2)])
+async def test_who_was_replaced_does_not_refuse_for_good_what_its_successor_would_take(
+    stage, ledgers, terms: Terms
+) -> None:
+    lost: list[bool] = []
+    former = await stage.open(on_lost=lambda: lost.append(True))
+    await former.append_message(Message(b"0"), numbered(0))
+    new = await stage.open()
+    await new.append_message(Message(b"1"), numbered(1))
+    assert former.is_serving
+    assert await refused(former, terms) is ErrorCode.NO_OWNER
+    assert lost == [True]
+    assert not former.is_serving
+    assert (await new.append_message(Message(b"2"), numbered(2))).offset == 2
+
+
+async def test_what_an_owner_knows_better_is_no_reason_to_look(stage, ledgers) -> None:
+    log = await stage.open()
+    for sequence in range(3):
+        await log.append_message(Message(b"x"), numbered(sequence))
+    looks = looks_of(log)
+    assert await refused(log, Terms(if_offset=1)) is ErrorCode.PRECONDITION_FAILED
+    assert await refused(log, Terms(fencing_token="t")) is ErrorCode.PRECONDITION_FAILED
+    assert (await log.append_message(Message(b"x"), numbered(1))).duplicate
+    await asyncio.sleep(0.01)
+    assert looks == []
+
+
+async def test_an_owner_that_is_one_refuses_after_a_look_that_others_share(
+    stage, ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSE_S", 0.01)
+    log = await stage.open()
+    looks = looks_of(log)
+    refusals = await asyncio.gather(*(refused(log, numbered(7)) for _ in range(5)))
+    assert refusals == [ErrorCode.SEQUENCE_MISMATCH] * 5
+    assert looks == [0]
+    assert await refused(log, Terms(if_offset=7)) is ErrorCode.PRECONDITION_FAILED
+    assert looks == [0, 1]  # one that began before this append says nothing of it
+    assert log.pending_bytes == 0
+    assert (await log.append_message(Message(b"0"), numbered(0))).offset == 0
+
+
+async def test_an_owner_that_cannot_tell_says_so(stage, ledgers) -> None:
+    store = await stage.store()
+    log = await stage.open(store=store, patience_s=0.02)
+    store.disconnect()
+    assert await refused(log, numbered(7)) is ErrorCode.NO_OWNER
+    store.reconnect()
+    assert await refused(log, numbered(7)) is ErrorCode.SEQUENCE_MISMATCH
+    assert log.is_serving
+
+
+@pytest.mark.parametrize("abandoned", [True, False])
+async def test_a_look_ends_with_the_log(stage, ledgers, abandoned: bool) -> None:
+    store = await stage.store()
+    log = await stage.open(store=store, close_timeout_s=0.05)
+    store.disconnect()
+    waiting = asyncio.create_task(refused(log, numbered(7)))
+    await asyncio.sleep(0.01)
+    looking = [task for task in asyncio.all_tasks() if task.get_name().startswith("look at")]
+    assert [task.done() for task in looking] == [False]
+    await (log.abandon(GONE) if abandoned else log.close())
+    assert [task.done() for task in looking] == [True]
+    assert await waiting in (ErrorCode.NO_OWNER, ErrorCode.DRAINING)
+    assert not await log._doubt.look()
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("look at")]
+
+
+async def test_a_chain_that_cannot_be_read_is_no_loss(stage, ledgers) -> None:
+    node = await stage.node()
+
+    async def unreadable() -> None:
+        raise FencelogError(ErrorCode.CORRUPT, "no chain")
+
+    node.check_unchanged = unreadable
+    doubt = ChainDoubt(node, patience_s=1.0)
+    assert not await doubt.look()
+    await doubt.close()
+    assert node.lost is None
+
+
+async def test_a_server_that_lags_does_not_hide_the_successor(
+    stage, ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session's server shows nothing newer than its last write did (topics, seed 34)."""
+    store = await stage.store()
+    former = await stage.open(store=store)
+    get, write = store.get, store.set
+    shown: dict[str, Versioned] = {}
+
+    async def lagging(path: str) -> Versioned:
+        shown[path] = shown.get(path) or await get(path)
+        return shown[path]
+
+    async def written(path: str, value: bytes, version: Version) -> Version:
+        shown.clear()
+        changed: Version = await write(path, value, version)
+        return changed
+
+    monkeypatch.setattr(store, "get", lagging)
+    monkeypatch.setattr(store, "set", written)
+    await store.get(former._node.path)
+    new = await stage.open()
+    await new.append_message(Message(b"0"), numbered(0))
+    assert await refused(former, numbered(1)) is ErrorCode.NO_OWNER
+    assert not former.is_serving

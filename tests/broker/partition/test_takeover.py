@@ -1,0 +1,207 @@
+"""Opening a log: what is fenced, when serving begins, and that only one of many owners wins."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.open_ledger import LedgerFactory
+from fencelog.broker.ledger_list.store import ChainLost
+from fencelog.ledgers.client import Replication
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import Message, check_batch, encode_values
+from tests.support.scripted_ledgers import ScriptedLedgers
+
+
+async def test_nothing_is_served_before_the_list_is_written(stage, ledgers) -> None:
+    store = await stage.store()
+    node = await stage.node(store)
+    ledgers.before_create = store.disconnect
+    opening = asyncio.create_task(stage.open(node=node))
+    await asyncio.sleep(0.05)
+    assert not opening.done()
+    assert ledgers.newest.payloads == []
+    store.reconnect()
+    log = await opening
+    assert (await log.append_message(Message(b"x"))).offset == 0
+
+
+async def test_the_last_two_ledgers_are_recovered_before_one_is_created(
+    stage, ledgers: ScriptedLedgers
+) -> None:
+    first = await stage.open(max_entries=1)
+    for number in range(3):
+        await first.append_message(Message(b"%d" % number))
+        await asyncio.sleep(0.02)
+    before = len(ledgers.log)
+    await stage.open()
+    steps = ledgers.log[before:]
+    created = next(step for step in steps if step.startswith("create"))
+    assert steps[: steps.index(created)] == ["recover 3", "recover 4"]
+
+
+async def test_offsets_go_on_after_a_takeover(stage, read_all) -> None:
+    first = await stage.open()
+    for number in range(5):
+        await first.append_message(Message(b"%d" % number))
+    second = await stage.open()
+    assert second.tail_offset == 5
+    assert (await second.append_message(Message(b"5"))).offset == 5
+    assert second.epoch == first.epoch + 1
+    assert await read_all(second) == [b"%d" % number for number in range(6)]
+
+
+async def test_the_recovered_ledger_decides_what_is_in_the_log(stage, ledgers, read_all) -> None:
+    """Unacknowledged messages of a dead owner may appear or not; what recovery finds is the log."""
+    ledgers.auto_ack = False
+    first = await stage.open()
+    futures = [first.append_message(Message(b"%d" % n)) for n in range(3)]
+    await asyncio.sleep(0.01)
+    assert len(ledgers.newest.payloads) == 1
+    batch = encode_values([b"3"])
+    futures.append(first.append_batch(batch, check_batch(batch)))
+    await asyncio.sleep(0.01)
+    assert len(ledgers.newest.payloads) == 2
+    ledgers.stored[1] = 0
+    ledgers.auto_ack = True
+    second = await stage.open()
+    assert second.tail_offset == 3
+    assert await read_all(second) == [b"0", b"1", b"2"]
+    ledgers.writers[1].ack(1)  # the zombie learns only now that it was fenced
+    errors = await asyncio.gather(*futures, return_exceptions=True)
+    assert {error.code for error in errors if isinstance(error, FencelogError)} == {
+        ErrorCode.APPEND_UNKNOWN
+    }
+    assert not any(future.exception() is None for future in futures)
+
+
+async def test_of_two_that_open_at_once_one_gets_the_log(stage, ledgers) -> None:
+    nodes = [await stage.node(), await stage.node()]
+    outcomes = await asyncio.gather(
+        *(stage.open(node=node) for node in nodes), return_exceptions=True
+    )
+    lost = [outcome for outcome in outcomes if isinstance(outcome, ChainLost)]
+    assert len(lost) == 1
+    # The loser's ledger is on no list, and that is proved: it is gone.
+    (winner,) = stage.logs
+    chain = (await stage.node()).chain
+    listed = {segment.ledger_id for segment in chain.segments}
+    assert ledgers.deleted == set(ledgers.writers) - listed
+    assert (await winner.append_message(Message(b"x"))).offset == 0
+
+
+async def test_a_listed_ledger_is_never_deleted_after_a_lost_reply(stage, ledgers) -> None:
+    """Pravega#4721: the change had landed, the client's own retry met a conflict."""
+    store = await stage.store()
+    node = await stage.node(store)
+    ledgers.before_create = lambda: store.lose_replies(1)
+    log = await stage.open(node=node)
+    assert ledgers.deleted == set()
+    assert (await log.append_message(Message(b"x"))).offset == 0
+
+
+@pytest.mark.parametrize(("listed", "deleted"), [(True, set()), (False, {1})])
+async def test_a_refused_ledger_is_deleted_only_if_the_list_does_not_hold_it(
+    stage, ledgers, listed: bool, deleted: set[int]
+) -> None:
+    """Its listing had landed, and somebody else changed the list before that was known."""
+    factory = LedgerFactory(ledgers, Replication(), stage.host, "t1/0")
+    ledger = await factory.create(1)
+    found = Chain().taken_over({}, ledger_id=1 if listed else 2, created_us=0, owner="a")
+    await factory.discard(ledger, ChainLost("/logs/t1/0", found))
+    assert ledgers.deleted == deleted
+    assert ledgers.newest.abandoned
+
+
+async def test_empty_ledgers_are_dropped_on_durable_proof_only(stage, ledgers) -> None:
+    for _ in range(4):
+        log = await stage.open()
+        assert log.retention.is_due() == (log.epoch > 1)
+        await log.retention.tend()
+    chain = (await stage.node()).chain
+    assert [segment.ledger_id for segment in chain.segments] == [4]
+    assert chain.epoch == 4
+    assert ledgers.deleted == {1, 2, 3}
+    # A ledger that cannot be found is not an empty one: the log does not open, nothing is dropped.
+    ledgers.deleted.add(4)
+    with pytest.raises(FencelogError) as raised:
+        await stage.open()
+    assert raised.value.code is ErrorCode.LEDGER_NOT_FOUND
+    assert (await stage.node()).chain == chain
+
+
+async def test_an_opening_that_cannot_recover_leaves_the_list_alone(stage, ledgers) -> None:
+    first = await stage.open()
+    await first.append_message(Message(b"x"))
+    before = (await stage.node()).chain
+    ledgers.recover_errors = [FencelogError(ErrorCode.RECOVERY_INCOMPLETE, "b1 is away")]
+    with pytest.raises(FencelogError) as raised:
+        await stage.open()
+    assert raised.value.code is ErrorCode.RECOVERY_INCOMPLETE
+    assert (await stage.node()).chain == before
+    assert (await stage.open()).tail_offset == 1
+
+
+async def test_publish_time_never_falls(stage, ledgers) -> None:
+    first = await stage.open()
+    stage.host.clock_us = 5_000_000
+    assert (await first.append_message(Message(b"a"))).publish_time_us == 5_000_000
+    stage.host.clock_us = 4_000_000
+    assert (await first.append_message(Message(b"b"))).publish_time_us == 5_000_000
+    second = await stage.open()
+    assert (await second.append_message(Message(b"c"))).publish_time_us == 5_000_000
+    third = await stage.open()
+    fourth = await stage.open()
+    del third
+    assert (await fourth.append_message(Message(b"d"))).publish_time_us == 5_000_000
+
+
+async def test_ledgers_are_tagged_with_log_and_epoch(stage, ledgers) -> None:
+    await stage.open()
+    await stage.open()
+    assert [dict(w.metadata.properties) for w in ledgers.writers.values()] == [
+        {"log": "t1/0", "epoch": "1"},
+        {"log": "t1/0", "epoch": "2"},
+    ]
+
+
+async def test_a_list_that_disagrees_with_its_ledger_is_not_served(stage, ledgers) -> None:
+    first = await stage.open()
+    await first.append_message(Message(b"x"))
+    await first.close()
+    node = await stage.node()
+    wrong = node.chain.segments[0].sealed
+    assert wrong is not None
+    segment = replace(node.chain.segments[0], sealed=replace(wrong, messages=7))
+    await node.change(lambda chain: replace(chain, segments=(segment,)))
+    with pytest.raises(FencelogError) as raised:
+        await stage.open()
+    assert raised.value.code is ErrorCode.CORRUPT
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_ledger_that_is_gone_means_that_somebody_was_faster(
+    stage, ledgers, deleted: bool
+) -> None:
+    """It was empty, so the winner dropped it, or the topic was deleted: after the list was read."""
+    await stage.open()
+    winner, slow = await stage.node(), await stage.node()
+    if deleted:
+        await winner.change(Chain.as_deleted)
+        await ledgers.delete(1)
+    else:
+        await stage.open(node=winner)
+    with pytest.raises(ChainLost) as raised:
+        await stage.open(node=slow)
+    assert raised.value.code is (ErrorCode.TOPIC_NOT_FOUND if deleted else ErrorCode.NO_OWNER)
+
+
+async def test_a_listed_ledger_that_is_gone_is_reported_as_such(stage, ledgers) -> None:
+    await stage.open()
+    await ledgers.delete(1)
+    with pytest.raises(FencelogError) as raised:
+        await stage.open()
+    assert raised.value.code is ErrorCode.LEDGER_NOT_FOUND

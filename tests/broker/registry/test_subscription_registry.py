@@ -1,0 +1,186 @@
+"""The registry of subscriptions: created once, found by all, gone for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from fencelog.broker.registry.subscription_config import Start, SubscriptionConfig
+from fencelog.broker.registry.subscription_registry import (
+    Registered,
+    SubscriptionRegistry,
+    decode_registered,
+    encode_registered,
+)
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+SETTINGS = SubscriptionConfig(type="exclusive", max_deliveries=3)
+
+
+async def create(
+    registry: Any,
+    name: str = "s",
+    config: SubscriptionConfig = SETTINGS,
+    start: Start = "latest",
+    at_most: int = 10,
+) -> tuple[Registered, bool]:
+    made: tuple[Registered, bool] = await registry.create(
+        "t1", name, config, start, partitions=2, at_most=at_most
+    )
+    return made
+
+
+@pytest.fixture
+async def registry(stage):
+    registry = SubscriptionRegistry(await stage.store(), host=stage.host)
+    yield registry
+    registry.close()
+
+
+async def refused(awaitable: Awaitable[Any], code: ErrorCode) -> None:
+    with pytest.raises(FencelogError) as raised:
+        await awaitable
+    assert raised.value.code is code
+
+
+async def test_creating_again_with_the_same_settings_finds_it(registry) -> None:
+    made, created = await create(registry)
+    assert (created, made.partitions, made.info.name) == (True, 2, "s")
+    found, created = await create(registry)
+    assert (found, created) == (made, False)
+    await refused(create(registry, config=SubscriptionConfig()), ErrorCode.ALREADY_EXISTS)
+    await refused(create(registry, start={"offset": 3}), ErrorCode.ALREADY_EXISTS)
+    await refused(create(registry, name="a:b"), ErrorCode.INVALID_NAME)
+
+
+async def test_two_who_create_at_once_get_the_same(registry, stage) -> None:
+    other = SubscriptionRegistry(await stage.store(), host=stage.host)
+    (one, _), (two, _) = await asyncio.gather(create(registry), create(other))
+    assert one.info.subscription_id == two.info.subscription_id
+
+
+async def test_a_create_whose_answer_was_lost_is_known_by_its_id(registry, stage) -> None:
+    registry._store.lose_replies(1)
+    made, created = await create(registry)
+    assert created
+    assert (await registry.get("t1", "s")) == made
+
+
+async def test_a_topic_has_so_many_and_no_more(registry) -> None:
+    await create(registry, "b", at_most=2)
+    await create(registry, "a", at_most=2)
+    await create(registry, "a", at_most=2)
+    await refused(create(registry, "c", at_most=2), ErrorCode.LIMIT_REACHED)
+    assert [found.info.name for found in await registry.list("t1")] == ["a", "b"]
+    assert await registry.list("t2") == []
+
+
+async def test_one_that_was_deleted_and_made_anew_is_another(registry, stage, until) -> None:
+    other = SubscriptionRegistry(await stage.store(), host=stage.host)
+    old = (await create(registry))[0]
+    assert await other.find("t1", "s") == old
+    assert await other.find("t1", "s") == old
+    assert await registry.delete("t1", "s") == old
+    await refused(registry.delete("t1", "s"), ErrorCode.SUBSCRIPTION_NOT_FOUND)
+    await refused(registry.find("t1", "s"), ErrorCode.SUBSCRIPTION_NOT_FOUND)
+    await until(lambda: not other._known)
+    await refused(other.find("t1", "s"), ErrorCode.SUBSCRIPTION_NOT_FOUND)
+    new = (await create(registry))[0]
+    assert new.info.subscription_id != old.info.subscription_id
+    assert await other.find("t1", "s") == new
+    other.close()
+
+
+async def test_a_delete_whose_answer_was_lost_has_happened(registry) -> None:
+    await create(registry)
+    registry._store.lose_replies(1)
+    await registry.delete("t1", "s")
+    await refused(registry.get("t1", "s"), ErrorCode.SUBSCRIPTION_NOT_FOUND)
+
+
+async def test_a_delete_that_never_arrived_has_not_happened(registry, monkeypatch) -> None:
+    """Whoever took it for done would drop the cursors of a subscription that is there."""
+    made, _ = await create(registry)
+    store = registry._store
+
+    async def lost(*args: Any) -> None:
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
+
+    monkeypatch.setattr(store, "delete", lost)
+    await refused(registry.delete("t1", "s"), ErrorCode.METADATA_UNKNOWN)
+    assert await registry.get("t1", "s") == made
+    assert await registry.find("t1", "s") == made
+
+
+async def test_a_delete_is_not_taken_for_done_where_nobody_can_look(registry, monkeypatch) -> None:
+    made, _ = await create(registry)
+    store = registry._store
+
+    async def cut(*args: Any) -> None:
+        store.disconnect()
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
+
+    monkeypatch.setattr(store, "delete", cut)
+    await refused(registry.delete("t1", "s"), ErrorCode.METADATA_UNKNOWN)
+    store.reconnect()
+    assert await registry.get("t1", "s") == made
+
+
+async def test_unknown_outcomes_are_not_resolved_by_a_server_that_lags(
+    registry, monkeypatch
+) -> None:
+    """A new session's server shows what was true before, until the session has written."""
+    store = registry._store
+    get, write = store.get, store.set
+    shown: dict[str, Any] = {}
+
+    async def lagging(path: str) -> Any:
+        if path in shown:
+            if shown[path] is None:
+                raise FencelogError(ErrorCode.METADATA_NOT_FOUND, "not yet")
+            return shown[path]
+        return await get(path)
+
+    async def written(*args: Any) -> Any:
+        shown.clear()
+        return await write(*args)
+
+    path = "/subscriptions/t1/s"
+    monkeypatch.setattr(store, "get", lagging)
+    monkeypatch.setattr(store, "set", written)
+
+    old, _ = await create(registry)
+    before = await get(path)
+    await registry.delete("t1", "s")
+
+    async def lost(*args: Any) -> None:
+        shown[path] = before
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "create", lost)
+        await refused(create(registry), ErrorCode.METADATA_UNKNOWN)
+
+    new, created = await create(registry)
+    assert created
+    assert new != old
+
+    async def lost_too(*args: Any) -> None:
+        shown[path] = None
+        raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
+
+    monkeypatch.setattr(store, "delete", lost_too)
+    await refused(registry.delete("t1", "s"), ErrorCode.METADATA_UNKNOWN)
+    assert await registry.get("t1", "s") == new
+
+
+async def test_a_node_that_is_not_valid_is_said_to_be_so(registry) -> None:
+    made = (await create(registry))[0]
+    assert decode_registered(encode_registered(made)) == made
+    for bad in (b"{", b"[]", b'{"v": 9}', encode_registered(made).replace(b"exclusive", b"odd")):
+        with pytest.raises(FencelogError) as raised:
+            decode_registered(bad)
+        assert raised.value.code is ErrorCode.CORRUPT

@@ -1,0 +1,332 @@
+"""What pulls hand out: bounds, headers that say when and to whom, dead letters, interruptions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.api.subscriptions.pull import take
+from fencelog.api.subscriptions.requests import PullRequest
+from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.policy import Policy
+from fencelog.broker.read.stored import ReadResult, StoredBatch
+from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
+from fencelog.broker.subscriptions import dead_letters as subscription_burial
+from fencelog.broker.subscriptions import pull as subscription_pull
+from fencelog.broker.subscriptions.answers import PulledMessage
+from fencelog.broker.subscriptions.batch import DELIVER_AT, REPLAY_FOR, OpenedBatch
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import CODEC_ZSTD, Message, check_batch, encode_batch
+
+MESSAGES = st.builds(
+    Message,
+    st.binary(max_size=9),
+    st.none() | st.binary(max_size=5),
+    st.none() | st.integers(-5, 5),
+    st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=3).map(tuple),
+)
+
+
+class Graves:
+    """Dead letters in memory; ``errors`` come first."""
+
+    def __init__(self) -> None:
+        self.buried: list[tuple[int, int]] = []
+        self.errors: list[FencelogError] = []
+        self.refused: set[int] = set()
+
+    async def bury(self, info: SubscriptionInfo, partition: int, dead: PulledMessage) -> None:
+        await asyncio.sleep(0)
+        if self.errors:
+            raise self.errors.pop()
+        if dead.offset in self.refused:
+            raise FencelogError(ErrorCode.TOPIC_TERMINATED, "it has ended")
+        self.buried.append((dead.offset, dead.attempt))
+
+
+async def opened(stage: Any, messages: Sequence[Message] = (), **config: Any) -> Any:
+    """A log with these messages, and a subscription that begins at the first."""
+    log = await stage.open()
+    info = SubscriptionInfo("s", "id-s", SubscriptionConfig(**config), "earliest")
+    await log.subscriptions.open(info)
+    await asyncio.gather(*map(log.append_message, messages))
+    return log, info
+
+
+async def pull(
+    log: PartitionLog, info: SubscriptionInfo, count: int = 100, *, size: int = 1 << 20
+) -> list[int]:
+    found = await log.subscriptions.pull(info, "a", max_messages=count, max_bytes=size)
+    return [message.offset for message in found]
+
+
+def with_header(name: str, value: str) -> Message:
+    return Message(b"v", headers=((name, value.encode()),))
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=20), st.data())
+def test_some_messages_of_a_batch_are_decoded_as_all_are(
+    messages: list[Message], data: st.DataObject
+) -> None:
+    batch = OpenedBatch(StoredBatch(7, len(messages), 1, memoryview(encode_batch(messages))))
+    first = data.draw(st.integers(0, len(messages) - 1))
+    end = data.draw(st.integers(first + 1, len(messages)))
+    assert batch.messages(7 + first, 7 + end) == messages[first:end]
+
+
+def test_a_batch_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(FencelogError) as caught:
+        OpenedBatch(StoredBatch(7, 1, 1, memoryview(bytes(80))))
+    assert caught.value.code is ErrorCode.CORRUPT
+    assert "offset 7" in caught.value.detail
+
+
+async def test_a_pull_keeps_within_its_bounds(stage) -> None:
+    log, info = await opened(stage, [Message(b"x" * 10, b"key")] * 9)
+    assert await pull(log, info, 2) == [0, 1]
+    assert await pull(log, info, size=39) == [2, 3, 4]
+    assert await pull(log, info, size=1) == [5]  # one message, whatever its size
+    found = await log.subscriptions.pull(info, "a", max_messages=9, max_bytes=999)
+    assert log.subscriptions.nack(info, [message.ack_id for message in found], 0) == []
+    assert await pull(log, info, size=26) == [6, 7]
+    assert await pull(log, info, size=5) == [8]
+
+
+async def test_one_pull_goes_on_over_batches_and_ledgers(stage) -> None:
+    log = await stage.open(max_entries=2)
+    info = SubscriptionInfo("s", "id-s", SubscriptionConfig(), "earliest")
+    await log.subscriptions.open(info)
+    for first in range(0, 24, 3):
+        codec = {"codec": CODEC_ZSTD} if first % 2 else {}
+        batch = encode_batch([Message(b"%d" % n) for n in range(first, first + 3)], **codec)
+        await log.append_batch(batch, check_batch(batch))
+    await log.close()
+    second = await stage.open()
+    found = await second.subscriptions.pull(info, "a", max_messages=20, max_bytes=1 << 20)
+    assert [message.message.value for message in found] == [b"%d" % n for n in range(20)]
+    scattered = [found[n].ack_id for n in (1, 2, 9, 19)]
+    assert second.subscriptions.nack(info, scattered, 0) == []
+    assert await pull(second, info) == [1, 2, 9, 19, 20, 21, 22, 23]
+
+
+async def test_a_message_is_for_the_subscription_that_it_names(stage) -> None:
+    mine, others = with_header(REPLAY_FOR, "s"), with_header(REPLAY_FOR, "t")
+    log, info = await opened(stage, [others, mine, others, others, Message(b"")])
+    assert await pull(log, info, 1) == [1]
+    assert await pull(log, info) == [4]
+    stats = log.subscriptions.stats("id-s")
+    assert (stats["backlog_messages"], stats["holes"]) == (2, 1)
+    assert await pull(await stage.open(), info) == [1, 4]
+
+
+async def test_a_message_waits_for_its_time(stage) -> None:
+    now_us = stage.host.clock_us
+    soon = with_header(DELIVER_AT, str(now_us + 30_000))
+    messages = [soon, with_header(DELIVER_AT, str(now_us)), with_header(DELIVER_AT, "soon"), soon]
+    log, info = await opened(stage, [*messages, with_header("fencelog-else", "1")])
+    assert await pull(log, info) == [1, 2, 4]
+    assert log.subscriptions.stats("id-s")["delayed"] == 2
+    assert await log.subscriptions.wait(info, "a", 60_000)
+    assert await pull(log, info) == [0, 3]
+    ordered = SubscriptionInfo("o", "id-o", SubscriptionConfig(type="exclusive"), "earliest")
+    await log.subscriptions.open(ordered)
+    assert await pull(log, ordered) == [0, 1, 2, 3, 4]
+
+
+async def test_a_pull_looks_at_so_many_messages(stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription_pull, "MAX_LOOKED_AT", 6)
+    later = with_header(DELIVER_AT, str(stage.host.clock_us + 10**12))
+    log, info = await opened(stage, [*[later] * 20, Message(b"")])
+    pulls = 0
+    while not (found := await pull(log, info, 1)):
+        assert await log.subscriptions.wait(info, "a", 0)
+        pulls += 1
+        assert pulls < 20
+    assert found == [20]
+    assert pulls >= 2
+    assert not await log.subscriptions.wait(info, "a", 0)
+
+
+async def test_what_failed_too_often_is_buried_and_then_acknowledged(
+    stage, until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription_burial, "RETRY_S", 0.001)
+    log, info = await opened(stage, [Message(b"v")] * 3, max_deliveries=2)
+    graves = Graves()
+    graves.errors.append(FencelogError(ErrorCode.NO_OWNER, "not now"))
+    for _ in range(2):
+        found = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
+        log.subscriptions.nack(info, [message.ack_id for message in found], 0)
+    await until(lambda: log.subscriptions.stats("id-s")["burying"] == 1)
+    assert await pull(log, info) == [1, 2]
+    log.subscriptions.dead_letters = graves
+    await until(lambda: log.subscriptions.stats("id-s")["acked_to"] == 1)
+    assert graves.buried == [(0, 2)]
+    second = await stage.open()
+    assert await pull(second, info) == [1, 2]
+
+
+async def test_what_cannot_be_buried_holds_up_nothing_else_and_is_told(
+    stage, until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription_burial, "RETRY_S", 0.001)
+    monkeypatch.setattr(subscription_burial, "AT_ONCE", 2)
+    log, info = await opened(stage, [Message(b"v")] * 5, max_deliveries=1)
+    graves = Graves()
+    graves.refused = {0, 1, 2}
+    log.subscriptions.dead_letters = graves
+    assert log.subscriptions.stats("id-s")["burial_error"] is None
+    found = await log.subscriptions.pull(info, "a", max_messages=5, max_bytes=100)
+    log.subscriptions.nack(info, [message.ack_id for message in found], 0)
+    await until(lambda: log.subscriptions.stats("id-s")["burying"] == 3)
+    assert "topic_terminated" in log.subscriptions.stats("id-s")["burial_error"]
+    graves.refused = set()
+    await until(lambda: log.subscriptions.stats("id-s")["acked_to"] == 5)
+    assert log.subscriptions.stats("id-s")["burial_error"] is None
+    assert sorted(graves.buried) == [(offset, 1) for offset in range(5)]
+
+
+async def test_burials_end_with_the_subscription_and_with_the_log(stage, until) -> None:
+    log, info = await opened(stage, [Message(b"v")], max_deliveries=1)
+
+    async def fail() -> None:
+        found = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
+        log.subscriptions.nack(info, [message.ack_id for message in found])
+        assert log.subscriptions.stats("id-s")["burying"] == 1
+
+    await fail()
+    await log.subscriptions.seek(info, 0)  # it is tried again
+    await fail()
+    await log.subscriptions.drop("id-s")
+    await log.subscriptions.open(info)
+    await fail()
+    await log.close()
+    assert not [task for task in asyncio.all_tasks() if "Burial.run" in repr(task.get_coro())]
+
+
+class Gate:
+    """Reads of a log one entry at a time; ``reached`` is set when they stop, before one of them."""
+
+    def __init__(self, log: PartitionLog, monkeypatch: pytest.MonkeyPatch, *, free: int) -> None:
+        self.open, self.reached = asyncio.Event(), asyncio.Event()
+        read = log._reader.read
+
+        async def held(offset: int, *, max_messages: int, max_bytes: int) -> ReadResult:
+            nonlocal free
+            free -= 1
+            if free < 0:
+                self.reached.set()
+                await self.open.wait()
+            return await read(offset, max_messages=1 if free >= 0 else 99, max_bytes=max_bytes)
+
+        monkeypatch.setattr(log._reader, "read", held)
+
+
+async def held_pull(
+    log: PartitionLog, info: SubscriptionInfo, monkeypatch: pytest.MonkeyPatch, free: int = 0
+) -> tuple[Gate, asyncio.Task[list[int]]]:
+    gate = Gate(log, monkeypatch, free=free)
+    task = asyncio.create_task(pull(log, info))
+    await gate.reached.wait()
+    return gate, task
+
+
+async def test_what_is_acknowledged_while_it_is_read_is_not_handed_out(stage, monkeypatch) -> None:
+    log, info = await opened(stage, [Message(b"v")] * 5)
+    gate, task = await held_pull(log, info, monkeypatch)
+    await log.subscriptions.acknowledge_below("id-s", 2)
+    gate.open.set()
+    assert await task == [2, 3, 4]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+async def test_a_seek_ends_a_pull_that_is_under_way(stage, monkeypatch, failed: bool) -> None:
+    log, info = await opened(stage, [Message(b"v")] * 3)
+    if failed:
+        found = await log.subscriptions.pull(info, "a", max_messages=3, max_bytes=100)
+        log.subscriptions.nack(info, [message.ack_id for message in found], 0)
+    gate, task = await held_pull(log, info, monkeypatch)
+    await log.subscriptions.seek(info, 1)
+    gate.open.set()
+    assert await task == []
+    assert await pull(log, info) == [1, 2]
+
+
+async def test_a_refusal_sends_an_ordered_pull_back_to_the_beginning(stage, monkeypatch) -> None:
+    log, info = await opened(stage, [Message(b"v")] * 3, type="exclusive")
+    first = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
+    gate, task = await held_pull(log, info, monkeypatch)
+    log.subscriptions.nack(info, [first[0].ack_id], 0)
+    gate.open.set()
+    assert await task == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
+async def test_a_pull_that_nobody_waits_for_hands_nothing_out(stage, monkeypatch, kind) -> None:
+    log, info = await opened(stage, type=kind)
+    for _ in range(3):
+        await log.append_message(Message(b"v", b"k"))
+    gate, task = await held_pull(log, info, monkeypatch, free=2)
+    assert log.subscriptions.stats("id-s")["outstanding"] == 2
+    task.cancel()
+    await asyncio.wait((task,))
+    stats = log.subscriptions.stats("id-s")
+    assert (stats["outstanding"], stats["redelivering"]) == (0, 0)
+    gate.open.set()
+    assert await pull(log, info) == [0, 1, 2]
+
+
+async def test_a_failure_after_some_were_handed_out_gives_those(stage, monkeypatch) -> None:
+    log, info = await opened(stage)
+    for _ in range(3):
+        await log.append_message(Message(b"v"))
+    gate, task = await held_pull(log, info, monkeypatch, free=1)
+    monkeypatch.undo()
+    log._reader.closed = FencelogError(ErrorCode.NO_OWNER, "lost")
+    gate.open.set()
+    assert await task == [0]
+
+
+async def test_reading_errors_come_to_who_pulls(stage, monkeypatch) -> None:
+    log, info = await opened(stage, [Message(b"v")] * 2)
+
+    async def broken(*args: Any, **options: Any) -> Any:
+        raise FencelogError(errors.pop(0), "no answer")
+
+    errors = [ErrorCode.READ_UNKNOWN, ErrorCode.OFFSET_TRIMMED]
+    monkeypatch.setattr(log._reader, "read", broken)
+    with pytest.raises(FencelogError) as caught:
+        await pull(log, info)
+    assert caught.value.code is ErrorCode.READ_UNKNOWN
+    assert await pull(log, info) == []  # retention was faster; the next pull knows
+    monkeypatch.undo()
+    assert await pull(log, info) == [0, 1]
+
+
+async def test_a_wait_lasts_until_the_rate_lets_something_through(stage, monkeypatch) -> None:
+    log = await stage.open(policy=Policy(dispatch_bytes_per_s=20_000))
+    info = SubscriptionInfo("s", "id-s", SubscriptionConfig(), "earliest")
+    await log.subscriptions.open(info)
+    await asyncio.gather(*(log.append_message(Message(bytes(11_000))) for _ in range(3)))
+    assert [await pull(log, info) for _ in range(2)] == [[0], [1]]  # 0.1 s are owed
+    for refused in (pull(log, info), log.subscriptions.wait(info, "a", 0)):
+        with pytest.raises(FencelogError) as caught:
+            await refused
+        assert caught.value.code is ErrorCode.RATE_LIMITED
+    pulls = 0
+    subscriptions_pull = log.subscriptions.pull
+
+    async def counted(*args: Any, **options: Any) -> list[PulledMessage]:
+        nonlocal pulls
+        pulls += 1
+        found: list[PulledMessage] = await subscriptions_pull(*args, **options)
+        return found
+
+    monkeypatch.setattr(log.subscriptions, "pull", counted)
+    found = await take(log, info, PullRequest(wait=5))
+    assert ([message.offset for message in found], pulls) == ([2], 2)

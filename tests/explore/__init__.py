@@ -1,0 +1,1 @@
+"""Small worlds of the protocol's cores, searched completely."""

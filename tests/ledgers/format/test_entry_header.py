@@ -1,0 +1,100 @@
+"""The header of a topic's entry: what is packed is read, and what cannot be one is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import (
+    HEADER,
+    KIND_CONTROL,
+    KIND_MESSAGES,
+    MAX_RUNS,
+    RUN_KEY,
+    RUN_NOBODY,
+    RUN_SEQUENCE,
+    VERSION,
+    EntryHeader,
+    ProducerRun,
+    header_size,
+    pack_entry,
+    producer_digest,
+    read_entry_header,
+    read_runs,
+)
+
+
+@given(
+    st.binary(max_size=40),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**63),
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([KIND_MESSAGES, KIND_CONTROL]),
+)
+def test_what_was_packed_is_read(
+    batch: bytes, count: int, first: int, publish_time_us: int, kind: int
+) -> None:
+    payload = pack_entry(
+        batch, count=count, first_number=first, publish_time_us=publish_time_us, kind=kind
+    )
+    header = read_entry_header(payload)
+    assert header == EntryHeader(kind, HEADER.size, count, first, publish_time_us)
+    assert read_runs(payload, header) == []
+    assert header.next_number == first + count
+    assert payload[header.header_bytes :] == batch
+    assert read_runs(payload, header) == []
+
+
+def test_producer_runs_travel_before_the_batch() -> None:
+    runs = [
+        ProducerRun(2, RUN_SEQUENCE, producer_digest(b"p"), 7, 2**40),
+        ProducerRun(1, RUN_NOBODY),
+        ProducerRun(3, RUN_KEY, producer_digest(b"k")),
+    ]
+    payload = pack_entry(
+        b"batch", count=6, first_number=9, publish_time_us=1, runs=runs, previous_run_entry=4
+    )
+    header = read_entry_header(payload)
+    assert (header.run_count, header.previous_run_entry) == (3, 4)
+    assert read_runs(payload, header) == runs
+    assert payload[header.header_bytes :] == b"batch"
+    assert header.header_bytes == header_size(3)
+
+
+def test_the_most_runs_fit_the_header() -> None:
+    runs = [ProducerRun(1, RUN_KEY)] * MAX_RUNS
+    payload = pack_entry(b"", count=MAX_RUNS, first_number=0, publish_time_us=1, runs=runs)
+    assert len(read_runs(payload, read_entry_header(payload))) == MAX_RUNS
+
+
+def test_runs_that_do_not_cover_the_messages_are_corrupt() -> None:
+    runs = [ProducerRun(2, RUN_KEY)]
+    payload = pack_entry(b"", count=3, first_number=0, publish_time_us=1, runs=runs)
+    with pytest.raises(FencelogError, match="do not cover"):
+        read_runs(payload, read_entry_header(payload))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        bytes(HEADER.size - 1),
+        HEADER.pack(VERSION, 4, HEADER.size, 1, 0, 0, 0, 0),
+        HEADER.pack(VERSION, KIND_MESSAGES, HEADER.size + 8, 1, 0, 0, 0, 0) + bytes(8),
+        HEADER.pack(VERSION, KIND_MESSAGES, HEADER.size - 8, 1, 0, 0, 0, 0),
+        HEADER.pack(VERSION, KIND_MESSAGES, HEADER.size + 40, 1, 0, 0, 1, 0),
+    ],
+    ids=["empty", "cut off", "kind", "too long", "too short", "runs cut off"],
+)
+def test_what_cannot_be_a_header_is_corrupt(payload: bytes) -> None:
+    with pytest.raises(FencelogError, match="entry header is not valid") as caught:
+        read_entry_header(payload)
+    assert caught.value.code is ErrorCode.CORRUPT
+
+
+def test_another_version_is_named() -> None:
+    with pytest.raises(FencelogError, match="version 2") as caught:
+        read_entry_header(HEADER.pack(2, KIND_MESSAGES, HEADER.size, 1, 0, 0, 0, 0))
+    assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION

@@ -1,0 +1,56 @@
+"""Metadata URLs name a store, or are refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore.memory import MemoryMetadataStore
+from fencelog.ledgers.metastore.open import open_metadata_store
+from fencelog.ledgers.metastore.sqlite import SqliteMetadataStore
+from fencelog.ledgers.metastore.zookeeper import ZooKeeperMetadataStore
+
+
+async def test_each_scheme_opens_its_store(host: Host, tmp_path: Path) -> None:
+    assert isinstance(open_metadata_store("memory:", host=host), MemoryMetadataStore)
+    sqlite = open_metadata_store(f"sqlite:{tmp_path}/m.sqlite", host=host)
+    assert isinstance(sqlite, SqliteMetadataStore)
+    await sqlite.start()
+    await sqlite.close()
+    assert (tmp_path / "m.sqlite").exists()
+    for url in (
+        "zk://localhost:2181",
+        "zk://a:2181,b:2182/",
+        "zk://a:2181,b:2182/fence/log",
+        "zk://[::1]:2181/x?session_timeout_ms=1000",
+    ):
+        assert isinstance(open_metadata_store(url, host=host), ZooKeeperMetadataStore)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("", "use memory:"),
+        ("memory", "use memory:"),
+        ("memory:x", "use memory:"),
+        ("sqlite:", "use memory:"),
+        ("etcd://x", "use memory:"),
+        ("zk://", "no host:port"),
+        ("zk://host", "no host:port"),
+        ("zk://host:0/x", "no host:port"),
+        ("zk://host:99999/x", "no host:port"),
+        ("zk://a:1,,b:2/x", "no host:port"),
+        ("zk://a:1/x y", "no valid metadata path"),
+        ("zk://a:1/x?timeout=3", "session_timeout_ms"),
+        ("zk://a:1/x?session_timeout_ms=", "not within"),
+        ("zk://a:1/x?session_timeout_ms=999", "not within"),
+        ("zk://a:1/x#y", "session_timeout_ms"),
+    ],
+)
+def test_bad_urls_are_refused_with_the_reason(host: Host, url: str, why: str) -> None:
+    with pytest.raises(FencelogError, match=why) as caught:
+        open_metadata_store(url, host=host)
+    assert caught.value.code is ErrorCode.BAD_REQUEST

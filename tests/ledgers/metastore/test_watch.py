@@ -1,0 +1,84 @@
+"""The table of watches: who is told in which order, and that who has left is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+
+from fencelog.ledgers.metastore.watch import WatchTable
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.values: list[int] = []
+
+    def __call__(self, value: int) -> None:
+        self.values.append(value)
+
+
+async def at_once() -> int:
+    return 7
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5])
+async def test_a_watch_that_was_closed_is_not_kept(turns: int):
+    """Also one that was closed while it read; a process may open and close any number."""
+    table = WatchTable()
+    listener = Listener()
+    watch = table.watch_value("/a", at_once, listener)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    watch.close()
+    assert listener.values == ([7] if turns == 5 else [])
+    gone = weakref.ref(listener)
+    del watch, listener
+    for _ in range(5):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert gone() is None
+
+
+async def test_closing_waits_for_reads_of_watches_that_were_closed_before():
+    table = WatchTable()
+    steps: list[str] = []
+
+    async def read() -> int:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            steps.append("ended")
+        return 0
+
+    watch = table.watch_children("/a", read, Listener())
+    await asyncio.sleep(0)
+    watch.close()
+    await table.close()
+    assert steps == ["ended"]
+
+
+async def test_watches_of_a_path_read_in_the_order_in_which_they_came():
+    """What depends on addresses of objects cannot be played again."""
+    table = WatchTable()
+    order: list[int] = []
+
+    def read(number: int) -> object:
+        async def read_once() -> int:
+            order.append(number)
+            return len(order)
+
+        return read_once
+
+    for number in range(50):
+        table.watch_value("/a", read(number), lambda _value: None)  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert order == list(range(50))
+    order.clear()
+    table.node_changed("/a")
+    await asyncio.sleep(0)
+    assert order == list(range(50))
+    await table.close()

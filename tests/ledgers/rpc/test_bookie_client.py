@@ -1,0 +1,310 @@
+"""The TCP client against a server that does what a test tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from fencelog.bookie.server.handshake import Greeting
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import build_run
+from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.limits import MIB
+from fencelog.ledgers.rpc import bookie_connection
+from fencelog.ledgers.rpc.authentication import SharedSecret
+from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
+from fencelog.ledgers.rpc.wire import (
+    LAC_BODY,
+    Frame,
+    Op,
+    encode_error,
+    encode_reply,
+    encode_request,
+)
+from tests.support.scripted_server import ScriptedServer
+
+RUN = build_run(1, 0, [b"x"], lac=-1, length_before=0)
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    scripted = ScriptedServer()
+    yield scripted
+    if scripted.server is not None:
+        await scripted.close()
+
+
+async def add(client: TcpBookieClient) -> FencelogError | None:
+    done: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
+    client.add(RUN, recovery=False, incarnation=None, on_reply=done.set_result)
+    assert not done.done()  # never from within the call
+    return await done
+
+
+async def test_requests_are_pipelined_in_order(server: ScriptedServer) -> None:
+    client = TcpBookieClient("b1", await server.start())
+    results = await asyncio.gather(*(add(client) for _ in range(50)))
+    assert results == [None] * 50
+    numbers = [frame.request_id for frame in server.frames]
+    assert numbers == sorted(numbers)
+    assert server.connections == 1
+    await client.close()
+
+
+async def test_errors_come_back_with_their_code(server: ScriptedServer) -> None:
+    server.answer = lambda frame: encode_error(
+        frame.op, frame.request_id, ErrorCode.LEDGER_FENCED, "fenced"
+    )
+    client = TcpBookieClient("b1", await server.start())
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.LEDGER_FENCED
+    with pytest.raises(FencelogError) as caught:
+        await client.read_lac(1)
+    assert caught.value.code is ErrorCode.LEDGER_FENCED
+    await client.close()
+
+
+async def test_reads_return_lac_and_run(server: ScriptedServer) -> None:
+    server.answer = lambda frame: encode_reply(
+        frame.op,
+        frame.request_id,
+        LAC_BODY.pack(41) + (RUN if frame.op == Op.READ else b""),
+    )
+    client = TcpBookieClient("b1", await server.start())
+    assert await client.read_lac(1, fence=True) == 41
+    assert server.frames[-1].flags == 2
+    reply = await client.read(1, 0, max_entries=1, max_bytes=100)
+    assert (reply.lac, reply.run) == (41, RUN)
+    await client.close()
+
+
+async def test_nobody_there_is_definite(server: ScriptedServer) -> None:
+    address = await server.start()
+    await server.close()
+    server.server = None
+    client = TcpBookieClient("b1", address)
+    for _ in range(3):
+        error = await add(client)
+        assert error is not None
+        assert error.code is ErrorCode.BOOKIE_UNAVAILABLE
+    await client.close()
+
+
+async def test_a_machine_that_never_greets_is_named_with_its_reason(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookie_connection, "CONNECT_TIMEOUT_MS", 50)
+    server.serve = silence  # type: ignore[method-assign]
+    client = TcpBookieClient("b1", await server.start())
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.BOOKIE_UNAVAILABLE
+    assert error.detail.endswith(": no answer within 50 ms")
+    await client.close()
+
+
+async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+async def test_connection_lost_after_sending_is_unknown(server: ScriptedServer) -> None:
+    client = TcpBookieClient("b1", await server.start())
+
+    def drop(frame: Frame) -> bytes:
+        server.writers[-1].transport.abort()
+        return b""
+
+    server.answer = drop
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.REQUEST_TIMEOUT
+    server.answer = lambda frame: encode_reply(frame.op, frame.request_id)
+    assert await add(client) is None  # it connects again
+    assert server.connections == 2
+    await client.close()
+
+
+async def test_what_waits_for_a_connection_is_bounded() -> None:
+    """A bookie whose machine is gone: for as long as connecting takes nothing leaves."""
+    client = TcpBookieClient("b1", "127.0.0.1:1")
+    large = bytes(8 * MIB)
+    errors: list[FencelogError | None] = []
+    for _ in range(12):
+        client.add(large, recovery=False, incarnation=None, on_reply=errors.append)
+    while len(errors) < 12:  # noqa: ASYNC110 - they are answered by themselves
+        await asyncio.sleep(0.005)
+    codes = [error.code for error in errors if error is not None]
+    assert codes.count(ErrorCode.OVERLOADED) == 3  # above 64 MiB
+    assert codes.count(ErrorCode.BOOKIE_UNAVAILABLE) == 9
+    await client.close()
+
+
+async def test_silence_costs_one_timeout_for_all(server: ScriptedServer) -> None:
+    server.answer = lambda frame: b""
+    client = TcpBookieClient("b1", await server.start(), timeout_ms=200)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    errors = await asyncio.gather(*(add(client) for _ in range(10)))
+    assert {error.code for error in errors if error} == {ErrorCode.REQUEST_TIMEOUT}
+    assert 0.15 < loop.time() - start < 2
+    await client.close()
+
+
+async def test_a_long_poll_may_take_its_wait_and_no_answer_else_may(
+    server: ScriptedServer,
+) -> None:
+    """The poll is the older request; neither its deadline nor the adds' is taken for the other."""
+    server.answer = lambda frame: b""
+    client = TcpBookieClient("b1", await server.start(), timeout_ms=200)
+    poll = asyncio.create_task(client.read_lac(1, above=5, wait_ms=60_000))
+    while not server.frames:  # noqa: ASYNC110 - the server is another connection's end
+        await asyncio.sleep(0.005)
+    server.answer = lambda frame: encode_reply(frame.op, frame.request_id)
+    for _ in range(3):
+        await asyncio.sleep(0.1)  # over the timeout in all, while the poll waits
+        assert await add(client) is None
+    assert not poll.done()
+    answer = encode_reply(Op.READ_LAC, server.frames[0].request_id, LAC_BODY.pack(6))
+    server.writers[0].write(answer)
+    assert await poll == 6
+    server.answer = lambda frame: b""
+    poll = asyncio.create_task(client.read_lac(1, above=6, wait_ms=60_000))
+    await asyncio.sleep(0)
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.REQUEST_TIMEOUT  # not after the poll's minute
+    with pytest.raises(FencelogError):
+        await poll
+    assert server.connections == 1
+    await client.close()
+
+
+async def test_a_long_poll_that_is_overdue_itself_ends_the_connection(
+    server: ScriptedServer,
+) -> None:
+    server.answer = lambda frame: b""
+    client = TcpBookieClient("b1", await server.start(), timeout_ms=100)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    with pytest.raises(FencelogError) as caught:
+        await client.read_lac(1, above=5, wait_ms=300)
+    assert caught.value.code is ErrorCode.REQUEST_TIMEOUT
+    assert loop.time() - start >= 0.4
+    await client.close()
+
+
+async def test_another_bookie_at_the_address_is_not_accepted(server: ScriptedServer) -> None:
+    server.bookie_id = "somebody else"
+    client = TcpBookieClient("b1", await server.start())
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.BOOKIE_UNAVAILABLE
+    assert "somebody else" in error.detail
+    assert server.frames == []
+    await client.close()
+
+
+async def test_garbage_from_a_bookie_closes_the_connection(server: ScriptedServer) -> None:
+    server.answer = lambda frame: b"\xff" * 64
+    client = TcpBookieClient("b1", await server.start())
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.REQUEST_TIMEOUT  # it was sent: unknown
+    await client.close()
+
+
+async def test_close_answers_what_is_outstanding(server: ScriptedServer) -> None:
+    server.answer = lambda frame: b""
+    client = TcpBookieClient("b1", await server.start())
+    waiting = asyncio.create_task(add(client))
+    while not server.frames:  # noqa: ASYNC110 - the server is another connection's end
+        await asyncio.sleep(0.005)
+    await client.close()
+    error = await waiting
+    assert error is not None
+    assert error.code is ErrorCode.REQUEST_TIMEOUT
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.BOOKIE_UNAVAILABLE
+
+
+async def test_a_request_from_a_bookie_never_takes_the_place_of_an_answer(
+    server: ScriptedServer,
+) -> None:
+    server.answer = lambda frame: encode_request(Op.READ_LAC, frame.request_id, b"")
+    client = TcpBookieClient("b1", await server.start())
+    async with asyncio.timeout(4):
+        error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.REQUEST_TIMEOUT
+    await client.close()
+
+
+@pytest.mark.parametrize("address", ["nowhere", "nowhere:", "127.0.0.1:99999", "a" * 70 + ".b:1"])
+async def test_an_address_that_is_none_is_a_bookie_that_is_not_there(address: str) -> None:
+    client = TcpBookieClient("b1", address)
+    async with asyncio.timeout(4):
+        error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.BOOKIE_UNAVAILABLE
+    await client.close()
+
+
+async def test_a_secret_opens_the_connection_and_its_lack_is_named(server: ScriptedServer) -> None:
+    address = await server.start()
+    secret = SharedSecret(b"correct horse battery staple", host=SystemHost())
+    wrong = SharedSecret(b"incorrect horse battery staple", host=SystemHost())
+    for credentials in (None, wrong):
+        server.greeting = Greeting("b1", "1", secret)
+        client = TcpBookieClient("b1", address, credentials=credentials)
+        for _ in range(2):  # also while it is not dialled again
+            error = await add(client)
+            assert error is not None
+            assert error.code is ErrorCode.UNAUTHORIZED
+        await client.close()
+    assert server.frames == []
+    server.greeting = Greeting("b1", "1", secret)
+    client = TcpBookieClient("b1", address, credentials=secret)
+    assert await add(client) is None
+    await client.close()
+
+
+async def test_what_a_bookie_requires_and_a_client_lacks_is_named(server: ScriptedServer) -> None:
+    server.greeting = Greeting("b1", "1", required={"checksums"})
+    client = TcpBookieClient("b1", await server.start())
+    error = await add(client)
+    assert error is not None
+    assert error.code is ErrorCode.UNSUPPORTED_VERSION
+    assert "requires checksums" in error.detail
+    await client.close()
+
+
+async def add_to(client: TcpBookieClient, incarnation: str) -> FencelogError | None:
+    done: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
+    client.add(RUN, recovery=False, incarnation=incarnation, on_reply=done.set_result)
+    return await done
+
+
+async def test_an_add_is_for_one_incarnation(server: ScriptedServer) -> None:
+    """Before the connection is there and after; a new process at the address is met as itself."""
+    client = TcpBookieClient("b1", await server.start())
+    for incarnation in ("2", "1", "2"):
+        error = await add_to(client, incarnation)
+        assert (error and error.code) == (
+            None if incarnation == "1" else ErrorCode.WRONG_INCARNATION
+        )
+    assert len(server.frames) == 1
+    server.incarnation = "2"
+    server.writers[-1].transport.abort()  # the former process is gone, and its connection with it
+    error = await add_to(client, "1")
+    while error is not None and error.code is not ErrorCode.WRONG_INCARNATION:
+        error = await add_to(client, "1")  # what was sent before the loss was seen is unknown
+    assert error is not None
+    assert error.detail.startswith("bookie b1 is incarnation 2")
+    assert await add_to(client, "2") is None
+    await client.close()

@@ -1,0 +1,95 @@
+"""Lists of entries and operators' requests over TCP: who is asked, and what a lost answer means."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from fencelog.bookie.server.handshake import Greeting
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+from fencelog.ledgers.format.run import build_run
+from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
+from fencelog.ledgers.rpc.wire import Op, encode_reply
+from tests.support.scripted_server import ScriptedServer
+
+RUN = build_run(1, 0, [b"x"], lac=-1, length_before=0)
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    scripted = ScriptedServer()
+    yield scripted
+    if scripted.server is not None:
+        await scripted.close()
+
+
+async def add(client: TcpBookieClient) -> FencelogError | None:
+    done: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
+    client.add(RUN, recovery=False, incarnation=None, on_reply=done.set_result)
+    assert not done.done()  # never from within the call
+    return await done
+
+
+async def test_an_older_bookie_is_not_asked_what_it_does_not_know(server: ScriptedServer) -> None:
+    """An unknown request would end the connection, and the adds that are on it."""
+    client = TcpBookieClient("b1", await server.start())
+    adding = asyncio.create_task(add(client))
+    for _ in range(2):  # before it is known whom one talks to, and after
+        for question in (client.list_entries(1), client.admin({"do": "status"})):
+            with pytest.raises(FencelogError, match=r"b1 lacks (admin|list_entries)") as caught:
+                await question
+            assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+    assert await adding is None
+    assert [frame.op for frame in server.frames] == [Op.ADD]
+    assert server.connections == 1
+    await client.close()
+
+
+async def test_an_operators_request_whose_answer_is_lost_may_have_been_carried_out(
+    server: ScriptedServer,
+) -> None:
+    server.greeting = Greeting("b1", "1")
+    server.answer = lambda frame: b""
+    client = TcpBookieClient("b1", await server.start())
+    waiting = asyncio.create_task(client.admin({"do": "gc"}))
+    while not server.frames:  # noqa: ASYNC110 - the server is another connection's end
+        await asyncio.sleep(0.005)
+    server.writers[0].transport.abort()
+    with pytest.raises(FencelogError) as caught:
+        await waiting
+    assert caught.value.code is ErrorCode.REQUEST_TIMEOUT
+    assert caught.value.code.effects is Effects.MAYBE
+    await client.close()
+
+
+async def test_an_operator_waits_longer_than_others_but_not_for_ever(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.greeting = Greeting("b1", "1")
+    server.answer = lambda frame: b""
+    client = TcpBookieClient("b1", await server.start(), timeout_ms=50)
+    waiting = asyncio.create_task(client.admin({"do": "gc"}))
+    while not server.frames:  # noqa: ASYNC110 - the server is another connection's end
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.15)  # any other request would be overdue by now
+    (asked,) = server.frames
+    server.writers[0].write(encode_reply(Op.ADMIN, asked.request_id, b'{"begun": true}'))
+    assert await waiting == {"begun": True}
+    monkeypatch.setattr("fencelog.ledgers.rpc.bookie_client.ADMIN_WAIT_MS", 50)
+    with pytest.raises(FencelogError, match="no answer") as caught:
+        await client.admin({"do": "gc"})
+    assert caught.value.code is ErrorCode.REQUEST_TIMEOUT
+    await client.close()
+
+
+async def test_a_request_that_is_no_object_is_not_sent(server: ScriptedServer) -> None:
+    client = TcpBookieClient("b1", await server.start())
+    for request in ({"x": float("nan")}, {"x": "y" * 70_000}):
+        with pytest.raises(FencelogError, match="no request") as caught:
+            await client.admin(request)
+        assert caught.value.code is ErrorCode.BAD_REQUEST
+    assert server.connections == 0
+    await client.close()

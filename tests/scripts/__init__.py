@@ -1,0 +1,1 @@
+"""Protocol stories as readable transcripts, and the playground that plays them."""

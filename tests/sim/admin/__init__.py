@@ -1,0 +1,1 @@
+"""Histories of administration: topics deleted and made again, growth, settings, the sweep."""

@@ -1,0 +1,215 @@
+"""Clients of a topic that is administered: writers, readers, consumers; each in a process of its
+own, which asks any broker and goes where it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from random import Random  # noqa: TID251 - for its type: the streams are the engine's
+from typing import Any, TypeVar
+
+from fencelog.broker.append.producer_access import MODES
+from fencelog.broker.append.terms import NO_TERMS, Terms
+from fencelog.broker.broker import Broker
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, ProducerRun, producer_digest
+from tests.sim.admin.edge import Edge
+from tests.sim.admin.subscriptions import Groups
+from tests.sim.oracle.log_history import Sent
+from tests.sim.plan.admin_plan import GroupPlan, WriterPlan
+from tests.sim.plan.topic_plan import ReaderPlan
+from tests.sim.topics.brokers import BrokerMachine, Unanswered, Unreached
+from tests.sim.topics.clients import PATIENCE_S, Clients
+
+T = TypeVar("T")
+
+KEYS = (None, b"one", b"two", b"three")
+TRIES = 12
+STALE = 0.3
+"""How often a writer goes by an older fencing token."""
+
+Ask = Callable[[Callable[[Broker], Coroutine[Any, Any, T]]], Coroutine[Any, Any, T]]
+
+
+class Asking:
+    """One client's way to the brokers. ``error``: what became of the last request."""
+
+    def __init__(self, clients: Clients, chance: Random) -> None:
+        self._clients = clients
+        self._chance = chance
+        self._machine: BrokerMachine = clients.some_broker(chance)
+        self.error: Exception | None = None
+
+    async def ask(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T | None:
+        """None where there was no answer, or an error."""
+        self.error = None
+        try:
+            return await self._machine.ask(work)
+        except (FencelogError, Unreached, Unanswered) as error:
+            self.error = error
+            if isinstance(error, FencelogError):
+                self._clients.logs[0].counts[f"admin: {error.code.slug}"] += 1
+            self._machine = self._clients.directed(self._chance, error)
+            await asyncio.sleep(self._chance.uniform(0, PATIENCE_S))
+            return None
+
+    def has(self, *codes: ErrorCode) -> bool:
+        """Whether the last request ended with one of these."""
+        return isinstance(self.error, FencelogError) and self.error.code in codes
+
+    def wander(self) -> None:
+        self._machine = self._clients.some_broker(self._chance)
+
+
+class AdminClients:
+    """The roles of one plan."""
+
+    def __init__(self, clients: Clients, edge: Edge, groups: Groups) -> None:
+        self.clients = clients
+        self.edge = edge
+        self.groups = groups
+        self.is_over = clients.is_over
+
+    def asking(self, machine: str) -> tuple[Asking, Random]:
+        chance = self.clients.chance(machine)
+        return Asking(self.clients, chance), chance
+
+    async def write(self, plan: WriterPlan) -> None:
+        await asyncio.sleep(plan.starts_ms / 1000)
+        await Writer(plan, self).run()
+
+    async def read(self, plan: ReaderPlan) -> None:
+        """Follow whichever incarnation there is, from its beginning."""
+        asking, chance = self.asking(plan.machine)
+        topic_id, offset = "", 0
+        await asyncio.sleep(plan.moment.delay_ms / 1000)
+        while not self.is_over.is_set():
+            work = partial(self.edge.read, plan.partition, offset, topic_id, plan.max_messages)
+            found = await asking.ask(work)
+            if found is None:
+                if asking.has(ErrorCode.OFFSET_TRIMMED) and isinstance(asking.error, FencelogError):
+                    offset = int(asking.error.extra["earliest_offset"])
+                elif not asking.has(ErrorCode.NOT_OWNER):
+                    await asyncio.sleep(PATIENCE_S)
+                continue
+            topic_id, result = found
+            offset = 0 if result is None else result.next_offset
+            if chance.random() < 0.1:
+                topic_id, offset = "", 0
+                asking.wander()
+
+    async def read_views(self, machine: str) -> None:
+        asking, chance = self.asking(machine)
+        while not self.is_over.is_set():
+            await asyncio.sleep(chance.uniform(0.05, 0.4))
+            count = max(1, len(self.edge.incarnations.living_logs))
+            await asking.ask(partial(self.edge.read_view, chance.randrange(count)))
+
+    async def consume(self, plan: GroupPlan) -> None:
+        asking, chance = self.asking(f"consumer of {plan.name}")
+        await asyncio.sleep(plan.starts_ms / 1000)
+        while not self.is_over.is_set():
+            work = partial(
+                self.groups.consume,
+                plan.name,
+                "c",
+                chance.randrange(4),
+                plan.pulls,
+                chance.uniform(0, plan.thinks_ms / 1000),
+            )
+            if not await asking.ask(work):
+                await asyncio.sleep(PATIENCE_S)
+
+
+class Writer:
+    """One producer."""
+
+    def __init__(self, plan: WriterPlan, clients: AdminClients) -> None:
+        self._plan = plan
+        self._clients = clients
+        self._edge = clients.edge
+        self._asking, self._chance = clients.asking(plan.machine)
+        self._number = 0
+        self._claim: tuple[str, int] | None = None
+        self._sequence = 0
+        self._removals = clients.clients.chance(f"{plan.machine}, removals")
+
+    async def run(self) -> None:
+        for pause_ms in self._plan.pauses_ms:
+            await asyncio.sleep(pause_ms / 1000)
+            if self._clients.is_over.is_set():
+                break
+            if self._plan.terms == "claim":
+                await self._write_alone()
+            else:
+                await self._write()
+        await self._release()
+
+    async def _write(self) -> None:
+        """Once, or under a key until it is there."""
+        wanted = [self._new(size) for size in self._plan.sizes]
+        for _ in range(TRIES if self._plan.terms == "key" else 1):
+            for sent in wanted:
+                sent.terms = replace(sent.terms, fencing_token=self._token())
+            errors = await self._asking.ask(
+                partial(self._edge.append, self._plan.partition, wanted)
+            )
+            if errors:
+                told = zip(wanted, errors, strict=True)
+                wanted = [sent for sent, error in told if error is not None]
+            if not wanted or self._asking.has(ErrorCode.NOT_FOUND, ErrorCode.TOPIC_TERMINATED):
+                return
+            await asyncio.sleep(self._chance.uniform(0, PATIENCE_S))
+
+    async def _write_alone(self) -> None:
+        plan, chance = self._plan, self._chance
+        if self._claim is None:
+            mode = chance.choice(MODES)
+            self._claim = await self._asking.ask(
+                partial(self._edge.claim, plan.partition, plan.machine, mode)
+            )
+            self._sequence = 0
+        if self._claim is None:
+            return
+        wanted = [self._new(size) for size in plan.sizes]
+        work = partial(self._edge.append, plan.partition, wanted, only=self._claim[0])
+        errors = await self._asking.ask(work)
+        if not errors or any(errors):
+            self._claim = None  # it begins anew with a higher epoch
+        elif chance.random() < plan.releases:
+            await self._release()
+
+    async def _release(self) -> None:
+        if self._claim is not None:
+            (topic_id, epoch), self._claim = self._claim, None
+            name, partition = self._plan.machine, self._plan.partition
+            await self._asking.ask(partial(self._edge.release, partition, name, topic_id, epoch))
+
+    def _token(self) -> str | None:
+        """The newest that anybody was told, or an older one."""
+        topic = self._edge.incarnations.living
+        if topic is None:
+            return None
+        access = self._edge.incarnations.log(topic.topic_id, self._plan.partition).access
+        if self._chance.random() < STALE:
+            value = self._chance.choice(access.token.changes).value
+            return value if isinstance(value, str) else None
+        return access.newest_token()
+
+    def _new(self, size: int) -> Sent:
+        name = f"{self._plan.machine}/{self._number}"
+        self._number += 1
+        payloads = tuple(f"{name}.{place}".encode() for place in range(max(1, size)))
+        terms = NO_TERMS
+        if self._plan.terms == "key":
+            terms = Terms(ProducerRun(len(payloads), RUN_KEY, producer_digest(name.encode())))
+        elif self._claim is not None:
+            producer = producer_digest(self._plan.machine.encode())
+            run = ProducerRun(len(payloads), RUN_SEQUENCE, producer, self._claim[1], self._sequence)
+            terms = Terms(run, fencing_token=self._token())
+            self._sequence += len(payloads)
+        key = self._chance.choice(KEYS)
+        removes = key is not None and self._removals.random() < self._plan.removes
+        return Sent(payloads, size > 0, 0, key, terms, removes=removes)

@@ -1,0 +1,289 @@
+"""What clients do within a broker's process in histories of administration, and what is noted of
+it: of the incarnation that the instance which answered belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, cast
+
+from fencelog.broker.append.producer_access import WAIT
+from fencelog.broker.append.terms import NO_TERMS, AppendFuture, Terms
+from fencelog.broker.broker import Broker
+from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.read.stored import CompactedBatch, ReadResult
+from fencelog.ledgers.errors import Effects, FencelogError
+from fencelog.ledgers.format.entry_header import producer_digest
+from fencelog.ledgers.record_batch import decode_batch
+from tests.sim.oracle.access_history import Change, Held, Register
+from tests.sim.oracle.incarnation_lists import IncarnationChains
+from tests.sim.oracle.incarnations import AdminLog, Incarnations
+from tests.sim.oracle.log_history import Sent, payload_of
+from tests.sim.topics.brokers import TOPIC
+from tests.sim.topics.clients import _append, note_read
+from tests.sim.topics.reads import READ_BYTES, look_at_tail
+
+WAIT_MS = 150
+CLAIM_WAIT_MS = 100
+
+
+class Edge:
+    """``instance`` and ``log`` of everything belong together."""
+
+    def __init__(self, incarnations: Incarnations, chains: IncarnationChains) -> None:
+        self.incarnations = incarnations
+        self.chains = chains
+
+    async def open(self, broker: Broker, partition: int) -> tuple[PartitionLog, AdminLog]:
+        return self.of(await broker.partition(TOPIC, partition), partition)
+
+    def of(self, instance: PartitionLog, partition: int) -> tuple[PartitionLog, AdminLog]:
+        topic_id, _, number = instance.name.partition("/")
+        log = self.incarnations.log(topic_id, partition)
+        if int(number) != partition or instance.partition != partition:
+            log.violate(16, f"it is served from the list of partition {number}")
+        look_at_tail(log, instance)
+        return instance, log
+
+    # -- appends ---------------------------------------------------------------------------------
+
+    async def append(
+        self, partition: int, wanted: list[Sent], broker: Broker, *, only: str | None = None
+    ) -> list[FencelogError | None]:
+        """Append them together; what became of each. ``only``: to this incarnation, [] for any
+        other. (``wanted`` belongs to no log: each incarnation has its own notes.)"""
+        instance, log = await self.open(broker, partition)
+        if only is not None and log.topic_id != only:
+            return []
+        futures = []
+        for want in wanted:
+            sent = log.sent.get(want.payloads[0]) or log.new(
+                *want.payloads, is_batch=want.is_batch, key=want.key, terms=want.terms
+            )
+            sent.removes = want.removes
+            sent.terms = want.terms  # another token, of the same messages
+            log.attempted(sent)
+            future = _append(instance, sent)
+            began_s = asyncio.get_running_loop().time()
+            future.add_done_callback(
+                partial(self._answered, log, sent, want.terms, instance, began_s)
+            )
+            futures.append(future)
+        if futures:
+            await asyncio.wait(futures)
+        return [_error_of(future) for future in futures]
+
+    def _answered(
+        self,
+        log: AdminLog,
+        sent: Sent,
+        terms: Terms,
+        instance: PartitionLog,
+        began_s: float,
+        future: AppendFuture,
+    ) -> None:
+        if future.cancelled():
+            return
+        error: Any = future.exception()
+        if error is not None:
+            log.refused(sent, error)
+            return
+        told = future.result()
+        if told.partition != log.partition:
+            log.violate(16, f"an append was answered for partition {told.partition}")
+        log.acknowledged(sent, told, instance, instance.epoch)
+        look_at_tail(log, instance)
+        if told.duplicate:
+            return
+        now_s = asyncio.get_running_loop().time()
+        wrong = log.access.appended(terms, told.offset, began_s, now_s)
+        if wrong is not None:
+            log.violate(25, wrong)
+        if log.end is not None and told.offset >= log.end:
+            log.violate(24, f"{told.offset} is acknowledged, it ended at {log.end}")
+
+    # -- reads -----------------------------------------------------------------------------------
+
+    async def read(
+        self, partition: int, offset: int, topic_id: str, max_messages: int, broker: Broker
+    ) -> tuple[str, ReadResult | None]:
+        """What stands there, and of which incarnation; None of another one than ``topic_id``, in
+        which the offset means nothing."""
+        instance, log = await self.open(broker, partition)
+        if topic_id and log.topic_id != topic_id:
+            return log.topic_id, None
+        result = await instance.read(
+            offset, max_messages=max_messages, max_bytes=READ_BYTES, wait_ms=WAIT_MS
+        )
+        note_read(log, offset, result)
+        return log.topic_id, result
+
+    # -- who may append --------------------------------------------------------------------------
+
+    async def fence(self, partition: int, token: str | None, broker: Broker) -> None:
+        instance, log = await self.open(broker, partition)
+        await self._change(
+            log, instance, log.access.token, token, lambda _: instance.access.fence(token)
+        )
+
+    async def claim(self, partition: int, name: str, mode: str, broker: Broker) -> tuple[str, int]:
+        """The topic's id and the epoch that was given."""
+        instance, log = await self.open(broker, partition)
+        digest = producer_digest(name.encode())
+
+        async def claim(change: Change) -> int:
+            wait_ms = CLAIM_WAIT_MS if mode == WAIT else 0
+            epoch = await instance.access.claim(name, mode, wait_ms=wait_ms)
+            wrong = log.access.claimed(change, digest, epoch)
+            if wrong is not None:
+                log.violate(25, wrong)
+            return epoch
+
+        epoch = await self._change(log, instance, log.access.holder, Held(digest, None), claim)
+        log.counts["claims"] += 1
+        log.history.on_event("claimed")
+        return log.topic_id, epoch
+
+    async def release(
+        self, partition: int, name: str, topic_id: str, epoch: int, broker: Broker
+    ) -> None:
+        instance, log = await self.open(broker, partition)
+        if log.topic_id == topic_id:
+            await self._change(
+                log,
+                instance,
+                log.access.holder,
+                None,
+                lambda _: instance.access.release(name, epoch),
+            )
+
+    async def _change(
+        self,
+        log: AdminLog,
+        instance: PartitionLog,
+        register: Register,
+        value: Any,
+        work: Callable[[Change], Awaitable[Any]],
+    ) -> Any:
+        loop = asyncio.get_running_loop()
+        change = register.begin(value, instance.epoch, loop.time())
+        try:
+            result = await work(change)
+        except FencelogError as error:
+            log.counts[f"access: {error.code.slug}"] += 1
+            if error.code.effects is Effects.NONE:
+                register.refused(change)
+            else:
+                register.unknown(change, loop.time())
+            raise
+        register.confirmed(change, loop.time(), tail=instance.tail_offset)
+        if self.incarnations.is_living(log.topic_id):
+            log.check_access()
+        return result
+
+    # -- what may go -----------------------------------------------------------------------------
+
+    async def trim(self, partition: int, share: float, broker: Broker) -> None:
+        """Forget so much of what is there."""
+        instance, log = await self.open(broker, partition)
+        start, tail = instance.earliest_offset, instance.tail_offset
+        before = start + round((tail - start) * share)
+        trimmed = await instance.retention.trim(before)
+        log.counts["trimmed by hand"] += 1
+        if trimmed.held_back != (trimmed.earliest_offset < before):
+            log.violate(20, f"trimmed to {trimmed}, {before} was asked for")
+        chain = self.chains.by_key.get((log.topic_id, partition))
+        if chain is not None and chain.start_offset < trimmed.earliest_offset:
+            log.violate(20, f"told to be trimmed to {trimmed}, the list has {chain.start_offset}")
+
+    async def terminate(self, partition: int, broker: Broker) -> None:
+        instance, log = await self.open(broker, partition)
+        await instance.terminate()
+        end = instance.tail_offset
+        log.counts["terminated"] += 1
+        if log.end not in (None, end):
+            log.violate(24, f"it ended at {log.end}, and ends at {end}")
+        log.end = end
+        if log.known_end > end:
+            log.violate(24, f"it ended at {end}, {log.known_end - 1} had been acknowledged or read")
+
+    # -- the compacted view ----------------------------------------------------------------------
+
+    async def read_view(self, partition: int, broker: Broker) -> bool:
+        """Read the view from its beginning to its horizon, and compare; whether it was one."""
+        instance, log = await self.open(broker, partition)
+        view, found = instance.compaction.view, dict[int, bytes]()
+        compacted = instance._node.chain.compacted
+        if compacted is None:
+            return False
+        offset = 0
+        while offset < compacted.end_offset:
+            result = await view.read(offset, max_messages=100, max_bytes=READ_BYTES)
+            if instance._node.chain.compacted is not compacted:
+                return False
+            for batch in result.entries:
+                if isinstance(batch, CompactedBatch):
+                    payloads = [payload_of(message) for message in decode_batch(batch.batch)]
+                    found.update(zip(batch.offsets, payloads, strict=True))
+            offset = result.next_offset
+        check_view(log, found, compacted.end_offset, log.horizons[compacted.end_offset])
+        return True
+
+
+def check_view(log: AdminLog, found: dict[int, bytes], horizon: int, former: int = 0) -> None:
+    """The view holds the newest message of every key, and all without one. A removal is in
+    the first view alone that has read it: in this one, if it is not below the ``former`` horizon.
+    (Some messages below the horizon may have been told to nobody; whoever sent them is known.)"""
+    log.counts["views read"] += 1
+    for offset, payload in found.items():
+        log.seen(offset, (payload,), "the view")
+    newest: dict[bytes, int] = {}
+    for offset in sorted(log.messages):
+        sent = log.sent.get(log.messages[offset])
+        if offset >= horizon or sent is None:
+            continue
+        if sent.key is not None:
+            newest[sent.key] = offset
+        elif offset not in found:
+            log.violate(24, f"{offset} has no key and is not in the view below {horizon}")
+    keys: dict[bytes, int] = {}
+    for offset in sorted(found):
+        sent = log.sent.get(found[offset])
+        if sent is None:
+            log.violate(24, f"the view has {found[offset]!r}, which nobody sent")
+        elif sent.key is not None and sent.key in keys:
+            log.violate(24, f"the view has {keys[sent.key]} and {offset} of {sent.key!r}")
+        elif sent.key is not None:
+            keys[sent.key] = offset
+    removed = {key for key, offset in newest.items() if offset < former and _removes(log, offset)}
+    wanted = {key: offset for key, offset in newest.items() if key not in removed}
+    untold = {key for key in wanted if key not in keys} & _perhaps_removed(log)
+    if keys != {key: offset for key, offset in wanted.items() if key not in untold}:
+        log.violate(24, f"the view from {former} to {horizon} has {keys}, newest are {wanted}")
+    log.counts["keys removed"] += len(removed)
+
+
+def _removes(log: AdminLog, offset: int) -> bool:
+    return log.sent[log.messages[offset]].removes
+
+
+def _perhaps_removed(log: AdminLog) -> set[bytes]:
+    """Keys with a removal that may be there, and of which nobody was told where."""
+    return {
+        sent.key
+        for sent in log.sent.values()
+        if sent.removes
+        and sent.key is not None
+        and sent.may_be_there
+        and any(payload not in log.places for payload in sent.payloads)
+    }
+
+
+def terms_of(token: str | None) -> Terms:
+    return NO_TERMS if token is None else Terms(fencing_token=token)
+
+
+def _error_of(future: AppendFuture) -> FencelogError | None:
+    return cast("FencelogError | None", future.exception())

@@ -1,0 +1,279 @@
+"""The end of a history of administration: all is healed, so the topic is served, has what it was
+promised to have, and when everything was swept nothing is left of its former incarnations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from fencelog.broker.append.terms import NO_TERMS
+from fencelog.broker.background.sweep_core import tag_of
+from fencelog.broker.broker import Broker
+from fencelog.broker.partition.ownership import OWNERS_PATH
+from fencelog.broker.registry.subscription_registry import SUBSCRIPTIONS_PATH
+from fencelog.broker.registry.topic_deletion import LOGS_PATH
+from fencelog.broker.registry.topics import TopicConfig
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.sim.admin.clients import AdminClients
+from tests.sim.admin.operator import Operator
+from tests.sim.engine.process import Process
+from tests.sim.ledgers.cluster import Cluster
+from tests.sim.oracle.cursor_history import CursorHistory
+from tests.sim.oracle.history import History
+from tests.sim.oracle.incarnation_lists import IncarnationChains
+from tests.sim.oracle.incarnations import AdminLog
+from tests.sim.oracle.log_history import Sent
+from tests.sim.plan.admin_plan import AdminPlan
+from tests.sim.topics.brokers import TOPIC, BrokerMachine
+from tests.sim.topics.ending import CLIENTS_S, READ_MESSAGES, SERVE_S, STEP_S, end_brokers
+
+SWEPT_S = 30.0
+
+
+class AdminEnding:
+    """Runs in the world, with a client of its own on the machine "z1"."""
+
+    def __init__(
+        self,
+        plan: AdminPlan,
+        cluster: Cluster,
+        history: History,
+        brokers: dict[str, BrokerMachine],
+        chains: IncarnationChains,
+        clients: AdminClients,
+        operator: Operator,
+        processes: list[Process],
+    ) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._history = history
+        self._brokers = brokers
+        self._chains = chains
+        self._clients = clients
+        self._operator = operator
+        self._processes = processes
+        self._edge = clients.edge
+        self._incarnations = clients.edge.incarnations
+        self._asking, self._chance = clients.asking("z1")
+
+    async def run(self) -> None:
+        await self._history.within(SERVE_S, "bookies and brokers serve again", self._all_serve)
+        await self._history.within(
+            CLIENTS_S,
+            "clients and operators come to an end",
+            lambda: not any(p.is_alive and p.live_tasks() for p in self._processes),
+        )
+        z1 = self._cluster.engine.start_process("z1")
+
+        async def within(
+            what: str, work: Coroutine[Any, Any, None], time_s: float = SERVE_S
+        ) -> None:
+            await self._history.within(time_s, what, z1.spawn(work).done)
+
+        await within("there is a topic", self._have_topic())
+        logs = self._incarnations.living_logs
+        for log in logs:
+            await within(f"partition {log.partition} is free", self._free(log))
+            await within(f"partition {log.partition} is served", self._check_log(log))
+            await within(f"cursors of {log.partition} are as registered", self._check_cursors(log))
+            await within(f"subscriptions of {log.partition} end", self._drain(log))
+            if self._plan.compacts:
+                await within(f"partition {log.partition} is compacted", self._check_view(log))
+        await within("everything is swept", self._sweep(), SWEPT_S)
+        await self._end_brokers(logs)
+        for bookie in self._cluster.bookies.values():
+            await bookie.shut_down()
+        self._cluster.is_over = True
+
+    # -- steps, each in the client's process -----------------------------------------------------
+
+    async def _until(self, work: Callable[[Broker], Coroutine[Any, Any, Any]]) -> Any:
+        """What it gives, once it gives anything."""
+        while True:
+            result = await self._asking.ask(work)
+            if self._asking.error is None:
+                return result
+            await asyncio.sleep(STEP_S)
+
+    async def _have_topic(self) -> None:
+        config = TopicConfig(self._plan.partitions, self._plan.overrides)
+        while self._incarnations.living is None:
+            await self._asking.ask(partial(self._operator.create, config))
+            await asyncio.sleep(STEP_S)
+
+    async def _free(self, log: AdminLog) -> None:
+        """Whoever holds it is shut out, so that it may be appended to."""
+        if len(log.access.token.changes) > 1:
+            await self._until(partial(self._edge.fence, log.partition, None))
+        if len(log.access.holder.changes) > 1:
+            claim = partial(self._edge.claim, log.partition, "z1", "fencing")
+            topic_id, epoch = await self._until(claim)
+            release = partial(self._edge.release, log.partition, "z1", topic_id, epoch)
+            await self._until(release)
+
+    async def _check_log(self, log: AdminLog) -> None:
+        """Append once more, unless it has ended, then read everything."""
+        end = await self._last(log)
+        offset, start, times = log.start_offset, log.start_offset, list[int]()
+        while offset < end:
+            work = partial(self._edge.read, log.partition, offset, log.topic_id, READ_MESSAGES)
+            found = await self._asking.ask(work)
+            error = self._asking.error
+            if isinstance(error, FencelogError) and error.code is ErrorCode.OFFSET_TRIMMED:
+                start = offset = int(error.extra["earliest_offset"])
+                times.clear()
+            if found is None or found[1] is None:  # or a broker that has slept since
+                await asyncio.sleep(STEP_S)
+                continue
+            times += [batch.publish_time_us for batch in found[1].entries]
+            offset = found[1].next_offset
+        log.check_whole(start, offset, times)
+
+    async def _last(self, log: AdminLog) -> int:
+        """Where the log ends now, with a message of ours if it still takes any."""
+        number = 0
+        while True:
+            name = f"z/{log.topic_id[:4]}/{log.partition}/{number}".encode()
+            number += 1
+            sent = Sent((name,), False, 0, None, NO_TERMS)
+            work = partial(self._edge.append, log.partition, [sent], only=log.topic_id)
+            errors = await self._asking.ask(work)
+            if errors == [None]:
+                return (log.sent[name].offset or 0) + 1
+            chain = self._chains.by_key.get((log.topic_id, log.partition))
+            if chain is not None and chain.terminated and chain.next_base is not None:
+                if errors and errors[0] is not None:
+                    return chain.next_base
+            elif log.end is not None:
+                log.violate(24, f"it ended at {log.end}, and the list does not say so")
+            await asyncio.sleep(STEP_S)
+
+    async def _check_cursors(self, log: AdminLog) -> None:
+        """The upkeep has opened what is missing, and dropped what belongs to nothing."""
+        topic = self._incarnations.living
+        registered = (
+            {r.info.subscription_id for r in topic.subscriptions.values()} if topic else set()
+        )
+
+        async def found(broker: Broker) -> set[str]:
+            instance, _ = await self._edge.open(broker, log.partition)
+            return set(instance.subscriptions.all())
+
+        while await self._until(found) != registered:  # noqa: ASYNC110 - it asks a broker
+            await asyncio.sleep(STEP_S)
+
+    async def _drain(self, log: AdminLog) -> None:
+        """Every subscription sees all that it was promised."""
+        topic = self._incarnations.living
+        for name in sorted(topic.subscriptions) if topic else ():
+            info = topic.subscriptions[name].info if topic else None
+            cursor = log.cursor(info.subscription_id if info else "", name)
+            consume = partial(self._clients.groups.consume, name, "z", log.partition, 100, 0.0)
+            await drain(
+                log,
+                cursor,
+                partial(self._until, consume),
+                partial(self._has_backlog, log, cursor),
+            )
+
+    async def _has_backlog(self, log: AdminLog, cursor: CursorHistory) -> bool:
+        async def backlog(broker: Broker) -> int:
+            instance, _ = await self._edge.open(broker, log.partition)
+            ids = [id_ for id_, one in log.cursors.items() if one is cursor]
+            stats = [instance.subscriptions.stats(id_) for id_ in ids]
+            return sum(int(one["backlog_messages"]) for one in stats)
+
+        await asyncio.sleep(STEP_S)
+        return bool(await self._until(backlog))
+
+    async def _check_view(self, log: AdminLog) -> None:
+        async def ask(broker: Broker) -> None:
+            instance, _ = await self._edge.open(broker, log.partition)
+            broker.compaction.ask(instance)
+
+        if log.known_end > log.start_offset:
+            await self._until(ask)
+            read = partial(self._edge.read_view, log.partition)
+            while not await self._until(read):  # noqa: ASYNC110 - as above
+                await asyncio.sleep(STEP_S)
+
+    async def _sweep(self) -> None:
+        while left := self._left():
+            await self._asking.ask(lambda broker: broker.sweep.sweep())
+            self._cluster.engine.trace.note(f"not swept yet: {left[:5]}")
+            await asyncio.sleep(0.3)
+
+    def _left(self) -> list[str]:
+        """What belongs to nothing: nodes of topics that were deleted, ledgers on no list."""
+        memory, topic = self._cluster.memory, self._incarnations.living
+        living = "" if topic is None else topic.topic_id
+        left = [
+            f"{path}/{name}"
+            for path in (LOGS_PATH, SUBSCRIPTIONS_PATH)
+            for name in _children(memory.children, path)
+            if name != living
+        ]
+        for ledger_id in self._history.metadata:
+            metadata = self._history.latest(ledger_id)
+            tag = None if metadata is None else tag_of(metadata.properties)
+            if tag is None:
+                continue
+            chain = self._chains.by_key.get((tag.topic_id, tag.partition))
+            if tag.topic_id != living or chain is None:
+                left.append(f"ledger {ledger_id} of {tag}")
+            elif ledger_id not in chain.ledgers and tag.epoch < chain.epoch:
+                left.append(f"ledger {ledger_id} of {tag}, on no list")
+        return left
+
+    # -- the brokers -----------------------------------------------------------------------------
+
+    async def _end_brokers(self, logs: list[AdminLog]) -> None:
+        """One after the other, each handing over to the others; the last one seals its logs."""
+        served = await end_brokers(self._history, self._brokers, self._is_served, logs)
+        for log in served:
+            chain = self._chains.by_key.get((log.topic_id, log.partition))
+            unsealed = [s.ledger_id for s in chain.segments if s.sealed is None] if chain else []
+            if unsealed:
+                log.violate(22, f"all brokers ended in order, ledgers {unsealed} are not sealed")
+        owners = _children(self._cluster.memory.children, OWNERS_PATH)
+        if owners:
+            self._history.violate(22, f"all brokers ended in order, there are {owners}")
+
+    def _is_served(self, log: AdminLog) -> bool:
+        chain = self._chains.by_key.get((log.topic_id, log.partition))
+        for machine in self._brokers.values():
+            found = machine.broker and machine.broker.open_log(TOPIC, log.partition)
+            if found and chain and found.epoch == chain.epoch:
+                return True
+        return False
+
+    def _all_serve(self) -> bool:
+        return all(
+            machine.bookie is not None for machine in self._cluster.bookies.values()
+        ) and all(machine.broker is not None for machine in self._brokers.values())
+
+
+async def drain(
+    log: AdminLog,
+    cursor: CursorHistory,
+    consume: Callable[[], Awaitable[int]],
+    has_backlog: Callable[[], Awaitable[bool]],
+) -> None:
+    """Consume until a subscription has seen all that it was promised."""
+    while cursor.missed(log.known_end):
+        if await consume() or await has_backlog():
+            continue
+        # What a request gave that did not learn what became of its acknowledgement is seen: it
+        # comes before the one that gave nothing, in the same call.
+        if missed := cursor.missed(log.known_end):
+            log.violate(18, f"{cursor.name} has never seen {missed[:5]}, and has all")
+        break
+
+
+def _children(children: Callable[[str], list[str]], path: str) -> list[str]:
+    try:
+        return children(path)
+    except FencelogError:
+        return []

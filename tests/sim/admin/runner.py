@@ -1,0 +1,114 @@
+"""The course of a history of administration. Invariants besides those of ``topics/runner.py``:
+
+24 an incarnation of the topic keeps its id, its partitions and what was confirmed of its settings;
+   nothing of a former one comes back or is left; what has ended stays so; the compacted view
+   equals the naive one                                    oracle/incarnations.py, admin/edge.py
+25 nothing is acknowledged under a token or a claim that is over           oracle/access_history.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from fencelog.broker.background import compaction_scheduler as compaction_keeper
+from fencelog.broker.background import cursor_reconciler as subscription_upkeep
+from fencelog.broker.compaction import compaction
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.registry.topics import TopicConfig
+from tests.sim.admin.clients import AdminClients
+from tests.sim.admin.edge import Edge
+from tests.sim.admin.ending import AdminEnding
+from tests.sim.admin.operator import SETTINGS, Operator
+from tests.sim.admin.subscriptions import Groups
+from tests.sim.engine.engine import Engine
+from tests.sim.engine.process import Process
+from tests.sim.ledgers.cluster import Cluster
+from tests.sim.ledgers.faults import Moments
+from tests.sim.oracle.history import History
+from tests.sim.oracle.incarnation_lists import IncarnationChains
+from tests.sim.oracle.incarnations import Incarnations
+from tests.sim.oracle.log_history import LogHistory
+from tests.sim.plan.admin_plan import UPKEEP_MS, AdminPlan
+from tests.sim.plan.plan import Fault
+from tests.sim.topics.brokers import BrokerMachine, start_brokers
+from tests.sim.topics.clients import Clients
+from tests.sim.topics.faults import TopicInjector
+from tests.sim.topics.front import Front, Taken
+from tests.sim.topics.http import Http
+from tests.sim.topics.small_limits import Limits
+
+INTERVALS = BrokerConfig("", "", sweep_interval_s=1.0, sweep_grace_s=1.0)
+"""A ledger is created, and listed or given up, within the time that an opening may take; what a
+topic that is gone has younger than this nobody needs, so nothing hangs on it."""
+
+SHORT_INTERVALS: Limits = (
+    (subscription_upkeep, "SUBSCRIPTION_LOOK_MS", UPKEEP_MS),
+    (compaction_keeper, "COMPACTION_LOOK_MS", 100),
+    (compaction, "COMPACTION_RETRY_MS", 200),
+)
+"""What a broker does now and then, it does within the seconds of a history."""
+
+
+class AdminPlay:
+    """Implements ``Play``."""
+
+    def __init__(self, engine: Engine, plan: AdminPlan) -> None:
+        self._engine = engine
+        self._plan = plan
+        self.history = History()
+        self.fired: list[Fault] = []
+
+    async def run(self, faults: tuple[Fault, ...]) -> None:
+        plan, history = self._plan, self.history
+        moments = Moments()
+        history.on_event = moments.event
+        cluster = Cluster(self._engine, history, plan.session_ms / 1000)
+        await cluster.initialise()
+        cluster.add_bookies(plan)
+        await cluster.all_serving()
+        incarnations = Incarnations(history, cluster.memory, SETTINGS)
+        chains = IncarnationChains(history, cluster.memory, incarnations)
+        brokers: dict[str, BrokerMachine] = {}
+        logs = [LogHistory(history, 0)]  # its clients do not go through the front doors
+        front = Front(Http(self._engine, brokers), Taken(logs))
+        await start_brokers(brokers, cluster, plan, chains, front, INTERVALS)
+        clients = Clients(cluster, brokers, logs, moments, front)
+        edge = Edge(incarnations, chains)
+        roles = AdminClients(clients, edge, Groups(edge, brokers))
+        operator = Operator(plan, roles, moments)
+        asking, _ = roles.asking("a0")
+        while incarnations.living is None:
+            config = TopicConfig(plan.partitions, plan.overrides)
+            await asking.ask(partial(operator.create, config))
+        injector = TopicInjector(cluster, moments, brokers, front.http)
+        self.fired = injector.fired
+        injector.start(faults)
+        processes = self._start(roles, operator)
+        await asyncio.sleep(plan.length_ms / 1000)
+        injector.heal()
+        clients.is_over.set()
+        moments.end()
+        ending = AdminEnding(plan, cluster, history, brokers, chains, roles, operator, processes)
+        await ending.run()
+
+    def _start(self, roles: AdminClients, operator: Operator) -> list[Process]:
+        plan = self._plan
+        works: list[tuple[str, Coroutine[Any, Any, None]]] = [
+            *((one.machine, roles.write(one)) for one in plan.writers),
+            *((one.machine, roles.read(one)) for one in plan.followers),
+            *((f"consumer of {one.name}", roles.consume(one)) for one in plan.groups if one.pulls),
+            *(
+                (f"a{number + 1}", operator.carry_out(f"a{number + 1}", step))
+                for number, step in enumerate(plan.steps)
+            ),
+        ]
+        if plan.compacts:
+            works.append(("t9", roles.read_views("t9")))
+        processes = []
+        for machine, work in works:
+            processes.append(self._engine.start_process(machine))
+            processes[-1].spawn(work)
+        return processes

@@ -1,0 +1,108 @@
+"""Lanes of the simulated disk: blocking work takes place at one point of virtual time.
+
+A piece of work waits for its turn and for the disk, runs as a whole, and takes as long as the syncs
+in it; then comes the next one. What it did is on the disk from the point at which it ran, what it
+returns is known only at the end: a process that dies in between did more than anybody was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Protocol, TypeVar
+
+from fencelog.bookie.disk.port import Done
+from fencelog.ledgers.errors import check
+from tests.sim.engine.process import ProcessDied, current_process
+
+T = TypeVar("T")
+
+
+class Latencies(Protocol):
+    """How long things take on one disk."""
+
+    def wait_s(self) -> float:
+        """Until a piece of work gets its turn."""
+
+    def take_spent_s(self) -> float:
+        """What the operations since the last call took."""
+
+
+class SimLane:
+    """Implements ``bookie.disk.Lane``. Belongs to the process that made it and ends with it."""
+
+    def __init__(self, name: str, latencies: Latencies) -> None:
+        self._name = name
+        self._latencies = latencies
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self._queue: deque[tuple[Callable[[], object], Callable[..., None]]] = deque()
+        self._is_busy = False
+        self._closing = False
+        self._ended = self._loop.create_future()
+        self.process = current_process()
+
+    def submit(self, work: Callable[[], None], done: Done) -> None:
+        self._hand_over(work, lambda error, _result: done(error))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def done(error: BaseException | None, result: T) -> None:
+            if future.cancelled():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        self._hand_over(work, done)
+        return await future
+
+    async def close(self) -> None:
+        self._check_alive()
+        self._closing = True
+        self._next()
+        await asyncio.shield(self._ended)
+
+    def _hand_over(self, work: Callable[[], object], done: Callable[..., None]) -> None:
+        self._check_alive()
+        check(not self._closing, f"lane {self._name} is closed")
+        self._queue.append((work, done))
+        self._next()
+
+    def _check_alive(self) -> None:
+        """What unwinds when a dead process is taken apart waits for nothing."""
+        if not self.process.is_alive:
+            raise ProcessDied
+
+    def _next(self) -> None:
+        if self._is_busy:
+            return
+        if self._queue:
+            self._is_busy = True
+            self._loop.call_later(self._latencies.wait_s(), self._work, context=self._context)
+        elif self._closing and not self._ended.done():
+            self._ended.set_result(None)
+
+    def _work(self) -> None:
+        work, done = self._queue.popleft()
+        error: Exception | None = None
+        result: object = None
+        self._latencies.take_spent_s()
+        try:
+            result = work()
+        except ProcessDied:
+            return
+        except Exception as raised:
+            error = raised
+        if self.process.is_alive:
+            spent_s = self._latencies.take_spent_s()
+            self._loop.call_later(spent_s, self._report, done, error, result, context=self._context)
+
+    def _report(self, done: Callable[..., None], error: Exception | None, result: object) -> None:
+        self._is_busy = False
+        self._loop.call_soon(done, error, result, context=self._context)
+        self._next()

@@ -1,0 +1,74 @@
+"""What the simulated loop puts into its queues: callbacks, timers, tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.sim.engine.loop import SimLoop
+
+
+class SimHandle:
+    """A callback of a process, which it has until it is cancelled. No more than the loop looks at:
+    it makes one for every step of every task."""
+
+    __slots__ = ("_args", "_callback", "_context")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context
+    ) -> None:
+        self._callback: Callable[..., object] | None = callback
+        self._args = args
+        self._context = context
+
+    def cancel(self) -> None:
+        self._callback = None
+        self._args = ()
+
+    def cancelled(self) -> bool:
+        return self._callback is None
+
+
+class SimTimer(SimHandle):
+    """A callback with a time."""
+
+    __slots__ = ("_loop", "_scheduled", "_when")
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context,
+        loop: SimLoop,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._loop = loop
+        self._when = when
+        self._scheduled = True
+
+    def cancel(self) -> None:
+        if self._callback is not None and self._scheduled:
+            self._loop.timer_cancelled()
+        self._callback = None
+        self._args = ()
+
+    def when(self) -> float:
+        return self._when
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task with a hash that is not its address, so that sets of tasks, asyncio's own among
+    them, have the same order in every run."""
+
+    def __init__(self, number: int, coroutine: Coroutine[Any, Any, Any], **options: Any) -> None:
+        self.number = number
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self.number

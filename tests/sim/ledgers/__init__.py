@@ -1,0 +1,1 @@
+"""Histories of ledgers: clients, faults, and the end in which all must converge."""

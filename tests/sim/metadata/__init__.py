@@ -1,0 +1,1 @@
+"""The simulated ZooKeeper: sessions, lagging followers, watches, lost replies."""

@@ -1,0 +1,1 @@
+"""Mutants: each safety rule broken once, which the simulator has to notice."""

@@ -1,0 +1,57 @@
+"""Every mutant: each rule broken once, and known defects of BookKeeper and others put back.
+
+A mutant is one plausible slip. Where two places guard the same rule it has an edit for each: one
+guard alone would hide the other's loss.
+"""
+
+from __future__ import annotations
+
+from tests.sim.mutants.ledgers import bookie as mutants_bookie
+from tests.sim.mutants.ledgers import garbage as mutants_garbage
+from tests.sim.mutants.ledgers import reader as mutants_reader
+from tests.sim.mutants.ledgers import recovery as mutants_recovery
+from tests.sim.mutants.ledgers import replay as mutants_replay
+from tests.sim.mutants.ledgers import storage as mutants_storage
+from tests.sim.mutants.ledgers import writer as mutants_writer
+from tests.sim.mutants.mutation import Mutant
+from tests.sim.mutants.topics import access as mutants_broker_access
+from tests.sim.mutants.topics import admin as mutants_broker_admin
+from tests.sim.mutants.topics import calls as mutants_calls
+from tests.sim.mutants.topics import cursors as mutants_broker_cursors
+from tests.sim.mutants.topics import dead_letters as mutants_broker_letters
+from tests.sim.mutants.topics import forwards as mutants_forwards
+from tests.sim.mutants.topics import logs as mutants_broker
+from tests.sim.mutants.topics import lost_bookies as mutants_broker_bookies
+from tests.sim.mutants.topics import reads as mutants_broker_reads
+from tests.sim.mutants.topics import state as mutants_broker_state
+
+LEDGER_MUTANTS: tuple[Mutant, ...] = (
+    *mutants_writer.MUTANTS,
+    *mutants_recovery.MUTANTS,
+    *mutants_bookie.MUTANTS,
+    *mutants_replay.MUTANTS,
+    *mutants_garbage.MUTANTS,
+    *mutants_storage.MUTANTS,
+    *mutants_reader.MUTANTS,
+)
+"""Of the protocol and the bookies; histories of ledgers have to see them."""
+
+TOPIC_MUTANTS: tuple[Mutant, ...] = (
+    *mutants_broker.MUTANTS,
+    *mutants_broker_state.MUTANTS,
+    *mutants_broker_cursors.MUTANTS,
+    *mutants_broker_admin.MUTANTS,
+    *mutants_broker_access.MUTANTS,
+    *mutants_broker_bookies.MUTANTS,
+    *mutants_broker_reads.MUTANTS,
+    *mutants_broker_letters.MUTANTS,
+    *mutants_forwards.MUTANTS,
+    *mutants_calls.MUTANTS,
+)
+"""Of the brokers; histories of topics have to see them."""
+
+MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + TOPIC_MUTANTS
+
+UNIT_MUTANTS: tuple[Mutant, ...] = mutants_replay.BOOT
+"""What histories would come to once in thousands: a test of the part has to see it
+(``mutants/unit_layer.py``)."""

@@ -1,0 +1,1 @@
+"""Mutants of the ledger protocol, of bookies and of their storage."""

@@ -1,0 +1,152 @@
+"""Wrong garbage collectors: they remove ledgers that are not garbage, or bring them back."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+ADDS = "fencelog.bookie.engine.adds"
+LEDGERS = "fencelog.bookie.gc.ledgers"
+LEDGER_STORE = "fencelog.ledgers.ledger_metadata.store"
+SHARD = "fencelog.bookie.engine.shard"
+STATE = "fencelog.bookie.format.ledger_state"
+STORAGE = "fencelog.bookie.storage.storage"
+
+_NOT_LOOKED_UP = Edit(
+    LEDGERS,
+    "LedgerGarbage._remove_deleted",
+    "            await self._ledgers.get(ledger_id)\n",
+    '            raise FencelogError(ErrorCode.LEDGER_NOT_FOUND, "not looked up")\n',
+)
+"""What a listing lacks is removed without another look: the second guard of each rule about
+listings."""
+
+_NEVER_GIVEN = Edit(
+    "fencelog.bookie.gc.core", "choose_ledgers", "if ledger_id <= last_given_id", "if True"
+)
+"""So does a ledger whose id the metadata has not given: the guard against an older backup."""
+
+MUTANTS = (
+    Mutant(
+        "broken-listing-is-whole",
+        "MAINTENANCE.md: garbage collection",
+        "A listing that breaks off counts as whole: what it did not come to is removed.",
+        (
+            _NOT_LOOKED_UP,
+            Edit(
+                LEDGERS,
+                "LedgerGarbage._listed",
+                "        listed = {\n"
+                "            metadata.ledger_id: "
+                "is_over_replicated(metadata, self._bookie.bookie_id)\n"
+                "            async for metadata in self._ledgers.read_all()\n"
+                "            if metadata.ledger_id in local\n"
+                "        }\n",
+                "        listed = dict[int, bool]()\n"
+                "        try:\n"
+                "            async for metadata in self._ledgers.read_all():\n"
+                "                listed[metadata.ledger_id] = False\n"
+                "        except FencelogError:\n"
+                "            return listed, 1 << 62\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "instance-ignored",
+        "MAINTENANCE.md: garbage collection",
+        "Garbage is collected by any store: an emptied one empties the bookie.",
+        (
+            _NEVER_GIVEN,
+            Edit(LEDGERS, "LedgerGarbage._check_instance", "if found != own:", "if found is own:"),
+        ),
+    ),
+    Mutant(
+        "stale-listing",
+        "MAINTENANCE.md: garbage collection",
+        "The listing may come from a server that is behind: a new ledger looks deleted.",
+        (
+            _NEVER_GIVEN,
+            _NOT_LOOKED_UP,
+            Edit(
+                LEDGER_STORE,
+                "LedgerStore.read_all",
+                "await catch_up(self._store)",
+                "self._store.session_id",
+            ),
+            Edit(
+                LEDGERS,
+                "LedgerGarbage._listed",
+                "        await self._check_instance()\n        listed = {",
+                "        listed = {",
+            ),
+        ),
+    ),
+    Mutant(
+        "created-during-the-listing",
+        "MAINTENANCE.md: garbage collection",
+        "What came while the ledgers were listed is compared with that listing.",
+        (
+            _NOT_LOOKED_UP,
+            Edit(
+                LEDGERS,
+                "LedgerGarbage.collect",
+                "        choice = choose_ledgers(\n",
+                "        for shard in self._bookie.shards:\n"
+                "            for ledger_id, state in shard.states.items():\n"
+                "                if not state.deleted and not state.removing:\n"
+                "                    local[ledger_id] = state.last_entry >= 0\n"
+                "        choice = choose_ledgers(\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "open-ledger-is-over-replicated",
+        "MAINTENANCE.md: over-replicated ledgers",
+        "A ledger that is not closed is given up where its last change left this bookie out.",
+        (
+            Edit(
+                "fencelog.bookie.gc.core",
+                "is_over_replicated",
+                "return metadata.is_closed and not named",
+                "return not named",
+            ),
+        ),
+    ),
+    Mutant(
+        "tombstone-not-flushed",
+        "MAINTENANCE.md: tombstones",
+        "The index does not say that a ledger was deleted.",
+        (
+            Edit(
+                STATE,
+                "LedgerState.encode",
+                "        flags |= _DELETED if self.deleted else 0\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "deleted-ledger-takes-adds",
+        "MAINTENANCE.md: tombstones",
+        "A deleted ledger takes the adds of a recovery that sleeps since before.",
+        (
+            Edit(
+                ADDS,
+                "Adds._admit",
+                "if state is not None and state.deleted:",
+                "if state is not None and state.deleted and not recovery:",
+            ),
+        ),
+    ),
+    Mutant(
+        "cached-runs-stay",
+        "MAINTENANCE.md: garbage collection",
+        "What is cached of a removed ledger is flushed all the same, and nothing will remove it.",
+        (Edit(SHARD, "Shard.remove", "        self.cache.discard(ledger_id)\n", ""),),
+    ),
+    Mutant(
+        "indexed-runs-stay",
+        "MAINTENANCE.md: garbage collection",
+        "The runs of a removed ledger stay in the index.",
+        (Edit(STORAGE, "Storage.store", "removed=flushed.removed", "removed=()"),),
+    ),
+)

@@ -1,0 +1,180 @@
+"""Wrong storage engines: they lose on the way what they move, or believe too early that something
+was repaired.
+
+Which file is synced before which, the crash images see (``tests/crash/mutants.py``): here the
+power would have to fail in the one millisecond that matters.
+"""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+CLAIM = "fencelog.bookie.identity.claim"
+COMPACTION = "fencelog.bookie.storage.compaction"
+COPIES = "fencelog.bookie.repair.missing"
+FILES = "fencelog.bookie.gc.files"
+FLUSH = "fencelog.bookie.storage.flush"
+INTEGRITY = "fencelog.bookie.repair.integrity"
+STORAGE = "fencelog.bookie.storage.storage"
+
+FILES_THAT_GO = (
+    Mutant(
+        "live-log-removed",
+        "MAINTENANCE.md: entry logs",
+        "An entry log goes when most of it is dead.",
+        (
+            Edit(
+                "fencelog.bookie.gc.core",
+                "dead_files",
+                "if not file.live_bytes",
+                "if not file.live_bytes or file.share < 0.5",
+            ),
+        ),
+    ),
+    Mutant(
+        "removed-before-the-index",
+        "MAINTENANCE.md: compaction",
+        "Old entry logs go before the index points to the new one.",
+        (
+            Edit(
+                FILES,
+                "FileGarbage._finish",
+                "        try:\n",
+                "        await self._remove({old.file_id for old, _ in new.moves})\n        try:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "compacted-not-synced",
+        "MAINTENANCE.md: compaction",
+        "The index points to copies that are not synced yet, and the originals go.",
+        (
+            Edit(
+                COMPACTION,
+                "Compaction.finish",
+                "        self._log.seal()\n",
+                "        log = self._log\n"
+                "        log._file.write(log._buffers, log.size - log._buffered)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "compacted-name-not-synced",
+        "MAINTENANCE.md: compaction",
+        "The index points to a file whose name a power loss takes back.",
+        (
+            Edit(
+                COMPACTION,
+                "Compaction.finish",
+                "        self._place.disk.sync_directory(directory)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "journals-stay",
+        "STORAGE.md: checkpoint",
+        "Journal files before the checkpoint are kept.",
+        (
+            Edit(
+                STORAGE,
+                "Storage.write_checkpoint",
+                "if file_id < position.file_id:",
+                "if file_id < 0:",
+            ),
+        ),
+    ),
+    Mutant(
+        "flush-dropped-without-room",
+        "MAINTENANCE.md: full disks",
+        "A flush that finds no room is dropped, and the next one takes its place.",
+        (
+            Edit(
+                FLUSH,
+                "Flusher._carry_out",
+                "        await self._room.wait()\n",
+                "        if not self._room.is_set():\n"
+                "            self._cache.release()\n"
+                "            self._begun = None\n"
+                "            return\n",
+            ),
+        ),
+    ),
+)
+
+REPAIRS = (
+    Mutant(
+        "repaired-without-a-copy",
+        "PROTOCOL.md rule 10; BP-46",
+        "A closed ledger leaves limbo before its entries were copied.",
+        (
+            Edit(
+                INTEGRITY,
+                "Integrity._end_limbo",
+                "                    await self._missing.copy(metadata)\n",
+                "                    pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "unanswered-is-no",
+        "PROTOCOL.md rules 7 and 10",
+        "A peer that cannot be asked has nothing: the ledger leaves limbo without its entries.",
+        (
+            Edit(
+                COPIES,
+                "MissingEntries._copy_piece",
+                "                lost.append(lack)\n"
+                "                if lack.lack is Lack.UNREACHED or "
+                "len(lost) > MAX_LOST_ENTRIES_NOTED:\n",
+                "                if len(lost) > MAX_LOST_ENTRIES_NOTED:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "replacement-not-stored",
+        "MAINTENANCE.md: scrubbing",
+        "A flush takes damaged runs out of the index, and their replacements are not in it.",
+        (
+            Edit(
+                STORAGE,
+                "Storage.store",
+                "        stored = self._log.append(_planned(flushed.runs))\n",
+                "        replaced = [entries for _, entries in flushed.runs.replaced]\n"
+                "        stored = [\n"
+                "            run\n"
+                "            for run in self._log.append(_planned(flushed.runs))\n"
+                "            if (run.first_entry_id, run.last_entry_id) not in replaced\n"
+                "        ]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "remade-directory-is-ready",
+        "PROTOCOL.md rule 10; BP-46",
+        "A directory that was lost and made anew counts as one that remembers.",
+        (
+            Edit(
+                CLAIM,
+                "claim_directories",
+                "directory.set_state(identity, State.FORGOT)",
+                "directory.set_state(identity, State.READY)",
+            ),
+        ),
+    ),
+    Mutant(
+        "own-identity-is-believed",
+        "STORAGE.md: cookies",
+        "A bookie starts without asking whether the metadata store is that of its cluster.",
+        (
+            Edit(
+                CLAIM,
+                "claim_directories",
+                "if registry else _believed(found)",
+                "if registry and found.identity is None else _believed(found)",
+            ),
+        ),
+    ),
+)
+
+MUTANTS = (*FILES_THAT_GO, *REPAIRS)

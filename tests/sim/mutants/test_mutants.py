@@ -1,0 +1,40 @@
+"""The quickest of the mutants, in the suite; ``make mutants`` runs them all."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.sim.ledgers.runner import run_seed
+from tests.sim.mutants.catalogue import LEDGER_MUTANTS
+from tests.sim.run_mutants import examine, known_seeds
+
+SEEDS = 8
+"""Half of all are caught by so many; the others would take the time of hundreds."""
+
+SECONDS = 60.0
+"""Of CPU time for each, a hundred times what it takes."""
+
+QUICK = 40
+"""At least so many have to be caught by so few seeds."""
+
+
+@pytest.mark.timeout(1800)
+def test_the_simulator_sees_what_is_broken() -> None:
+    rows = list(
+        examine(
+            LEDGER_MUTANTS,
+            run_seed,
+            seeds=SEEDS,
+            jobs=os.cpu_count() or 1,
+            seconds=SECONDS,
+            known=known_seeds(),
+        )
+    )
+    caught = [row for row in rows if row.caught]
+    told = "\n".join(str(row) for row in rows)
+    assert len(rows) == len(LEDGER_MUTANTS)
+    assert len(caught) >= QUICK, told
+    # The others have to be out of seeds, not out of order.
+    assert [str(row) for row in rows if not row.caught and row.says] == []

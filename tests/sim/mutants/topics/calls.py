@@ -1,0 +1,97 @@
+"""Wrong calls: requests to subscriptions over several partitions and owners, and the one consumer
+of an exclusive subscription, against the rules of broker/SEMANTICS.md."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+HOLDS = "fencelog.api.subscriptions.holds"
+OWNERS = "fencelog.api.subscriptions.owners"
+PULL = "fencelog.api.subscriptions.pull"
+SUBSCRIPTIONS = "fencelog.broker.subscriptions.subscriptions"
+
+EXCLUSIVE = (
+    Mutant(
+        "held-for-less-than-the-leases",
+        "SEMANTICS.md, exclusive: one consumer",
+        "A consumer is the only one for half the time of what it leases.",
+        (
+            Edit(
+                HOLDS,
+                "Holds._hold",
+                "longer_ms = min(lease_ms + lease_ms // MARGIN",
+                "longer_ms = min(lease_ms // 2",
+            ),
+        ),
+    ),
+    Mutant(
+        "arbiter-not-asked",
+        "SEMANTICS.md, exclusive: one consumer",
+        "Only what was passed on makes sure of its consumer.",
+        (
+            Edit(
+                HOLDS,
+                "Holds._hold",
+                "exchange.header(FORWARDED) is not None",
+                "exchange.header(FORWARDED) is None",
+            ),
+        ),
+    ),
+    Mutant(
+        "arbiter-says-yes",
+        "SEMANTICS.md, exclusive: one consumer",
+        "The arbiter takes note of consumers, and refuses none.",
+        (
+            Edit(
+                SUBSCRIPTIONS,
+                "Subscriptions.hold",
+                "subscription.dispatch.admit(check_consumer(consumer), now, lease_s)",
+                "subscription._consumers.arrive(check_consumer(consumer), now, now + lease_s)",
+            ),
+        ),
+    ),
+)
+
+PASSED_ON = (
+    Mutant(
+        "lost-acknowledgement-is-a-refusal",
+        "SEMANTICS.md, for subscribers: state_unknown",
+        "An acknowledgement that was passed on and not answered counts as not done.",
+        (
+            Edit(
+                OWNERS,
+                "SubscriptionOwners._at_owner",
+                "lost = ErrorCode.READ_UNKNOWN if is_stats else ErrorCode.STATE_UNKNOWN",
+                "lost = ErrorCode.READ_UNKNOWN",
+            ),
+        ),
+    ),
+    Mutant(
+        "partly-done-is-refused",
+        "SEMANTICS.md, for subscribers: state_unknown",
+        "What some partitions have done is answered with the error of another one.",
+        (
+            Edit(
+                OWNERS,
+                "all_or_problem",
+                "if not done and (len(errors) == 1 or",
+                "if (len(errors) == 1 or",
+            ),
+        ),
+    ),
+    Mutant(
+        "messages-lost-in-a-pull",
+        "SEMANTICS.md, for subscribers: leases",
+        "A pull that one partition has failed gives nothing, though others have leased messages.",
+        (
+            Edit(
+                PULL,
+                "Pull.pull",
+                "if errors and not found:",
+                "if errors:",
+            ),
+        ),
+    ),
+)
+
+MUTANTS = EXCLUSIVE + PASSED_ON

@@ -1,0 +1,92 @@
+"""Wrong brokers: dead letters that are dropped, replays that go astray, messages that are early."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+BURIAL = "fencelog.broker.subscriptions.dead_letters"
+DISPATCH = "fencelog.broker.dispatch.base"
+PULL = "fencelog.broker.subscriptions.pull"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "buried-though-it-failed",
+        "SEMANTICS.md, dead letters",
+        "A message that could not be appended to the dead letters counts as buried.",
+        (
+            Edit(
+                BURIAL,
+                "Burial._bury",
+                "            return None if error.code is ErrorCode.OFFSET_TRIMMED else error\n",
+                "            return None\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "buried-before-it-is-there",
+        "SEMANTICS.md, dead letters",
+        "A message is acknowledged while it is on its way to the dead letters.",
+        (
+            Edit(
+                BURIAL,
+                "Burial._bury",
+                "            await letters.bury(subscription.info, self._partition, dead)\n",
+                "            asyncio.ensure_future(\n"
+                "                letters.bury(subscription.info, self._partition, dead)\n"
+                "            )\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "buried-a-delivery-early",
+        "SEMANTICS.md, dead letters",
+        "A message goes to the dead letters one failure too soon.",
+        (
+            Edit(
+                DISPATCH,
+                "Dispatch._is_hopeless",
+                "self.cursor.failures.get(offset, 0) >= most",
+                "self.cursor.failures.get(offset, 0) >= most - 1 > 0",
+            ),
+        ),
+    ),
+    Mutant(
+        "replayed-for-nobody",
+        "SEMANTICS.md, replay",
+        "What is replayed for a subscription is passed over by that one too.",
+        (
+            Edit(
+                PULL,
+                "Pull._is_for_another",
+                "bool(names) and self._subscription.info.name.encode() not in names\n",
+                "bool(names)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "replayed-for-everybody",
+        "SEMANTICS.md, replay",
+        "What is replayed for one subscription is handed out by all.",
+        (
+            Edit(
+                PULL,
+                "Pull._is_for_another",
+                "bool(names) and self._subscription.info.name.encode() not in names\n",
+                "False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "delivered-before-its-time",
+        "SEMANTICS.md, later",
+        "A time of delivery in microseconds is taken for one in nanoseconds.",
+        (
+            Edit(
+                PULL,
+                "Pull._due",
+                "self._subscription.now() + left_us / 1e6 if",
+                "self._subscription.now() + left_us / 1e9 if",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,117 @@
+"""Wrong front doors: requests that are passed on against the rules of broker/SEMANTICS.md."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+FORWARD = "fencelog.api.routing.forward"
+OWNERSHIP = "fencelog.api.routing.owner_proxy"
+
+MUTANTS = (
+    Mutant(
+        "asked-again-of-the-next-owner",
+        "SEMANTICS.md, for producers: never twice",
+        "An append that its owner has not answered goes to the next one, as a read does.",
+        (
+            Edit(
+                OWNERSHIP,
+                "Ownership._ask",
+                'if exchange.method == "POST" or exchange.started:',
+                "if exchange.started:",
+            ),
+        ),
+    ),
+    Mutant(
+        "lost-answer-is-a-refusal",
+        "SEMANTICS.md, for producers; I15",
+        "An append whose connection broke after it was sent counts as not written.",
+        (
+            Edit(
+                FORWARD,
+                "lost_answer",
+                "return FencelogError(ErrorCode.APPEND_UNKNOWN, why)",
+                "return FencelogError(ErrorCode.NO_OWNER, why)",
+            ),
+        ),
+    ),
+    Mutant(
+        "broken-is-unreachable",
+        "SEMANTICS.md, for producers: never twice",
+        "Any failure of a connection to the owner counts as one that was refused.",
+        (
+            Edit(
+                FORWARD,
+                "Forwarder._send",
+                "        except httpx.TransportError as error:\n"
+                "            raise lost_answer(method, url, error) from error\n",
+                "        except httpx.TransportError as error:\n"
+                "            raise OwnerUnreachable(str(error)) from error\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "body-lost-is-not-owner",
+        "SEMANTICS.md, for producers: never twice",
+        "An owner whose answer breaks off is looked for again.",
+        (
+            Edit(
+                FORWARD,
+                "Forwarder.relay",
+                "            raise lost_answer(exchange.method, url, error) from error\n",
+                "            raise OwnerUnreachable(str(error)) from error\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "unknown-goes-to-the-next-owner",
+        "SEMANTICS.md, for producers: never twice",
+        "What a log that was lost leaves unknown is appended by the next owner.",
+        (
+            Edit(
+                OWNERSHIP,
+                "Ownership.at_owner",
+                "if error.code not in _LET_GO or",
+                "if error.code not in (*_LET_GO, ErrorCode.APPEND_UNKNOWN) or",
+            ),
+        ),
+    ),
+    Mutant(
+        "passed-on-twice",
+        "api/routing/forward.py: passed on once",
+        "A broker passes on what another one has passed on to it.",
+        (
+            Edit(
+                OWNERSHIP,
+                "_is_movable",
+                "(not exchange.started and exchange.header(FORWARDED) is None)",
+                "not exchange.started",
+            ),
+        ),
+    ),
+    Mutant(
+        "terms-stay-behind",
+        "SEMANTICS.md, exactly once",
+        "What is passed on does not carry the numbers that a producer has given it.",
+        (
+            Edit(
+                FORWARD,
+                "Forwarder.relay",
+                "if item[0] not in _REQUEST_DROPPED]",
+                'if item[0] not in _REQUEST_DROPPED and b"producer" not in item[0]]',
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-after-it-was-taken",
+        "SEMANTICS.md, for producers; I15",
+        "When an owner is gone that had been asked, the partition just has no owner.",
+        (
+            Edit(
+                OWNERSHIP,
+                "Ownership._ask",
+                "                raise lost_answer(exchange.method, url, error) from error\n",
+                "                raise FencelogError(ErrorCode.NO_OWNER, url) from error\n",
+            ),
+        ),
+    ),
+)

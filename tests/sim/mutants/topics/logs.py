@@ -1,0 +1,363 @@
+"""Wrong brokers: logs taken over, rolled and repaired against the rules of broker/SEMANTICS.md."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+CHAIN = "fencelog.broker.ledger_list.ledger_list"
+NODE = "fencelog.broker.ledger_list.store"
+MEMORY = "fencelog.ledgers.metastore.memory"
+OPEN_LEDGER = "fencelog.broker.ledger_list.open_ledger"
+PIPELINE = "fencelog.broker.append.pipeline"
+STEPS = "fencelog.broker.ledger_list.ledger_steps"
+TAKEOVER = "fencelog.broker.partition.takeover"
+WRITER = "fencelog.broker.log.log_writer"
+ENDINGS = "fencelog.broker.log.ledger_endings"
+
+_UNFENCED = (
+    "            reader = await factory.ledgers.open(segment.ledger_id)\n"
+    "            last = await reader.read_lac()\n"
+    "            closed = reader.metadata.state.CLOSED\n"
+    '            replace = __import__("dataclasses").replace\n'
+    "            metadata = replace(\n"
+    "                reader.metadata, state=closed, last_entry_id=last, length=0\n"
+    "            )\n"
+)
+
+TAKING_OVER = (
+    Mutant(
+        "one-ledger-fenced",
+        "SEMANTICS.md, list of ledgers 2; I2",
+        "A takeover fences the last ledger; the one before it, it only reads.",
+        (
+            Edit(
+                TAKEOVER,
+                "_recover_all",
+                "        metadata = await factory.ledgers.recover(segment.ledger_id)\n",
+                "        if segment is node.chain.segments[-1]:\n"
+                "            metadata = await factory.ledgers.recover(segment.ledger_id)\n"
+                "        else:\n" + _UNFENCED,
+            ),
+        ),
+    ),
+    Mutant(
+        "owner-by-lock-alone",
+        "SEMANTICS.md, list of ledgers 2; I12",
+        "Who holds the owner node need not fence anybody.",
+        (
+            Edit(
+                TAKEOVER,
+                "_recover_all",
+                "        metadata = await factory.ledgers.recover(segment.ledger_id)\n",
+                "        if True:\n" + _UNFENCED,
+            ),
+        ),
+    ),
+    Mutant(
+        "served-before-the-cas",
+        "SEMANTICS.md, list of ledgers 2; I1",
+        "A change of the list counts as soon as it is sent.",
+        (
+            Edit(
+                NODE,
+                "ChainNode.change",
+                "            await asyncio.wait((changing,))\n",
+                "            self.chain = chain\n            return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "empty-because-not-found",
+        "SEMANTICS.md, list of ledgers 5; I13; apache/pulsar#26074",
+        "A ledger that cannot be recovered counts as empty, and is dropped.",
+        (
+            Edit(
+                TAKEOVER,
+                "_recover_all",
+                "        metadata = await factory.ledgers.recover(segment.ledger_id)\n"
+                "        sealed = await _facts_of(factory.ledgers, metadata, "
+                "now_us=factory.host.now_us())\n",
+                "        try:\n"
+                "            metadata = await factory.ledgers.recover(segment.ledger_id)\n"
+                "            sealed = await _facts_of(factory.ledgers, metadata, "
+                "now_us=factory.host.now_us())\n"
+                "        except FencelogError:\n"
+                "            sealed = Sealed(0, 0, 0, 0, 0)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "two-takeovers-of-one-version",
+        "SEMANTICS.md, list of ledgers 2; I2",
+        "The list is changed at whatever version it has now, not at the one whose ledgers were "
+        "recovered.",
+        (
+            Edit(
+                NODE,
+                "ChainNode._set",
+                "                return await self._store.set(self.path, value, self._version)\n",
+                "                self._version = (await self._store.get(self.path)).version\n"
+                "                return await self._store.set(self.path, value, self._version)\n",
+            ),
+        ),
+    ),
+)
+
+AMBIGUOUS = (
+    Mutant(
+        "a-lost-log-goes-on",
+        "SEMANTICS.md, list of ledgers 4; I3",
+        "An instance that has lost the list goes on changing it.",
+        (
+            Edit(
+                NODE,
+                "ChainNode.check_held",
+                "        if self.lost is not None:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "conflict-not-read-back",
+        "SEMANTICS.md, list of ledgers 4; I3, I4; pravega#4721",
+        "A conflict means that the change did not land: the new ledger is deleted.",
+        (
+            Edit(
+                NODE,
+                "ChainNode._set",
+                "                    found, version = await self._read_back()\n"
+                "                    if found is not None and found.token == token:\n"
+                "                        return version\n",
+                "                    found = self.chain\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "foreign-change-taken-for-own",
+        "SEMANTICS.md, list of ledgers 4; I3",
+        "After a conflict whatever stands there counts as our own change.",
+        (
+            Edit(
+                NODE,
+                "ChainNode._set",
+                "                    if found is not None and found.token == token:\n",
+                "                    if found is not None:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "unlisted-ledger-deleted-unread",
+        "SEMANTICS.md, list of ledgers 5; I4",
+        "A ledger whose listing was refused is deleted, whatever the list says.",
+        (
+            Edit(
+                NODE,
+                "ChainNode._set",
+                "                    if found is not None and found.token == token:\n"
+                "                        return version\n",
+                "",
+            ),
+            Edit(
+                OPEN_LEDGER,
+                "LedgerFactory.discard",
+                "        if lost.chain is None or ledger.ledger_id not in lost.chain.ledgers:\n",
+                "        if True:\n",
+            ),
+        ),
+    ),
+)
+
+ROLLING = (
+    Mutant(
+        "second-roll-early",
+        "SEMANTICS.md, list of ledgers 3; I2b",
+        "The next roll begins before the former ledger is closed and marked sealed.",
+        (
+            Edit(
+                WRITER,
+                "LogWriter._roll",
+                "            sealed = await self._endings.close(old, facts)\n",
+                "            async def close():\n"
+                "                sealed = await self._endings.close(old, facts)\n"
+                "                await self._steps.mark_sealed(old.ledger_id, sealed)\n"
+                "            self._loop.create_task(close())\n"
+                "            return\n",
+            ),
+            Edit(
+                CHAIN,
+                "Chain.with_next",
+                "        check(not self.is_rolling, "
+                '"a second roll before the first is finished")\n',
+                "",
+            ),
+            Edit(
+                CHAIN,
+                "_checked",
+                "    check(all(segment.sealed is not None for segment in old), "
+                '"an old ledger is not sealed")\n',
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "no-hold-at-the-roll",
+        "SEMANTICS.md, list of ledgers 3; I5",
+        "The log goes on in the new ledger while appends are outstanding in the old one.",
+        (
+            Edit(
+                WRITER,
+                "LogWriter._roll",
+                "        await self._endings.drain(old, self._news)\n",
+                "",
+            ),
+            Edit(
+                PIPELINE,
+                "AppendPipeline.start_ledger",
+                '        check(self.is_drained, "a new ledger before the old one is drained")\n',
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "used-before-it-is-listed",
+        "SEMANTICS.md, list of ledgers 3; I1",
+        "A roll goes on in the new ledger while the list is still being changed.",
+        (
+            Edit(
+                WRITER,
+                "LogWriter._roll",
+                "            await self._steps.list(following)\n",
+                "            self._loop.create_task(self._steps.list(following))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "base-of-an-unsealed-ledger",
+        "SEMANTICS.md, list of ledgers 6; I8",
+        "The offsets of a new ledger are fixed while the one before it is written.",
+        (
+            Edit(
+                CHAIN,
+                "Segment.end_offset",
+                "        if self.sealed is None or self.base_offset is None:\n"
+                "            return None\n",
+                "        if self.base_offset is None:\n"
+                "            return None\n"
+                "        if self.sealed is None:\n"
+                "            return self.base_offset\n",
+            ),
+        ),
+    ),
+)
+
+REPAIRING = (
+    Mutant(
+        "resent-without-learning-the-end",
+        "SEMANTICS.md, when bookies fail; I6",
+        "What a failed ledger had not acknowledged is sent to the next one, found there or not.",
+        (
+            Edit(
+                ENDINGS,
+                "LedgerEndings.resolve",
+                "        failed.last_confirmed = metadata.last_entry_id\n"
+                "        self._pipeline.resolve(metadata.last_entry_id)\n",
+                "        self._pipeline.resolve(failed.last_confirmed)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "acknowledged-above-recovery",
+        "SEMANTICS.md, when bookies fail; I6",
+        "All that was in flight in a failed ledger is acknowledged, whatever recovery found.",
+        (
+            Edit(
+                ENDINGS,
+                "LedgerEndings.resolve",
+                "        self._pipeline.resolve(metadata.last_entry_id)\n",
+                "        self._pipeline.resolve(1 << 40)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "fenced-is-a-refusal",
+        "SEMANTICS.md, for producers; I15",
+        "An append that met a fence is told to be not in the log.",
+        (
+            Edit(
+                WRITER,
+                "LogWriter._unknown",
+                "            ErrorCode.APPEND_UNKNOWN,\n",
+                "            ErrorCode.NO_OWNER,\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "publish-time-goes-back",
+        "SEMANTICS.md, for producers",
+        "The publish time is the clock's, wherever that has jumped to.",
+        (
+            Edit(
+                PIPELINE,
+                "AppendPipeline._push",
+                "            self.last_publish_us = max(self.now_us(), self.last_publish_us)\n",
+                "            self.last_publish_us = self.now_us()\n",
+            ),
+        ),
+    ),
+)
+
+OWNER_NODES = (
+    Mutant(
+        "refused-by-who-was-replaced",
+        "SEMANTICS.md, producers",
+        "An append that builds on others which the owner does not know of is refused without a "
+        "look at the list of ledgers.",
+        (
+            Edit(
+                "fencelog.broker.append.gate",
+                "AppendGate._decide",
+                "            if self.look is not None and _builds_on_unknown(terms, error):\n",
+                "            if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "looked-at-a-server-that-lags",
+        "SEMANTICS.md, producers",
+        "An owner that looks whether the log is still its own reads the list as its server has it.",
+        (
+            Edit(
+                NODE,
+                "ChainNode._read_latest",
+                "                session_id = await catch_up(self._store)\n",
+                "                session_id = self._store.session_id\n",
+            ),
+        ),
+    ),
+)
+
+INCARNATIONS = (
+    Mutant(
+        "versions-begin-anew",
+        "PROTOCOL.md, the metadata store",
+        "A node that was deleted and created again has the versions of the one before it.",
+        tuple(
+            Edit(
+                MEMORY,
+                f"MemoryCluster.{change}",
+                "        if version != node.version:\n",
+                "        if version.number != node.version.number:\n",
+            )
+            for change in ("set", "delete")
+        ),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (
+    *TAKING_OVER,
+    *AMBIGUOUS,
+    *ROLLING,
+    *REPAIRING,
+    *OWNER_NODES,
+    *INCARNATIONS,
+)

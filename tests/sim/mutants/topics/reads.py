@@ -1,0 +1,79 @@
+"""Wrong brokers: what they answer of a log's tail, times and ranges."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+READER = "fencelog.broker.read.log_reader"
+SEGMENT = "fencelog.broker.read.segment_reader"
+TIMES = "fencelog.broker.read.time_index"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "tail-goes-back-at-a-roll",
+        "SEMANTICS.md, readers",
+        "When a ledger is sealed its end is taken for the tail, though messages go on in the next.",
+        (
+            Edit(
+                READER,
+                "LogReader.seal",
+                "                segment.seal(metadata, messages=messages)\n",
+                "                segment.seal(metadata, messages=messages)\n"
+                "                self.tail_offset = segment.base_offset + messages\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "time-of-the-message-before",
+        "SEMANTICS.md, readers",
+        "By time an offset is found whose message is older.",
+        (
+            Edit(
+                TIMES,
+                "TimeIndex.first_at",
+                "                low = place.entry_id + 1\n",
+                "                found = place\n                break\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "time-in-the-next-ledger",
+        "SEMANTICS.md, readers",
+        "A time that a ledger ends with is looked for in the next one.",
+        (
+            Edit(
+                READER,
+                "LogReader.offset_for_time",
+                "bisect_left(self._segments, time_us, key=_LAST_PUBLISH)",
+                "bisect_right(self._segments, time_us, key=_LAST_PUBLISH)",
+            ),
+        ),
+    ),
+    Mutant(
+        "ranges-of-a-ledger-up-to-the-tail",
+        "SEMANTICS.md, readers",
+        "A ledger that is being closed is described as if it held what its successor holds.",
+        (
+            Edit(
+                READER,
+                "LogReader.segments",
+                "            segment.describe(end_offset=end)\n",
+                "            segment.describe(end_offset=self.tail_offset)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "ranges-beyond-what-is-confirmed",
+        "SEMANTICS.md, readers",
+        "Direct readers are told of entries that are not acknowledged.",
+        (
+            Edit(
+                SEGMENT,
+                "SegmentReader.describe",
+                "            metadata, last = self._writer.metadata, self._confirmed\n",
+                "            metadata = self._writer.metadata\n"
+                "            last = self._writer.last_add_pushed\n",
+            ),
+        ),
+    ),
+)

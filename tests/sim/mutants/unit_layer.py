@@ -1,0 +1,105 @@
+"""Mutants of the simulator, by the test of the part that they break.
+
+    python tests/sim/mutants/unit_layer.py NAME        # run its tests over the mutant of that name
+
+``TESTS`` says which file is known to fail. It runs in a process of its own over the mutant.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.sim.mutants.catalogue import MUTANTS, UNIT_MUTANTS
+from tests.sim.mutants.mutation import Mutant, applied
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 300.0
+
+TESTS = {
+    "tests/ledgers/writer/test_core.py": (
+        "acknowledged-below-qa",
+        "lac-over-a-hole",
+        "acks-of-replaced-bookies-kept",
+        "acknowledged-while-changing",
+        "late-replies-counted",
+        "not-drained-after-a-change",
+        "fragment-at-lac",
+    ),
+    "tests/ledgers/ledger_metadata/test_transitions.py": (
+        "recoverer-closes-over-closed",
+        "recovered-ensembles-forgotten",
+        "ensemble-change-in-recovery",
+    ),
+    "tests/ledgers/recovery/test_rules.py": (
+        "recovery-starts-above-the-lac",
+        "unknown-is-no",
+        "first-no-ends-the-ledger",
+        "recovery-closes-on-doubt",
+    ),
+    "tests/ledgers/recovery/test_machine.py": (
+        "recovered-entries-not-rewritten",
+        "recovery-reads-do-not-fence",
+        "recovery-closes-before-it-has-rewritten",
+    ),
+    "tests/ledgers/recovery/test_recovery.py": (
+        "lac-reads-do-not-fence",
+        "recovery-does-not-fence",
+    ),
+    "tests/ledgers/reader/test_core.py": (
+        "any-no-is-absence",
+        "reader-past-lac",
+        "limbo-is-no",
+        "silence-is-no",
+    ),
+    "tests/ledgers/ledger_metadata/test_update.py": ("lost-reply-is-no",),
+    "tests/ledgers/ledger_metadata/test_store.py": ("metadata-without-cas",),
+    "tests/bookie/engine/test_bookie.py": (
+        "fenced-ledger-takes-adds",
+        "recovery-adds-refused",
+    ),
+    "tests/bookie/engine/test_limbo.py": ("limbo-not-set", "limbo-not-flushed"),
+    "tests/bookie/format/test_control_records.py": (
+        "replayed-fence-not-flushed",
+        "replayed-limbo-not-flushed",
+        "replayed-lac-not-flushed",
+    ),
+    "tests/bookie/engine/test_boot.py": ("boot-forgets-recoveries",),
+    "tests/bookie/journal/test_damage.py": ("journal-damage-is-its-end",),
+    "tests/bookie/repair/test_integrity.py": ("repaired-without-a-copy", "unanswered-is-no"),
+    "tests/sim/disk/test_failed_sync.py": ("replayed-after-a-failed-sync",),
+}
+"""Names of mutants, by the file of tests that catches them."""
+
+
+def judge(jobs: int) -> Iterator[tuple[Mutant, bool]]:
+    """Each mutant of ``TESTS``, and whether its tests fail over it."""
+    by_name = {mutant.name: mutant for mutant in (*MUTANTS, *UNIT_MUTANTS)}
+    names = [name for some in TESTS.values() for name in some]
+    with ThreadPoolExecutor(jobs) as pool:
+        for name, caught in zip(names, pool.map(fails, names), strict=True):
+            yield by_name[name], caught
+
+
+def fails(name: str) -> bool:
+    """Whether the tests of a mutant fail over it. A run that ends otherwise, say because nothing
+    was collected, catches nothing."""
+    command = (sys.executable, str(Path(__file__)), name)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=SECONDS)
+    return done.returncode == pytest.ExitCode.TESTS_FAILED
+
+
+def main(name: str) -> int:
+    (mutant,) = (mutant for mutant in (*MUTANTS, *UNIT_MUTANTS) if mutant.name == name)
+    (path,) = (path for path, names in TESTS.items() if name in names)
+    with applied(mutant):
+        return pytest.main(["-q", "-x", "-p", "no:cacheprovider", str(ROOT / path)])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

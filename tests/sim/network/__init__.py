@@ -1,0 +1,1 @@
+"""The simulated network: connections that delay, break and lose one way."""

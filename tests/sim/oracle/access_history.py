@@ -1,0 +1,174 @@
+"""Who may append to one partition, as its clients were told: the oracle of fencing tokens and
+claims. What is confirmed is durable in that moment, and stays so (``oracle/durable_access.py``).
+
+A change is a write to a register. An append is right if some value that the register may have had
+between its beginning and its acknowledgement admits it. A value is over once a later change was
+confirmed: one that began after it was answered, or that a later epoch made (an owner that was
+followed cannot make any more).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from math import inf, nextafter
+
+from fencelog.broker.append.terms import Terms
+from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, producer_digest
+from tests.sim.oracle.durable_access import DurableAccess
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """``epoch`` None: the claim was not answered, so any may have been given."""
+
+    producer: bytes
+    epoch: int | None
+
+
+Value = str | Held | None
+
+
+@dataclass(slots=True, eq=False)
+class Change:
+    """``epoch`` is of the log's owner; ``tail`` where the log ended when it was confirmed."""
+
+    value: Value
+    epoch: int
+    began_s: float
+    ended_s: float = inf
+    is_confirmed: bool = False
+    tail: int = 0
+
+
+class Register:
+    """The token, or the holder. Nobody has either at first."""
+
+    def __init__(self) -> None:
+        self.changes = [Change(None, 0, -1.0, -1.0, is_confirmed=True)]
+
+    def begin(self, value: Value, epoch: int, now_s: float) -> Change:
+        change = Change(value, epoch, now_s)
+        self.changes.append(change)
+        return change
+
+    def refused(self, change: Change) -> None:
+        """It has done nothing."""
+        self.changes.remove(change)
+
+    def unknown(self, change: Change, now_s: float) -> None:
+        change.ended_s = now_s
+
+    def confirmed(self, change: Change, now_s: float, *, tail: int) -> None:
+        change.ended_s, change.is_confirmed, change.tail = now_s, True, tail
+
+    def before(self, change: Change) -> Iterator[Change]:
+        """Confirmed ones that are certainly older."""
+        return (c for c in self.changes if c.is_confirmed and _follows(change, c))
+
+    def admits(
+        self, admits: Callable[[Value], bool], began_s: float, offset: int, now_s: float
+    ) -> bool:
+        """An append that began then was acknowledged now, at this offset. What was waiting when a
+        change was made was judged by it: such an append began, in effect, after the change."""
+        for change in self.changes:
+            if change.is_confirmed and change.ended_s <= now_s and change.tail <= offset:
+                began_s = max(began_s, nextafter(change.ended_s, inf))
+        return any(
+            admits(change.value)
+            for change in self.changes
+            if change.began_s <= now_s and not self._is_over(change, began_s)
+        )
+
+    def may_hold(self, admits: Callable[[Value], bool]) -> bool:
+        """Whether it may have such a value now: no later one was confirmed."""
+        return any(admits(one.value) and not self._is_over(one, inf) for one in self.changes)
+
+    def _is_over(self, change: Change, at_s: float) -> bool:
+        return any(
+            later.is_confirmed and later.ended_s < at_s and _follows(later, change)
+            for later in self.changes
+        )
+
+
+@dataclass(slots=True)
+class AccessHistory:
+    token: Register = field(default_factory=Register)
+    holder: Register = field(default_factory=Register)
+
+    def claimed(self, change: Change, producer: bytes, epoch: int) -> str | None:
+        """The claim is about to be confirmed with this epoch: what is wrong with that."""
+        change.value = Held(producer, epoch)
+        for former in self.holder.before(change):
+            held = former.value
+            if isinstance(held, Held) and held.epoch is not None and held.epoch >= epoch:
+                return f"a claim gives epoch {epoch} after one that gave {held.epoch}"
+        return None
+
+    def check_durable(self, durable: DurableAccess) -> str | None:
+        """What the state log says has to be what was confirmed last, or is asked for now: else the
+        next owner would go by what is over. What is wrong with it."""
+        if not self.token.may_hold(lambda token: token == durable.token):
+            return f"the fencing token is durably {durable.token!r}, another one was confirmed"
+        if not self.holder.may_hold(lambda held: _is_same(held, durable.holder)):
+            return f"the partition is durably held by {durable.holder}, this is over"
+        return None
+
+    def appended(self, terms: Terms, offset: int, began_s: float, now_s: float) -> str | None:
+        """An append was acknowledged that is no duplicate: what is wrong with that."""
+        if not self.token.admits(
+            lambda token: token == terms.fencing_token, began_s, offset, now_s
+        ):
+            return f"written at {offset} with the token {terms.fencing_token!r}, which is over"
+        if not self.holder.admits(lambda held: _holds(held, terms), began_s, offset, now_s):
+            return f"written at {offset} by who does not hold the partition"
+        run = terms.run
+        if (
+            run is not None
+            and run.kind == RUN_SEQUENCE
+            and self._is_shut_out(run.id, run.epoch, began_s)
+        ):
+            return f"written at {offset} with epoch {run.epoch}, which was shut out"
+        return None
+
+    def _is_shut_out(self, producer: bytes, epoch: int, began_s: float) -> bool:
+        """Who held the partition is shut out for good once there is a later claim."""
+        later = [
+            change
+            for change in self.holder.changes
+            if isinstance(change.value, Held) and change.is_confirmed and change.ended_s < began_s
+        ]
+        former = (held.value for change in later for held in self.holder.before(change))
+        return any(
+            isinstance(held, Held) and held.producer == producer and epoch <= (held.epoch or 0)
+            for held in former
+        )
+
+    def newest_token(self) -> str | None:
+        confirmed = [change for change in self.token.changes if change.is_confirmed]
+        value = max(confirmed, key=lambda change: (change.epoch, change.ended_s)).value
+        return value if isinstance(value, str) else None
+
+
+def _follows(later: Change, former: Change) -> bool:
+    return later is not former and (later.began_s > former.ended_s or later.epoch > former.epoch)
+
+
+def _is_same(held: Value, durable: tuple[str, int] | None) -> bool:
+    if durable is None or not isinstance(held, Held):
+        return durable is None and held is None
+    name, epoch = durable
+    return held.producer == producer_digest(name.encode()) and held.epoch in (None, epoch)
+
+
+def _holds(held: Value, terms: Terms) -> bool:
+    if held is None:
+        return True
+    run = terms.run
+    return (
+        isinstance(held, Held)
+        and run is not None
+        and run.kind == RUN_SEQUENCE
+        and run.id == held.producer
+        and (held.epoch is None or held.epoch == run.epoch)
+    )

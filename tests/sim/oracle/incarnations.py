@@ -1,0 +1,218 @@
+"""The incarnations of the one topic of a history, as the metadata store has them: the oracle of its
+registry.
+
+All that is known of a log hangs below the topic's id, as in the brokers. So nothing of a former
+incarnation can be taken for the present one's: what an append, a read or a cursor is about is asked
+of the instance that answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from fencelog.broker.background.sweep import LOCK_PATH
+from fencelog.broker.policy import Policy
+from fencelog.broker.registry.namespaces import TOPICS_PATH
+from fencelog.broker.registry.subscription_registry import (
+    SUBSCRIPTIONS_PATH,
+    Registered,
+    decode_registered,
+)
+from fencelog.broker.registry.topic_node import TopicConfig, TopicInfo, decode_topic
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.metastore.memory import MemoryCluster
+from tests.sim.oracle.access_history import AccessHistory
+from tests.sim.oracle.cursor_history import CursorHistory
+from tests.sim.oracle.history import History
+from tests.sim.oracle.log_history import LogHistory
+from tests.sim.topics.brokers import TOPIC
+
+TOPIC_PATH = f"{TOPICS_PATH}/{TOPIC.namespace}/{TOPIC.topic}"
+
+
+@dataclass(slots=True)
+class AdminLog(LogHistory):
+    """One partition of one incarnation."""
+
+    topic_id: str = ""
+    access: AccessHistory = field(default_factory=AccessHistory)
+    cursors: dict[str, CursorHistory] = field(default_factory=dict)
+    """By subscription id."""
+    end: int | None = None
+    """Where it was terminated, as was confirmed."""
+    horizons: dict[int, int] = field(default_factory=dict)
+    """By the horizon of a compacted view: the former one's."""
+
+    def violate(self, invariant: int, text: str) -> None:
+        self.history.violate(invariant, f"{self.topic_id[:4]}/{self.partition}: {text}")
+
+    def trimmed(self, offset: int) -> None:
+        for cursor in self.cursors.values():
+            needed = cursor.needed
+            if needed is not None and offset > needed:
+                self.violate(20, f"trimmed to {offset}, {cursor.name} has to see {needed}")
+        self.counts["trims"] += 1
+        self.start_offset = offset
+
+    def check_access(self) -> None:
+        """Of a topic that is there: the list of another one is not followed any more."""
+        wrong = self.access.check_durable(self.state.access())
+        if wrong is not None:
+            self.violate(25, wrong)
+
+    def cursor(self, subscription_id: str, name: str) -> CursorHistory:
+        if subscription_id not in self.cursors:
+            cursor = self.cursors[subscription_id] = CursorHistory(name)
+            if subscription_id in self.state.may_be_dropped:
+                cursor.drop()  # before anything was noted of this partition
+        return self.cursors[subscription_id]
+
+
+@dataclass(slots=True)
+class Incarnation:
+    """``configs``: what its node has said, in order."""
+
+    topic_id: str
+    partitions: int
+    configs: list[TopicConfig] = field(default_factory=list)
+    subscriptions: dict[str, Registered] = field(default_factory=dict)
+    """Those that are registered, by name."""
+    dropped: set[str] = field(default_factory=set)
+    """Ids of those that were."""
+
+
+class Incarnations:
+    """Made before anything is created."""
+
+    def __init__(
+        self, history: History, cluster: MemoryCluster, changes: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """``changes``: of settings, each of which somebody may make."""
+        self.changes = changes
+        self.history = history
+        self._cluster = cluster
+        self.all: dict[str, Incarnation] = {}
+        self.living: Incarnation | None = None
+        self._ended: set[str] = set()
+        self.logs: dict[tuple[str, int], AdminLog] = {}
+        cluster.subscribe(self._changed)
+
+    def log(self, topic_id: str, partition: int) -> AdminLog:
+        key = (topic_id, partition)
+        if key not in self.logs:
+            log = self.logs[key] = AdminLog(self.history, partition, topic_id=topic_id)
+            if topic_id in self.all:
+                log.state.may_be_dropped |= self.all[topic_id].dropped
+        return self.logs[key]
+
+    def is_living(self, topic_id: str) -> bool:
+        return self.living is not None and self.living.topic_id == topic_id
+
+    @property
+    def living_logs(self) -> list[AdminLog]:
+        """Of the present incarnation, one for each partition that it has."""
+        if self.living is None:
+            return []
+        return [self.log(self.living.topic_id, n) for n in range(self.living.partitions)]
+
+    def begun(self, kind: str) -> None:
+        """A broker has begun something that moments can be tied to."""
+        self.history.on_event(kind)
+
+    def check_stood(self, info: TopicInfo) -> None:
+        """Somebody was told that the topic stands so, after a change of its own."""
+        topic = self.all.get(info.topic_id)
+        if topic is None or info.config not in topic.configs:
+            self.history.violate(24, f"topic {info.topic_id[:4]} never had {info.config}")
+
+    def _logs_of(self, topic: Incarnation) -> list[AdminLog]:
+        return [log for (topic_id, _), log in self.logs.items() if topic_id == topic.topic_id]
+
+    # -- the tree --------------------------------------------------------------------------------
+
+    def _changed(self, path: str) -> None:
+        parts = path.split("/")
+        if path == TOPIC_PATH:
+            self._topic_changed()
+        elif path == LOCK_PATH:
+            self._lock_changed()
+        elif path.startswith(f"{SUBSCRIPTIONS_PATH}/") and len(parts) == 4:
+            self._subscription_changed(path, parts[2], parts[3])
+
+    def _lock_changed(self) -> None:
+        with suppress(FencelogError):
+            self._cluster.get(LOCK_PATH)
+            self.begun("sweeping")
+
+    def _topic_changed(self) -> None:
+        before = self.living
+        try:
+            node = self._cluster.get(TOPIC_PATH)
+        except FencelogError:
+            self.living = None
+            if before is not None:
+                self._ended.add(before.topic_id)
+                self.history.counts["topics deleted"] += 1
+                self.history.on_event("gone")
+            return
+        info = decode_topic(TOPIC, node, Policy())
+        if before is not None and before.topic_id != info.topic_id:
+            self.history.violate(24, f"{before.topic_id[:4]} became {info.topic_id[:4]} by a set")
+            self._ended.add(before.topic_id)
+        if info.topic_id in self._ended:
+            self.history.violate(24, f"topic {info.topic_id[:4]} was deleted, and is back")
+        now = self.all.setdefault(info.topic_id, Incarnation(info.topic_id, 0))
+        if before is None:
+            self.history.counts["topics made"] += 1
+            self.history.on_event("made")
+        if before is now:
+            self._check_change(now.configs[-1], info.config)
+        if info.config.partitions < now.partitions:
+            self.history.violate(24, f"{now.partitions} partitions became {info.config.partitions}")
+        elif now.partitions and info.config.partitions > now.partitions:
+            self._grown(now, info.config.partitions)
+        now.partitions = max(now.partitions, info.config.partitions)
+        now.configs.append(info.config)
+        self.living = now
+
+    def _check_change(self, before: TopicConfig, after: TopicConfig) -> None:
+        """One operator's change at a time: nothing else that was confirmed goes with it."""
+        old, new = before.overrides, after.overrides
+        changed = {key for key in {*old, *new} if old.get(key) != new.get(key)}
+        if changed and not any(
+            changed <= some.keys() and all(new.get(key) == some[key] for key in changed)
+            for some in self.changes
+        ):
+            self.history.violate(24, f"settings {dict(old)} became {dict(new)} at once")
+
+    def _grown(self, topic: Incarnation, partitions: int) -> None:
+        """Who is registered now has to see all of the partitions that are added."""
+        self.history.counts["topics grown"] += 1
+        self.history.on_event("grown")
+        for partition in range(topic.partitions, partitions):
+            log = self.log(topic.topic_id, partition)
+            for registered in topic.subscriptions.values():
+                info = registered.info
+                if info.config.durable and registered.partitions <= partition:
+                    log.cursor(info.subscription_id, info.name).protect(0)
+
+    def _subscription_changed(self, path: str, topic_id: str, name: str) -> None:
+        topic = self.all.get(topic_id)
+        if topic is None:
+            return
+        try:
+            registered = decode_registered(self._cluster.get(path).value)
+        except FencelogError:
+            gone = topic.subscriptions.pop(name, None)
+            if gone is not None:
+                topic.dropped.add(gone.info.subscription_id)
+                for log in self._logs_of(topic):
+                    log.cursor(gone.info.subscription_id, name).drop()
+                    log.state.may_be_dropped |= topic.dropped
+            return
+        topic.subscriptions[name] = registered
+        self.history.counts["subscriptions made"] += 1
+        self.history.on_event("registered")

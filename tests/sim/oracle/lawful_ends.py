@@ -1,0 +1,53 @@
+"""What counts as acknowledged though no consumer has said so: what is too old, or too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from fencelog.ledgers.format.entry_header import KIND_MESSAGES
+from tests.sim.oracle.log_history import LogHistory
+
+MESSAGE_BYTES = 1_000
+"""Above what a message and its share of an entry take."""
+
+UNTOLD = 30
+"""Messages that an owner may have acknowledged, and nobody has been told of yet."""
+
+
+def lawful_ends(
+    log: LogHistory, overrides: Mapping[str, int | str], latest_us: Callable[[], int]
+) -> list[Callable[[int], bool]]:
+    """By the topic's settings. ``latest_us``: no owner's clock has ever been later."""
+    reasons: list[Callable[[int], bool]] = []
+    ttl_ms, quota = overrides.get("ttl_ms"), overrides.get("backlog_quota_bytes")
+    if ttl_ms is not None:
+        reasons.append(partial(_is_over, log, latest_us, int(ttl_ms) * 1000))
+    if quota is not None:
+        reasons.append(partial(_is_too_much, log, int(quota)))
+    return reasons
+
+
+def _is_over(log: LogHistory, latest_us: Callable[[], int], ttl_us: int, offset: int) -> bool:
+    """It is older than its time to live, as far as anybody was told."""
+    return log.times.get(offset, 0) < latest_us() - ttl_us
+
+
+def _is_too_much(log: LogHistory, quota: int, offset: int) -> bool:
+    """What comes from there on may be more than the quota: never where all that was ever written
+    is within it."""
+    if (log.known_end + UNTOLD - offset) * MESSAGE_BYTES <= quota:
+        return False
+    return _written_bytes(log) > quota
+
+
+def _written_bytes(log: LogHistory) -> int:
+    """Of all messages, whether or not they were acknowledged, or are there any more."""
+    ledgers = (log.history.ledgers.get(ledger_id) for ledger_id in log.listed)
+    return sum(
+        len(payload)
+        for ledger in ledgers
+        if ledger is not None
+        for payload in ledger.payloads
+        if payload[1] == KIND_MESSAGES
+    )

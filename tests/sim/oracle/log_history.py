@@ -1,0 +1,278 @@
+"""What happened to one partition's log, as its clients and its list of ledgers saw it: the oracle.
+
+A log is linearizable if there is one sequence of messages in which every acknowledged append has
+its offset, every read is a part, and whatever began after another was known to be there comes
+later. So it is enough to remember, for every offset, the message that anybody was ever told to be
+there; for every append, how far the log was known to reach when it began.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fencelog.broker.append.terms import FORGOTTEN, NO_TERMS, Appended, Terms
+from fencelog.ledgers.errors import Effects, FencelogError
+from fencelog.ledgers.format.entry_header import RUN_SEQUENCE
+from fencelog.ledgers.record_batch import Message
+from tests.sim.oracle.history import History
+from tests.sim.oracle.state_watch import StateWatch
+
+NAME = "sim-name"
+"""The header that tells which message an empty one is."""
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """One or more messages that are appended together. ``floor``: the log was known to end there
+    when the first attempt began. Their bytes are used for nothing else."""
+
+    payloads: tuple[bytes, ...]
+    is_batch: bool
+    floor: int
+    key: bytes | None = None
+    """Of its messages."""
+    terms: Terms = NO_TERMS
+    headers: tuple[tuple[str, bytes], ...] = ()
+    """Of its messages."""
+    removes: bool = False
+    """Its messages are empty: they remove their key. ``payloads`` are their names."""
+    attempts: int = 0
+    refused: int = 0
+    """Attempts that were told to have done nothing."""
+    offset: int | None = None
+    """Where it was acknowledged."""
+    is_certain: bool = False
+    """Somebody was told that it is in the log."""
+
+    @property
+    def may_be_there(self) -> bool:
+        return self.refused < self.attempts
+
+    def message(self, payload: bytes) -> Message:
+        """The message of that payload, or name."""
+        if self.removes:
+            return Message(b"", self.key, None, (*self.headers, (NAME, payload)))
+        return Message(payload, self.key, None, self.headers)
+
+
+def payload_of(message: Message) -> bytes:
+    """The bytes that tell it from all others: its value, or its name if that is empty."""
+    return bytes(message.value) or dict(message.headers).get(NAME, b"")
+
+
+@dataclass(slots=True)
+class LogHistory:
+    """One partition."""
+
+    history: History
+    partition: int
+    sent: dict[bytes, Sent] = field(default_factory=dict)
+    """By the bytes of each message."""
+    sequences: dict[tuple[bytes, int], list[Sent]] = field(default_factory=dict)
+    """By producer and epoch."""
+    messages: dict[int, bytes] = field(default_factory=dict)
+    """By offset: whatever anybody was told."""
+    places: dict[bytes, int] = field(default_factory=dict)
+    begins: dict[int, int] = field(default_factory=dict)
+    """By epoch: the offset at which its owner began, once the list of ledgers says so."""
+    owners: dict[int, object] = field(default_factory=dict)
+    """By epoch: the instance that acknowledged something in it."""
+    acked_to: dict[int, int] = field(default_factory=dict)
+    """By epoch: the end of what was acknowledged in it."""
+    known_end: int = 0
+    """Everything below was acknowledged, or read."""
+    acked_end: int = 0
+    told_end: dict[object, int] = field(default_factory=dict)
+    """By instance: how far it has acknowledged, or shown."""
+    times: dict[int, int] = field(default_factory=dict)
+    """By offset: publish times that anybody was told, as far as they are known."""
+    start_offset: int = 0
+    on_trim: Callable[[int], None] = lambda offset: None
+    only_for: dict[bytes, str] = field(default_factory=dict)
+    """By the bytes of a message: the subscription that alone gets it."""
+    listed: set[int] = field(default_factory=set)
+    """Ledgers that its list has had."""
+    is_rolling: bool = False
+    """Its list has two ledgers that are not sealed."""
+    state: StateWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = StateWatch(self.history, self.violate)
+
+    def violate(self, invariant: int, text: str) -> None:
+        self.history.violate(invariant, f"partition {self.partition}: {text}")
+
+    @property
+    def counts(self) -> Counter[str]:
+        return self.history.counts
+
+    # -- appends ---------------------------------------------------------------------------------
+
+    def new(
+        self,
+        *payloads: bytes,
+        is_batch: bool,
+        key: bytes | None = None,
+        terms: Terms = NO_TERMS,
+    ) -> Sent:
+        """An append that will begin now. Those of one producer and epoch come in the order of their
+        sequences."""
+        sent = Sent(payloads, is_batch, self.known_end, key, terms)
+        for payload in payloads:
+            self.sent[payload] = sent
+        run = terms.run
+        if run is not None and run.kind == RUN_SEQUENCE:
+            self.sequences.setdefault((run.id, run.epoch), []).append(sent)
+        return sent
+
+    def attempted(self, sent: Sent) -> None:
+        sent.attempts += 1
+        self.counts["appends"] += 1
+        self.history.on_event("append")
+
+    def refused(self, sent: Sent, error: FencelogError) -> None:
+        """The broker gave an error instead of an offset."""
+        self.counts[f"append: {error.code.slug}"] += 1
+        if error.code.effects is Effects.NONE:
+            sent.refused += 1
+
+    def acknowledged(self, sent: Sent, told: Appended, instance: object, epoch: int) -> None:
+        """The broker's own edge: this instance gave this answer just now."""
+        self.counts["append acks"] += 1
+        sent.is_certain = True
+        if told.duplicate:
+            self.counts["duplicates"] += 1
+            if told.offset == FORGOTTEN:
+                return
+        end = told.offset + len(sent.payloads)
+        if told.count != len(sent.payloads):
+            self.violate(21, f"{len(sent.payloads)} messages were acknowledged as {told.count}")
+        if sent.offset is not None and sent.offset != told.offset:
+            self.violate(17, f"{sent.payloads[0]!r} is at {sent.offset} and at {told.offset}")
+        if sent.offset is None and not told.duplicate:
+            self._check_epoch(told.offset, end, instance, epoch)
+        sent.offset = told.offset
+        if told.offset < sent.floor:
+            self.violate(21, f"append at {told.offset}, began when the log had {sent.floor}")
+        if sent.terms.if_offset not in (None, told.offset):
+            self.violate(21, f"append at {told.offset}, {sent.terms.if_offset} was expected")
+        self.seen(told.offset, sent.payloads, "acknowledged")
+        self.published(told.offset, len(sent.payloads), told.publish_time_us)
+        self.acked_end = max(self.acked_end, end)
+        self.told_end[instance] = max(end, self.told_end.get(instance, 0))
+        self.history.on_event("append ack")
+
+    def _check_epoch(self, offset: int, end: int, instance: object, epoch: int) -> None:
+        """One instance acknowledges in an epoch, in the order of the log, and in its part of it."""
+        if self.owners.setdefault(epoch, instance) is not instance:
+            self.violate(16, f"two instances acknowledge in epoch {epoch}")
+        begin = self.begins.get(epoch)
+        if begin is None or offset < begin:
+            self.violate(16, f"epoch {epoch}, which begins at {begin}, acknowledges {offset}")
+        later = [begin for other, begin in self.begins.items() if other > epoch]
+        if later and end > min(later):
+            self.violate(16, f"epoch {epoch} acknowledges {end - 1}, a later one begins below")
+        if offset < self.acked_to.get(epoch, 0):
+            self.violate(16, f"{offset} is acknowledged after {self.acked_to[epoch] - 1} was")
+        self.acked_to[epoch] = end
+
+    # -- what was seen ---------------------------------------------------------------------------
+
+    def seen(self, offset: int, payloads: tuple[bytes, ...], how: str) -> None:
+        """Somebody was told that these messages stand there."""
+        for place, payload in enumerate(payloads, offset):
+            if self.messages.setdefault(place, payload) != payload:
+                self.violate(
+                    21, f"{how}: offset {place} has {payload!r}, had {self.messages[place]!r}"
+                )
+            if self.places.setdefault(payload, place) != place:
+                self.violate(21, f"{how}: {payload!r} is at {place}, and at {self.places[payload]}")
+        self.known_end = max(self.known_end, offset + len(payloads))
+
+    def published(self, offset: int, count: int, time_us: int) -> None:
+        """Somebody was told when: the same for everybody, for ever. FORGOTTEN says nothing."""
+        if time_us == FORGOTTEN:
+            return
+        for place in range(offset, offset + count):
+            if self.times.setdefault(place, time_us) != time_us:
+                self.violate(21, f"{place} was published at {self.times[place]}, and at {time_us}")
+
+    def floor_of(self, instance: object, epoch: int) -> int:
+        """How far the instance knows the log to reach, as it has told."""
+        return max(self.told_end.get(instance, 0), self.begins.get(epoch, 0))
+
+    def tail_shown(self, tail: int, floor: int, instance: object) -> None:
+        """The instance said that the log ends there; it had told ``floor`` when it was asked."""
+        if tail < floor:
+            self.violate(21, f"a tail of {tail} is shown, the same had told {floor}")
+        self.told_end[instance] = max(tail, self.told_end.get(instance, 0))
+        self.known_end = max(self.known_end, tail)  # everything below is durable
+
+    def begun(self, epoch: int, offset: int) -> None:
+        """A takeover stands in the list of ledgers."""
+        self.begins[epoch] = offset
+        self.counts["takeovers"] += 1
+        if offset < self.acked_end:
+            self.violate(
+                16, f"epoch {epoch} begins at {offset}, {self.acked_end - 1} was acknowledged"
+            )
+        if offset < self.known_end:
+            self.violate(
+                21, f"epoch {epoch} begins at {offset}, {self.known_end - 1} had been read"
+            )
+        self.known_end = max(self.known_end, offset)
+
+    def trimmed(self, offset: int) -> None:
+        """Everything below was let go."""
+        self.counts["trims"] += 1
+        self.on_trim(offset)
+        self.start_offset = offset
+
+    def check_whole(self, start: int, end: int, publish_times: list[int]) -> None:
+        """The log was read from its start to its end, and nothing is going on any more."""
+        if end < self.known_end:
+            self.violate(21, f"the log ends at {end}, {self.known_end - 1} had been seen")
+        missing = [offset for offset in range(start, end) if offset not in self.messages]
+        if missing:
+            self.violate(21, f"nobody read {missing[:5]} of {start} to {end}")
+        if publish_times != sorted(publish_times):
+            self.violate(21, "a publish time goes back")
+        for offset in range(start, end):
+            payload = self.messages.get(offset)
+            sent = self.sent.get(payload) if payload is not None else None
+            if sent is None:
+                self.violate(21, f"offset {offset} has {payload!r}, which nobody sent")
+            elif payload == sent.payloads[0]:
+                self._check_place(offset, sent)
+        for sent in self.sent.values():
+            if sent.is_certain and not start and sent.payloads[0] not in self.places:
+                self.violate(21, f"{sent.payloads[0]!r} was acknowledged, and is not there")
+        latest: dict[bytes, int] = {}
+        for (producer, epoch), all_sent in sorted(self.sequences.items()):
+            there = self._check_sequence(epoch, all_sent, is_whole=not start)
+            if there and there[0] < latest.get(producer, -1):
+                self.violate(17, f"epoch {epoch} begins at {there[0]}, a former one goes on there")
+            latest[producer] = max([latest.get(producer, -1), *there])
+
+    def _check_sequence(self, epoch: int, all_sent: list[Sent], *, is_whole: bool) -> list[int]:
+        """What is there of a producer is there in order and, as far as nothing was trimmed,
+        without a gap. Its offsets."""
+        places = [self.places.get(sent.payloads[0]) for sent in all_sent]
+        there = [place for place in places if place is not None]
+        if there != sorted(there) or (is_whole and None in places[: len(there)]):
+            first = all_sent[0].payloads[0]
+            self.violate(17, f"epoch {epoch} of the producer of {first!r} stands at {places}")
+        return there
+
+    def _check_place(self, offset: int, sent: Sent) -> None:
+        if not sent.may_be_there:
+            self.violate(21, f"{sent.payloads[0]!r} at {offset} was refused")
+        if offset < sent.floor:
+            self.violate(21, f"{sent.payloads[0]!r} at {offset} began after {sent.floor}")
+        if sent.terms.if_offset not in (None, offset):
+            self.violate(21, f"{sent.payloads[0]!r} at {offset} expected {sent.terms.if_offset}")
+        places = [self.places.get(payload) for payload in sent.payloads]
+        if places != list(range(offset, offset + len(places))):
+            self.violate(21, f"the batch at {offset} is torn: {places}")

@@ -1,0 +1,315 @@
+"""A bookie whose promises are noted at its edge: what it acknowledged must hold for ever after.
+
+Subclasses the real one and only looks; with ``damage`` it also flips bits of what it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from functools import partial
+from random import Random  # noqa: TID251 - for its type: the streams are the engine's
+from typing import Any
+
+from fencelog.bookie.disk.port import Disk
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.engine.opening import OpenShard
+from fencelog.bookie.storage.entry_log import StoredRun
+from fencelog.ledgers.errors import FencelogError, ProtocolError
+from fencelog.ledgers.format.availability import MAX_ENTRY_ID
+from fencelog.ledgers.format.digest import DigestType, crc32c, digest_size
+from fencelog.ledgers.format.entry_list import EntryList
+from fencelog.ledgers.format.run import (
+    ENTRY_HEADER,
+    RUN_HEADER,
+    read_run_header,
+    run_lac,
+    run_starts,
+    verify_run,
+)
+from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, ReadReply
+from tests.sim.oracle.history import NOES, BookieMemory, History, write_set_of
+
+_COUNTED = {
+    "garbage": {"passes": "garbage passes", "removed_entry_logs": "entry logs removed"},
+    "integrity": {
+        "copied_entries": "entries copied back",
+        "damaged_runs_found": "damaged runs found",
+        "damaged_runs_replaced": "damaged runs replaced",
+    },
+    "scrub": {"passes": "scrub passes"},
+}
+"""What the parts of a bookie count since its start, and what that is called here."""
+
+
+class ObservedBookie(Bookie):
+    """``history`` is set by the cluster before any bookie is opened."""
+
+    history: History
+    damage: Random | None = None
+    """Bad memory: flips a bit of each entry it sends, as this stream of chance decides."""
+
+    def _memory(self) -> BookieMemory:
+        memory = self.history.bookie(self.bookie_id)
+        if memory.incarnation != self.incarnation:
+            memory.incarnation = self.incarnation
+            memory.former_entries |= memory.entries.keys()
+            memory.entries.clear()
+            memory.removed.clear()
+            memory.lacs.clear()
+        return memory
+
+    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
+        report = partial(self._added, run, recovery, on_reply)
+        if recovery:
+            self.history.on_event("recovery add")
+        super().add(run, recovery=recovery, on_reply=report)
+
+    def _added(
+        self, run: bytes, recovery: bool, on_reply: AddCallback, error: FencelogError | None
+    ) -> None:
+        if error is None:
+            self.history.counts["bookie acks"] += 1
+            self.history.on_event("bookie ack")
+            header, memory = read_run_header(run), self._memory()
+            # The journal keeps the order: an add taken before the fence is answered before it.
+            if not recovery and header.ledger_id in memory.fenced:
+                self._violate(9, f"took {_name(header)} after it had been fenced")
+            if header.ledger_id in memory.removed:
+                self._violate(9, f"took {_name(header)}, which it had removed as deleted")
+            for entry_id, digest in entry_digests(run):
+                if not recovery:
+                    memory.from_writers.add((header.ledger_id, entry_id))
+                known = memory.entries.setdefault((header.ledger_id, entry_id), digest)
+                if known != digest:
+                    self._violate(5, f"acknowledged two bodies of entry {entry_id}")
+            lac = run_lac(run, header)
+            self._check_lac(header.ledger_id, lac)
+            memory.lacs[header.ledger_id] = max(lac, memory.lacs.get(header.ledger_id, NO_LAC))
+        on_reply(error)
+
+    def write_lac(self, ledger_id: int, lac: int, *, on_reply: AddCallback) -> None:
+        def report(error: FencelogError | None) -> None:
+            if error is None:
+                self.history.counts["explicit LACs"] += 1
+                self.history.on_event("explicit LAC")
+                self._check_lac(ledger_id, lac)
+                lacs = self._memory().lacs
+                lacs[ledger_id] = max(lac, lacs.get(ledger_id, NO_LAC))
+            on_reply(error)
+
+        super().write_lac(ledger_id, lac, on_reply=report)
+
+    async def read(self, ledger_id: int, first_entry_id: int, **limits: Any) -> ReadReply:
+        before = self._memory().entries.get((ledger_id, first_entry_id))
+        try:
+            reply = await super().read(ledger_id, first_entry_id, **limits)
+        except FencelogError as error:
+            self._failed(error, ledger_id, first_entry_id, had_it=before is not None)
+            self._answered_fencing(ledger_id, error, fence=limits.get("fence", False))
+            raise
+        self._answered_fencing(ledger_id, None, fence=limits.get("fence", False))
+        self._check_reply(ledger_id, reply)
+        return (
+            reply if self.damage is None else ReadReply(reply.lac, flipped(reply.run, self.damage))
+        )
+
+    async def read_lac(self, ledger_id: int, *, fence: bool = False, **poll: Any) -> int:
+        memory = self._memory()
+        floor = memory.lacs.get(ledger_id, NO_LAC)
+        try:
+            lac = await super().read_lac(ledger_id, fence=fence, **poll)
+        except FencelogError as error:
+            self._denied(error, ledger_id, self._promised(ledger_id))
+            self._answered_fencing(ledger_id, error, fence=fence)
+            raise
+        if lac < floor:
+            self._violate(6, f"says LAC {lac} of ledger {ledger_id}, had promised {floor}")
+        memory.lacs[ledger_id] = max(lac, memory.lacs.get(ledger_id, NO_LAC))
+        self._check_lac(ledger_id, lac)
+        self._answered_fencing(ledger_id, None, fence=fence)
+        return lac
+
+    async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
+        held = self._promised(ledger_id)
+        try:
+            reply = await super().list_entries(ledger_id, from_entry)
+        except FencelogError as error:
+            self._denied(error, ledger_id, held)
+            raise
+        self.history.counts["lists of entries"] += 1
+        following = MAX_ENTRY_ID if reply.next_entry is None else reply.next_entry
+        for entry_id in [] if reply.in_limbo else sorted(held):
+            if from_entry <= entry_id < following and entry_id not in reply.availability:
+                self._violate(10, f"does not list entry {entry_id} of ledger {ledger_id}")
+        return reply
+
+    def _promised(self, ledger_id: int) -> set[int]:
+        """The entries that it has acknowledged, whatever it went through since; of those that it
+        lost with a disk, what the ledger kept: nothing else is ever brought back."""
+        memory, metadata = self._memory(), self.history.latest(ledger_id)
+        promised = {entry for ledger, entry in memory.entries if ledger == ledger_id}
+        if metadata is not None:
+            promised |= {
+                entry
+                for ledger, entry in memory.former_entries
+                if ledger == ledger_id
+                and self.bookie_id in write_set_of(metadata, entry)
+                and not (metadata.is_closed and entry > metadata.last_entry_id)
+            }
+        return promised
+
+    # -- what it does by itself ------------------------------------------------------------------
+
+    async def _add_shard(self, opened: OpenShard, disk: Disk) -> None:
+        await super()._add_shard(opened, disk)
+        shard = self.shards[-1]
+        remove, repoint = shard.remove, shard.storage.index.repoint
+
+        async def observed_remove(ledger_id: int, *, deleted: bool) -> None:
+            self._check_removal(ledger_id, deleted=deleted)
+            await remove(ledger_id, deleted=deleted)
+            if deleted:
+                self._memory().removed.add(ledger_id)
+            self.history.counts["ledgers removed" if deleted else "ledgers given up"] += 1
+            self.history.on_event("removed")
+
+        def observed_repoint(moves: Iterable[tuple[StoredRun, StoredRun]]) -> int:
+            moved = repoint(moves)
+            self.history.counts["compactions"] += 1
+            self.history.counts["runs moved"] += moved
+            return moved
+
+        setattr(shard, "remove", observed_remove)  # noqa: B010 - looks on, changes nothing
+        setattr(shard.storage.index, "repoint", observed_repoint)  # noqa: B010
+
+    def _check_removal(self, ledger_id: int, *, deleted: bool) -> None:
+        """Garbage is what the metadata does not have, or gives to others (invariant 14)."""
+        metadata = self.history.latest(ledger_id)
+        if deleted and metadata is not None:
+            self._violate(14, f"removes ledger {ledger_id}, which was not deleted")
+        elif metadata is not None and not deleted:
+            named = any(self.bookie_id in fragment.bookies for fragment in metadata.fragments)
+            if named or not metadata.is_closed:
+                self._violate(14, f"gives up ledger {ledger_id}: {metadata}")
+
+    async def clear_limbo(self, ledger_id: int) -> None:
+        """From then on "no" is the truth: all that is its own by metadata has to be there."""
+        metadata = self.history.latest(ledger_id)
+        await super().clear_limbo(ledger_id)
+        self.history.counts["limbo cleared"] += 1
+        if metadata is None:
+            return
+        if not metadata.is_closed:
+            self._violate(10, f"takes ledger {ledger_id} out of limbo, which is not closed")
+            return
+        with suppress(FencelogError):
+            listed = await super().list_entries(ledger_id)
+            if listed.in_limbo or listed.next_entry is not None:
+                return
+            for entry_id in range(metadata.last_entry_id + 1):
+                is_own = self.bookie_id in write_set_of(metadata, entry_id)
+                if is_own and entry_id not in listed.availability:
+                    self._violate(10, f"takes {ledger_id} out of limbo without entry {entry_id}")
+
+    def count_maintenance(self, *, may_be_damaged: bool) -> None:
+        """It ends: add up what its services say they did. Damage that they found, and repaired,
+        needs a reason."""
+        for part, names in _COUNTED.items():
+            told = self.status_parts[part]() if part in self.status_parts else {}
+            for name, what in names.items():
+                self.history.counts[what] += told.get(name, 0)
+        damage = self.status_parts.get("integrity", dict[str, Any])().get("damaged_runs_found")
+        if damage and not may_be_damaged and not self._memory().is_damaged:
+            self._violate(14, f"has found {damage} damaged runs, which nobody had damaged")
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _denied(self, error: FencelogError, ledger_id: int, held: Collection[int]) -> None:
+        """It does not know the ledger: right only if that was deleted, or nothing of it is here."""
+        if error.code in NOES and self._is_gone(ledger_id):
+            return
+        if error.code in NOES and held:
+            self._violate(10, f"does not know ledger {ledger_id} any more")
+
+    def _is_gone(self, ledger_id: int) -> bool:
+        """Whether it may have removed the ledger; then nothing of it is expected any more."""
+        if ledger_id not in self.history.deleted:
+            return False
+        self._memory().forget(ledger_id)
+        return True
+
+    def _answered_fencing(
+        self, ledger_id: int, error: FencelogError | None, *, fence: bool
+    ) -> None:
+        """An answer that recovery may count on: the fence holds from here on."""
+        if fence and (error is None or error.code in NOES):
+            self.history.counts["fences"] += 1
+            self.history.on_event("fence")
+            self._memory().fenced[ledger_id] = self.incarnation
+
+    def _failed(self, error: FencelogError, ledger_id: int, entry_id: int, *, had_it: bool) -> None:
+        if error.code not in NOES:
+            return
+        self.history.counts["negative reads"] += 1
+        if self._is_gone(ledger_id):
+            return
+        entry = (ledger_id, entry_id)
+        if had_it:
+            self._violate(10, f"says that it has no entry {entry_id} of ledger {ledger_id}")
+        metadata = self.history.latest(ledger_id)
+        if metadata is None or (metadata.is_closed and entry_id > metadata.last_entry_id):
+            return
+        # One that metadata does not name may forget: nobody concludes anything from it.
+        named = self.bookie_id in write_set_of(metadata, entry_id)
+        if named and entry in self._memory().former_entries:
+            self._violate(10, f"forgot entry {entry_id} of ledger {ledger_id} and says no")
+
+    def _check_reply(self, ledger_id: int, reply: ReadReply) -> None:
+        self.history.counts["bookie reads"] += 1
+        self._check_lac(ledger_id, reply.lac)
+        memory = self._memory()
+        try:
+            verify_run(reply.run)
+        except ProtocolError as error:
+            self._violate(12, f"read of ledger {ledger_id} gave {error.detail}")
+            return
+        for entry_id, digest in entry_digests(reply.run):
+            if memory.entries.get((ledger_id, entry_id), digest) != digest:
+                self._violate(5, f"changed the bytes of entry {entry_id} of ledger {ledger_id}")
+
+    def _check_lac(self, ledger_id: int, lac: int) -> None:
+        ledger = self.history.ledgers.get(ledger_id)
+        if ledger is not None and lac > ledger.confirmed:
+            self._violate(6, f"has LAC {lac} of ledger {ledger_id}, its writer {ledger.confirmed}")
+
+    def _violate(self, invariant: int, text: str) -> None:
+        self.history.violate(invariant, f"bookie {self.bookie_id} {text}")
+
+
+def entry_digests(run: bytes) -> list[tuple[int, bytes]]:
+    """(entry id, digest of all its bytes) of each entry of a run. The padding behind it is no part
+    of it: the digest of its writer does not guard it, and nobody reads it."""
+    header = read_run_header(run)
+    digests: list[tuple[int, bytes]] = []
+    for entry_id, start in enumerate(run_starts(run, header), header.first_entry_id):
+        *_, size, kind = ENTRY_HEADER.unpack_from(run, start)
+        end = start + ENTRY_HEADER.size + digest_size(DigestType(kind)) + size
+        digests.append((entry_id, crc32c(run[start:end]).to_bytes(4, "little")))
+    return digests
+
+
+def flipped(run: bytes, random: Random) -> bytes:
+    """A run with one bit of an entry flipped, in half of the cases before it was summed up."""
+    header = read_run_header(run)
+    damaged = bytearray(run)
+    place = random.randrange(run_starts(run, header)[0], len(run))
+    damaged[place] ^= 1 << random.randrange(8)
+    if random.random() < 0.5:
+        checksum = crc32c(damaged[RUN_HEADER.size :], crc32c(damaged[:24]))
+        damaged[24:28] = checksum.to_bytes(4, "little")
+    return bytes(damaged)
+
+
+def _name(header: Any) -> str:
+    return f"{header.ledger_id}/{header.first_entry_id}..{header.last_entry_id}"

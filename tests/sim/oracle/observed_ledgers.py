@@ -1,0 +1,147 @@
+"""What a broker sees of ledgers and metadata, and what the oracle sees of the broker.
+
+``Ledgers`` is the port between them, so each ledger that a broker writes is checked like those of
+the ledgers' own histories, and an acknowledgement in a ledger that is on no list is seen (I1). A
+list of ledgers is changed by one instance at a time, and never by one that has lost it (I3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fencelog.broker.broker import Broker
+from fencelog.broker.ledger_list.store import ChainNode
+from fencelog.ledgers.client import LedgerClient, Replication
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.format.entry_header import KIND_MESSAGES
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.writer.writer import LedgerWriter
+from tests.sim.oracle.history import History, WrittenLedger
+from tests.sim.oracle.list_watch import ChainWatch
+
+
+class ObservedLedgers:
+    """Implements ``Ledgers`` by the real client."""
+
+    def __init__(self, client: LedgerClient, history: History, chains: ChainWatch) -> None:
+        self._client = client
+        self._history = history
+        self._chains = chains
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def create(
+        self,
+        replication: Replication,
+        *,
+        on_ack: Callable[[int], None],
+        on_failure: Callable[[FencelogError], None],
+        properties: Mapping[str, str] | None = None,
+    ) -> ObservedWriter:
+        ledger = WrittenLedger(0, replication)
+
+        def acknowledged(lac: int) -> None:
+            self._history.acknowledged(ledger, lac)
+            if ledger.ledger_id not in self._chains.listed and _has_messages(ledger):
+                self._history.violate(
+                    16, f"entry {lac} of ledger {ledger.ledger_id}, on no list, is acked (I1)"
+                )
+            on_ack(lac)
+
+        def failed(error: FencelogError) -> None:
+            ledger.failure = error.code.slug
+            on_failure(error)
+
+        writer = await self._client.create(
+            replication, on_ack=acknowledged, on_failure=failed, properties=properties
+        )
+        ledger.ledger_id = writer.ledger_id
+        if self._history.ledgers.setdefault(writer.ledger_id, ledger) is not ledger:
+            self._history.violate(3, f"ledger id {writer.ledger_id} was given twice")
+        return ObservedWriter(writer, ledger, self._history)
+
+    async def recover(self, ledger_id: int) -> LedgerMetadata:
+        metadata = await self._client.recover(ledger_id)
+        self._history.told_closed("a broker", metadata)
+        return metadata
+
+
+class ObservedWriter:
+    """Implements ``EntryWriter`` by the real one."""
+
+    def __init__(self, writer: LedgerWriter, ledger: WrittenLedger, history: History) -> None:
+        self._writer = writer
+        self._ledger = ledger
+        self._history = history
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+    def append(self, payload: bytes) -> int:
+        entry_id = self._writer.append(payload)
+        self._history.appended(self._ledger, entry_id, payload)
+        return entry_id
+
+    async def close(self) -> LedgerMetadata:
+        self._ledger.is_closing = True
+        metadata = await self._writer.close()
+        self._history.told_closed("its writer", metadata)
+        return metadata
+
+
+def _has_messages(ledger: WrittenLedger) -> bool:
+    """Not one of the state log: that is written before it is listed."""
+    return ledger.payloads[0][1] == KIND_MESSAGES
+
+
+class ObservedChanges:
+    """The metadata store as one hold on a list of ledgers sees it."""
+
+    def __init__(self, node: ChainNode, history: History) -> None:
+        self._node = node
+        self._store = node._store
+        self._history = history
+        self._is_changing = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def set(self, path: str, value: bytes, version: Version) -> Version:
+        if self._is_changing:
+            self._history.violate(16, f"two changes of {path} at once (I3)")
+        if self._node.lost is not None:
+            self._history.violate(16, f"{path} is changed by an instance that has lost it (I3)")
+        self._is_changing = True
+        try:
+            return await self._store.set(path, value, version)
+        finally:
+            self._is_changing = False
+
+
+def observe_changes(broker: Broker, history: History) -> None:
+    """Of all lists of ledgers that the broker opens from now on."""
+    topics: Any = broker.topics
+    open_chain = topics.open_chain
+
+    async def opened(*args: Any, **options: Any) -> ChainNode:
+        node: ChainNode = await open_chain(*args, **options)
+        changes: Any = ObservedChanges(node, history)
+        node._store = changes
+        return node
+
+    topics.open_chain = opened
+
+
+def observe_looks(broker: Broker, history: History) -> None:
+    """Moments can be tied to when its upkeep begins to compare cursors."""
+    upkeep: Any = broker._upkeep
+    look = upkeep.look
+
+    async def looked() -> None:
+        history.on_event("looking")
+        await look()
+
+    upkeep.look = looked

@@ -1,0 +1,149 @@
+"""What is asked of a subscription at an instance of the log's owner, and noted there: by consumers
+that call it directly, and by the service's own endpoints (``topics/called_subscriptions.py``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.registry.subscription_config import SubscriptionInfo
+from fencelog.broker.subscriptions.answers import AckResult, PulledMessage
+from fencelog.ledgers.errors import Effects, FencelogError
+from tests.sim.oracle.subscription_history import Given, SubscriptionHistory
+
+
+class ObservedSubscriptions:
+    """``history.opened`` or ``history.noticed`` comes first."""
+
+    def __init__(self, instance: PartitionLog, history: SubscriptionHistory) -> None:
+        self.instance = instance
+        self.history = history
+        self._real = instance.subscriptions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    # -- handing out -----------------------------------------------------------------------------
+
+    async def pull(
+        self,
+        info: SubscriptionInfo,
+        consumer: str,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        lease_ms: int | None = None,
+    ) -> list[PulledMessage]:
+        history, instance, loop = self.history, self.instance, asyncio.get_running_loop()
+        view = history.views[instance]
+        began_s, seeks = loop.time(), view.seeks
+        view.pulling[consumer] += 1
+        try:
+            messages = await self._real.pull(
+                info, consumer, max_messages=max_messages, max_bytes=max_bytes, lease_ms=lease_ms
+            )
+        except (FencelogError, asyncio.CancelledError):
+            view.pulling[consumer] -= 1
+            history.check_leases(self._leases(), instance)
+            raise
+        view.pulling[consumer] -= 1
+        history.handed_out(
+            messages,
+            consumer,
+            owner=instance,
+            seeks=seeks,
+            began_s=began_s,
+            now_s=loop.time(),
+            lease_s=(lease_ms or info.config.lease_ms) / 1000,
+        )
+        history.check_leases(self._leases(), instance)
+        for message in messages:
+            history.given[message.ack_id] = Given(message.offset, history.seeks_begun)
+        return messages
+
+    def _leases(self) -> dict[int, str]:
+        """By offset: who has it, as the owner takes it."""
+        used = self._real._in_use.get(self.history.info.subscription_id)
+        leases = {} if used is None else used.dispatch.leases.by_offset
+        return {offset: lease.consumer for offset, lease in leases.items()}
+
+    # -- what consumers say ----------------------------------------------------------------------
+
+    async def ack(self, info: SubscriptionInfo, ack_ids: Sequence[str]) -> AckResult:
+        history = self.history
+        given = [history.given[ack_id] for ack_id in ack_ids]
+        outdated = {one.offset for one in given if history.outdates(one.pulled_at, self.instance)}
+
+        async def ack() -> tuple[AckResult, list[int]]:
+            result = await self._real.ack(info, ack_ids)
+            return result, self._offsets(result.stale)
+
+        result, confirmed = await self._asked([one.offset for one in given], ack)
+        if wrong := outdated.intersection(confirmed):
+            history.violate(19, f"{wrong} acknowledged by ids from before a seek")
+        return result
+
+    async def ack_through(
+        self, info: SubscriptionInfo, ack_id: str, consumer: str | None = None
+    ) -> AckResult:
+        history = self.history
+        given = history.given[ack_id]
+        is_outdated = history.outdates(given.pulled_at, self.instance)
+        below = range(history.log.start_offset, given.offset + 1)
+
+        async def ack() -> tuple[AckResult, Sequence[int]]:
+            result = await self._real.ack_through(info, ack_id, consumer)
+            return result, below if result.stale else ()
+
+        result, confirmed = await self._asked(below, ack)
+        if is_outdated and confirmed:
+            history.violate(19, f"all to {given.offset} by an id from before a seek")
+        return result
+
+    async def _asked(
+        self,
+        offsets: Sequence[int],
+        ack: Callable[[], Awaitable[tuple[AckResult, Sequence[int]]]],
+    ) -> tuple[AckResult, list[int]]:
+        """What an acknowledgement gives, and what is confirmed by it; ``ack`` gives what of it was
+        stale as well."""
+        history, now_s = self.history, asyncio.get_running_loop().time()
+        ask = history.acknowledging(offsets, self.instance, now_s)
+        try:
+            result, stale = await ack()
+        except FencelogError as error:
+            if error.code.effects is Effects.NONE:  # it was refused at once
+                history.refused(ask, self.instance)
+            raise
+        return result, history.acknowledged(ask, stale, self.instance)
+
+    def nack(
+        self, info: SubscriptionInfo, ack_ids: Sequence[str], delay_ms: int | None = None
+    ) -> list[str]:
+        stale = self._real.nack(info, ack_ids, delay_ms)
+        self.history.refusing(self._offsets(set(ack_ids).difference(stale)), self.instance)
+        return stale
+
+    def extend(self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int) -> list[str]:
+        now_s = asyncio.get_running_loop().time()
+        stale = self._real.extend(info, ack_ids, lease_ms)
+        kept = self._offsets(set(ack_ids).difference(stale))
+        self.history.extended(kept, self.instance, now_s + lease_ms / 1000)
+        return stale
+
+    def _offsets(self, ack_ids: set[str] | Sequence[str]) -> list[int]:
+        return sorted(self.history.given[ack_id].offset for ack_id in ack_ids)
+
+    async def seek(self, info: SubscriptionInfo, offset: int) -> int:
+        history = self.history
+        seek = history.seeking(offset, self.instance)
+        try:
+            found = await self._real.seek(info, offset)
+        except FencelogError as error:
+            if error.code.effects is Effects.NONE:  # it was refused at once
+                history.not_sought(seek)
+            raise
+        history.sought(seek, found)
+        return found

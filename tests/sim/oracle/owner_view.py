@@ -1,0 +1,133 @@
+"""What one instance of a log's owner has to take for acknowledged, and for handed out.
+
+An instance begins with what its takeover has found in the state log. From then on it changes by
+what it is asked for itself: whatever it was asked for and has not refused it may count, confirmed
+or not; nothing else. Leases live and die with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.sim.oracle.state_watch import DurableCursor
+
+
+@dataclass(slots=True)
+class Lease:
+    """A message that was handed out: certainly held until ``until_s``."""
+
+    consumer: str
+    key: bytes | None
+    until_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Ask:
+    """An acknowledgement that an instance was asked for. ``number``: of all asks."""
+
+    number: int
+    offsets: list[int]
+    began_s: float
+    seeks: int
+    """That the instance had taken when it was asked."""
+    seeks_begun: int
+    """That had begun anywhere."""
+
+
+@dataclass(slots=True, eq=False)
+class View:
+    """One instance's. ``since``: of what is acknowledged above ``acked_to``, when that was asked
+    for."""
+
+    epoch: int
+    acked_to: int
+    since: dict[int, float] = field(default_factory=dict)
+    asks: set[Ask] = field(default_factory=set)
+    """Of unknown outcome: each may count."""
+    seeks: int = 0
+    held: dict[int, Lease] = field(default_factory=dict)
+    """What is certainly with a consumer."""
+    perhaps: dict[int, Lease] = field(default_factory=dict)
+    """What may be with a consumer, until then at most."""
+    unsure: set[int] = field(default_factory=set)
+    """What pulls gave that met a seek: it may be with somebody."""
+    pulling: Counter[str] = field(default_factory=Counter)
+    """Pulls under way, by consumer."""
+
+    @classmethod
+    def of(cls, epoch: int, found: DurableCursor) -> View:
+        return cls(epoch, found.acked_to, dict.fromkeys(found.above, -1.0))
+
+    def was_acked(self, offset: int, before_s: float) -> bool:
+        return offset < self.acked_to or self.since.get(offset, before_s) < before_s
+
+    def may_be_acked(self, offset: int) -> bool:
+        return (
+            offset < self.acked_to
+            or offset in self.since
+            or any(offset in ask.offsets for ask in self.asks)
+        )
+
+    # -- leases ----------------------------------------------------------------------------------
+
+    def forget_expired(self, now_s: float) -> None:
+        for offset in [o for o, lease in self.held.items() if lease.until_s <= now_s]:
+            del self.held[offset]
+
+    def leased(
+        self,
+        offset: int,
+        consumer: str,
+        key: bytes | None,
+        *,
+        least_s: float,
+        most_s: float,
+    ) -> None:
+        self.held[offset] = Lease(consumer, key, least_s)
+        self.perhaps[offset] = Lease(consumer, key, most_s)
+
+    def extended(self, offsets: Iterable[int], until_s: float) -> None:
+        for offset in offsets:
+            for leases in (self.held, self.perhaps):
+                if offset in leases:
+                    leases[offset].until_s = until_s
+
+    def returned(self, offsets: Iterable[int]) -> None:
+        """They are nobody's."""
+        for offset in offsets:
+            self.held.pop(offset, None)
+            self.perhaps.pop(offset, None)
+
+    def clear_leases(self) -> None:
+        self.held.clear()
+        self.perhaps.clear()
+
+    # -- acknowledgements ------------------------------------------------------------------------
+
+    def asked(self, ask: Ask) -> None:
+        self.asks.add(ask)
+        for offset in ask.offsets:
+            self.held.pop(offset, None)
+
+    def answered(self, ask: Ask, confirmed: Iterable[int]) -> None:
+        """These count since it was asked; nothing of the others was done."""
+        self.asks.discard(ask)
+        if ask.seeks == self.seeks:
+            for offset in confirmed:
+                self.since.setdefault(offset, ask.began_s)
+                self.returned((offset,))
+
+    def sought(self, offset: int) -> View:
+        """It goes on from there. What was before, in case that it was refused."""
+        former = View(self.epoch, self.acked_to, self.since, self.asks, self.seeks)
+        former.held, former.perhaps = self.held, self.perhaps
+        self.acked_to, self.since, self.asks = offset, {}, set()
+        self.held, self.perhaps = {}, {}
+        self.seeks += 1
+        return former
+
+    def restore(self, former: View) -> None:
+        self.acked_to, self.since, self.asks = former.acked_to, former.since, former.asks
+        self.held, self.perhaps, self.seeks = former.held, former.perhaps, former.seeks

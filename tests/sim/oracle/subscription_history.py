@@ -1,0 +1,372 @@
+"""What happened to one subscription in one partition: the oracle of deliveries (18, 19, 20).
+
+Leases are soft: they live in one instance of the log's owner, and so does what it counts as
+acknowledged before that is durable (``oracle/owner_view.py``). What it has confirmed is durable in the
+state log (``oracle/state_watch.py``), and what is durable there somebody has asked for, or it is lawful
+without that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fencelog.broker.registry.subscription_config import KEY_SHARED, ORDERED, SubscriptionInfo
+from fencelog.broker.subscriptions.answers import DeadLetters, PulledMessage
+from fencelog.broker.subscriptions.batch import DELIVER_AT
+from tests.sim.oracle.log_history import LogHistory
+from tests.sim.oracle.owner_view import Ask, View
+from tests.sim.oracle.state_watch import DurableCursor
+
+
+class Owner(Protocol):
+    """An instance of the log's owner."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def earliest_offset(self) -> int: ...
+
+
+@dataclass(slots=True, eq=False)
+class Seek:
+    """A seek that an instance was asked for. ``asks``: so many had been asked for before."""
+
+    number: int
+    view: View
+    former: View
+    offset: int
+    asks: int
+    generation: int
+    """Of the durable cursor when it began."""
+    is_confirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What an ack id stands for. ``pulled_at``: seeks that had begun when it was given."""
+
+    offset: int
+    pulled_at: int
+
+
+@dataclass(slots=True)
+class SubscriptionHistory:
+    log: LogHistory
+    info: SubscriptionInfo
+    views: dict[object, View] = field(default_factory=dict)
+    """By instance of the owner."""
+    latest: View | None = None
+    """Of the instance that was asked last."""
+    asks: int = 0
+    asked: dict[int, set[int]] = field(default_factory=dict)
+    """By offset: the asks that have not been refused."""
+    seeks: list[Seek] = field(default_factory=list)
+    """Those that have not been refused."""
+    seeks_begun: int = 0
+    given: dict[str, Given] = field(default_factory=dict)
+    """By ack id."""
+    is_open: bool = False
+    """There is a cursor, and it is durable."""
+    letters: DeadLetters | None = None
+    """Where its dead letters go."""
+    desperate: set[int] = field(default_factory=set)
+    """What was handed out as often as it may be: it may be on its way to the dead letters."""
+    buried: set[int] = field(default_factory=set)
+    """What is among the dead letters."""
+    lawful: list[Callable[[int], bool]] = field(default_factory=list)
+    """Reasons for which a message may be passed over that nobody has acknowledged."""
+
+    latest_us: Callable[[], int] = lambda: 0
+    """No owner's clock is later."""
+
+    def follow(self) -> None:
+        """Be told of what happens to its log, after those that are told already."""
+        log = self.log
+        on_trim, on_acked = log.on_trim, log.state.on_acked
+
+        def trimmed(offset: int) -> None:
+            on_trim(offset)
+            self.check_trimmed(offset)
+
+        def acked(subscription_id: str, offsets: list[int]) -> None:
+            on_acked(subscription_id, offsets)
+            if subscription_id == self.info.subscription_id:
+                self.check_acked(offsets)
+
+        log.on_trim, log.state.on_acked = trimmed, acked
+
+    def violate(self, invariant: int, text: str) -> None:
+        self.log.violate(invariant, f"{self.info.name}: {text}")
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.info.config.type in ORDERED
+
+    @property
+    def durable(self) -> DurableCursor | None:
+        """What a takeover would find now."""
+        return self.log.state.cursors().get(self.info.subscription_id)
+
+    def opened(self, owner: Owner, acked_to: int) -> View:
+        """This instance has just said that it has a cursor, durably. ``acked_to``: as it says."""
+        view = self.noticed(owner, acked_to)
+        if self.info.config.durable:
+            self.is_open = True
+            if self.durable is None:
+                self.violate(19, "its cursor was confirmed, and is not durable")
+        return view
+
+    def noticed(self, owner: Owner, acked_to: int) -> View:
+        """This instance has a cursor, which may not be durable yet."""
+        view = self.views.get(owner)
+        if view is None:
+            found = self.log.state.openings.get(owner.epoch, {}).get(self.info.subscription_id)
+            if found is not None:
+                view = View.of(owner.epoch, found)
+            else:
+                view = View(owner.epoch, acked_to)
+                begun = range(owner.earliest_offset, acked_to)
+                if not all(self._is_lawful(offset) for offset in begun):
+                    self.violate(18, f"begins at {acked_to}, the log at {owner.earliest_offset}")
+            self.views[owner] = view
+        self.latest = view
+        return view
+
+    # -- deliveries ------------------------------------------------------------------------------
+
+    def handed_out(
+        self,
+        messages: Sequence[PulledMessage],
+        consumer: str,
+        *,
+        owner: Owner,
+        seeks: int,
+        began_s: float,
+        now_s: float,
+        lease_s: float,
+    ) -> None:
+        """A pull that began then was answered now, in the owner's process. ``seeks``: that the
+        instance had taken when it began."""
+        self.log.counts["messages pulled"] += len(messages)
+        view = self.views[owner]
+        for message in messages:
+            self.log.seen(message.offset, (message.message.value,), "pulled")
+        if view.seeks != seeks:
+            view.unsure.update(message.offset for message in messages)
+            return  # it may have begun before the seek, and then these are with nobody
+        view.forget_expired(now_s)
+        first = owner.earliest_offset  # what counts as acknowledged is with nobody
+        view.returned([o for o in view.held if o < first or self._is_lawful(o)])
+        for message in messages:
+            self._check_one(message, consumer, view, began_s)
+            view.held.pop(message.offset, None)
+        if self.is_ordered and messages:
+            offsets = [message.offset for message in messages]
+            self._check_order(offsets, consumer, view, owner.earliest_offset, began_s)
+        for message in messages:
+            view.leased(
+                message.offset,
+                consumer,
+                message.message.key,
+                least_s=began_s + lease_s,
+                most_s=now_s + lease_s,
+            )
+
+    def check_leases(self, leases: Mapping[int, str], owner: Owner) -> None:
+        """Whom the owner takes for the holder of what, now: it was given that, or is about to be
+        (18). A pull that was given up has given nothing."""
+        view = self.views[owner]
+        for offset, consumer in leases.items():
+            is_known = offset in view.perhaps or offset in view.unsure or self._is_lawful(offset)
+            if not is_known and not view.pulling[consumer]:
+                self.violate(18, f"{offset} is kept for {consumer}, which was not given it")
+                return
+
+    def _check_one(self, message: PulledMessage, consumer: str, view: View, began_s: float) -> None:
+        offset, held = message.offset, view.held
+        most = self.info.config.max_deliveries
+        if most is not None and message.attempt >= most:
+            self.desperate.add(offset)
+        name = self.log.only_for.get(message.message.value, self.info.name)
+        if name != self.info.name:
+            self.violate(18, f"{offset} is for {name} alone")
+        self._check_due(message)
+        if message.attempt > 1:
+            self.log.counts["redeliveries"] += 1
+        if view.was_acked(offset, began_s):
+            self.violate(19, f"{offset} was acknowledged, and is handed out again")
+        if offset in held and not self.is_ordered:
+            self.violate(18, f"{offset} is with {held[offset].consumer}, and with {consumer}")
+        if self.is_ordered:  # where one message fails all come again, to the same consumer
+            others = {lease.consumer for lease in held.values()} - {consumer}
+            if others:
+                self.violate(18, f"{offset} goes to {consumer} while {others} hold messages")
+        key = message.message.key
+        if self.info.config.type == KEY_SHARED and key is not None:
+            for other, lease in held.items():
+                if lease.key == key and (lease.consumer != consumer or other > offset):
+                    self.violate(
+                        18, f"{offset} of {key!r} goes to {consumer}, {other} is with {lease}"
+                    )
+
+    def _check_due(self, message: PulledMessage) -> None:
+        """It is not early by any owner's clock."""
+        due = dict(message.message.headers).get(DELIVER_AT)
+        if due is not None and not self.is_ordered and int(due) > self.latest_us():
+            self.violate(18, f"{message.offset} is handed out before its time")
+
+    def _check_order(
+        self, offsets: list[int], consumer: str, view: View, earliest: int, began_s: float
+    ) -> None:
+        """Nothing is handed out before what comes before it: that is acknowledged, or with the
+        same consumer."""
+        if offsets != sorted(offsets):
+            self.violate(18, f"handed out as {offsets}")
+        given = set(offsets)
+        for offset in range(max(view.acked_to, earliest), offsets[-1]):
+            lease = view.perhaps.get(offset)
+            is_held = lease and lease.consumer == consumer and lease.until_s >= began_s
+            if offset not in given and not is_held and not self._may_be_passed(offset, view):
+                self.violate(18, f"{offsets[-1]} is handed out before {offset}")
+                return
+
+    def _may_be_passed(self, offset: int, view: View) -> bool:
+        return view.may_be_acked(offset) or offset in self.desperate or self._is_lawful(offset)
+
+    def _is_lawful(self, offset: int) -> bool:
+        if offset in self.buried or self._is_for_another(offset):
+            return True
+        return any(reason(offset) for reason in self.lawful)
+
+    def _is_for_another(self, offset: int) -> bool:
+        """Only for another subscription; or nobody knows yet what it is."""
+        log = self.log
+        if not log.only_for:
+            return False
+        found = log.messages.get(offset)
+        return found is None or log.only_for.get(found, self.info.name) != self.info.name
+
+    # -- what consumers say ----------------------------------------------------------------------
+
+    def refusing(self, offsets: Iterable[int], owner: Owner) -> None:
+        """A consumer has given these back, which it had."""
+        view, offsets = self.views[owner], list(offsets)
+        if self.is_ordered and offsets:
+            view.clear_leases()
+        view.returned(offsets)
+
+    def extended(self, offsets: Iterable[int], owner: Owner, until_s: float) -> None:
+        self.views[owner].extended(offsets, until_s)
+
+    def acknowledging(self, offsets: Iterable[int], owner: Owner, now_s: float) -> Ask:
+        """An acknowledgement begins."""
+        view = self.views[owner]
+        self.asks += 1
+        ask = Ask(self.asks, list(offsets), now_s, view.seeks, self.seeks_begun)
+        for offset in ask.offsets:
+            self.asked.setdefault(offset, set()).add(ask.number)
+        view.asked(ask)
+        return ask
+
+    def acknowledged(self, ask: Ask, stale: Iterable[int], owner: Owner) -> list[int]:
+        """It was confirmed, except for these, of which nothing was done. What was confirmed."""
+        self.log.counts["acknowledgements"] += 1
+        view, nothing = self.views[owner], set(stale)
+        confirmed = [offset for offset in ask.offsets if offset not in nothing]
+        self._refuse(ask, nothing)
+        view.answered(ask, confirmed)
+        if self.info.config.durable and not self._was_sought_since(ask, view):
+            durable = self.durable
+            missing = [o for o in confirmed if durable is None or o not in durable]
+            if missing:
+                self.violate(19, f"acks of {missing[:5]} are confirmed, and not durable")
+        return confirmed
+
+    def refused(self, ask: Ask, owner: Owner) -> None:
+        """Nothing of it was done."""
+        self.views[owner].answered(ask, ())
+        self._refuse(ask, ask.offsets)
+
+    def _refuse(self, ask: Ask, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            self.asked[offset].discard(ask.number)
+
+    def _was_sought_since(self, ask: Ask, view: View) -> bool:
+        """Whether a seek may stand behind it in the state log."""
+        return any(
+            seek.view.epoch > view.epoch or (seek.view is view and seek.number > ask.seeks_begun)
+            for seek in self.seeks
+        )
+
+    # -- seeks -----------------------------------------------------------------------------------
+
+    def seeking(self, offset: int, owner: Owner) -> Seek:
+        """A seek begins. ``sought`` or ``not_sought`` has to follow, unless nobody knows."""
+        view, durable = self.views[owner], self.durable
+        self.seeks_begun += 1
+        begin = max(offset, owner.earliest_offset)
+        generation = -1 if durable is None else durable.generation
+        former = view.sought(begin)
+        seek = Seek(self.seeks_begun, view, former, begin, self.asks, generation)
+        self.seeks.append(seek)
+        return seek
+
+    def sought(self, seek: Seek, offset: int) -> None:
+        """It was confirmed: everything from there on has to come again, nothing before it."""
+        self.log.counts["seeks"] += 1
+        seek.is_confirmed = True
+        durable = self.durable  # what it has come to by now was asked for before
+        if offset != seek.offset:
+            self.violate(19, f"sought {offset}, it had to be {seek.offset}")
+        for numbers in (self.asked[o] for o in self.asked if o >= offset):
+            numbers.difference_update([n for n in numbers if n <= seek.asks])
+        if self.info.config.durable and (durable is None or durable.generation <= seek.generation):
+            self.violate(19, f"a seek to {offset} is confirmed, and not durable")
+
+    def not_sought(self, seek: Seek) -> None:
+        """It was refused, at once: nothing was done."""
+        self.seeks.remove(seek)
+        seek.view.restore(seek.former)
+
+    def outdates(self, pulled_at: int, owner: Owner) -> bool:
+        """Whether ids say nothing at this instance that were given when so many seeks had begun."""
+        view, is_durable = self.views[owner], self.info.config.durable
+        return any(
+            seek.number > pulled_at
+            and seek.is_confirmed
+            and (seek.view is view or (is_durable and seek.view.epoch <= view.epoch))
+            for seek in self.seeks
+        )
+
+    # -- what may go -----------------------------------------------------------------------------
+
+    def check_acked(self, offsets: Iterable[int]) -> None:
+        """These are acknowledged, durably: somebody has asked for it (18)."""
+        for offset in offsets:
+            if not self.asked.get(offset) and not self._is_lawful(offset):
+                self.violate(18, f"{offset} counts as acknowledged, and nobody has asked for it")
+                return
+
+    def check_trimmed(self, start_offset: int) -> None:
+        """Everything below was let go (20)."""
+        durable = self.durable if self.info.config.durable else None
+        if durable is not None and start_offset > durable.acked_to:
+            self.violate(
+                20, f"trimmed to {start_offset}, {durable.acked_to} is not acknowledged durably"
+            )
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing has to come any more."""
+        end = self.log.known_end
+        if self.info.config.durable:
+            durable = self.durable
+            return durable is not None and durable.acked_to >= end
+        view = self.latest
+        return view is not None and all(
+            offset in view.since or self._is_lawful(offset)
+            for offset in range(max(view.acked_to, self.log.start_offset), end)
+        )

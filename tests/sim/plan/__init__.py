@@ -1,0 +1,1 @@
+"""The plans: what one seed does, drawn before its history begins."""

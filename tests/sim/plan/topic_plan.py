@@ -1,0 +1,152 @@
+"""What one seed of the topics' kind does: brokers that contend for a topic, its clients, faults.
+
+Drawn before the history begins (``plan/topic_draw.py``), like the plans of ledgers (``plan/plan.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fencelog.broker.registry.subscription_config import SubscriptionConfig
+from tests.sim.plan.plan import BookiePlan, Fault, Moment
+
+TOPIC_EVENTS = (
+    "ack",
+    "append",
+    "append ack",
+    "created",
+    "recovering",
+    "closed",
+    "fence",
+    "takeover",
+    "rolling",
+    "sealed",
+)
+"""What a moment can be tied to: events of ledgers, appends, and changes of a partition's chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """Some requests sent together after a pause. ``sizes``: messages in each; 0 is one message
+    outside of a batch."""
+
+    pause_ms: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerPlan:
+    """``terms``: what its appends are bound to. ``wanders``: how often it goes to another broker
+    though the last one answered; ``restarts``: … it begins anew with a higher epoch."""
+
+    machine: str
+    partition: int
+    starts_ms: int
+    sendings: tuple[Sending, ...]
+    terms: str
+    """``none``; ``sequence`` and ``key``: what was not acknowledged is sent again; ``offset``: each
+    append expects the offset that it will get."""
+    wanders: float
+    restarts: float
+    over_http: bool = False
+    """It sends through the brokers' front doors, which pass on what belongs to others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPlan:
+    machine: str
+    partition: int
+    moment: Moment
+    max_messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPlan:
+    name: str
+    partition: int
+    config: SubscriptionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPlan:
+    """Of the subscription with this index. ``pulls``: messages at a time. ``through``: how often it
+    acknowledges all up to a message, where that is possible; the last four say how often it does
+    so, instead of acknowledging in time."""
+
+    machine: str
+    subscription: int
+    starts_ms: int
+    pulls: int
+    thinks_ms: int
+    through: float
+    vanishes: float
+    refuses: float
+    extends: float
+    seeks: float
+    roves: bool = False
+    """It is a ``Rover``, and does what that does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan(BookiePlan):
+    """``overrides``: the topic's settings."""
+
+    seed: int
+    brokers: int
+    partitions: int
+    overrides: Mapping[str, int | str]
+    session_ms: int
+    producers: tuple[ProducerPlan, ...]
+    readers: tuple[ReaderPlan, ...]
+    subscriptions: tuple[SubscriptionPlan, ...]
+    consumers: tuple[ConsumerPlan, ...]
+    faults: tuple[Fault, ...]
+    length_ms: int
+    delays: float = 0.0
+    """How often messages are to be delivered later."""
+    dead_letters: int | None = None
+    """The partition that they go to, and come back from."""
+    hurries: float = 0.0
+    """How often a producer or a consumer gives a request up almost at once."""
+    forgets: bool = False
+    """Brokers keep hardly any messages in memory."""
+
+
+TOPIC_TARGETS = {
+    "kill broker": "broker",
+    "lose broker's power": "broker",
+    "pause broker": "broker",
+    "drain broker": "broker",
+    "unload": "broker",
+    "believe": "broker",
+    "believe, cut off": "broker",
+    "cut off": "broker",
+    "change's reply lost": "broker",
+    "changes refused": "broker",
+    "clock jumps": "broker",
+    "answers lost": "broker",
+    "swizzle": "all",
+    "slow network": "all",
+    "cut": "link",
+    "clog": "link",
+    "reset": "link",
+    "isolate": "anyone",
+    "deaf": "anyone",
+    "mute": "anyone",
+    "kill bookie": "bookie",
+    "power loss": "bookie",
+    "power loss everywhere": "all",
+    "pause bookie": "bookie",
+    "restart cleanly": "bookie",
+    "slow bookie": "bookie",
+    "read only": "bookie",
+    "slow disk": "bookie",
+    "slow metadata": "broker",
+    "metadata cut": "metadata link",
+    "metadata refuses": "broker",
+    "metadata reply lost": "broker",
+    "metadata lags": "broker",
+    "session expires": "broker",
+}
+"""Every kind of fault of these histories, and what it befalls."""

@@ -1,0 +1,1 @@
+"""Histories of topics: brokers that contend, producers, consumers, and the end of all."""

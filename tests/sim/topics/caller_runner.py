@@ -1,0 +1,125 @@
+"""The course of a history of calls. Invariants besides those of ``topics/runner.py``:
+
+26 a request to a subscription is carried out by one owner of a partition, unless the former one has
+   let it go for certain; its answer says what was done                       oracle/call_history.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from fencelog.broker.broker import Broker
+from fencelog.broker.registry.subscription_config import EXCLUSIVE, SubscriptionInfo
+from tests.sim.engine.engine import Engine
+from tests.sim.engine.process import Process
+from tests.sim.ledgers.cluster import Cluster
+from tests.sim.ledgers.faults import Moments
+from tests.sim.oracle.call_history import CallHistory
+from tests.sim.oracle.history import History
+from tests.sim.oracle.list_watch import ChainWatch
+from tests.sim.oracle.log_history import LogHistory
+from tests.sim.oracle.subscription_history import SubscriptionHistory
+from tests.sim.plan.caller_plan import CallPlan
+from tests.sim.plan.plan import Fault
+from tests.sim.topics.brokers import TOPIC, BrokerMachine, ask_until, create_topic, start_brokers
+from tests.sim.topics.callers import NAME, Caller
+from tests.sim.topics.clients import Clients
+from tests.sim.topics.ending import TopicEnding
+from tests.sim.topics.faults import TopicInjector
+from tests.sim.topics.front import Front, Taken
+from tests.sim.topics.http import Http
+from tests.sim.topics.producers import Producer
+
+
+class CallPlay:
+    """Implements ``Play``."""
+
+    def __init__(self, engine: Engine, plan: CallPlan) -> None:
+        self._engine = engine
+        self._plan = plan
+        self.history = History()
+        self.fired: list[Fault] = []
+
+    async def run(self, faults: tuple[Fault, ...]) -> None:
+        plan, history = self._plan, self.history
+        moments = Moments()
+        history.on_event = moments.event
+        cluster = Cluster(self._engine, history, plan.session_ms / 1000)
+        await cluster.initialise()
+        cluster.add_bookies(plan)
+        await cluster.all_serving()
+        logs = [LogHistory(history, partition) for partition in range(plan.partitions)]
+        chains = ChainWatch(history, cluster.memory, logs)
+        brokers: dict[str, BrokerMachine] = {}
+        taken = Taken(logs)
+        front = Front(Http(self._engine, brokers), taken)
+        await start_brokers(brokers, cluster, plan, chains, front)
+        await create_topic(brokers["k1"], plan)
+        info = await self._subscribe(brokers["k1"])
+        taken.subscriptions = [SubscriptionHistory(log, info) for log in logs]
+        for subscription in taken.subscriptions:
+            subscription.follow()
+        taken.calls = calls = CallHistory(logs, has_arbiter=plan.config.type == EXCLUSIVE)
+        await self._spread(brokers)
+        clients = Clients(cluster, brokers, logs, moments, front, plan.hurries)
+        injector = TopicInjector(cluster, moments, brokers, front.http)
+        self.fired = injector.fired
+        injector.start(faults)
+        processes = self._start_clients(clients, calls)
+        await asyncio.sleep(plan.length_ms / 1000)
+        injector.heal()
+        clients.is_over.set()
+        moments.end()
+        ending = TopicEnding(
+            cluster,
+            history,
+            brokers,
+            chains,
+            clients,
+            processes,
+            is_let_go=plan.overrides.get("retention_bytes") == 1,
+        )
+        await ending.run(logs, taken.subscriptions)
+
+    async def _subscribe(self, machine: BrokerMachine) -> SubscriptionInfo:
+        """Register it. Its cursors are opened as it is called."""
+
+        async def register(broker: Broker) -> SubscriptionInfo:
+            topic = await broker.topic(TOPIC)
+            registered, _ = await broker.subscriptions.create(
+                topic.topic_id,
+                NAME,
+                self._plan.config,
+                "earliest",
+                partitions=self._plan.partitions,
+                at_most=1,
+            )
+            return registered.info
+
+        return await ask_until(machine, register)
+
+    async def _spread(self, brokers: dict[str, BrokerMachine]) -> None:
+        """Each partition begins at another broker."""
+        machines = list(brokers.values())
+        for partition in range(self._plan.partitions):
+            await ask_until(
+                machines[partition % len(machines)],
+                partial(_take, partition),
+            )
+
+    def _start_clients(self, clients: Clients, calls: CallHistory) -> list[Process]:
+        plan = self._plan
+        works = [(one.machine, partial(Producer(one, clients).produce)) for one in plan.producers]
+        works += [
+            (one.machine, partial(Caller(one, plan, clients, calls).run)) for one in plan.callers
+        ]
+        processes = []
+        for machine, work in works:
+            processes.append(self._engine.start_process(machine))
+            processes[-1].spawn(work())
+        return processes
+
+
+async def _take(partition: int, broker: Broker) -> None:
+    await broker.take(TOPIC, partition)

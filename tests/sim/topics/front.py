@@ -1,0 +1,174 @@
+"""The front door of a broker: the real endpoints for appends and subscriptions, the real search for
+the owner and the real forwarding, over the simulated HTTP of ``topics/http.py``.
+
+What an owner takes through it is noted where it is taken. A request that is sent once is taken
+again only if whoever took it before has let it go for certain, and may be refused only then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any, cast
+
+from fastapi import APIRouter
+
+from fencelog.api.http.bodies import BodyReader
+from fencelog.api.http.metrics import ApiMetrics
+from fencelog.api.http.targets import Endpoint
+from fencelog.api.http.waits import Waits
+from fencelog.api.produce.batch import ProduceBatch
+from fencelog.api.produce.single import Produce
+from fencelog.api.routing.forward import Forwarder
+from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.partitioner import Turns
+from fencelog.api.server.app import Application, Handler
+from fencelog.api.subscriptions.app import build_subscriptions
+from fencelog.broker.append.terms import AppendFuture
+from fencelog.broker.broker import Broker
+from fencelog.broker.names import TopicName
+from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.ledgers.errors import Effects, FencelogError
+from fencelog.ledgers.record_batch import Message, decode_batch
+from tests.sim.engine.process import Process
+from tests.sim.oracle.call_history import CallHistory
+from tests.sim.oracle.log_history import LogHistory, Sent
+from tests.sim.oracle.subscription_history import SubscriptionHistory
+from tests.sim.topics.called_subscriptions import CalledSubscriptions
+from tests.sim.topics.clients import _answered
+from tests.sim.topics.http import Door, Http, HttpxWay
+
+
+class Taken:
+    """Which appends owners hold, or have answered, that came through a front door."""
+
+    def __init__(self, logs: list[LogHistory]) -> None:
+        self.logs = logs
+        self.calls: CallHistory | None = None
+        self.subscriptions: list[SubscriptionHistory] = []
+        """By partition, where there are calls of one."""
+        self.held: Counter[Sent] = Counter()
+        """How often an owner took it that has not let it go for certain."""
+
+    def take(self, log: LogHistory, payload: bytes, instance: Any, future: AppendFuture) -> None:
+        sent = log.sent[payload]
+        if is_sent_once(sent) and self.held[sent]:
+            log.violate(
+                21, f"{payload!r} is passed on again, and may have been appended before that"
+            )
+        if is_sent_once(sent) and not sent.may_be_there:
+            log.violate(21, f"{payload!r} is taken by an owner after it was refused")
+        self.held[sent] += 1
+        if future.done():  # a duplicate: its answer may be on its way before a callback is called
+            self._ended(log, sent, instance, future)
+        else:
+            future.add_done_callback(partial(self._ended, log, sent, instance))
+
+    def _ended(self, log: LogHistory, sent: Sent, instance: Any, future: AppendFuture) -> None:
+        if future.cancelled():
+            return
+        error = cast("FencelogError | None", future.exception())
+        if error is None:
+            _answered(log, sent, instance, future)
+        elif error.code.effects is Effects.NONE:
+            self.held[sent] -= 1
+
+    def told(self, log: LogHistory, sent: Sent, error: FencelogError) -> None:
+        """Its client got this answer."""
+        log.refused(sent, error)
+        if error.code.effects is Effects.NONE and is_sent_once(sent) and self.held[sent]:
+            log.violate(
+                21, f"{sent.payloads[0]!r} is refused ({error.code.slug}), an owner has taken it"
+            )
+
+
+def is_sent_once(sent: Sent) -> bool:
+    """Without a number or a key a producer never sends again."""
+    return sent.terms.run is None
+
+
+class _TakingBroker:
+    """The broker as its endpoints see it."""
+
+    def __init__(self, broker: Broker, taken: Taken) -> None:
+        self._broker = broker
+        self._taken = taken
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+    async def partition(self, topic: TopicName, partition: int) -> _TakingLog:
+        instance = await self._broker.partition(topic, partition)
+        return _TakingLog(instance, self._taken, self._taken.logs[partition])
+
+    def open_log(self, topic: TopicName, partition: int) -> _TakingLog | None:
+        instance = self._broker.open_log(topic, partition)
+        if instance is None:
+            return None
+        return _TakingLog(instance, self._taken, self._taken.logs[partition])
+
+
+class _TakingLog:
+    """An open log as the endpoints see it."""
+
+    def __init__(self, instance: PartitionLog, taken: Taken, log: LogHistory) -> None:
+        self._instance = instance
+        self._taken = taken
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._instance, name)
+
+    @property
+    def subscriptions(self) -> Any:
+        taken, instance = self._taken, self._instance
+        if taken.calls is None:
+            return instance.subscriptions
+        history = taken.subscriptions[instance.partition]
+        return CalledSubscriptions(instance, history, taken.calls)
+
+    def append_message(self, message: Message, *terms: Any) -> AppendFuture:
+        future = self._instance.append_message(message, *terms)
+        self._taken.take(self._log, bytes(message.value), self._instance, future)
+        return future
+
+    def append_batch(self, batch: bytes, *rest: Any) -> AppendFuture:
+        future = self._instance.append_batch(batch, *rest)
+        payload = bytes(decode_batch(batch)[0].value)
+        self._taken.take(self._log, payload, self._instance, future)
+        return future
+
+
+class Front:
+    """The front doors of all brokers."""
+
+    def __init__(self, http: Http, taken: Taken) -> None:
+        self.http = http
+        self.taken = taken
+
+    def open(self, broker: Broker, process: Process) -> Door:
+        """The process of the broker serves from here on."""
+        door = Door(process, partial(_application, broker, self.taken, self.http))
+        process.on_death(partial(self.http.died, door))
+        return door
+
+
+def _application(broker: Broker, taken: Taken, http: Http) -> Application:
+    """As ``build_app`` puts it together, without all that is neither an append nor, where there are
+    calls, of subscriptions."""
+    taking: Any = _TakingBroker(broker, taken)
+    metrics, waits, turns, bodies = ApiMetrics(), Waits(), Turns(), BodyReader()
+    forwarder = Forwarder(HttpxWay(http, taken.logs[0].history))
+    ownership = Ownership(taking, forwarder, waits)
+    produce = Produce(taking, ownership, turns, bodies, metrics)
+    batch = ProduceBatch(taking, ownership, forwarder, turns, bodies, metrics)
+    endpoints: dict[Endpoint, dict[str, Handler]] = {
+        Endpoint.PRODUCE: {"POST": produce.post},
+        Endpoint.PRODUCE_BATCH: {"POST": batch.post},
+    }
+    framework: Any = None
+    if taken.calls is not None:
+        endpoints |= build_subscriptions(
+            APIRouter(), taking, ownership, forwarder, waits, bodies, metrics
+        )
+    return Application(endpoints, framework, forwarder, waits, metrics, produce)

@@ -1,0 +1,336 @@
+"""HTTP between clients and brokers, and between brokers: connections that are refused, cannot be
+made, break before a request is taken or after it, and answers that never come.
+
+A request runs in the broker's process, as a task of its own that goes on when nobody waits for it
+any more, as under a real server. What an answer looks like on the wire is left out; it is lost as
+a whole, or breaks off after its head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import httpx
+
+from fencelog.api.http.asgi import AsgiApp, Event, RawHeaders, Scope
+from fencelog.api.routing.forward import FORWARDED
+from tests.sim.engine.engine import Engine
+from tests.sim.engine.process import Process, current_process
+from tests.sim.oracle.call_history import CALL, Call
+from tests.sim.oracle.history import History
+
+if TYPE_CHECKING:
+    from tests.sim.topics.brokers import BrokerMachine
+
+SHUTDOWN_S = 3.0
+"""As ``api.serve`` has it: requests under way when a server closes get this long."""
+
+REUSED = 0.7
+"""How often a connection that is open already is used."""
+
+
+IS_FORWARDED: ContextVar[bool] = ContextVar("IS_FORWARDED", default=False)
+"""Whether what is being served was passed on by another broker."""
+
+
+class Refused(Exception):
+    """Nobody listens there. Nothing was sent."""
+
+
+class NoConnection(Exception):
+    """None could be made, for another reason. Nothing was sent."""
+
+
+class Broken(Exception):
+    """The connection was lost after the request went out. Nobody knows what became of it."""
+
+
+class Silent(Exception):
+    """No answer came in time."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """``is_whole``: False for one that broke off after its head."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    query: bytes
+    headers: RawHeaders
+    body: bytes
+    call: Call | None = None
+    """What it is a part of."""
+
+    @property
+    def scope(self) -> Scope:
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": self.method,
+            "scheme": "http",
+            "path": self.path,
+            "raw_path": self.path.encode(),
+            "query_string": self.query,
+            "root_path": "",
+            "headers": [(name.lower(), value) for name, value in self.headers],
+            "client": None,
+            "server": None,
+        }
+
+
+class Door:
+    """Where a broker's process listens. ``build``: makes the application, at the first request."""
+
+    def __init__(self, process: Process, build: Callable[[], AsgiApp]) -> None:
+        self.process = process
+        self.is_open = True
+        self.waiting: dict[asyncio.Future[Answer | None], None] = {}
+        """What callers of other processes wait for."""
+        self._build = build
+        self._app: AsgiApp | None = None
+        self._serving: set[asyncio.Task[None]] = set()
+
+    def take(self, request: Request, answered: Callable[[Answer | None], None]) -> asyncio.Event:
+        """Serve it; ``answered`` is called with what is to be sent, None if the connection is
+        closed instead. Set what is returned when the caller has gone."""
+        gone = asyncio.Event()
+        task = self.process.spawn(self._serve(request, answered, gone))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        return gone
+
+    async def close(self) -> None:
+        """Accept no more; let what is under way end, and cut off what does not."""
+        self.is_open = False
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=SHUTDOWN_S)
+        for task in list(self._serving):
+            task.cancel()
+        if self._serving:
+            await asyncio.wait(self._serving)
+
+    async def _serve(
+        self, request: Request, answered: Callable[[Answer | None], None], gone: asyncio.Event
+    ) -> None:
+        parts: list[Event] = [{"type": "http.request", "body": request.body, "more_body": False}]
+        answer = Answer(0, [], b"", is_whole=False)
+
+        async def receive() -> Event:
+            if parts:
+                return parts.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(event: Event) -> None:
+            if event["type"] == "http.response.start":
+                answer.status = event["status"]
+                answer.headers = list(event["headers"])
+            else:
+                answer.body += event["body"]
+                answer.is_whole = not event.get("more_body", False)
+
+        CALL.set(request.call)
+        IS_FORWARDED.set(any(name == FORWARDED for name, _ in request.scope["headers"]))
+        if self._app is None:
+            self._app = self._build()
+        try:
+            await self._app(request.scope, receive, send)
+        finally:
+            answered(answer if answer.status else None)
+
+
+BREAKS = ("before", "amid", "after", "head")
+"""When a connection breaks: the request has not arrived; it is being served; its answer was on the
+way, or the rest of it."""
+
+AMID_S = 0.02
+
+
+class Http:
+    """All of it in one history. ``breaking``, ``refusing`` and ``unreachable``: the shares of the
+    requests to a machine, by its name, whose connection breaks, is refused, cannot be made."""
+
+    def __init__(self, engine: Engine, machines: Mapping[str, BrokerMachine]) -> None:
+        self._loop = engine.loop
+        self._network = engine.network
+        self._machines = machines
+        self._chance = engine.random("http")
+        self._kept: dict[tuple[Process, str], Door] = {}
+        """Connections that a process has open, as far as it knows."""
+        self.breaking: dict[str, float] = {}
+        self.refusing: dict[str, float] = {}
+        self.unreachable: dict[str, float] = {}
+
+    def heal(self) -> None:
+        for shares in (self.breaking, self.refusing, self.unreachable):
+            shares.clear()
+
+    async def ask(
+        self, target: str, request: Request, *, connect_s: float, answer_s: float
+    ) -> Answer:
+        """Of the running process. Raises Refused, NoConnection, Broken, Silent."""
+        here = current_process()
+        door = self._kept.get((here, target))
+        if door is None or not self._seems_open(door) or self._chance.random() > REUSED:
+            door = await self._connect(here.machine, target, connect_s)
+            self._kept[here, target] = door
+        how = self._chance.choice(BREAKS) if self._is_due(self.breaking, target) else ""
+        try:
+            async with asyncio.timeout(answer_s):
+                return await self._exchange(here.machine, door, request, how)
+        except TimeoutError:
+            raise Silent(target) from None
+
+    def _is_due(self, shares: dict[str, float], target: str) -> bool:
+        return target in shares and self._chance.random() < shares[target]
+
+    def _seems_open(self, door: Door) -> bool:
+        """A host that has lost its power has closed nothing."""
+        process = door.process
+        return door.is_open if process.is_alive else self._network.is_down(process.machine)
+
+    async def _connect(self, here: str, target: str, connect_s: float) -> Door:
+        if self._is_due(self.unreachable, target):
+            raise NoConnection(target)
+        try:
+            async with asyncio.timeout(connect_s):
+                await self._way(here, target)
+                door = self._machines[target].door
+                await self._way(target, here)
+        except TimeoutError:
+            raise NoConnection(target) from None
+        if door is None or not door.is_open or self._is_due(self.refusing, target):
+            raise Refused(target)
+        return door
+
+    async def _exchange(self, here: str, door: Door, request: Request, how: str) -> Answer:
+        target = door.process.machine
+        await self._way(here, target)
+        if how == "before" or not door.process.is_alive or not door.is_open:
+            await self._way(target, here)
+            raise Broken(target)
+        outcome: asyncio.Future[Answer | None] = self._loop.create_future()
+
+        def came(answer: Answer | None) -> None:
+            if not outcome.done():
+                outcome.set_result(answer)
+
+        def send(answer: Answer | None) -> None:
+            if answer is not None and how == "head":
+                answer.is_whole = False
+            self._network.carry(target, here, came, None if how == "after" else answer)
+
+        gone = door.take(request, send)
+        door.waiting[outcome] = None
+        if how == "amid":
+            delay_us = int(self._chance.uniform(0, AMID_S) * 1e6)
+            self._loop.at(self._loop.now_us + delay_us, came, None)
+        try:
+            answer = await outcome
+        finally:
+            del door.waiting[outcome]
+            self._network.carry(here, target, gone.set)
+        if answer is None:
+            raise Broken(target)
+        return answer
+
+    def died(self, door: Door) -> None:
+        """Its process has. Without power, nobody is told."""
+        target = door.process.machine
+        if not self._network.is_down(target):
+            for outcome in door.waiting:
+                self._network.carry(target, target, partial(_close, outcome))
+
+    async def _way(self, source: str, target: str) -> None:
+        arrived: asyncio.Future[None] = self._loop.create_future()
+
+        def came() -> None:
+            if not arrived.done():
+                arrived.set_result(None)
+
+        self._network.carry(source, target, came)
+        await arrived
+
+
+def _close(outcome: asyncio.Future[Answer | None]) -> None:
+    if not outcome.done():
+        outcome.set_result(None)
+
+
+class HttpxWay(httpx.AsyncBaseTransport):
+    """The way of one broker's ``Forwarder``."""
+
+    def __init__(self, http: Http, history: History) -> None:
+        self._http = http
+        self._history = history
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self._history.counts["forwards"] += 1
+        if IS_FORWARDED.get():
+            self._history.violate(21, f"{request.url.path} is passed on a second time")
+        limits: dict[str, float] = request.extensions["timeout"]
+        path, _, query = request.url.raw_path.partition(b"?")
+        call = CALL.get()
+        asks = int(query.removeprefix(b"partition=")) if path.endswith(b":pull") else -1
+        if call is not None:
+            call.lost[asks] += 1  # until its answer is here
+        try:
+            answer = await self._http.ask(
+                request.url.host,
+                Request(
+                    request.method,
+                    path.decode(),
+                    query,
+                    request.headers.raw,
+                    await request.aread(),
+                    call,
+                ),
+                connect_s=limits["connect"],
+                answer_s=limits["read"],
+            )
+        except Refused as error:
+            _is_known(call, asks)
+            cause = ConnectionRefusedError(errno.ECONNREFUSED, str(error))
+            raise httpx.ConnectError(str(error), request=request) from cause
+        except NoConnection as error:
+            _is_known(call, asks)
+            raise httpx.ConnectTimeout(str(error), request=request) from error
+        except Broken as error:
+            raise httpx.ReadError(str(error), request=request) from error
+        except Silent as error:
+            raise httpx.ReadTimeout(str(error), request=request) from error
+        if answer.is_whole:
+            _is_known(call, asks)
+        return httpx.Response(answer.status, headers=answer.headers, stream=_Body(answer))
+
+
+def _is_known(call: Call | None, partition: int) -> None:
+    """What became of a pull of that partition that another broker was asked for."""
+    if call is not None:
+        call.lost[partition] -= 1
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if not self._answer.is_whole:
+            yield self._answer.body[:1]
+            raise httpx.ReadError("the answer broke off")
+        yield self._answer.body

@@ -1,0 +1,105 @@
+"""A consumer that roves: it takes ids from an owner whose seek is lost, and acknowledges by them
+after the next owner's seek.
+
+That owner is cut off from its bookies (``faults_of_rover``): its seek is never durable, and yet it
+goes on from there and gives ids out, of messages that it still has in memory. Whatever the next
+owner has found, and whatever seeks it takes, these ids say nothing there (invariant 19).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from enum import Enum, auto
+from functools import partial
+from random import Random  # noqa: TID251 - for its type: the streams are the engine's
+from typing import Any
+
+from fencelog.broker.subscriptions.answers import PulledMessage
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.sim.plan.plan import Fault, Moment
+from tests.sim.plan.topic_plan import ConsumerPlan
+from tests.sim.topics.brokers import Unanswered, Unreached
+from tests.sim.topics.consumers import Consumer, Work
+
+LOST_S = 0.25
+"""A seek that takes longer than this is taken for lost. It takes a few ms."""
+
+STEP_S = 0.02
+TRIES = 60
+
+CUT_OFF_MS = 1_500
+BEFORE_TAKEOVER_MS = 700
+"""From when an owner is cut off until another one takes over: it takes a seek meanwhile."""
+
+
+class Outcome(Enum):
+    """Of a seek."""
+
+    DONE = auto()
+    REFUSED = auto()
+    LOST = auto()
+
+
+def faults_of_rover(random: Random, brokers: int, length_ms: int) -> Iterator[Fault]:
+    """All brokers but one are cut off from bookies, and then that one takes over."""
+    begin = random.randint(100, max(101, length_ms - CUT_OFF_MS))
+    next_owner = random.randint(1, brokers)
+    for number in range(1, brokers + 1):
+        if number != next_owner:
+            yield Fault(Moment("start", 0, begin), "cut off", f"k{number}", CUT_OFF_MS, 0.5)
+    later = Moment("start", 0, begin + BEFORE_TAKEOVER_MS)
+    yield Fault(later, "believe", f"k{next_owner}", CUT_OFF_MS, 0.5)
+
+
+class Rover(Consumer):
+    """Nobody else seeks in its subscription."""
+
+    async def consume(self, plan: ConsumerPlan) -> None:
+        await asyncio.sleep(plan.starts_ms / 1000)
+        while not self._clients.is_over.is_set():
+            if await self._seek_near_the_end() is not Outcome.LOST:
+                await asyncio.sleep(STEP_S)
+                continue
+            ids = await self._pull_where_it_was_lost(plan)
+            if ids and await self._seek_elsewhere():
+                await self._ask(partial(self._acknowledged, ids))
+
+    async def _seek_near_the_end(self) -> Outcome:
+        """An owner that has lost its bookies still has in memory what was appended last."""
+        log = self._subscription.log
+        offset = max(log.start_offset, log.known_end - self._chance.choice((2, 5, 10)))
+        try:
+            await self._request(partial(self._sought, offset))
+        except Unanswered:
+            return Outcome.LOST
+        except (FencelogError, Unreached) as error:
+            if isinstance(error, FencelogError) and error.code is ErrorCode.STATE_UNKNOWN:
+                return Outcome.LOST
+            self._machine = self._clients.directed(self._chance, error)
+            return Outcome.REFUSED
+        return Outcome.DONE
+
+    async def _pull_where_it_was_lost(self, plan: ConsumerPlan) -> list[PulledMessage]:
+        with suppress(FencelogError, Unreached, Unanswered):
+            return list(await self._request(partial(self._pulled, plan.pulls)))
+        return []
+
+    async def _seek_elsewhere(self) -> bool:
+        """Until the next owner confirms it, or that one, if it is the next as well."""
+        for _ in range(TRIES):
+            if self._clients.is_over.is_set():
+                return False
+            outcome = await self._seek_near_the_end()
+            if outcome is Outcome.DONE:
+                return True
+            if outcome is Outcome.LOST:
+                self._machine = self._clients.some_broker(self._chance)
+            await asyncio.sleep(STEP_S)
+        return False
+
+    async def _request(self, work: Work) -> Any:
+        """Of an owner that knows the cursor already it is not asked to make sure of that."""
+        attend = partial(self._attend, work, makes_sure=False)
+        return await self._machine.ask(attend, patience_s=LOST_S)

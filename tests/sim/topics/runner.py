@@ -1,0 +1,190 @@
+"""One seed of the topics' kind, one history: brokers contend for the partitions of a topic.
+
+Invariants, beside those of the ledgers underneath (``ledgers/runner.py``), and where each is checked:
+
+16 one owner an epoch gets acks, in the order of the log;          oracle/log_history.py
+   the list of ledgers is legal, nothing is deleted that it has,   oracle/list_watch.py
+   nothing acknowledged in what it has not                         oracle/observed_ledgers.py
+17 what a producer numbered is there once, in order                oracle/log_history.py
+18 nothing is with two, nothing is left out, order, keys           oracle/subscription_history.py
+19 what is acknowledged does not come again, is durable            oracle/subscription_history.py,
+                                                                   oracle/state_watch.py
+20 nothing is trimmed that somebody still needs                    oracle/subscription_history.py
+21 one sequence of messages for everybody, for ever                oracle/log_history.py,
+                                                                   topics/reads.py
+22 after healing all is served, and sealed in the end              topics/ending.py
+23 the same seed gives the same trace                              test_topic_simulation.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
+from tests.sim.admin.runner import SHORT_INTERVALS, AdminPlay
+from tests.sim.engine.engine import Engine
+from tests.sim.engine.host import SimHost
+from tests.sim.engine.process import Process
+from tests.sim.ledgers.cluster import Cluster
+from tests.sim.ledgers.faults import Moments
+from tests.sim.oracle.history import History
+from tests.sim.oracle.lawful_ends import lawful_ends
+from tests.sim.oracle.list_watch import ChainWatch
+from tests.sim.oracle.log_history import LogHistory
+from tests.sim.oracle.subscription_history import SubscriptionHistory
+from tests.sim.outcome import Result, outcome_of
+from tests.sim.plan.admin_draw import draw_admin_plan, is_administered
+from tests.sim.plan.caller_plan import draw_call_plan, has_calls
+from tests.sim.plan.plan import Fault
+from tests.sim.plan.topic_draw import draw_topic_plan
+from tests.sim.plan.topic_plan import ConsumerPlan, SubscriptionPlan, TopicPlan
+from tests.sim.topics.brokers import BrokerMachine, create_topic, start_brokers
+from tests.sim.topics.caller_runner import CallPlay
+from tests.sim.topics.clients import Clients
+from tests.sim.topics.consumers import Consumer
+from tests.sim.topics.dead_letters import Keyed, Letters, Replayer
+from tests.sim.topics.ending import TopicEnding
+from tests.sim.topics.faults import TopicInjector
+from tests.sim.topics.front import Front, Taken
+from tests.sim.topics.http import Http
+from tests.sim.topics.producers import Producer
+from tests.sim.topics.rover import Rover
+from tests.sim.topics.small_limits import FORGETFUL, LIMITS, small_limits
+
+BUDGET_S = 250.0
+"""Virtual seconds that a history may take."""
+
+
+REPLAYS = ConsumerPlan("c0", 0, 300, 3, 100, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""When dead letters go back, and how many at a time."""
+
+
+def run_topic_seed(
+    seed: int, faults: Sequence[Fault] | None = None, *, verbose: bool = False
+) -> Result:
+    """Play one history. ``faults``: these instead of the plan's own."""
+    engine = Engine(seed)
+    engine.trace.verbose = verbose
+    if is_administered(seed):
+        course = draw_admin_plan(seed)
+        chosen = course.faults if faults is None else tuple(faults)
+        with small_limits(), small_limits(SHORT_INTERVALS):
+            return outcome_of(engine, AdminPlay(engine, course), chosen, budget_s=BUDGET_S)
+    if has_calls(seed):
+        call_plan = draw_call_plan(seed)
+        chosen = call_plan.faults if faults is None else tuple(faults)
+        with small_limits():
+            return outcome_of(engine, CallPlay(engine, call_plan), chosen, budget_s=BUDGET_S)
+    plan = draw_topic_plan(seed)
+    chosen = plan.faults if faults is None else tuple(faults)
+    with small_limits(LIMITS + FORGETFUL if plan.forgets else LIMITS):
+        return outcome_of(engine, _Play(engine, plan), chosen, budget_s=BUDGET_S)
+
+
+class _Play:
+    """The course of one history."""
+
+    def __init__(self, engine: Engine, plan: TopicPlan) -> None:
+        self._engine = engine
+        self._plan = plan
+        self.history = History()
+        self.fired: list[Fault] = []
+
+    async def run(self, faults: tuple[Fault, ...]) -> None:
+        plan, history = self._plan, self.history
+        moments = Moments()
+        history.on_event = moments.event
+        cluster = Cluster(self._engine, history, plan.session_ms / 1000)
+        await cluster.initialise()
+        cluster.add_bookies(plan)
+        await cluster.all_serving()
+        logs = [LogHistory(history, partition) for partition in range(plan.partitions)]
+        chains = ChainWatch(history, cluster.memory, logs)
+        brokers: dict[str, BrokerMachine] = {}
+        front = Front(Http(self._engine, brokers), Taken(logs))
+        await start_brokers(brokers, cluster, plan, chains, front)
+        await create_topic(brokers["k1"], plan)
+        clients = Clients(cluster, brokers, logs, moments, front, plan.hurries, plan.delays)
+        injector = TopicInjector(cluster, moments, brokers, front.http)
+        self.fired = injector.fired
+        injector.start(faults)
+        subscriptions = [
+            _subscription(number, each, logs) for number, each in enumerate(plan.subscriptions)
+        ]
+        if plan.dead_letters is not None:
+            subscriptions.append(_with_letters(subscriptions[0], logs[plan.dead_letters], brokers))
+        for subscription in subscriptions:
+            subscription.latest_us = partial(self._latest_us, brokers)
+            subscription.lawful += lawful_ends(
+                subscription.log, plan.overrides, partial(self._latest_us, brokers)
+            )
+        processes = self._start_clients(clients, subscriptions, brokers)
+        await asyncio.sleep(plan.length_ms / 1000)
+        injector.heal()
+        clients.is_over.set()
+        moments.end()
+        ending = TopicEnding(
+            cluster,
+            history,
+            brokers,
+            chains,
+            clients,
+            processes,
+            is_let_go=plan.overrides.get("retention_bytes") == 1,
+        )
+        await ending.run(logs, subscriptions)
+
+    def _latest_us(self, brokers: Mapping[str, BrokerMachine]) -> int:
+        """No broker's clock has ever been later."""
+        most = max(machine.most_skew_us for machine in brokers.values())
+        return SimHost(self._engine, "oracle").now_us() + most
+
+    def _start_clients(
+        self,
+        clients: Clients,
+        subscriptions: list[SubscriptionHistory],
+        brokers: Mapping[str, BrokerMachine],
+    ) -> list[Process]:
+        works = [
+            (plan.machine, partial(Producer(plan, clients).produce))
+            for plan in self._plan.producers
+        ]
+        works += [(plan.machine, partial(clients.read, plan)) for plan in self._plan.readers]
+        for consumer in self._plan.consumers:
+            subscription = subscriptions[consumer.subscription]
+            chance = clients.chance(consumer.machine)
+            role = Rover if consumer.roves else Consumer
+            work = role(consumer.machine, subscription, clients, chance).consume
+            works.append((consumer.machine, partial(work, consumer)))
+        if self._plan.dead_letters is not None:
+            replayer = Replayer("c0", subscriptions[-1], subscriptions[0], brokers, clients)
+            works.append(("c0", partial(replayer.replay, REPLAYS)))
+        processes = []
+        for machine, work in works:
+            processes.append(self._engine.start_process(machine))
+            processes[-1].spawn(work())
+        return processes
+
+
+def _subscription(
+    number: int, plan: SubscriptionPlan, logs: list[LogHistory]
+) -> SubscriptionHistory:
+    """With a cursor at the beginning of the log. It keeps everything behind that from going."""
+    log = logs[plan.partition]
+    info = SubscriptionInfo(plan.name, f"{number:024x}", plan.config, "earliest")
+    subscription = SubscriptionHistory(log, info)
+    subscription.follow()
+    return subscription
+
+
+def _with_letters(
+    origin: SubscriptionHistory, dead: LogHistory, brokers: Mapping[str, BrokerMachine]
+) -> SubscriptionHistory:
+    """Have a subscription's dead letters go to that log; the subscription that replays them."""
+    origin.letters = Letters(origin, Keyed(dead, brokers))
+    info = SubscriptionInfo("replay", "f" * 24, SubscriptionConfig(lease_ms=300), "earliest")
+    replaying = SubscriptionHistory(dead, info)
+    replaying.follow()
+    return replaying

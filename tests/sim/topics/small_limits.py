@@ -1,0 +1,42 @@
+"""Limits of brokers that short histories would never reach, made small while one is played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fencelog.broker.append import producer_table
+from fencelog.broker.ledger_list import state_core, state_log
+from fencelog.broker.read.read_ahead import BrokerReads
+from fencelog.broker.read.tail_cache import TailCache
+from fencelog.broker.subscriptions import dead_letters as subscription_burial
+
+Limits = tuple[tuple[Any, str, Any], ...]
+"""Of a module or a function: the name, and the value for a while."""
+
+LIMITS: Limits = (
+    (state_core, "STATE_ENTRY_BYTES", 300),  # snapshots of many entries
+    (state_log, "STATE_LEDGER_BYTES", 1_500),  # state logs that roll
+    (producer_table, "MAX_REPLAY_ENTRIES", 12),  # producers in snapshots, and some behind them
+    (producer_table, "ROWS_PER_EVENT", 1),
+    (subscription_burial, "RETRY_S", 0.2),
+)
+
+FORGETFUL: Limits = (
+    (TailCache.__init__, "__kwdefaults__", {"limit": 1_000}),
+    (BrokerReads.__init__, "__defaults__", (1_000,)),
+)
+"""Brokers keep a message or two in memory: all others come from bookies, ledger by ledger."""
+
+
+@contextmanager
+def small_limits(limits: Limits = LIMITS) -> Iterator[None]:
+    before = [getattr(owner, name) for owner, name, _ in limits]
+    for owner, name, value in limits:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for (owner, name, _), value in zip(limits, before, strict=True):
+            setattr(owner, name, value)
