@@ -51,20 +51,20 @@ pytest: $(VENV)/.installed-all  ## Run the tests alone (ARGS="tests/bookie -k jo
 
 .PHONY: sim
 sim: $(VENV)/.installed-all  ## Play simulated histories (SEEDS=2000 SEED=1 KIND=topics)
-	@$(BIN)/python tests/sim/run_sim.py --seeds $(or $(SEEDS),200) --seed $(or $(SEED),1) \
+	@$(BIN)/python -m tests.sim.run_sim --seeds $(or $(SEEDS),200) --seed $(or $(SEED),1) \
 	  --kind $(or $(KIND),all) $(ARGS)
 
 .PHONY: crash
 crash: $(VENV)/.installed-all  ## Crash a bookie everywhere, start it on what is left (IMAGE=NAME)
-	@$(BIN)/python tests/crash/run_crash.py $(if $(IMAGE),--image $(IMAGE)) $(ARGS)
+	@$(BIN)/python -m tests.crash.run_crash $(if $(IMAGE),--image $(IMAGE)) $(ARGS)
 
 .PHONY: mutants
 mutants: $(VENV)/.installed-all  ## Break each safety rule; the simulator has to notice (SEEDS=2000)
-	@$(BIN)/python tests/sim/run_mutants.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+	@$(BIN)/python -m tests.sim.run_mutants $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 .PHONY: explore
 explore: $(VENV)/.installed-all  ## Search small worlds of the protocol completely (ARGS="--mutants")
-	@PYTHONPATH=tests/sim:tests/scripts $(BIN)/python tests/explore/run_explore.py $(ARGS)
+	@$(BIN)/python -m tests.explore.run_explore $(ARGS)
 
 .PHONY: drills
 drills: java $(VENV)/.installed  ## Break real clusters in every way; account for every message

@@ -46,7 +46,8 @@ class BookieConfig:
     """An entry log is sealed at this size. The space of deleted ledgers comes back per file."""
 
     read_only_at: float = 0.95
-    """Share of a disk in use at which no regular add is taken any more (``maintenance/disk_watch.py``)."""
+    """Share of a disk in use at which no regular add is taken any more
+    (``maintenance/disk_watch.py``)."""
 
     writable_at: float = 0.90
     """Share in use below which they are taken again."""

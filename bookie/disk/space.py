@@ -1,4 +1,5 @@
-"""What there is room for on a bookie's disks. Pure; ``maintenance/disk_watch.py`` says what follows from it."""
+"""What there is room for on a bookie's disks. Pure; ``maintenance/disk_watch.py`` says what follows
+from it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One bookie: what requests mean, and when they may be answered.
 
-Runs on one event loop, transport-free: ``server/server.py`` puts it on TCP, ``server/local.py`` into the same
-process. Nothing here blocks: cached runs are answered at once, the rest is lane work. A ledger
-lives in one of the bookie's shards (``engine/shard.py``); here is what they share.
+Runs on one event loop, transport-free: ``server/server.py`` puts it on TCP, ``server/local.py``
+into the same process. Nothing here blocks: cached runs are answered at once, the rest is lane work.
+A ledger lives in one of the bookie's shards (``engine/shard.py``); here is what they share.
 
 The promises (PROTOCOL.md), and where they are kept:
 * an add is answered after its record is synced (``journal.append``), in the order of the journal;
@@ -258,7 +258,7 @@ class Bookie:
         shard.fences.clear_limbo(ledger_id)
         await shard.settle()
 
-    # -- before serving (engine/boot.py) --------------------------------------------------------------
+    # -- before serving (engine/boot.py) ----------------------------------------------------------
 
     @property
     def may_have_forgotten(self) -> bool:

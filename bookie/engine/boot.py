@@ -1,9 +1,9 @@
 """Before a bookie serves that may have forgotten something it acknowledged (PROTOCOL.md rule 10).
 
 Its directories are new, although a bookie of this id may have held ledgers before; or one of them
-was lost and made anew (``identity/claim.py``); or adds were not synced and it was not closed cleanly. Served
-from as it is, it would take adds of a ledger that it had fenced (seed 002, scenario 1), or deny an
-entry that it had acknowledged (scenario 2). So, durably and before anything else:
+was lost and made anew (``identity/claim.py``); or adds were not synced and it was not closed
+cleanly. Served from as it is, it would take adds of a ledger that it had fenced (seed 002, scenario
+1), or deny an entry that it had acknowledged (scenario 2). So, durably and before anything else:
 
 * every ledger that names it in any fragment is fenced, closed ones too: a writer that sleeps since
   before the close may yet wake up; and so is every ledger that is being recovered, whomever it

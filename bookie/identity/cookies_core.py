@@ -1,7 +1,8 @@
 """Whether the directories that a bookie was given are those that it had: decided, not done.
 
 Told of nothing but what was found in the directories, what is registered, and what is wished. What
-follows is carried out by ``identity/claim.py``, which also says why a crash at any point is harmless.
+follows is carried out by ``identity/claim.py``, which also says why a crash at any point is
+harmless.
 """
 
 from __future__ import annotations

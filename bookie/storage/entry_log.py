@@ -1,6 +1,6 @@
 """Entry logs: files of runs of many ledgers, where entries stay after the journal let go of them.
 
-    file      header and RUN records as in format/records.py; ``durable`` is 0, sequences count from 1
+    file      header and RUN records (format/records.py); ``durable`` is 0, sequences count from 1
     footer    (of a sealed file, behind the last record)
               count x (u64 ledger id, u64 bytes of its records), ascending ledger ids
     trailer   the last 32 bytes of a sealed file

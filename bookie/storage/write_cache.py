@@ -1,8 +1,8 @@
 """Runs that are in the journal and not yet in an entry log, kept in memory to be read and flushed.
 
 Two halves: one takes adds while the other is being flushed. Within the cache and the index together
-no entry of a ledger is held twice (``engine/bookie.py`` trims what overlaps), so runs of a ledger can be
-found by bisection.
+no entry of a ledger is held twice (``engine/bookie.py`` trims what overlaps), so runs of a ledger
+can be found by bisection.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a broker asks of another one. ``fencelog.api.routing.peers`` asks over HTTP; a simulator, or a test,
-answers in its place."""
+"""What a broker asks of another one. ``fencelog.api.routing.peers`` asks over HTTP; a simulator, or
+a test, answers in its place."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Record batches, the public face: format, checks and frames under one name.
 
-``batch_format`` holds the layout and the codec, ``batch_check`` what a batch must pass before it
-is trusted, ``batch_frames`` how an HTTP answer carries many, ``batch_codecs`` the compression.
+``format`` holds the layout and the codec, ``check`` what a batch must pass before it is trusted,
+``frames`` how an HTTP answer carries many, ``codecs`` the compression.
+
+Imports of its package: ``errors``, ``format``, ``limits``.
 """
 
 from __future__ import annotations

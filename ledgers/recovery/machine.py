@@ -1,8 +1,8 @@
 """A recovery after its fencing, as a pure state machine: in come answers, out come effects.
 
-No clock, no I/O, no awaiting; ``recovery/recovery.py`` carries the effects out. Reading runs ahead of
-rewriting, but its results are used strictly in order: the first entry that is not there is the end,
-whatever exists above it, and the first one of which that is not known aborts (rule 4). What is
+No clock, no I/O, no awaiting; ``recovery/recovery.py`` carries the effects out. Reading runs ahead
+of rewriting, but its results are used strictly in order: the first entry that is not there is the
+end, whatever exists above it, and the first one of which that is not known aborts (rule 4). What is
 found is written again through the same pipeline as a writer's adds; ensemble changes stay in it
 until the end (rule 5).
 """

@@ -1,7 +1,7 @@
 """The add pipeline as a pure state machine: in come runs, replies and ensembles, out come effects.
 
-No clock, no I/O, no awaiting. The shell (``writer/writer.py``, and ``recovery/recovery.py`` for recovery adds)
-carries the effects out. Rules of PROTOCOL.md that live here:
+No clock, no I/O, no awaiting. The shell (``writer/writer.py``, and ``recovery/recovery.py`` for
+recovery adds) carries the effects out. Rules of PROTOCOL.md that live here:
 
 1. Acknowledgements reach the caller in entry order, at Qa, never past a hole; LAC is the highest
    acknowledged entry.

@@ -80,7 +80,7 @@ def test_every_core_is_in_the_list(root: Path) -> None:
     in_the_tree = {
         file.relative_to(root).as_posix()
         for package in PACKAGES
-        for file in (root / package).glob("*_core.py")
+        for file in (root / package).rglob("*core.py")
     }
     assert in_the_tree <= CORES.keys()
     files = {*CORES, *(test for tests in CORES.values() for test in tests)}

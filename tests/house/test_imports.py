@@ -1,4 +1,4 @@
-"""Which package may import which: the table of ARCHITECTURE.md kept true."""
+"""Which package may import which: the tables of ARCHITECTURE.md and of this module kept true."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
-from tests.support.house import PACKAGES, Source
+from tests.support.house import PACKAGES, ROOT, Source
 
 OURS = {
     "ledgers": set[str](),
@@ -22,6 +23,58 @@ OURS = {
 
 ALSO = {"spark_connector": {"fencelog.api.client"}}
 """Single modules beyond that."""
+
+LAYERS: dict[str, tuple[set[str], ...]] = {
+    "ledgers": (
+        {"errors", "host", "limits"},
+        {"format", "metastore", "quorum"},
+        {"ledger_metadata", "record_batch", "rpc"},
+        {"placement", "reader"},
+        {"writer"},
+        {"recovery"},
+        {"client"},
+    ),
+    "bookie": (
+        {"config"},
+        {"disk"},
+        {"format"},
+        {"journal"},
+        {"storage"},
+        {"identity"},
+        {"engine", "offline"},
+        {"gc", "repair", "server"},
+        {"maintenance"},
+    ),
+    "broker": (
+        {"limits"},
+        {"ledger_list", "names", "policy"},
+        {"config", "read", "registry"},
+        {"append", "cluster", "dispatch"},
+        {"compaction", "log", "subscriptions"},
+        {"partition"},
+        {"background"},
+        {"broker"},
+    ),
+    "api": (
+        {"client", "console", "http"},
+        {"routing"},
+        {"streams", "subscriptions"},
+        {"admin", "produce", "read"},
+        {"server"},
+        {"processes"},
+        {"local_cluster"},
+        {"drills", "drills.harness"},
+        {"bench", "drills.bookie", "drills.broker"},
+        {"cli"},
+    ),
+}
+"""The sub-packages, and the modules beside them, of each package, lowest layer first. Each imports
+from lower layers only, so there is no cycle among them."""
+
+DEVELOPMENT = {"fencelog.api.bench", "fencelog.api.drills", "fencelog.api.local_cluster"}
+"""Sub-packages that serve development alone: the service never imports them."""
+
+MAX_ENTRIES = 20
 
 HTTP = {"fastapi", "httpx", "pydantic", "starlette", "typer", "uvicorn", "rich"}
 SPARK = {"pandas", "pyarrow", "pyspark"}
@@ -38,17 +91,22 @@ FOREIGN = {
 def imported(source: Source) -> Iterator[tuple[int, str]]:
     """(line, module) of every import, also those inside functions.
 
-    ``from fencelog.api import client`` counts as ``fencelog.api.client``.
+    ``from fencelog.api.cli import topic`` counts as ``fencelog.api.cli.topic``.
     """
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
         elif isinstance(node, ast.ImportFrom) and node.module:
-            inside = node.module.count(".") == 1 and node.module.startswith("fencelog.")
-            names = [f"{node.module}.{alias.name}" for alias in node.names] if inside else []
-            for name in names or [node.module]:
-                yield node.lineno, name
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield node.lineno, whole if is_module(whole) else node.module
+
+
+def is_module(name: str) -> bool:
+    """Tell whether ``name`` is a module or a package of ours."""
+    path = ROOT.joinpath(*name.removeprefix("fencelog.").split("."))
+    return name.startswith("fencelog.") and (path.is_dir() or path.with_suffix(".py").is_file())
 
 
 def allowed(folder: str, module: str) -> bool:
@@ -69,6 +127,105 @@ def test_imports_go_one_way(package_sources: list[Source]) -> None:
         if not allowed(source.folder, module)
     ]
     assert wrong == []
+
+
+def unit_of(module: str) -> tuple[str, str]:
+    """Return (package, the sub-package in it, or the module that lies beside those)."""
+    package, *rest = module.removeprefix("fencelog.").split(".")
+    depth = len(rest)
+    while depth > 1 and not (ROOT / package / Path(*rest[:depth])).is_dir():
+        depth -= 1
+    return package, ".".join(rest[:depth])
+
+
+def name_of(source: Source) -> str:
+    """Return the name by which a module is imported."""
+    return "fencelog." + source.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def inner_imports(sources: list[Source]) -> Iterator[tuple[str, str, str, str]]:
+    """(where, package, unit that imports, unit that is imported) of all imports between units."""
+    for source in sources:
+        package, unit = unit_of(name_of(source))
+        for line, module in imported(source):
+            if module.startswith(f"fencelog.{package}."):
+                other = unit_of(module)[1]
+                if unit and other != unit:
+                    yield f"{source.path}:{line}", package, unit, other
+
+
+def layer_of(package: str, unit: str) -> int:
+    """Return the layer's number, 0 for the lowest."""
+    (layer,) = (n for n, units in enumerate(LAYERS[package]) if unit in units)
+    return layer
+
+
+def test_imports_inside_a_package_go_down(package_sources: list[Source]) -> None:
+    flat = [source for source in package_sources if source.folder in LAYERS]
+    wrong = [
+        f"{where}: {unit} imports {other}"
+        for where, package, unit, other in inner_imports(flat)
+        if layer_of(package, other) >= layer_of(package, unit)
+    ]
+    assert wrong == []
+
+
+def test_each_sub_package_says_what_it_imports(package_sources: list[Source]) -> None:
+    used: dict[tuple[str, str], set[str]] = {}
+    for _, package, unit, other in inner_imports(package_sources):
+        used.setdefault((package, unit), set()).add(other)
+    said = {}
+    for source in package_sources:
+        package, unit = unit_of(name_of(source))
+        if unit and source.path.endswith("/__init__.py") and package in LAYERS:
+            doc = " ".join((ast.get_docstring(source.tree) or "").split())
+            _, _, names = doc.partition("Imports of its package: ")
+            said[package, unit] = set(re.findall(r"``([\w.]+)``", names.partition(".\n")[0]))
+    assert said == {key: used.get(key, set()) for key in said}
+    units = {(package, unit) for package, layers in LAYERS.items() for unit in set().union(*layers)}
+    assert said.keys() <= units
+
+
+def test_modules_import_each_other_in_no_circle(package_sources: list[Source]) -> None:
+    names = {name_of(source) for source in package_sources}
+    graph = {
+        name_of(source): {module for _, module in imported(source) if module in names}
+        for source in package_sources
+    }
+    graph["fencelog.broker.append.gate"].discard("fencelog.broker.append.pipeline")  # for its types
+    TopologicalSorter(graph).prepare()
+
+
+def test_the_service_never_imports_what_serves_development(package_sources: list[Source]) -> None:
+    """Directly or not: from the processes of the service nothing of it can be reached."""
+    graph = {name_of(source): {m for _, m in imported(source)} for source in package_sources}
+    reached = {name for name in graph if name.startswith("fencelog.api.processes.")}
+    assert len(reached) > 3
+    ahead = list(reached)
+    while ahead:
+        for module in graph.get(ahead.pop(), set()) - reached:
+            reached.add(module)
+            ahead.append(module)
+    assert {
+        module
+        for module in reached
+        if any(f"{module}.".startswith(f"{package}.") for package in DEVELOPMENT)
+    } == set()
+
+
+def test_no_folder_is_crowded() -> None:
+    """What ``ls`` shows of a folder of code fits one look."""
+    folders = [
+        folder
+        for name in (*PACKAGES, "tests")
+        for folder in ((ROOT / name), *(ROOT / name).rglob("*"))
+        if folder.is_dir() and any(folder.glob("*.py"))
+    ]
+    counts = {
+        str(folder.relative_to(ROOT)): len([x for x in folder.iterdir() if x.name[0] not in "_."])
+        for folder in folders
+    }
+    assert {name: count for name, count in counts.items() if count > MAX_ENTRIES} == {}
 
 
 def test_the_map_says_the_same(root: Path) -> None:
@@ -106,7 +263,10 @@ def test_the_rule_itself_refuses_what_it_should() -> None:
 
 def test_the_service_loads_no_package_twice_and_no_spark(root: Path) -> None:
     """From the root, ``import ledgers`` would find the folder and make a second copy of it."""
-    program = "import sys, fencelog.api.cli.main\nprint(*sorted({name.split('.')[0] for name in sys.modules}))"
+    program = (
+        "import sys, fencelog.api.cli.main\n"
+        "print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    )
     run = subprocess.run(
         [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
     )

@@ -88,15 +88,25 @@ def test_the_environment_holds_what_is_pinned(pyproject: dict[str, Any]) -> None
         assert version(requirement.name) == pins[canonicalize_name(requirement.name)]
 
 
+def _package_name(folder: Path) -> str:
+    if folder.name == "pyspark_fencelog":
+        return folder.name
+    return ".".join(("fencelog", *folder.parts))
+
+
 def test_every_package_folder_is_listed(pyproject: dict[str, Any]) -> None:
-    folders = pyproject["tool"]["setuptools"]["package-dir"]
-    assert sorted(folders) == sorted(pyproject["tool"]["setuptools"]["packages"])
+    setuptools = pyproject["tool"]["setuptools"]
     found = {
         path.parent.relative_to(ROOT)
         for name in PACKAGES
         for path in (ROOT / name).rglob("__init__.py")
     }
-    assert {Path(folder) for folder in folders.values()} == found
+    assert sorted(setuptools["packages"]) == sorted(map(_package_name, found))
+    assert setuptools["package-dir"] == {
+        _package_name(path): str(path)
+        for path in found
+        if len(path.parts) == 1 or path.name == "pyspark_fencelog"
+    }
     assert all((ROOT / name / "py.typed").exists() for name in PACKAGES)
 
 

@@ -1,4 +1,4 @@
-"""Write transcripts anew from what the code does: ``python tests/scripts/refresh.py [NAME …]``.
+"""Write transcripts anew from what the code does: ``python -m tests.scripts.refresh [NAME …]``.
 
 Nothing else does so: whoever refreshes a story reads the difference, and means it.
 """
@@ -12,7 +12,7 @@ from tests.scripts.transcripts import play
 
 
 def main(names: list[str]) -> None:
-    folder = Path(__file__).parent
+    folder = Path(__file__).parent / "stories"
     for script in [folder / f"{name}.txt" for name in names] or sorted(folder.glob("*.txt")):
         script.write_text(play(script.read_text("utf-8")), "utf-8")
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.scripts.transcripts import play
 
-SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
+SCRIPTS = sorted((Path(__file__).parent / "stories").glob("*.txt"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_story(script: Path) -> None:
-    """After a change that is meant: ``python tests/scripts/refresh.py NAME``, and read the diff."""
+    """After a change that is meant: ``python -m tests.scripts.refresh NAME``, and read the diff."""
     told = script.read_text("utf-8")
     played = play(told)
     difference = unified_diff(told.splitlines(), played.splitlines(), "told", "played", lineterm="")

@@ -1,14 +1,14 @@
 """Does the simulator see what is wrong? Runs it over each mutant until it reports a violation.
 
-    python tests/sim/run_mutants.py [--seeds N] [--only NAME ...] [--jobs N] [--seconds N]
+    python -m tests.sim.run_mutants [--seeds N] [--only NAME ...] [--jobs N] [--seconds N]
                                     [--fresh] [--remember] [--layers NAME ...]
 
 A mutant is caught by a seed whose run reports a violation with the mutant and none without it:
 first the one that is known to have caught it (not with ``--fresh``), then those from 1 on. Each
 runs in a process of its own, so that one that hangs or crashes costs its limit of CPU time and
 nothing else. First a few seeds run over the code as it is, and have to be clean. A row is printed
-as each mutant ends. Then the other layers (``mutants/layers.py``) have their turn, and a table says which
-of them holds which rule. The last line says how many passed (were caught) and failed.
+as each mutant ends. Then the other layers (``mutants/layers.py``) have their turn, and a table says
+which of them holds which rule. The last line says how many passed (were caught) and failed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.sim.mutants.catalogue import MUTANTS
 from tests.sim.mutants.layers import LAYERS, SIMULATOR, Verdict, table
 from tests.sim.mutants.mutation import Mutant, applied
 
-KNOWN_SEEDS = Path(__file__).with_name("known_seeds.json")
+KNOWN_SEEDS = Path(__file__).parent / "mutants" / "known_seeds.json"
 """The seed that showed each mutant, of whatever kind, when they were last looked for."""
 
 CLEAN_SEEDS = 5

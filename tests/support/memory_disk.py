@@ -1,6 +1,7 @@
 """A disk in memory whose every sync and crash a test decides, and lanes that wait to be told.
 
-For tests of one journal. The simulator's disk (tests/sim/disk/disk.py) is the one for whole bookies.
+For tests of one journal. The simulator's disk (tests/sim/disk/disk.py) is the one for whole
+bookies.
 """
 
 from __future__ import annotations

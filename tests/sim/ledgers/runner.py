@@ -4,21 +4,21 @@ converge.
 Invariants, and where each is checked (the numbers that are missing are those of storage, topics and
 subscriptions):
 
- 1 acknowledged entries are readable with identical bytes         ledgers/ending.py, ledgers/workload.py
- 2 a closed ledger ends at or above every acknowledgement         oracle/history.py, metadata/watch.py
- 3 one close wins, versions grow, states go forward               metadata/watch.py, oracle/history.py
- 4 fragments in order, ensembles of E different bookies           metadata/watch.py
- 5 one body for one entry                                         oracle/observed_bookie.py, ledgers/workload.py
- 6 no LAC above the true one, never back                          oracle/observed_bookie.py, ledgers/workload.py
- 7 no read above LAC                                              ledgers/workload.py
- 8 no gaps, in order                                              ledgers/workload.py, oracle/history.py
- 9 a fenced bookie takes no regular add                           oracle/observed_bookie.py
-10 "no" is said from intact storage only                          oracle/observed_bookie.py
-11 each entry of a closed ledger on Qa live bookies               ledgers/ending.py
-12 a restarted bookie has what it acknowledged                    oracle/observed_bookie.py
-13 a bookie stops or refuses only for a reason                    ledgers/cluster.py
-22 after healing all converges in time, nothing is left behind    ledgers/ending.py, ledgers/cluster.py
-23 the same seed gives the same trace                             test_simulation.py
+ 1 acknowledged entries are readable with identical bytes      ending.py, workload.py
+ 2 a closed ledger ends at or above every acknowledgement      oracle/history.py, metadata/watch.py
+ 3 one close wins, versions grow, states go forward            metadata/watch.py, oracle/history.py
+ 4 fragments in order, ensembles of E different bookies        metadata/watch.py
+ 5 one body for one entry                                        oracle, workload.py
+ 6 no LAC above the true one, never back                         oracle, workload.py
+ 7 no read above LAC                                           workload.py
+ 8 no gaps, in order                                           workload.py, oracle/history.py
+ 9 a fenced bookie takes no regular add                          oracle
+10 "no" is said from intact storage only                         oracle
+11 each entry of a closed ledger on Qa live bookies            ending.py
+12 a restarted bookie has what it acknowledged                   oracle
+13 a bookie stops or refuses only for a reason                 cluster.py
+22 after healing all converges in time, nothing is left behind ending.py, cluster.py
+23 the same seed gives the same trace                          test_simulation.py
 """
 
 from __future__ import annotations

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import gc
 import re
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
-from pathlib import Path
 
 from tests.sim.mutants import unit_layer
 
 SIMULATOR = "simulator"
-TESTS = Path(__file__).parents[2]
 
 WALK_S = 30.0
 SEARCHED_STATES = 30_000
@@ -76,7 +73,6 @@ def _order(rule: str) -> tuple[str, int]:
 
 def crash_images(jobs: int) -> Iterator[Verdict]:
     """The wrong orders of writing and syncing, by the images that crashes leave."""
-    sys.path.append(str(TESTS / "crash"))
     from tests.crash.mutants import MUTANTS
 
     cases = [(workload, at) for workload, some in MUTANTS.items() for at in range(len(some))]
@@ -103,7 +99,6 @@ def unit_tests(jobs: int) -> Iterator[Verdict]:
 def small_worlds(jobs: int) -> Iterator[Verdict]:
     """Wrong writers, recoveries and readers, by random walks and small worlds that are searched
     completely."""
-    sys.path += [str(TESTS / "scripts"), str(TESTS / "explore")]
     from tests.explore.mutants import JUDGED
 
     rules = {mutant.name: mutant.rule for mutant in JUDGED}

@@ -1,6 +1,6 @@
 """Mutants of the simulator, by the test of the part that they break.
 
-    python tests/sim/mutants/unit_layer.py NAME        # run its tests over the mutant of that name
+    python -m tests.sim.mutants.unit_layer NAME        # run its tests over the mutant of that name
 
 ``TESTS`` says which file is known to fail. It runs in a process of its own over the mutant.
 """
@@ -89,7 +89,7 @@ def judge(jobs: int) -> Iterator[tuple[Mutant, bool]]:
 def fails(name: str) -> bool:
     """Whether the tests of a mutant fail over it. A run that ends otherwise, say because nothing
     was collected, catches nothing."""
-    command = (sys.executable, str(Path(__file__)), name)
+    command = (sys.executable, "-m", "tests.sim.mutants.unit_layer", name)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=SECONDS)
     return done.returncode == pytest.ExitCode.TESTS_FAILED
 

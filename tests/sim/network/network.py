@@ -1,8 +1,8 @@
 """A simulated TCP network between machines; a machine's name is its address.
 
-Every connection is two ordered streams (``network/transport.py``). Faults are set from one machine to
-another, one way. Nothing is lost but by a reset or the death of an end: what is blocked, or sent to
-a machine without power, is retransmitted when the way is free.
+Every connection is two ordered streams (``network/transport.py``). Faults are set from one machine
+to another, one way. Nothing is lost but by a reset or the death of an end: what is blocked, or sent
+to a machine without power, is retransmitted when the way is free.
 """
 
 from __future__ import annotations

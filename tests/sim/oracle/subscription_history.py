@@ -1,9 +1,9 @@
 """What happened to one subscription in one partition: the oracle of deliveries (18, 19, 20).
 
 Leases are soft: they live in one instance of the log's owner, and so does what it counts as
-acknowledged before that is durable (``oracle/owner_view.py``). What it has confirmed is durable in the
-state log (``oracle/state_watch.py``), and what is durable there somebody has asked for, or it is lawful
-without that.
+acknowledged before that is durable (``oracle/owner_view.py``). What it has confirmed is durable in
+the state log (``oracle/state_watch.py``), and what is durable there somebody has asked for, or it
+is lawful without that.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Drawing a plan from a seed.
 
 Swarm testing: each seed draws which kinds of faults it has at all, so that rare ones are not
-drowned by common ones, and a theme that says which go together (``plan/theme.py``). Some themes also
-have scenes: faults that are aimed at the same machines. In half of the seeds one more kind has its
-turn, so that none waits for long.
+drowned by common ones, and a theme that says which go together (``plan/theme.py``). Some themes
+also have scenes: faults that are aimed at the same machines. In half of the seeds one more kind has
+its turn, so that none waits for long.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What one seed does: sizes, work and faults, all drawn before the history begins (``plan/draw.py``).
+"""What one seed does: sizes, work and faults, all drawn before the history begins
+(``plan/draw.py``).
 
 The list of faults is data: a failing history is repeated without some of them to find those that
 matter (``plan/shrink.py``).

@@ -1,5 +1,5 @@
-"""Themes that have seeds of their own (``plan/draw.py``): each stages one meeting that a random seed
-comes to so seldom that no few hundred of them can be relied on for it."""
+"""Themes that have seeds of their own (``plan/draw.py``): each stages one meeting that a random
+seed comes to so seldom that no few hundred of them can be relied on for it."""
 
 from __future__ import annotations
 

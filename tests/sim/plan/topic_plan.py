@@ -1,6 +1,7 @@
 """What one seed of the topics' kind does: brokers that contend for a topic, its clients, faults.
 
-Drawn before the history begins (``plan/topic_draw.py``), like the plans of ledgers (``plan/plan.py``).
+Drawn before the history begins (``plan/topic_draw.py``), like the plans of ledgers
+(``plan/plan.py``).
 """
 
 from __future__ import annotations

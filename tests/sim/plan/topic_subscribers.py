@@ -1,8 +1,8 @@
 """What befalls subscriptions: seeks that meet each other, time to live, quotas, cursors in memory.
 
-Drawn by a stream of its own, over the plan that ``plan/topic_draw.py`` has made, as are the disks of
-``plan/topic_bookies.py``. A seek meets other seeks, acknowledgements and takeovers above all: an owner
-that is cut off takes one, and nobody knows whether the next owner finds it.
+Drawn by a stream of its own, over the plan that ``plan/topic_draw.py`` has made, as are the disks
+of ``plan/topic_bookies.py``. A seek meets other seeks, acknowledgements and takeovers above all: an
+owner that is cut off takes one, and nobody knows whether the next owner finds it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Faults of brokers, beside those of bookies, the network and metadata sessions (``ledgers/faults.py``)."""
+"""Faults of brokers, beside those of bookies, the network and metadata sessions
+(``ledgers/faults.py``)."""
 
 from __future__ import annotations
 

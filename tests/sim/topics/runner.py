@@ -1,6 +1,7 @@
 """One seed of the topics' kind, one history: brokers contend for the partitions of a topic.
 
-Invariants, beside those of the ledgers underneath (``ledgers/runner.py``), and where each is checked:
+Invariants, beside those of the ledgers underneath (``ledgers/runner.py``), and where each is
+checked:
 
 16 one owner an epoch gets acks, in the order of the log;          oracle/log_history.py
    the list of ledgers is legal, nothing is deleted that it has,   oracle/list_watch.py
