@@ -87,7 +87,7 @@ class Policy:
         )
 
     def with_replication(self, replication: Replication) -> Policy:
-        """This policy with other numbers of copies."""
+        """Return this policy with other numbers of copies."""
         return replace(
             self,
             ensemble_size=replication.ensemble_size,
@@ -116,7 +116,7 @@ class Policy:
         )
 
     def with_overrides(self, overrides: Overrides) -> Policy:
-        """This policy where ``overrides`` says nothing. Raises FencelogError(BAD_REQUEST), also
+        """Return ``overrides`` over this policy. Raises FencelogError(BAD_REQUEST), also
         for an ack quorum of one where a write quorum is larger (see ``Replication``)."""
         for name, value in overrides.items():
             _check(name, value)

@@ -74,7 +74,7 @@ def _publish_time(stretch: Stretch) -> pa.Array:
 
 
 def _repeated(values: Sequence[int], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
-    """Each value so many times. (``pa.repeat`` takes three times as long.)"""
+    """Return each value so many times. ``pa.repeat`` takes three times as long."""
     ends = pa.array(accumulate(counts), pa.int32())
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
 

@@ -31,7 +31,9 @@ def run_whole() -> int:
             ("nice", "-n", "10", *PYTEST, *PLAYED), stdout=output, stderr=subprocess.STDOUT
         )
         try:
-            others = subprocess.run((*PYTEST, *(f"--ignore={path}" for path in PLAYED)))
+            others = subprocess.run(
+                (*PYTEST, *(f"--ignore={path}" for path in PLAYED)), check=False
+            )
             failed = played.wait()
         finally:
             played.kill()
@@ -45,7 +47,9 @@ def run_whole() -> int:
 
 def main() -> int:
     arguments = sys.argv[1:]
-    return subprocess.run((*PYTEST, *arguments)).returncode if arguments else run_whole()
+    if not arguments:
+        return run_whole()
+    return subprocess.run((*PYTEST, *arguments), check=False).returncode
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Asking the bookies of a ledger which of its entries they have: is that what they should have?"""
+"""The comparison of what the bookies of a ledger have with what they should have."""
 
 from __future__ import annotations
 

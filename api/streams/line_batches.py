@@ -1,7 +1,7 @@
-"""Lines of a byte stream, grouped into batches: pure code, fed with chunks as they come.
+r"""Lines of a byte stream, grouped into batches: pure code, fed with chunks as they come.
 
-A line ends at ``\\n`` and only there: everything else (``\\r``, bytes that are no UTF-8) stays in
-the message as it is. What follows the last ``\\n`` is a line too unless it is empty.
+A line ends at ``\n`` and only there: everything else (``\r``, bytes that are no UTF-8) stays in
+the message as it is. What follows the last ``\n`` is a line too unless it is empty.
 """
 
 from __future__ import annotations

@@ -55,7 +55,6 @@ class Appending:
     async def append(self, topic: TopicName, partition: int, message: Message, key: str) -> None:
         """Append the message, once for all calls with the same ``key`` that fall in the topic's
         idempotency window. Raises FencelogError as an append does."""
-
         terms = Terms(ProducerRun(1, RUN_KEY, producer_digest(key.encode())))
 
         async def local(log: PartitionLog) -> None:

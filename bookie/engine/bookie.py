@@ -85,7 +85,7 @@ class Bookie:
         try:
             async with AsyncExitStack() as stack:
                 bookie = await cls._open(config, disk, host, cookies, stack)
-                bookie._resources = stack.pop_all()
+                bookie._resources = stack.pop_all()  # noqa: SLF001 - its own class makes it
         except OSError as error:
             raise FencelogError(
                 ErrorCode.STORAGE_FAILED, f"cannot open data directory {config.data_dir}: {error}"

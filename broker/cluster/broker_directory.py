@@ -92,7 +92,7 @@ class BrokerDirectory:
         ]
 
     def own(self) -> dict[str, Any]:
-        """This broker, as ``all`` shows it, with its load as it is now."""
+        """Return this broker as ``all`` shows it, with its current load."""
         return _described(self._fields, self._own_load)
 
     def url_of(self, broker_id: str) -> str | None:
@@ -101,7 +101,7 @@ class BrokerDirectory:
         return None if value is None else str(json.loads(value)["url"])
 
     def views(self) -> list[BrokerView]:
-        """This broker, and all registered ones whose load is known."""
+        """Return this broker, and all registered ones whose load is known."""
         own = self._own_load.score + self._sent.get(self.own_id, 0.0)
         views = [BrokerView(self.own_id, own, takes=not self.is_draining)]
         for broker_id, value in self._brokers.values.items():

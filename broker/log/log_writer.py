@@ -271,7 +271,7 @@ class LogWriter:
             self._pipeline.refusal = error
 
     def finish(self, error: FencelogError) -> None:
-        """This instance serves no more, for good. The next one takes the log over."""
+        """Stop serving for good. The next instance takes the log over."""
         if self.lost is not None:
             return
         self.lost = error

@@ -51,7 +51,7 @@ class NotOwner(FencelogError):
 
 
 class Ownership:
-    """This broker's dealings with owner nodes."""
+    """The owner nodes of partitions, as this broker reads and changes them."""
 
     def __init__(self, store: MetadataStore, *, broker_id: str, url: str) -> None:
         self._store = store

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class HandOver:
-    """This broker's dealings with the others about partitions."""
+    """The transfer of partitions between this broker and the others."""
 
     def __init__(
         self, directory: BrokerDirectory, peers: Peers, *, own_id: str, policy: BalancePolicy
@@ -57,7 +57,7 @@ class HandOver:
         return None
 
     def taken(self) -> None:
-        """This broker has opened a partition."""
+        """Note that this broker has opened a partition."""
         self._directory.took(self._own_id)
 
     def check_may_take(self) -> None:

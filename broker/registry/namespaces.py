@@ -179,7 +179,7 @@ class Namespaces:
         for listener in list(shared.listeners):
             listener(shared.overrides)
 
-    def _unlisten(self, name: str, callback: Callable[[Overrides], None]) -> None:
+    def unlisten(self, name: str, callback: Callable[[Overrides], None]) -> None:
         shared = self._shared[name]
         shared.listeners.remove(callback)
         if not shared.listeners and shared.watch is not None:
@@ -224,7 +224,7 @@ class _Listening:
     def __init__(
         self, namespaces: Namespaces, name: str, callback: Callable[[Overrides], None]
     ) -> None:
-        self._end: Callable[[], None] | None = lambda: namespaces._unlisten(name, callback)
+        self._end: Callable[[], None] | None = lambda: namespaces.unlisten(name, callback)
 
     def close(self) -> None:
         if self._end is not None:

@@ -153,7 +153,7 @@ class Availability:
             if group.first > last:
                 return
             size, period = group.size, group.period
-            if period == size or period == 0:
+            if period in (size, 0):
                 size = period = group.last - group.first + 1
             skipped = max(0, first - group.first) // period
             for start in range(group.first + skipped * period, min(group.start, last) + 1, period):

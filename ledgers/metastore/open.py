@@ -18,7 +18,7 @@ _SESSION_TIMEOUT_RANGE_MS = range(1_000, 60_001)
 
 
 def open_metadata_store(url: str, *, host: Host) -> MetadataStore:
-    """The store of a URL, not started yet:
+    """Return the store that a URL names, not started yet.
 
     * ``memory:`` — nothing is kept;
     * ``sqlite:PATH`` — durable, for one process;

@@ -19,7 +19,6 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 @contextlib.asynccontextmanager
 async def server(answer: Answer) -> AsyncIterator[str]:
     """A server that does ``answer`` with each connection, and its URL."""
-
     handling: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -272,7 +272,7 @@ NO_TRAILERS = [
 @pytest.mark.parametrize("data", NO_TRAILERS)
 def test_data_without_a_trailer_is_no_node_of_ours(data: bytes) -> None:
     class Stat:
-        version, ephemeralOwner = 3, 0
+        version, ephemeralOwner = 3, 0  # noqa: N815 - ZooKeeper's name
 
     with pytest.raises(FencelogError, match="/node was not written by") as caught:
         decode_node("/node", data, Stat)

@@ -207,7 +207,7 @@ def _work(
 
 
 def _limit_cpu(seconds: float) -> None:
-    """This process dies of SIGXCPU, without a core, when it has used so much (in whole seconds)."""
+    """Let this process die of SIGXCPU, without a core, after so many seconds of CPU time."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (ceil(time.process_time() + seconds), most))

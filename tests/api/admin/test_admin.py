@@ -58,7 +58,7 @@ async def test_bad_settings_are_a_problem(http: httpx.AsyncClient, body: bytes, 
 
 
 async def test_settings_of_another_type_are_refused_for_it(http: httpx.AsyncClient) -> None:
-    """curl sends ``-d`` as a form unless told otherwise."""
+    """Curl sends ``-d`` as a form unless told otherwise."""
     headers = {"content-type": "application/x-www-form-urlencoded"}
     answer = await http.put(TOPIC, content=b'{"partitions":4}', headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")

@@ -257,7 +257,7 @@ async def test_a_trim_whose_caller_goes_away_still_frees_its_space(
 
 
 async def test_a_trim_is_one_before_its_ledgers_are_deleted(stage, ledgers, filled) -> None:
-    """ "Nothing was done", as a store that cannot be reached says, would be wrong of the trim."""
+    """The answer "nothing was done", as of a store that cannot be reached, would be wrong."""
     log = await filled(Policy(roll_entries=1))
     delete = ledgers.delete
 

@@ -53,7 +53,7 @@ class Edge:
         self, partition: int, wanted: list[Sent], broker: Broker, *, only: str | None = None
     ) -> list[FencelogError | None]:
         """Append them together; what became of each. ``only``: to this incarnation, [] for any
-        other. (``wanted`` belongs to no log: each incarnation has its own notes.)"""
+        other. ``wanted`` belongs to no log: each incarnation has its own notes."""
         instance, log = await self.open(broker, partition)
         if only is not None and log.topic_id != only:
             return []
@@ -235,7 +235,7 @@ class Edge:
 def check_view(log: AdminLog, found: dict[int, bytes], horizon: int, former: int = 0) -> None:
     """The view holds the newest message of every key, and all without one. A removal is in
     the first view alone that has read it: in this one, if it is not below the ``former`` horizon.
-    (Some messages below the horizon may have been told to nobody; whoever sent them is known.)"""
+    Some messages below the horizon were reported to no client; their senders are known."""
     log.counts["views read"] += 1
     for offset, payload in found.items():
         log.seen(offset, (payload,), "the view")

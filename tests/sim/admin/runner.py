@@ -1,4 +1,4 @@
-"""The course of a history of administration. Invariants besides those of ``topics/runner.py``:
+"""The course of a history of administration, and its invariants beside ``topics/runner.py``.
 
 24 an incarnation of the topic keeps its id, its partitions and what was confirmed of its settings;
    nothing of a former one comes back or is left; what has ended stays so; the compacted view

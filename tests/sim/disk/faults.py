@@ -55,7 +55,7 @@ class Faults:
         return None
 
     def death(self) -> Death | None:
-        """Count an effect: is it the last one?"""
+        """Count an effect, and return the death that it brings if it is the last one."""
         if self._effects_left is None:
             return None
         self._effects_left -= 1

@@ -340,8 +340,7 @@ class SimLoop(asyncio.BaseEventLoop):
             raise SimStuck("nothing is left to run, and the run is not done")
         if due_us > self.deadline_us:
             raise SimTimeout(f"not done after {self.deadline_us / 1e6:g} virtual seconds")
-        if due_us > self.now_us:
-            self.now_us = due_us
+        self.now_us = max(self.now_us, due_us)
         return self.now_us
 
     def __del__(self) -> None:

@@ -223,7 +223,7 @@ class Workload:
         return first + len(entries)
 
     def _check_absence(self, ledger: WrittenLedger, error: FencelogError, entry_id: int) -> None:
-        """ "It is not there" about an entry that must be is loss, whoever says it."""
+        """Report a loss where an entry that must be there is said to be absent."""
         latest = self._history.latest(ledger.ledger_id)
         end = latest.last_entry_id if latest is not None and latest.is_closed else -1
         must_be = entry_id <= max(ledger.acknowledged, end)

@@ -348,7 +348,7 @@ class SimTransport(asyncio.Transport):
             self._outgoing.send(Mark.RESET if is_unread else Mark.END)
 
     def vanish(self) -> None:
-        """This end is no more, and the peer is not told."""
+        """End this side without a word to the peer."""
         self._is_open = False
         self._is_closing = True
         self._received.clear()

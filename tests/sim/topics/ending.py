@@ -97,8 +97,8 @@ class TopicEnding:
             self._check_sealed(log)
 
     def _is_served(self, log: LogHistory) -> bool:
-        """Whether its present owner is a broker that is there. (Who only believed may have let go
-        of it since.)"""
+        """Whether its present owner is a broker that is there. One that only believed may
+        have released it since."""
         chain = self._chains.chains.get(log.partition)
         for machine in self._brokers.values():
             found = machine.broker and machine.broker.open_log(TOPIC, log.partition)
