@@ -76,7 +76,7 @@ lint: $(VENV)/.installed-all  ## Check format and style
 	$(BIN)/ruff check .
 
 .PHONY: typecheck
-typecheck: $(VENV)/.installed-all .typecheck  ## Check types
+typecheck: $(VENV)/.installed-all  ## Check types
 	$(BIN)/mypy
 
 .PHONY: format
@@ -115,13 +115,6 @@ $(VENV)/.installed-all: $(VENV)/.installed
 	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyspark_fencelog"
 	@touch $@
 
-# mypy finds `fencelog.*` through links to the folders; pip's import hook means nothing to it.
-.typecheck: $(PACKAGES:%=.typecheck/fencelog/%)
-
-.typecheck/fencelog/%:
-	@mkdir -p $(@D)
-	@ln -sfn ../../$* $@
-
 .PHONY: java
 java:
 	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 \
@@ -139,5 +132,5 @@ constraints:  ## Resolve constraints.txt anew
 
 .PHONY: clean
 clean:  ## Remove everything that was installed or cached (never ./data)
-	rm -rf $(VENV) .typecheck .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info build
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info build
 	find $(PACKAGES) tests -name __pycache__ -prune -exec rm -rf {} +

@@ -138,15 +138,10 @@ def unit_of(module: str) -> tuple[str, str]:
     return package, ".".join(rest[:depth])
 
 
-def name_of(source: Source) -> str:
-    """Return the name by which a module is imported."""
-    return "fencelog." + source.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
 def inner_imports(sources: list[Source]) -> Iterator[tuple[str, str, str, str]]:
     """(where, package, unit that imports, unit that is imported) of all imports between units."""
     for source in sources:
-        package, unit = unit_of(name_of(source))
+        package, unit = unit_of(source.module)
         for line, module in imported(source):
             if module.startswith(f"fencelog.{package}."):
                 other = unit_of(module)[1]
@@ -176,7 +171,7 @@ def test_each_sub_package_says_what_it_imports(package_sources: list[Source]) ->
         used.setdefault((package, unit), set()).add(other)
     said = {}
     for source in package_sources:
-        package, unit = unit_of(name_of(source))
+        package, unit = unit_of(source.module)
         if unit and source.path.endswith("/__init__.py") and package in LAYERS:
             doc = " ".join((ast.get_docstring(source.tree) or "").split())
             _, _, names = doc.partition("Imports of its package: ")
@@ -187,9 +182,9 @@ def test_each_sub_package_says_what_it_imports(package_sources: list[Source]) ->
 
 
 def test_modules_import_each_other_in_no_circle(package_sources: list[Source]) -> None:
-    names = {name_of(source) for source in package_sources}
+    names = {source.module for source in package_sources}
     graph = {
-        name_of(source): {module for _, module in imported(source) if module in names}
+        source.module: {module for _, module in imported(source) if module in names}
         for source in package_sources
     }
     graph["fencelog.broker.append.gate"].discard("fencelog.broker.append.pipeline")  # for its types
@@ -198,7 +193,7 @@ def test_modules_import_each_other_in_no_circle(package_sources: list[Source]) -
 
 def test_the_service_never_imports_what_serves_development(package_sources: list[Source]) -> None:
     """Directly or not: from the processes of the service nothing of it can be reached."""
-    graph = {name_of(source): {m for _, m in imported(source)} for source in package_sources}
+    graph = {source.module: {m for _, m in imported(source)} for source in package_sources}
     reached = {name for name in graph if name.startswith("fencelog.api.processes.")}
     assert len(reached) > 3
     ahead = list(reached)

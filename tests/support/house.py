@@ -24,6 +24,12 @@ class Source:
         return cls(path=path, text=text, tree=ast.parse(text, filename=path))
 
     @property
+    def module(self) -> str:
+        """The name by which it is imported, if it is of a package."""
+        path = self.path.removesuffix(".py").removesuffix("/__init__")
+        return "fencelog." + path.replace("/", ".")
+
+    @property
     def folder(self) -> str:
         """The top-level folder it lies in."""
         return self.path.split("/", 1)[0]
