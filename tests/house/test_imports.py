@@ -231,8 +231,26 @@ def test_the_map_says_the_same(root: Path) -> None:
     )
     table = {folder: set(may.replace("`", "").split(", ")) for folder, may in rows}
     assert table == {
-        folder: OURS[folder] | ALSO.get(folder, set()) or {"nothing of ours"} for folder in OURS
+        folder: OURS[folder] | ALSO.get(folder, set()) or {"no other package"} for folder in OURS
     }
+
+
+def test_the_map_lists_the_layers(root: Path) -> None:
+    sections = re.findall(
+        r"^### `(\w+)/`\n(.*?)(?=^#)",
+        (root / "ARCHITECTURE.md").read_text("utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert {package: layers_in(section) for package, section in sections} == LAYERS
+
+
+def layers_in(section: str) -> tuple[set[str], ...]:
+    """Return the layers of a table of ARCHITECTURE.md, lowest first."""
+    layers: dict[int, set[str]] = {}
+    for number, unit in re.findall(r"^\| (\d+) \| `([\w.]+)` \| .+ \|$", section, re.MULTILINE):
+        layers.setdefault(int(number), set()).add(unit)
+    assert list(layers) == list(range(1, len(layers) + 1))
+    return tuple(layers.values())
 
 
 def test_imports_are_absolute(package_sources: list[Source]) -> None:
