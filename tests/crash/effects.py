@@ -1,7 +1,7 @@
 """What a program does to its disks, effect by effect, and what of it a crash may leave.
 
 A disk is an ``Image``: names, bytes, stores. ``Progress`` follows a sequence of effects and knows
-at each point what is durable (STORAGE.md, "What we take a disk to do") and what is pending:
+at each point what is durable (STORAGE.md, "Assumptions about the disk") and what is pending:
 written, created, renamed or removed, and not synced since. A crash keeps of the pending effects
 whatever it likes; a ``Choice`` says what.
 """

@@ -95,7 +95,7 @@ FOUND_BY_REPLAY = (
     Mutant(
         # Nothing untrue is said: a liveness fault.
         "indexed-limbo-not-repaired",
-        "MAINTENANCE.md: limbo, and its end",
+        "MAINTENANCE.md: ending limbo",
         "After a restart nobody looks at what is in limbo.",
         (
             Edit(
