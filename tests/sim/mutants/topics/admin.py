@@ -255,7 +255,7 @@ SUBSCRIBED = (
     ),
     Mutant(
         "later-partitions-from-their-end",
-        "SEMANTICS.md, subscriptions: partitions that come later",
+        "SEMANTICS.md, subscriptions: partitions added later",
         "In a partition that the topic got later a subscription begins like any other.",
         (
             Edit(

@@ -78,7 +78,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "delivered-before-its-time",
-        "SEMANTICS.md, later",
+        "SEMANTICS.md, delayed delivery",
         "A time of delivery in microseconds is taken for one in nanoseconds.",
         (
             Edit(
