@@ -100,6 +100,12 @@ class View:
             self.held.pop(offset, None)
             self.perhaps.pop(offset, None)
 
+    def may_have_ended(self, offsets: Iterable[int]) -> None:
+        """Note leases of messages that may count as acknowledged. They are no longer certain; they
+        stay possible, since a message whose age is not known yet may turn out to be young."""
+        for offset in offsets:
+            self.held.pop(offset, None)
+
     def clear_leases(self) -> None:
         self.held.clear()
         self.perhaps.clear()

@@ -149,8 +149,8 @@ class SubscriptionHistory:
             view.unsure.update(message.offset for message in messages)
             return  # it may have begun before the seek, and then these are with nobody
         view.forget_expired(now_s)
-        first = owner.earliest_offset  # what counts as acknowledged is with nobody
-        view.returned([o for o in view.held if o < first or self._is_lawful(o)])
+        first = owner.earliest_offset
+        view.may_have_ended([o for o in view.held if o < first or self._is_lawful(o)])
         for message in messages:
             self._check_one(message, consumer, view, began_s)
             view.held.pop(message.offset, None)

@@ -107,6 +107,19 @@ def test_a_pull_that_was_given_up_keeps_nothing() -> None:
     assert "1 is kept for b, which was not given it" in one.violations[0]
 
 
+def test_a_message_of_unknown_age_stays_with_its_consumer() -> None:
+    """Its time to live may be over for all the oracle knows, until somebody is told its age."""
+    one = Deliveries("shared")
+    owner = one.owner(1)
+    may_be_over = [True]
+    one.seen.lawful.append(lambda offset: may_be_over[0])
+    one.pull("a", 0, at_s=0)
+    one.pull("a", at_s=0.1)
+    may_be_over[0] = False
+    one.seen.check_leases({0: "a"}, owner)
+    assert one.violations == []
+
+
 def test_what_is_with_somebody_or_acknowledged_does_not_come_again() -> None:
     twice, again, later = Deliveries("shared"), Deliveries("shared"), Deliveries("shared")
     twice.pull("a", 0, at_s=0)
