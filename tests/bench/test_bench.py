@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -41,7 +42,7 @@ SMALL = {"bookie": ["--journal-mib", "8", "--entries", "20000"]}
 
 @pytest.mark.processes
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_short_bench_prints_its_shape_and_cleans_up(name, tmp_path):
+def test_a_short_bench_prints_its_shape_and_cleans_up(name: str, tmp_path: Path) -> None:
     arguments = [name, "--json", "--seconds", "0.2", "--data", str(tmp_path / "data")]
     arguments += SMALL.get(name, [])
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
@@ -55,7 +56,7 @@ def test_a_short_bench_prints_its_shape_and_cleans_up(name, tmp_path):
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_the_table_puts_figures_beside_limits():
+def test_the_table_puts_figures_beside_limits() -> None:
     result = Result(
         {"single_add_p50_ms": 0.5, "ndjson_batch_messages_per_s": 150_000.0},
         {"fdatasync_p50_ms": 0.25, "loopback_mb_per_s": 2000.0},
@@ -70,13 +71,13 @@ def test_the_table_puts_figures_beside_limits():
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_scratch_directory_stays_only_when_asked(tmp_path, keep):
+def test_a_scratch_directory_stays_only_when_asked(tmp_path: Path, keep: bool) -> None:
     with scratch_directory(tmp_path / "new", keep=keep) as directory:
         (directory / "file").write_bytes(b"x")
     assert directory.exists() is keep
 
 
-def test_a_scratch_directory_goes_when_the_bench_fails(tmp_path):
+def test_a_scratch_directory_goes_when_the_bench_fails(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), scratch_directory(tmp_path, keep=False) as directory:
         raise RuntimeError
     assert not directory.exists()

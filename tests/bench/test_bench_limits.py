@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fencelog.api.bench.limits import measure_limits, percentile
 
 
-def test_limits_are_measured_and_nothing_is_left_behind(tmp_path):
+def test_limits_are_measured_and_nothing_is_left_behind(tmp_path: Path) -> None:
     limits = measure_limits(tmp_path, 0.05)
 
     assert limits.fdatasync_per_s > 1
@@ -27,5 +29,5 @@ def test_limits_are_measured_and_nothing_is_left_behind(tmp_path):
         ([1.0, 2.0], 1.0, 2.0),
     ],
 )
-def test_percentile(values, share, expected):
+def test_percentile(values: list[float], share: float, expected: float) -> None:
     assert percentile(values, share) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,7 +15,9 @@ CREATED = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nX-Number: 7\r\n\r\nok"
 
 
 @asynccontextmanager
-async def serving(*chunks: bytes, seen: list[bytes] | None = None, hang_up: bool = False):
+async def serving(
+    *chunks: bytes, seen: list[bytes] | None = None, hang_up: bool = False
+) -> AsyncIterator[str]:
     """Answers every request with the same chunks, each in a segment of its own."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -55,7 +58,7 @@ async def serving(*chunks: bytes, seen: list[bytes] | None = None, hang_up: bool
     ],
     ids=["whole", "body cut", "head cut", "single bytes"],
 )
-async def test_an_answer_is_read_however_it_is_cut(chunks):
+async def test_an_answer_is_read_however_it_is_cut(chunks: list[bytes]) -> None:
     async with serving(*chunks) as url, connected(url) as connection:
         for _ in range(2):
             response = await connection.request(encode_request("POST", url, "/", body=b"x"))
@@ -64,7 +67,7 @@ async def test_an_answer_is_read_however_it_is_cut(chunks):
             assert response.header("absent") == ""
 
 
-async def test_a_closed_loop_counts_exactly_what_was_answered():
+async def test_a_closed_loop_counts_exactly_what_was_answered() -> None:
     seen: list[bytes] = []
     async with serving(CREATED, seen=seen) as url:
         request = encode_request("POST", url, "/p", body=b"body", headers={"Content-Type": "a/b"})
@@ -76,7 +79,7 @@ async def test_a_closed_loop_counts_exactly_what_was_answered():
     assert load.per_s == pytest.approx(load.requests / load.elapsed_s)
 
 
-async def test_a_closed_loop_ends_at_the_first_refusal():
+async def test_a_closed_loop_ends_at_the_first_refusal() -> None:
     refusal = b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"
     async with serving(refusal) as url:
         with pytest.raises(FencelogError, match="answered 503: busy"):
@@ -84,13 +87,13 @@ async def test_a_closed_loop_ends_at_the_first_refusal():
 
 
 @pytest.mark.parametrize("part", [b"", CREATED[:-1]], ids=["no answer", "half an answer"])
-async def test_a_lost_connection_is_an_error(part):
+async def test_a_lost_connection_is_an_error(part: bytes) -> None:
     async with serving(part, hang_up=True) as url:
         with pytest.raises(FencelogError, match="connection was lost"):
             await closed_loop(url, encode_request("POST", url, "/"), connections=1, seconds=5)
 
 
-async def test_an_answer_without_its_length_is_an_error():
+async def test_an_answer_without_its_length_is_an_error() -> None:
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with serving(chunked) as url, connected(url) as connection:
         with pytest.raises(FencelogError, match="no Content-Length"):

@@ -6,11 +6,11 @@ import asyncio
 import sys
 from pathlib import Path
 from runpy import run_path
-from typing import Any
 
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode
+from tests.support.bookie_stage import OpenBookie, Requests
 
 CHILD = Path(__file__).with_name("crash_child.py")
 
@@ -40,7 +40,9 @@ async def load_and_kill(data_dir: Path, first_ledger: int, promises: int) -> lis
 
 
 @pytest.mark.processes
-async def test_every_promise_survives_kill_9(open_bookie: Any, requests: Any, tmp_path: Path):
+async def test_every_promise_survives_kill_9(
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
     run_of = run_path(str(CHILD))["run_of"]
     made: list[list[str]] = []
     for round_number, promises in enumerate((30, 333, 1500)):
@@ -61,8 +63,8 @@ async def test_every_promise_survives_kill_9(open_bookie: Any, requests: Any, tm
 
 @pytest.mark.processes
 async def test_a_directory_used_by_another_process_is_refused(
-    open_bookie: Any, requests: Any, tmp_path: Path
-):
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
     await open_bookie()
     child = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.bookie_stage import OpenBookie, Requests
 
 
 def only(directory: Path, pattern: str) -> Path:
@@ -23,7 +23,7 @@ def flip(path: Path, offset: int) -> None:
 
 
 @pytest.fixture
-async def data(open_bookie: Any, requests: Any, tmp_path: Path) -> Path:
+async def data(open_bookie: OpenBookie, requests: Requests, tmp_path: Path) -> Path:
     """A directory with ten entries of ledger 1, flushed in two runs, closed cleanly."""
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0, 5, size=70_000))
@@ -34,8 +34,8 @@ async def data(open_bookie: Any, requests: Any, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("offset", [96, 104, 112, 116, 120, 130, 200, 5000])
 async def test_every_damaged_part_of_a_stored_run_is_corrupt(
-    offset: int, data: Path, open_bookie: Any, requests: Any
-):
+    offset: int, data: Path, open_bookie: OpenBookie, requests: Requests
+) -> None:
     flip(only(data, "entrylog/*"), offset)
     bookie = await open_bookie()
     with pytest.raises(FencelogError, match="entrylog at offset 96") as caught:
@@ -45,8 +45,8 @@ async def test_every_damaged_part_of_a_stored_run_is_corrupt(
 
 
 async def test_a_cut_off_damaged_or_missing_entry_log_is_no_negative(
-    data: Path, open_bookie: Any, requests: Any
-):
+    data: Path, open_bookie: OpenBookie, requests: Requests
+) -> None:
     path = only(data, "entrylog/*")
     whole = path.read_bytes()
     for damage, code in (
@@ -67,7 +67,9 @@ async def test_a_cut_off_damaged_or_missing_entry_log_is_no_negative(
 
 
 @pytest.mark.parametrize("lost", ["identity", "checkpoint", "index", "journal/*.journal"])
-async def test_a_directory_that_lost_a_part_is_refused(lost: str, data: Path, open_bookie: Any):
+async def test_a_directory_that_lost_a_part_is_refused(
+    lost: str, data: Path, open_bookie: OpenBookie
+) -> None:
     path = only(data, lost)
     if path.is_dir():
         shutil.rmtree(path)
@@ -79,7 +81,9 @@ async def test_a_directory_that_lost_a_part_is_refused(lost: str, data: Path, op
 
 
 @pytest.mark.parametrize("name", ["identity", "checkpoint"])
-async def test_any_damaged_byte_of_a_small_file_is_refused(name: str, data: Path, open_bookie: Any):
+async def test_any_damaged_byte_of_a_small_file_is_refused(
+    name: str, data: Path, open_bookie: OpenBookie
+) -> None:
     whole = (data / name).read_bytes()
     for offset in range(0, len(whole), 7):
         flip(data / name, offset)
@@ -89,7 +93,9 @@ async def test_any_damaged_byte_of_a_small_file_is_refused(name: str, data: Path
         (data / name).write_bytes(whole)
 
 
-async def test_a_damaged_index_is_an_error(data: Path, open_bookie: Any, requests: Any):
+async def test_a_damaged_index_is_an_error(
+    data: Path, open_bookie: OpenBookie, requests: Requests
+) -> None:
     for path in (data / "index").glob("*.sst"):
         flip(path, 40)
 
@@ -102,8 +108,8 @@ async def test_a_damaged_index_is_an_error(data: Path, open_bookie: Any, request
 
 
 async def test_an_index_older_than_the_checkpoint_is_refused(
-    data: Path, open_bookie: Any, requests: Any, tmp_path: Path
-):
+    data: Path, open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
     shutil.copytree(data / "index", tmp_path / "older")
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 10))
@@ -115,8 +121,8 @@ async def test_an_index_older_than_the_checkpoint_is_refused(
 
 
 async def test_a_journal_that_lost_what_the_index_says_was_synced_is_refused(
-    data: Path, open_bookie: Any, requests: Any
-):
+    data: Path, open_bookie: OpenBookie, requests: Requests
+) -> None:
     checkpoint = (data / "checkpoint").read_bytes()
     journals = {path: path.read_bytes() for path in (data / "journal").iterdir()}
     bookie = await open_bookie()
@@ -132,8 +138,8 @@ async def test_a_journal_that_lost_what_the_index_says_was_synced_is_refused(
 
 
 async def test_a_directory_whose_making_was_cut_short_is_made_again(
-    open_bookie: Any, requests: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fencelog.bookie.storage.shard_directory import ShardDirectory
 
     def fail(*_args: object) -> None:
@@ -149,8 +155,8 @@ async def test_a_directory_whose_making_was_cut_short_is_made_again(
 
 @pytest.mark.parametrize("size", [0, 200_000])
 async def test_a_journal_file_that_lost_all_it_held_is_refused(
-    size: int, open_bookie: Any, requests: Any, tmp_path: Path
-):
+    size: int, open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
     """The checkpoint names it, so it was born, much as it looks like one that never was."""
     bookie = await open_bookie()
     await requests.until(lambda: b'"file_id": 2' in (tmp_path / "data/checkpoint").read_bytes())
@@ -164,8 +170,8 @@ async def test_a_journal_file_that_lost_all_it_held_is_refused(
 
 
 async def test_a_journal_file_cut_off_before_the_checkpoint_is_refused(
-    data: Path, open_bookie: Any, requests: Any
-):
+    data: Path, open_bookie: OpenBookie, requests: Requests
+) -> None:
     path = only(data, "journal/*.journal")
     path.write_bytes(path.read_bytes()[:700_000])
     with pytest.raises(FencelogError, match="cut off") as caught:

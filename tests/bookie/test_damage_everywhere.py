@@ -14,12 +14,12 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from random import Random  # noqa: TID251 - seeded
-from typing import Any
 
 import pytest
 
 from fencelog.bookie import config
 from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.identity.cookies import Kind, Mark, decode_mark, encode_mark
 from fencelog.bookie.offline.inspect_disk import ReadOnlyStore
 from fencelog.bookie.offline.inspect_entry_log import inspect_entry_logs
@@ -29,6 +29,7 @@ from fencelog.bookie.storage.entry_log import EntryLogReader
 from fencelog.bookie.storage.index import Index
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import verify_entries
+from tests.support.bookie_stage import OpenBookie, Requests
 from tests.support.offline_data import ENTRIES, make_data, opened, problems
 
 HEADER_BYTES = 64
@@ -42,7 +43,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def data(open_bookie: Any, requests: Any, tmp_path: Path, master: Path) -> Path:
+async def data(open_bookie: OpenBookie, requests: Requests, tmp_path: Path, master: Path) -> Path:
     if not master.exists():
         await make_data(open_bookie, requests, tmp_path / "data", master)
     return Path(shutil.copytree(master, tmp_path / "killed"))
@@ -184,8 +185,8 @@ def test_an_index_is_right_or_refused(name: str, data: Path) -> None:
 
 async def test_a_bookie_on_any_damage_denies_nothing(
     data: Path,
-    open_bookie: Any,
-    requests: Any,
+    open_bookie: OpenBookie,
+    requests: Requests,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -235,7 +236,7 @@ def damage(path: Path, random: Random) -> None:
 
 
 async def check_reads(
-    bookie: Any, requests: Any, ledger_id: int, first: int, count: int, expected: bytes
+    bookie: Bookie, requests: Requests, ledger_id: int, first: int, count: int, expected: bytes
 ) -> list[str]:
     """What was said instead of entries."""
     errors: list[str] = []

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from functools import partial
 
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.faulty_disk import FaultyDisk
 
 MIB = 1 << 20
 
 
 async def test_no_add_and_no_fencing_request_is_answered_before_the_sync(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     await requests.add(bookie, requests.run(1, 0))
     faulty_disk.waits.add("sync .journal")
@@ -36,8 +38,8 @@ async def test_no_add_and_no_fencing_request_is_answered_before_the_sync(
 
 
 async def test_a_fence_holds_for_adds_from_the_request_on(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     faulty_disk.waits.add("sync .journal")
     fenced = bookie.fence(5)
@@ -53,8 +55,8 @@ async def test_a_fence_holds_for_adds_from_the_request_on(
 
 @pytest.mark.parametrize("fault", ["sync .journal", "write .journal"])
 async def test_a_failed_journal_stops_the_bookie(
-    fault: str, open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    fault: str, open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     await requests.add(bookie, requests.run(1, 0))
     faulty_disk.fails.add(fault)
@@ -76,8 +78,8 @@ async def test_a_failed_journal_stops_the_bookie(
 
 
 async def test_a_fence_that_cannot_be_synced_is_not_confirmed(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     faulty_disk.fails.add("sync .journal")
     answers = await asyncio.gather(
@@ -88,8 +90,8 @@ async def test_a_fence_that_cannot_be_synced_is_not_confirmed(
 
 @pytest.mark.parametrize("fault", ["write .entrylog", "sync .entrylog", "write index"])
 async def test_a_failed_flush_stops_the_bookie_and_loses_nothing(
-    fault: str, open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    fault: str, open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=20)
     faulty_disk.fails.add(fault)
     runs = [requests.run(1, first, 3) for first in range(0, 30, 3)]
@@ -105,8 +107,8 @@ async def test_a_failed_flush_stops_the_bookie_and_loses_nothing(
 
 
 async def test_adds_wait_for_the_flush_then_are_refused_then_taken_again(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk, write_cache_bytes=4 * MIB)
     changes: list[bool] = []
     bookie.on_pressure[lambda: changes.append(bookie.is_under_pressure)] = None
@@ -117,7 +119,7 @@ async def test_adds_wait_for_the_flush_then_are_refused_then_taken_again(
         bookie.add(
             requests.run(1, i, size=size),
             recovery=False,
-            on_reply=lambda error, i=i: answers.update({i: error}),
+            on_reply=partial(answers.__setitem__, i),
         )
     await requests.until(lambda: len(answers) > 25)
     refused = [i for i, error in answers.items() if error is not None]
@@ -135,8 +137,8 @@ async def test_adds_wait_for_the_flush_then_are_refused_then_taken_again(
 
 
 async def test_adds_held_back_see_a_fence_that_came_after_them(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk, write_cache_bytes=MIB)
     faulty_disk.waits.add("sync .entrylog")
     answers: list[FencelogError | None] = []
@@ -153,8 +155,8 @@ async def test_adds_held_back_see_a_fence_that_came_after_them(
 
 
 async def test_a_read_that_fails_is_an_error_and_no_negative(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0))
     await bookie.close()

@@ -3,94 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
-from fencelog.broker.ledger_list.store import ChainNode, chain_path
 from fencelog.broker.partition.partition_log import PartitionLog
-from fencelog.broker.policy import Policy
-from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import decode_batch
+from tests.support.broker_stage import BrokerMaker, ReadAll, Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
-
-PATH = chain_path("t1", 0)
-
-
-class SteppingHost(SystemHost):
-    """A wall clock that a test sets, in µs."""
-
-    def __init__(self) -> None:
-        self.clock_us = 1_000_000
-
-    def now_us(self) -> int:
-        return self.clock_us
-
-
-class Stage:
-    """One partition's surroundings, shared by all who want to own it."""
-
-    def __init__(self, cluster: MemoryCluster, ledgers: ScriptedLedgers) -> None:
-        self.cluster = cluster
-        self.ledgers = ledgers
-        self.host = SteppingHost()
-        self.stores: list[MemoryMetadataStore] = []
-        self.logs: list[PartitionLog] = []
-
-    async def store(self) -> MemoryMetadataStore:
-        store = MemoryMetadataStore(self.cluster)
-        await store.start()
-        self.stores.append(store)
-        return store
-
-    async def node(self, store: MemoryMetadataStore | None = None) -> ChainNode:
-        node = ChainNode(store or await self.store(), PATH, host=self.host)
-        await node.create()
-        await node.load()
-        return node
-
-    async def open(
-        self,
-        *,
-        store: MemoryMetadataStore | None = None,
-        node: ChainNode | None = None,
-        max_entries: int = 1000,
-        max_age_s: float = 3600.0,
-        policy: Policy | None = None,
-        patience_s: float = 10.0,
-        close_timeout_s: float = 5.0,
-        **options: Any,
-    ) -> PartitionLog:
-        config = BrokerConfig(
-            "a",
-            "http://a",
-            repair_patience_s=patience_s,
-            close_timeout_s=close_timeout_s,
-        )
-        log = await PartitionLog.open(
-            node or await self.node(store),
-            self.ledgers,
-            partition=0,
-            policy=policy or Policy(roll_entries=max_entries, roll_ms=int(max_age_s * 1000)),
-            host=self.host,
-            config=config,
-            **options,
-        )
-        self.logs.append(log)
-        return log
-
-    async def close(self) -> None:
-        gone = FencelogError(ErrorCode.DRAINING, "the test is over")
-        for log in self.logs:
-            await log.abandon(gone)
-        for store in self.stores:
-            await store.close()
 
 
 @pytest.fixture
@@ -112,7 +36,7 @@ async def _until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
 
 
 @pytest.fixture
-def until() -> Callable[[Callable[[], bool]], Awaitable[None]]:
+def until() -> Until:
     """Wait for a condition, up to 5 s."""
     return _until
 
@@ -131,12 +55,9 @@ async def _values(log: PartitionLog) -> list[bytes]:
 
 
 @pytest.fixture
-def read_all() -> Callable[[PartitionLog], Awaitable[list[bytes]]]:
+def read_all() -> ReadAll:
     """The values of all messages of a log, read through ``read`` from the earliest on."""
     return _values
-
-
-BrokerMaker = Callable[..., Awaitable[Broker]]
 
 
 @pytest_asyncio.fixture

@@ -11,6 +11,8 @@ from fencelog.broker.partition.ownership import NotOwner
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import BrokerMaker, Stage, Until
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName.of("shop", "orders")
 
@@ -19,7 +21,7 @@ async def settle() -> None:
     await asyncio.sleep(0.03)
 
 
-async def test_the_first_to_ask_owns_the_partition(make_broker) -> None:
+async def test_the_first_to_ask_owns_the_partition(make_broker: BrokerMaker) -> None:
     a, b = await make_broker("a"), await make_broker("b")
     await a.topics.create(NAME, TopicConfig(partitions=2))
     log = await a.partition(NAME, 0)
@@ -37,7 +39,7 @@ async def test_the_first_to_ask_owns_the_partition(make_broker) -> None:
     assert [entry["broker_id"] for entry in b.brokers()] == ["a", "b"]
 
 
-async def test_topics_and_partitions_that_are_not_there(make_broker) -> None:
+async def test_topics_and_partitions_that_are_not_there(make_broker: BrokerMaker) -> None:
     a = await make_broker("a")
     with pytest.raises(FencelogError) as raised:
         await a.partition(NAME, 0)
@@ -49,7 +51,9 @@ async def test_topics_and_partitions_that_are_not_there(make_broker) -> None:
         assert raised.value.code is ErrorCode.NOT_FOUND
 
 
-async def test_a_partition_is_opened_once_for_all_who_ask(make_broker, ledgers) -> None:
+async def test_a_partition_is_opened_once_for_all_who_ask(
+    make_broker: BrokerMaker, ledgers: ScriptedLedgers
+) -> None:
     a = await make_broker("a")
     await a.topics.create(NAME, TopicConfig())
     logs = await asyncio.gather(*(a.partition(NAME, 0) for _ in range(20)))
@@ -57,7 +61,9 @@ async def test_a_partition_is_opened_once_for_all_who_ask(make_broker, ledgers) 
     assert len(ledgers.writers) == 1
 
 
-async def test_a_caller_that_goes_away_does_not_stop_the_opening(make_broker, ledgers) -> None:
+async def test_a_caller_that_goes_away_does_not_stop_the_opening(
+    make_broker: BrokerMaker, ledgers: ScriptedLedgers
+) -> None:
     a = await make_broker("a")
     await a.topics.create(NAME, TopicConfig())
     ledgers.create_gate.clear()
@@ -69,7 +75,9 @@ async def test_a_caller_that_goes_away_does_not_stop_the_opening(make_broker, le
     assert (await patient).is_serving
 
 
-async def test_a_failed_opening_is_forgotten(make_broker, ledgers) -> None:
+async def test_a_failed_opening_is_forgotten(
+    make_broker: BrokerMaker, ledgers: ScriptedLedgers
+) -> None:
     a, b = await make_broker("a"), await make_broker("b")
     await a.topics.create(NAME, TopicConfig())
     ledgers.create_errors = [FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "none")]
@@ -80,7 +88,9 @@ async def test_a_failed_opening_is_forgotten(make_broker, ledgers) -> None:
     assert (await b.partition(NAME, 0)).is_serving
 
 
-async def test_the_partition_of_a_dead_broker_is_taken_over_at_once(make_broker, stage) -> None:
+async def test_the_partition_of_a_dead_broker_is_taken_over_at_once(
+    make_broker: BrokerMaker, stage: Stage
+) -> None:
     store = await stage.store()
     a, b = await make_broker("a", store=store), await make_broker("b")
     await a.topics.create(NAME, TopicConfig())
@@ -109,7 +119,9 @@ async def test_the_partition_of_a_dead_broker_is_taken_over_at_once(make_broker,
         await a.partition(NAME, 0)
 
 
-async def test_an_expired_session_is_no_reason_to_stop(make_broker, stage, until) -> None:
+async def test_an_expired_session_is_no_reason_to_stop(
+    make_broker: BrokerMaker, stage: Stage, until: Until
+) -> None:
     store = await stage.store()
     a, b = await make_broker("a", store=store), await make_broker("b")
     await a.topics.create(NAME, TopicConfig())
@@ -123,7 +135,9 @@ async def test_an_expired_session_is_no_reason_to_stop(make_broker, stage, until
     assert log.epoch == 1
 
 
-async def test_a_session_that_expired_unseen_loses_to_a_new_owner(make_broker, stage) -> None:
+async def test_a_session_that_expired_unseen_loses_to_a_new_owner(
+    make_broker: BrokerMaker, stage: Stage
+) -> None:
     store = await stage.store()
     a, b = await make_broker("a", store=store), await make_broker("b")
     await a.topics.create(NAME, TopicConfig())
@@ -142,7 +156,9 @@ async def test_a_session_that_expired_unseen_loses_to_a_new_owner(make_broker, s
     assert (await new.append_message(Message(b"y"))).offset == 1
 
 
-async def test_a_living_owner_that_was_reported_dead_puts_its_node_back(make_broker) -> None:
+async def test_a_living_owner_that_was_reported_dead_puts_its_node_back(
+    make_broker: BrokerMaker,
+) -> None:
     a, b = await make_broker("a"), await make_broker("b")
     await a.topics.create(NAME, TopicConfig())
     log = await a.partition(NAME, 0)
@@ -152,7 +168,9 @@ async def test_a_living_owner_that_was_reported_dead_puts_its_node_back(make_bro
     assert (await log.append_message(Message(b"x"))).offset == 0
 
 
-async def test_a_restarted_broker_replaces_its_former_self(make_broker, stage) -> None:
+async def test_a_restarted_broker_replaces_its_former_self(
+    make_broker: BrokerMaker, stage: Stage
+) -> None:
     """Its former session has not expired yet; the new one must not forward to itself."""
     a = await make_broker("a")
     await a.topics.create(NAME, TopicConfig())
@@ -162,7 +180,9 @@ async def test_a_restarted_broker_replaces_its_former_self(make_broker, stage) -
     assert (log.tail_offset, log.epoch) == (1, 2)
 
 
-async def test_closing_hands_everything_over(make_broker, ledgers, stage) -> None:
+async def test_closing_hands_everything_over(
+    make_broker: BrokerMaker, ledgers: ScriptedLedgers, stage: Stage
+) -> None:
     a, b = await make_broker("a"), await make_broker("b")
     await a.topics.create(NAME, TopicConfig(partitions=3))
     logs = [await a.partition(NAME, number) for number in range(3)]
@@ -180,7 +200,7 @@ async def test_closing_hands_everything_over(make_broker, ledgers, stage) -> Non
     assert [entry["broker_id"] for entry in b.brokers()] == ["b"]
 
 
-async def test_a_deleted_topic_is_gone_everywhere(make_broker) -> None:
+async def test_a_deleted_topic_is_gone_everywhere(make_broker: BrokerMaker) -> None:
     a, b = await make_broker("a"), await make_broker("b")
     await a.topics.create(NAME, TopicConfig())
     log = await a.partition(NAME, 0)
@@ -199,7 +219,7 @@ async def test_a_deleted_topic_is_gone_everywhere(make_broker) -> None:
     assert (fresh.tail_offset, fresh.epoch) == (0, 1)
 
 
-async def test_readiness_says_what_is_missing(make_broker, stage) -> None:
+async def test_readiness_says_what_is_missing(make_broker: BrokerMaker, stage: Stage) -> None:
     store = await stage.store()
     a = await make_broker("a", store=store)
     with pytest.raises(FencelogError) as raised:
@@ -217,7 +237,7 @@ async def test_readiness_says_what_is_missing(make_broker, stage) -> None:
 
 
 async def test_a_list_that_changes_during_a_takeover_is_read_again(
-    make_broker, stage, ledgers
+    make_broker: BrokerMaker, stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
     """The former owner was rolling just then. The leadership is not its any more: start again."""
     store = await stage.store()

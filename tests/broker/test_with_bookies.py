@@ -25,6 +25,7 @@ from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie, RegisteredBookies
 from fencelog.ledgers.rpc.bookie_port import BookieClient
+from tests.support.broker_stage import ReadAll, Until
 
 NAME = TopicName.of("shop", "orders")
 
@@ -81,7 +82,7 @@ async def service(tmp_path: Path, host: Host) -> AsyncIterator[Service]:
 
 
 async def test_what_was_acknowledged_is_read_back_after_rolls_and_takeovers(
-    service, read_all
+    service: Service, read_all: ReadAll
 ) -> None:
     first = await service.broker("a", max_entries=20)
     await first.topics.create(NAME, TopicConfig())
@@ -106,7 +107,9 @@ async def test_what_was_acknowledged_is_read_back_after_rolls_and_takeovers(
     assert sum(segment["messages"] for segment in ranges["segments"]) == len(expected)
 
 
-async def test_readers_of_a_striped_log_that_follow_each_other_cost_one_read(service) -> None:
+async def test_readers_of_a_striped_log_that_follow_each_other_cost_one_read(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = await service.broker("a")
     await broker.topics.create(NAME, TopicConfig(overrides={"write_quorum": 2}))
     log = await broker.partition(NAME, 0)
@@ -121,10 +124,9 @@ async def test_readers_of_a_striped_log_that_follow_each_other_cost_one_read(ser
 
     async def counted(offset: int, *, max_bytes: int) -> list[StoredBatch]:
         reads.append(offset)
-        found: list[StoredBatch] = await read(offset, max_bytes=max_bytes)
-        return found
+        return await read(offset, max_bytes=max_bytes)
 
-    segment.read = counted
+    monkeypatch.setattr(segment, "read", counted)
 
     async def follow() -> None:
         offset = 0
@@ -138,7 +140,7 @@ async def test_readers_of_a_striped_log_that_follow_each_other_cost_one_read(ser
 
 
 async def test_a_zombie_under_load_loses_nothing_and_duplicates_nothing(
-    service, read_all, until
+    service: Service, read_all: ReadAll, until: Until
 ) -> None:
     """Both brokers append at full speed through a takeover that the old owner does not expect."""
     a, b = await service.broker("a", max_entries=10), await service.broker("b", max_entries=10)
@@ -195,7 +197,7 @@ async def _open_beside(broker: Broker, info: TopicInfo) -> PartitionLog:
     raise AssertionError("the takeover never succeeded")
 
 
-async def test_one_bookie_less_is_no_interruption(service, read_all) -> None:
+async def test_one_bookie_less_is_no_interruption(service: Service, read_all: ReadAll) -> None:
     await service.start_bookie("bookie-3")
     broker = await service.broker("a")
     await broker.topics.create(NAME, TopicConfig())
@@ -209,7 +211,9 @@ async def test_one_bookie_less_is_no_interruption(service, read_all) -> None:
     assert log.epoch == 1
 
 
-async def test_a_restart_of_everything_keeps_every_acknowledged_message(service, read_all) -> None:
+async def test_a_restart_of_everything_keeps_every_acknowledged_message(
+    service: Service, read_all: ReadAll
+) -> None:
     broker = await service.broker("a")
     await broker.topics.create(NAME, TopicConfig(partitions=2))
     for number in range(40):

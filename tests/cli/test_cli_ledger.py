@@ -60,7 +60,9 @@ def run(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-async def test_ledgers_are_listed_and_shown(cluster: LocalCluster, run: Run, capsys: Any):
+async def test_ledgers_are_listed_and_shown(
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     await (await cluster.write(b"0", b"1")).close()
     await cluster.write(b"0")
     assert await run("list") == 0
@@ -73,8 +75,8 @@ async def test_ledgers_are_listed_and_shown(cluster: LocalCluster, run: Run, cap
 
 
 async def test_a_check_says_what_is_missing_in_limbo_or_not_known(
-    cluster: LocalCluster, run: Run, capsys: Any
-):
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     await (await cluster.write(b"0", b"1", b"2")).close()
     open_ledger = str((await cluster.write(b"0", b"1")).ledger_id)
     assert await run("check", "1") == 0
@@ -97,8 +99,8 @@ async def test_a_check_says_what_is_missing_in_limbo_or_not_known(
 
 
 async def test_a_striped_check_shows_the_first_of_what_is_missing(
-    cluster: LocalCluster, run: Run, capsys: Any
-):
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     await (await cluster.write(*[b"x"] * 60, copies=2)).close()
     await cluster.bookies["b2"].shard(1).remove(1, deleted=True)
     assert await run("check", "1") == EXIT_ERROR
@@ -108,7 +110,9 @@ async def test_a_striped_check_shows_the_first_of_what_is_missing(
     assert line.count("..") == 10
 
 
-async def test_a_ledger_is_recovered_by_hand(cluster: LocalCluster, run: Run, capsys: Any):
+async def test_a_ledger_is_recovered_by_hand(
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     await cluster.write(b"0", b"11")
     for _ in range(2):  # it may be repeated
         assert await run("recover", "1") == 0
@@ -116,8 +120,8 @@ async def test_a_ledger_is_recovered_by_hand(cluster: LocalCluster, run: Run, ca
 
 
 async def test_only_consent_ends_what_is_wholly_in_limbo_and_it_is_told_what_is_lost(
-    cluster: LocalCluster, run: Run, capsys: Any
-):
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     await cluster.write(b"0", b"1")
     for bookie_id in ("b1", "b2", "b3"):
         await cluster.lose_disk(bookie_id)
@@ -149,8 +153,8 @@ def test_what_is_given_up_is_told_as_ranges() -> None:
 
 
 async def test_a_recovery_that_merely_lacks_bookies_does_not_speak_of_limbo(
-    cluster: LocalCluster, run: Run, capsys: Any
-):
+    cluster: LocalCluster, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     await cluster.write(b"0")
     cluster.cut("b1", "b2", "b3")
     assert await run("recover", "1") == EXIT_ERROR
@@ -159,7 +163,7 @@ async def test_a_recovery_that_merely_lacks_bookies_does_not_speak_of_limbo(
 
 async def test_access_is_to_the_metadata_and_the_bookies_registered_there(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     server = await BookieServer.start(cluster.bookies["b1"], "127.0.0.1", 0)
     registered = MemoryCluster()
     registered.create(

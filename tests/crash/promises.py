@@ -196,7 +196,7 @@ class Knowledge:
             ledger.answered.clear()
             ledger.lac = ledger.answered_lac = -1
 
-    def _cover(self, act: Act, *, is_answer: bool) -> None:
+    def _cover(self, act: Fence | Lac | Limbo | Removal | Flush, *, is_answer: bool) -> None:
         """Without syncs of its own an add is as durable as the next thing that is."""
         if not self._has_journal and not isinstance(act, Flush):
             return
@@ -204,7 +204,7 @@ class Knowledge:
             same = [
                 ledger
                 for ledger_id, ledger in self.ledgers.items()
-                if isinstance(act, Flush) or ledger_id == act.ledger_id  # type: ignore[union-attr]
+                if isinstance(act, Flush) or ledger_id == act.ledger_id
             ]
             self._covered[act] = [(one, set(one.answered), one.answered_lac) for one in same]
             return

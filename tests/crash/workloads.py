@@ -7,7 +7,6 @@ the opening to the last one of the clean close behind it.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fencelog.bookie.engine.bookie import BookieConfig
-from fencelog.bookie.storage import storage
+from fencelog.bookie.storage import entry_log_writer
 from tests.crash.client import DATA, Client, small_config
 from tests.crash.disk import CrashDisk
 from tests.crash.effects import Effect, Image
@@ -62,7 +61,7 @@ class Recording:
 def small_writes() -> Iterator[None]:
     """A limit that no setting reaches: an entry log is synced in the middle of a flush, with a few
     hundred bytes."""
-    module = vars(sys.modules[storage.EntryLogWriter.__module__])  # type: ignore[attr-defined]
+    module = vars(entry_log_writer)
     before = module["_WRITE_BYTES"]
     module["_WRITE_BYTES"] = 700
     try:

@@ -82,7 +82,8 @@ def picture(value: Any, renaming: Renaming) -> Hashable:
     of a copy its bytes, of metadata what changes; the words of errors mean nothing to the cores."""
     kind = type(value)
     if kind in PLAIN:
-        return value  # type: ignore[no-any-return]
+        plain: Hashable = value
+        return plain
     how = _HOW.get(kind)
     if how is None:
         how = _HOW[kind] = _how(value)

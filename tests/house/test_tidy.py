@@ -21,6 +21,9 @@ EXCEPTIONS = Path(__file__).with_name("tidy_exceptions.json")
 
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
+UNEXPLAINED = re.compile(r"# type: (?:ignore)(?!\[[\w, -]+\]  # \S)")
+"""A silenced complaint of mypy without its name, or without the reason behind it."""
+
 
 def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
     """(qualified name, lines) of every function, nested ones too."""
@@ -102,6 +105,26 @@ def test_nothing_is_left_for_later(
     }
     texts |= {source.path: source.text for source in all_sources}
     assert [path for path, text in texts.items() if UNFINISHED.search(text)] == []
+
+
+def unexplained(sources: list[Source]) -> list[str]:
+    return [
+        f"{source.path}:{number}"
+        for source in sources
+        for number, line in enumerate(source.text.splitlines(), 1)
+        if UNEXPLAINED.search(line)
+    ]
+
+
+def test_what_mypy_is_told_to_ignore_has_a_reason(all_sources: list[Source]) -> None:
+    assert unexplained(all_sources) == []
+
+
+def test_a_reason_is_asked_for() -> None:
+    silenced = "ignore".join(("# type: ", ""))
+    lines = [silenced, f"{silenced}[misc]", f"{silenced}[misc]  # a double", f"{silenced}  # why"]
+    source = Source.parse("broker/example.py", "".join(f"x = 1  {line}\n" for line in lines))
+    assert unexplained([source]) == [f"broker/example.py:{number}" for number in (1, 2, 4)]
 
 
 def test_the_rule_itself_counts_lines() -> None:

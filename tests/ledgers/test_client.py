@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +13,10 @@ from fencelog.ledgers.ledger_metadata.model import LedgerState
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.writer.writer import LedgerWriter
+from tests.support.scripted_cluster import Cluster, MakeCluster
 
 
-async def client_of(cluster: Any, host: Host, *, key: bytes = b"") -> LedgerClient:
+async def client_of(cluster: Cluster, host: Host, *, key: bytes = b"") -> LedgerClient:
     store = MemoryMetadataStore()
     await store.start()
     return LedgerClient(store, cluster, host=host, key=key)
@@ -41,7 +40,7 @@ def test_an_ack_quorum_of_one_is_refused_where_there_are_more_copies() -> None:
 
 
 @pytest.mark.parametrize("key", [b"", b"the key of the cluster"])
-async def test_a_ledger_lives(cluster: Any, host: Host, key: bytes) -> None:
+async def test_a_ledger_lives(cluster: Cluster, host: Host, key: bytes) -> None:
     client = await client_of(cluster, host, key=key)
     acked: list[int] = []
     writer = await client.create(
@@ -60,7 +59,7 @@ async def test_a_ledger_lives(cluster: Any, host: Host, key: bytes) -> None:
     assert cluster.failures == []
 
 
-async def test_another_key_opens_nothing(cluster: Any, host: Host) -> None:
+async def test_another_key_opens_nothing(cluster: Cluster, host: Host) -> None:
     client = await client_of(cluster, host, key=b"right")
     writer = await client.create(
         Replication(), on_ack=lambda _: None, on_failure=cluster.failures.append
@@ -73,7 +72,7 @@ async def test_another_key_opens_nothing(cluster: Any, host: Host) -> None:
     assert caught.value.code is ErrorCode.READ_UNKNOWN
 
 
-async def test_too_few_bookies_make_no_ledger(make_cluster: Any, host: Host) -> None:
+async def test_too_few_bookies_make_no_ledger(make_cluster: MakeCluster, host: Host) -> None:
     client = await client_of(make_cluster(2), host)
     with pytest.raises(FencelogError) as caught:
         await client.create(Replication(), on_ack=lambda _: None, on_failure=lambda _: None)
@@ -81,7 +80,7 @@ async def test_too_few_bookies_make_no_ledger(make_cluster: Any, host: Host) -> 
     assert "need 3 bookies, 2 are registered" in caught.value.detail
 
 
-async def test_ids_are_never_given_twice(cluster: Any, host: Host) -> None:
+async def test_ids_are_never_given_twice(cluster: Cluster, host: Host) -> None:
     client = await client_of(cluster, host)
     ids = []
     for _ in range(40):
@@ -97,7 +96,7 @@ async def test_ids_are_never_given_twice(cluster: Any, host: Host) -> None:
 # -- deleting ------------------------------------------------------------------------------------
 
 
-async def open_writer(client: LedgerClient, cluster: Any) -> LedgerWriter:
+async def open_writer(client: LedgerClient, cluster: Cluster) -> LedgerWriter:
     return await client.create(
         Replication(), on_ack=cluster.acked.append, on_failure=cluster.failures.append
     )
@@ -109,7 +108,7 @@ async def assert_gone(client: LedgerClient, ledger_id: int) -> None:
     assert caught.value.code is ErrorCode.LEDGER_NOT_FOUND
 
 
-async def test_nothing_is_acknowledged_after_a_delete(cluster: Any, host: Host) -> None:
+async def test_nothing_is_acknowledged_after_a_delete(cluster: Cluster, host: Host) -> None:
     client = await client_of(cluster, host)
     writer = await open_writer(client, cluster)
     await cluster.write(writer, b"a")
@@ -121,7 +120,7 @@ async def test_nothing_is_acknowledged_after_a_delete(cluster: Any, host: Host) 
     assert cluster.acked == [0]
 
 
-async def test_a_writer_cannot_close_what_was_deleted(cluster: Any, host: Host) -> None:
+async def test_a_writer_cannot_close_what_was_deleted(cluster: Cluster, host: Host) -> None:
     client = await client_of(cluster, host)
     writer = await open_writer(client, cluster)
     await client.delete(writer.ledger_id)
@@ -132,7 +131,7 @@ async def test_a_writer_cannot_close_what_was_deleted(cluster: Any, host: Host) 
 
 
 async def test_what_cannot_be_fenced_is_not_deleted_unless_told_so(
-    cluster: Any, host: Host
+    cluster: Cluster, host: Host
 ) -> None:
     client = await client_of(cluster, host)
     writer = await open_writer(client, cluster)
@@ -151,7 +150,9 @@ async def test_what_cannot_be_fenced_is_not_deleted_unless_told_so(
         await writer.close()
 
 
-async def test_a_closed_ledger_is_deleted_without_asking_a_bookie(cluster: Any, host: Host) -> None:
+async def test_a_closed_ledger_is_deleted_without_asking_a_bookie(
+    cluster: Cluster, host: Host
+) -> None:
     client = await client_of(cluster, host)
     writer = await open_writer(client, cluster)
     await cluster.write(writer, b"a")
@@ -163,7 +164,7 @@ async def test_a_closed_ledger_is_deleted_without_asking_a_bookie(cluster: Any, 
     assert cluster.bookies["b1"].fenced == set()
 
 
-async def test_deleting_what_is_not_there_is_done_at_once(cluster: Any, host: Host) -> None:
+async def test_deleting_what_is_not_there_is_done_at_once(cluster: Cluster, host: Host) -> None:
     client = await client_of(cluster, host)
     await client.delete(77)
     await client.delete(77, unfenced=True)
@@ -171,7 +172,7 @@ async def test_deleting_what_is_not_there_is_done_at_once(cluster: Any, host: Ho
     assert all(bookie.fenced == set() for bookie in cluster.bookies.values())
 
 
-async def test_nothing_is_deleted_without_the_store(cluster: Any, host: Host) -> None:
+async def test_nothing_is_deleted_without_the_store(cluster: Cluster, host: Host) -> None:
     store = MemoryMetadataStore()
     await store.start()
     client = LedgerClient(store, cluster, host=host)
@@ -186,7 +187,7 @@ async def test_nothing_is_deleted_without_the_store(cluster: Any, host: Host) ->
 
 
 async def test_a_ledger_recovered_before_its_creator_knows_of_it_ends_its_writer(
-    cluster: Any, host: Host
+    cluster: Cluster, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reply to the create is lost; before it is sent again somebody has closed the ledger."""
     shared = MemoryCluster()
@@ -203,7 +204,7 @@ async def test_a_ledger_recovered_before_its_creator_knows_of_it_ends_its_writer
             raise FencelogError(ErrorCode.METADATA_UNKNOWN, "the reply was lost")
         return version
 
-    store.create = recovered_meanwhile  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "create", recovered_meanwhile)
     client = LedgerClient(store, cluster, host=host)
     writer = await open_writer(client, cluster)
     assert writer.ledger_id == 1
@@ -214,7 +215,7 @@ async def test_a_ledger_recovered_before_its_creator_knows_of_it_ends_its_writer
     assert (await other.ledgers.get(1))[0].last_entry_id == -1
 
 
-async def test_incarnations_are_those_at_the_choice(make_cluster: Any, host: Host) -> None:
+async def test_incarnations_are_those_at_the_choice(make_cluster: MakeCluster, host: Host) -> None:
     """A bookie that loses its disk while the ledger is created is never sent an entry."""
     cluster = make_cluster(4)
     client = await client_of(cluster, host)

@@ -133,7 +133,7 @@ class ScriptedBookie:
         max_bytes: int,
         fence: bool = False,
     ) -> ReadReply:
-        return await self._network.send(  # type: ignore[no-any-return]
+        reply: ReadReply = await self._network.send(
             self._route,
             f"{'fencing ' if fence else ''}read {first_entry_id}",
             lambda: self._up().read(
@@ -141,17 +141,19 @@ class ScriptedBookie:
             ),
             describe=_describe_reply,
         )
+        return reply
 
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
         text = f"{'fencing ' if fence else ''}read lac" + (f" above {above}" if wait_ms else "")
-        return await self._network.send(  # type: ignore[no-any-return]
+        reply: int = await self._network.send(
             self._route,
             text,
             lambda: self._up().read_lac(ledger_id, fence=fence, above=above, wait_ms=wait_ms),
             describe=lambda lac: f"lac {lac}",
         )
+        return reply
 
     async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
         raise FencelogError(ErrorCode.UNSUPPORTED_VERSION, "no story asks for a list of entries")

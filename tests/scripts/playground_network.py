@@ -7,6 +7,7 @@ only said to ``arrive``. On a route that *flows* nothing waits and nothing is to
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ class ScriptLoop(asyncio.SelectorEventLoop):
     """Time passes when the script says so."""
 
     now_s = 0.0
+    _ready: deque[asyncio.Handle]  # asyncio's own
 
     def time(self) -> float:
         return self.now_s
@@ -30,7 +32,7 @@ class ScriptLoop(asyncio.SelectorEventLoop):
         """Run until nothing is ready any more."""
         for _ in range(10_000):
             await asyncio.sleep(0)
-            if not self._ready:  # type: ignore[attr-defined]
+            if not self._ready:
                 return
         raise AssertionError("the story runs in circles")
 

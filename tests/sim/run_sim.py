@@ -12,7 +12,7 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
@@ -85,8 +85,8 @@ def describe(kind: Kind, result: Result, *, shrink: bool) -> Iterator[str]:
     if shrink:
         first = result.violations[0].partition(":")[0]
 
-        def fails(candidate: object) -> bool:
-            violations = kind.run_seed(result.seed, candidate).violations  # type: ignore[arg-type]
+        def fails(candidate: Sequence[Fault]) -> bool:
+            violations = kind.run_seed(result.seed, candidate).violations
             return any(violation.startswith(first) for violation in violations)
 
         faults = shortened(faults, fails)

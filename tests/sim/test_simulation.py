@@ -45,9 +45,9 @@ def test_no_history_violates_an_invariant(capsys: pytest.CaptureFixture[str]) ->
 def test_a_budget_is_a_number_of_histories_and_then_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time on the clock ends it too, but never below that number."""
 
-    def played(**budget: float) -> int:
-        limits = {"at_least": 60, "cpu_s": 0.0, "wall_s": 1000.0} | budget
-        results = list(play_within(costly, Budget(**limits), jobs=2))  # type: ignore[arg-type]
+    def played(*, cpu_s: float = 0.0, wall_s: float = 1000.0) -> int:
+        budget = Budget(at_least=60, cpu_s=cpu_s, wall_s=wall_s)
+        results = list(play_within(costly, budget, jobs=2))
         assert [result.seed for result in results] == list(range(1, len(results) + 1))
         return len(results)
 

@@ -16,19 +16,20 @@ from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.offline.inspect_disk import ReadOnlyDisk
 from fencelog.bookie.offline.offline import Offline, offline
 from fencelog.bookie.offline.verify import verify
+from tests.support.bookie_stage import BookieSettings, OpenBookie, Requests
 
 ENTRIES = {1: (0, 15), 2: (0, 3), 3: (7, 1)}
 """Of each ledger, its first entry and how many there are."""
 
 
-async def make_data(open_bookie: Any, requests: Any, path: Path, killed: Path) -> None:
+async def make_data(open_bookie: OpenBookie, requests: Requests, path: Path, killed: Path) -> None:
     """Ledgers 1 and 2 in a sealed entry log, ledger 1 goes on in another; what came last to ledgers
     1 and 3 is in the journal alone, for the process was killed. Ledger 2 is fenced in the index,
     ledger 3 in the journal."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "MAX_RUN_BYTES", 4096)  # so that files can be small
-        settings = {"data_dir": path, "journal_file_bytes": 8192}
-        bookie = await open_bookie(**settings)
+        settings: BookieSettings = {"journal_file_bytes": 8192}
+        bookie = await open_bookie(data_dir=path, **settings)
         await bookie.forgotten_are_fenced()
         await requests.add(bookie, requests.run(1, 0, 5))
         await requests.add(bookie, requests.run(2, 0, 3))
@@ -36,11 +37,16 @@ async def make_data(open_bookie: Any, requests: Any, path: Path, killed: Path) -
         shard = bookie.shards[0]
         flusher = shard.flusher
         wanted = flusher.completed + 3  # of which one begins only now
-        await requests.until(lambda: flusher.request() or flusher.completed >= wanted)
+
+        def is_flushed() -> bool:
+            flusher.request()
+            return flusher.completed >= wanted
+
+        await requests.until(is_flushed)
         await shard.write_lane.run(shard.storage.begin_entry_log)
         await requests.add(bookie, requests.run(1, 5, 5, lac=4))
         await bookie.close()
-        bookie = await open_bookie(**settings)
+        bookie = await open_bookie(data_dir=path, **settings)
         await requests.until(lambda: len(list(path.glob("journal/*.journal"))) == 1)
         await requests.add(bookie, requests.run(1, 10, 5, lac=9))
         await requests.add(bookie, requests.run(3, 7, 1))

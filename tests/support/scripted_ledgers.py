@@ -155,6 +155,11 @@ class ScriptedLedgers:
     def newest(self) -> ScriptedWriter:
         return self.writers[max(self.writers)]
 
+    def writer_of(self, ledger_id: int | None) -> ScriptedWriter:
+        """The writer of a ledger that has to be there by now, such as a list's state ledger."""
+        assert ledger_id is not None
+        return self.writers[ledger_id]
+
     async def create(
         self,
         replication: Replication,

@@ -102,7 +102,12 @@ async def turn() -> None:
 
 
 def replay(disk: MemoryDisk) -> list[bytes]:
-    found = Replay(disk, DIRECTORY, start=START, incarnation=INCARNATION)  # type: ignore[arg-type]
+    found = Replay(
+        disk,  # type: ignore[arg-type]  # what a replay uses of it
+        DIRECTORY,
+        start=START,
+        incarnation=INCARNATION,
+    )
     bodies: list[bytes] = []
     try:
         while records := found.next_records(1000):

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.fake_broker import FakeBroker
 
 TOPIC = "/v1/topics/ns/orders"
 
@@ -99,7 +100,7 @@ async def test_what_the_cluster_is(http: httpx.AsyncClient) -> None:
     assert (await http.get("/v1/topics/ns/t/owners")).json() == {"owners": []}
 
 
-async def test_health_is_not_readiness(http: httpx.AsyncClient, fake_broker: Any) -> None:
+async def test_health_is_not_readiness(http: httpx.AsyncClient, fake_broker: FakeBroker) -> None:
     assert (await http.get("/readyz")).status_code == 200
     fake_broker.failure = FencelogError(ErrorCode.METADATA_UNAVAILABLE, "no ZooKeeper")
     not_ready = await http.get("/readyz")
@@ -122,7 +123,7 @@ async def test_figures_count_messages(http: httpx.AsyncClient) -> None:
 
 
 async def test_an_unexpected_error_is_a_problem_too(
-    http: httpx.AsyncClient, fake_broker: Any
+    http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
     fake_broker.failure = RuntimeError("secret")
     answer = await http.get("/readyz")

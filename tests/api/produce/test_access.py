@@ -14,13 +14,13 @@ from fencelog.api.client import Appended, FencelogClient
 from fencelog.api.client.producer import ExactlyOnceProducer, PartitionAccess
 from fencelog.api.client.terms import Producer
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
-from fencelog.api.server.app import build_app
 from fencelog.api.streams.producer_lane import ProducerLane
 from fencelog.broker.limits import KEPT_RUNS
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_values, open_batch
+from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,9 +47,9 @@ async def http(
     real: str,
     topic: str,
     request: pytest.FixtureRequest,
-    fake_broker: Any,
-    fake_bookies: Any,
-    serve: Any,
+    fake_broker: FakeBroker,
+    fake_bookies: FakeBookies,
+    serve: Serve,
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the topic's owner, or of a broker that passes its requests on."""
     base = f"/v1/topics/{topic}"
@@ -61,7 +61,7 @@ async def http(
     await fake_broker.topics.create(name, TopicConfig())
     fake_broker.elsewhere[name, 0] = real
     async with (
-        serve(build_app(fake_broker, bookies=fake_bookies)) as url,
+        serve(app_over(fake_broker, fake_bookies)) as url,
         httpx.AsyncClient(base_url=url + base, trust_env=False) as client,
     ):
         yield client

@@ -15,6 +15,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
 from fencelog.ledgers.record_batch import Message, decode_batch, encode_batch
 from fencelog.ledgers.record_batch.frames import read_frames
+from tests.support.fake_broker import FakeBroker
 
 URL = "/v1/topics/ns/t/messages:batch"
 READ = "/v1/topics/ns/t/partitions/0/messages"
@@ -71,7 +72,9 @@ async def test_a_record_batch_is_stored_as_it_came(http: httpx.AsyncClient) -> N
     assert bytes(frame.batch) == batch
 
 
-async def test_a_damaged_record_batch_is_refused(http: httpx.AsyncClient, fake_broker: Any) -> None:
+async def test_a_damaged_record_batch_is_refused(
+    http: httpx.AsyncClient, fake_broker: FakeBroker
+) -> None:
     batch = bytearray(encode_batch([Message(b"v")]))
     batch[-1] ^= 1
     answer = await post(http, "application/vnd.fencelog.batch", bytes(batch))
@@ -94,7 +97,11 @@ async def test_a_damaged_record_batch_is_refused(http: httpx.AsyncClient, fake_b
     ],
 )
 async def test_a_mistake_is_named_and_nothing_is_written(
-    http: httpx.AsyncClient, fake_broker: Any, media_type: str, body: bytes, where: dict[str, Any]
+    http: httpx.AsyncClient,
+    fake_broker: FakeBroker,
+    media_type: str,
+    body: bytes,
+    where: dict[str, Any],
 ) -> None:
     answer = await post(http, media_type, body)
     assert answer.status_code == 400
@@ -132,7 +139,7 @@ class TestSeveralPartitions:
         return "\n".join([*lines, '{"text":"none1"}', '{"text":"none2"}']).encode()
 
     @pytest.fixture(autouse=True)
-    async def many(self, fake_broker: Any) -> None:
+    async def many(self, fake_broker: FakeBroker) -> None:
         await fake_broker.topics.create(self.MANY, TopicConfig(partitions=4))
 
     async def test_every_key_keeps_its_order_in_its_partition(
@@ -162,7 +169,7 @@ class TestSeveralPartitions:
         assert both.status_code == 400
 
     async def test_a_partial_append_is_told_as_what_it_is(
-        self, http: httpx.AsyncClient, fake_broker: Any
+        self, http: httpx.AsyncClient, fake_broker: FakeBroker
     ) -> None:
         failing = crc32c(b"a") % 4
         log = await fake_broker.partition(self.MANY, failing)
@@ -175,7 +182,7 @@ class TestSeveralPartitions:
         assert failing not in [part["partition"] for part in problem["appended"]]
 
     async def test_when_no_partition_took_anything_the_cause_is_the_answer(
-        self, http: httpx.AsyncClient, fake_broker: Any
+        self, http: httpx.AsyncClient, fake_broker: FakeBroker
     ) -> None:
         for partition in range(4):
             log = await fake_broker.partition(self.MANY, partition)

@@ -11,12 +11,13 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from fencelog.api.server.app import build_app
+from fencelog.broker.append.pending import Appended
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
+from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
 
 URL = "/v1/topics/ns/t/messages"
 ONE = "/v1/topics/ns/t/partitions/0/messages"
@@ -55,7 +56,7 @@ async def test_an_empty_message_is_a_message(http: httpx.AsyncClient) -> None:
 
 
 async def test_keys_choose_partitions_and_the_rest_takes_turns(
-    http: httpx.AsyncClient, fake_broker: Any
+    http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
     many = TopicName("ns", "many")
     await fake_broker.topics.create(many, TopicConfig(partitions=3))
@@ -84,7 +85,7 @@ async def test_keys_choose_partitions_and_the_rest_takes_turns(
 )
 async def test_refusals_say_what_is_wrong(
     http: httpx.AsyncClient,
-    fake_broker: Any,
+    fake_broker: FakeBroker,
     query: str,
     headers: dict[str, str],
     status: int,
@@ -131,7 +132,7 @@ async def test_a_refused_client_that_waited_for_100_is_disconnected(service: str
 
 
 async def test_a_chunked_body_is_stopped_where_it_grows_past_the_limit(
-    http: httpx.AsyncClient, fake_broker: Any
+    http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
     async def endless() -> Any:
         for _ in range(2 * MAX_MESSAGE_BYTES // 65536):
@@ -147,7 +148,9 @@ async def test_the_connection_lives_on_after_a_refusal(http: httpx.AsyncClient) 
     assert (await http.post(URL, content=b"x")).status_code == 201
 
 
-async def test_overload_says_when_to_come_back(http: httpx.AsyncClient, fake_broker: Any) -> None:
+async def test_overload_says_when_to_come_back(
+    http: httpx.AsyncClient, fake_broker: FakeBroker
+) -> None:
     log = await fake_broker.partition(T, 0)
     log.failure = FencelogError(ErrorCode.OVERLOADED, "too much waits")
     answer = await http.post(URL, content=b"x")
@@ -158,7 +161,7 @@ async def test_overload_says_when_to_come_back(http: httpx.AsyncClient, fake_bro
 
 
 async def test_an_unknown_outcome_is_not_folded_into_a_failure(
-    http: httpx.AsyncClient, fake_broker: Any
+    http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
     log = await fake_broker.partition(T, 0)
     log.failure = FencelogError(ErrorCode.APPEND_UNKNOWN, "the ledger was fenced")
@@ -169,7 +172,7 @@ async def test_an_unknown_outcome_is_not_folded_into_a_failure(
 
 
 async def test_an_unexpected_error_is_logged_and_not_shown(
-    http: httpx.AsyncClient, fake_broker: Any, caplog: pytest.LogCaptureFixture
+    http: httpx.AsyncClient, fake_broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake_broker.failure = RuntimeError("secret")
     answer = await http.post(URL, content=b"x")
@@ -204,20 +207,23 @@ def _address(url: str) -> tuple[str, int]:
 
 
 async def test_an_append_that_a_closing_service_cuts_off_is_of_unknown_outcome(
-    fake_broker: Any, fake_bookies: Any, serve: Any, monkeypatch: pytest.MonkeyPatch
+    fake_broker: FakeBroker,
+    fake_bookies: FakeBookies,
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fencelog.api.server.serve.SHUTDOWN_S", 0)
     await fake_broker.topics.create(T, TopicConfig())
     log = await fake_broker.partition(T, 0)
     handed = asyncio.Event()
 
-    def hang(*_append: Any) -> asyncio.Future[Any]:
+    def hang(*_append: object) -> asyncio.Future[Appended]:
         handed.set()
         return asyncio.get_running_loop().create_future()
 
-    log.append_message = hang
+    monkeypatch.setattr(log, "append_message", hang)
     async with httpx.AsyncClient(trust_env=False) as client:
-        async with serve(build_app(fake_broker, bookies=fake_bookies)) as url:
+        async with serve(app_over(fake_broker, fake_bookies)) as url:
             request = asyncio.create_task(client.post(url + URL, content=b"x"))
             await handed.wait()
         answer = await request

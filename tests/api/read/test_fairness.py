@@ -12,7 +12,7 @@ import pytest
 from fencelog.api.http.asgi import ClientGone, Exchange
 from fencelog.api.read import answers as read_answers
 from fencelog.api.read.answers import PIECE_BYTES, Answers, respond
-from fencelog.api.server.app import Application, build_app
+from fencelog.api.server.app import Application
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
@@ -22,6 +22,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import check_batch, encode_values
+from tests.support.fake_broker import FakeBookies, app_over
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 T = TopicName("ns", "t")
@@ -29,7 +30,7 @@ MESSAGES = 30_000
 
 
 @pytest.fixture
-async def app(fake_bookies: Any) -> AsyncIterator[Application]:
+async def app(fake_bookies: FakeBookies) -> AsyncIterator[Application]:
     """The real application over a real broker and ledgers in memory, with one large batch."""
     store = MemoryMetadataStore(MemoryCluster())
     await store.start()
@@ -41,7 +42,7 @@ async def app(fake_bookies: Any) -> AsyncIterator[Application]:
     log = await broker.partition(T, 0)
     batch = encode_values([b"message %d" % number for number in range(MESSAGES)])
     await log.append_batch(batch, check_batch(batch))
-    yield build_app(broker, bookies=fake_bookies)
+    yield app_over(broker, fake_bookies)
     await broker.close()
     await store.close()
 

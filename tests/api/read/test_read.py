@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from fencelog.api.server.app import build_app
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, encode_batch
 from fencelog.ledgers.record_batch.check import check_batch
 from fencelog.ledgers.record_batch.frames import read_frames
+from tests.support.fake_broker import FakeBookies, FakeBroker, FakeLog, Serve, app_over
 
 URL = "/v1/topics/ns/t/partitions/0/messages"
 T = TopicName("ns", "t")
@@ -26,7 +26,7 @@ TIME = 1_700_000_000_000_000
 
 
 @pytest.fixture
-async def log(http: httpx.AsyncClient, fake_broker: Any) -> Any:
+async def log(http: httpx.AsyncClient, fake_broker: FakeBroker) -> FakeLog:
     """Ten messages, 0 to 9, in entries of 4, 4 and 2."""
     log = await fake_broker.partition(T, 0)
     values = [Message(b"%d" % n) for n in range(10)]
@@ -42,7 +42,7 @@ def position(answer: httpx.Response) -> tuple[str, str, str]:
     return first, second, third
 
 
-async def test_json_is_the_default(http: httpx.AsyncClient, log: Any) -> None:
+async def test_json_is_the_default(http: httpx.AsyncClient, log: FakeLog) -> None:
     answer = await http.get(URL, params={"from": 3, "limit": 2})
     assert answer.json() == {
         "messages": [
@@ -56,14 +56,14 @@ async def test_json_is_the_default(http: httpx.AsyncClient, log: Any) -> None:
     assert position(answer) == ("5", "10", "false")
 
 
-async def test_ndjson_gives_a_message_a_line(http: httpx.AsyncClient, log: Any) -> None:
+async def test_ndjson_gives_a_message_a_line(http: httpx.AsyncClient, log: FakeLog) -> None:
     answer = await http.get(URL, headers={"accept": "application/x-ndjson"})
     assert answer.headers["content-type"] == "application/x-ndjson"
     assert [json.loads(line)["text"] for line in answer.text.splitlines()] == list("0123456789")
     assert position(answer) == ("10", "10", "true")
 
 
-async def test_record_batches_come_whole(http: httpx.AsyncClient, log: Any) -> None:
+async def test_record_batches_come_whole(http: httpx.AsyncClient, log: FakeLog) -> None:
     answer = await http.get(URL, params={"from": 5, "limit": 1}, headers=BATCH)
     (frame,) = read_frames(answer.content)
     assert (frame.base_offset, frame.count, frame.publish_time_us) == (4, 4, TIME)
@@ -71,7 +71,7 @@ async def test_record_batches_come_whole(http: httpx.AsyncClient, log: Any) -> N
 
 
 async def test_every_form_walks_the_log_without_gap_or_repetition(
-    http: httpx.AsyncClient, log: Any
+    http: httpx.AsyncClient, log: FakeLog
 ) -> None:
     for limit in range(1, 11):
         seen: list[int] = []
@@ -83,7 +83,9 @@ async def test_every_form_walks_the_log_without_gap_or_repetition(
         assert seen == list(range(10))
 
 
-async def test_values_show_in_the_form_asked_for(http: httpx.AsyncClient, fake_broker: Any) -> None:
+async def test_values_show_in_the_form_asked_for(
+    http: httpx.AsyncClient, fake_broker: FakeBroker
+) -> None:
     log = await fake_broker.partition(T, 0)
     messages = [
         Message(b'{"a":\n1}', b"\xff", 5, (("h", b"1"),)),
@@ -111,7 +113,7 @@ async def test_values_show_in_the_form_asked_for(http: httpx.AsyncClient, fake_b
     assert (second["key"], second["headers_base64"]) == ("k", [["h", "MQ=="], ["h", "Mg=="]])
 
 
-async def test_positions_by_name(http: httpx.AsyncClient, log: Any) -> None:
+async def test_positions_by_name(http: httpx.AsyncClient, log: FakeLog) -> None:
     latest = await http.get(URL, params={"from": "latest"})
     assert latest.json()["messages"] == []
     assert position(latest) == ("10", "10", "true")
@@ -120,7 +122,9 @@ async def test_positions_by_name(http: httpx.AsyncClient, log: Any) -> None:
     assert earliest.json()["messages"][0]["offset"] == 4
 
 
-async def test_offsets_outside_the_log_tell_where_it_is(http: httpx.AsyncClient, log: Any) -> None:
+async def test_offsets_outside_the_log_tell_where_it_is(
+    http: httpx.AsyncClient, log: FakeLog
+) -> None:
     beyond = await http.get(URL, params={"from": 11})
     assert (beyond.status_code, beyond.json()["tail_offset"]) == (416, 10)
     log.earliest_offset = 4
@@ -161,20 +165,22 @@ async def test_bad_parameters_are_named(
     ],
 )
 async def test_the_form_is_negotiated(
-    http: httpx.AsyncClient, log: Any, accept: str, expected: str
+    http: httpx.AsyncClient, log: FakeLog, accept: str, expected: str
 ) -> None:
     answer = await http.get(URL, headers={"accept": accept})
     assert answer.headers["content-type"] == expected
 
 
-async def test_head_tells_the_position_without_a_body(http: httpx.AsyncClient, log: Any) -> None:
+async def test_head_tells_the_position_without_a_body(
+    http: httpx.AsyncClient, log: FakeLog
+) -> None:
     answer = await http.head(URL, params={"from": "latest"})
     assert (answer.status_code, answer.content) == (200, b"")
     assert position(answer) == ("10", "10", "true")
     assert answer.headers["earliest-offset"] == "0"
 
 
-async def test_one_message_by_its_offset(http: httpx.AsyncClient, log: Any) -> None:
+async def test_one_message_by_its_offset(http: httpx.AsyncClient, log: FakeLog) -> None:
     assert (await http.get(f"{URL}/7")).content == b"7"
     missing = await http.get(f"{URL}/10")
     assert (missing.status_code, missing.json()["tail_offset"]) == (416, 10)
@@ -182,19 +188,19 @@ async def test_one_message_by_its_offset(http: httpx.AsyncClient, log: Any) -> N
 
 
 class TestLongPoll:
-    async def test_it_waits_for_a_message(self, http: httpx.AsyncClient, log: Any) -> None:
+    async def test_it_waits_for_a_message(self, http: httpx.AsyncClient, log: FakeLog) -> None:
         reading = asyncio.create_task(http.get(URL, params={"from": 10, "wait": 5}))
         await log.readers_are(1)
         log.append_message(Message(b"ten"))
         assert [m["text"] for m in (await reading).json()["messages"]] == ["ten"]
 
-    async def test_it_comes_back_empty(self, http: httpx.AsyncClient, log: Any) -> None:
+    async def test_it_comes_back_empty(self, http: httpx.AsyncClient, log: FakeLog) -> None:
         answer = await http.get(URL, params={"from": "latest", "wait": 0.02})
         assert answer.json()["messages"] == []
         assert answer.json()["at_tail"] is True
 
     async def test_it_ends_with_its_client(
-        self, service: str, http: httpx.AsyncClient, log: Any, caplog: pytest.LogCaptureFixture
+        self, service: str, http: httpx.AsyncClient, log: FakeLog, caplog: pytest.LogCaptureFixture
     ) -> None:
         async with httpx.AsyncClient(base_url=service, trust_env=False) as leaving:
             reading = asyncio.create_task(leaving.get(URL, params={"from": 10, "wait": 60}))
@@ -222,7 +228,7 @@ async def events(lines: AsyncIterator[str], count: int) -> list[dict[str, str]]:
 
 class TestEventStream:
     async def test_messages_then_the_tail_then_live(
-        self, http: httpx.AsyncClient, log: Any
+        self, http: httpx.AsyncClient, log: FakeLog
     ) -> None:
         async with http.stream("GET", URL, params={"from": 8}, headers=EVENTS) as answer:
             assert answer.headers["content-type"] == "text/event-stream"
@@ -238,7 +244,9 @@ class TestEventStream:
         state = {"next_offset": 11, "tail_offset": 11, "at_tail": True}
         assert json.loads(found[5]["data"]) == state
 
-    async def test_it_resumes_after_the_last_event(self, http: httpx.AsyncClient, log: Any) -> None:
+    async def test_it_resumes_after_the_last_event(
+        self, http: httpx.AsyncClient, log: FakeLog
+    ) -> None:
         headers = {**EVENTS, "Last-Event-ID": "4"}
         answer = await http.get(URL, params={"from": 0, "limit": 3}, headers=headers)
         assert [line for line in answer.text.splitlines() if line.startswith("id")] == [
@@ -248,7 +256,7 @@ class TestEventStream:
         ]
 
     async def test_pings_keep_it_alive(
-        self, http: httpx.AsyncClient, log: Any, monkeypatch: pytest.MonkeyPatch
+        self, http: httpx.AsyncClient, log: FakeLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("fencelog.api.read.read.PING_INTERVAL_MS", 10)
         async with http.stream("GET", URL, params={"from": "latest"}, headers=EVENTS) as answer:
@@ -256,7 +264,7 @@ class TestEventStream:
         assert [event["event"] for event in found] == ["control", "ping", "ping"]
 
     async def test_a_problem_is_its_last_event(
-        self, http: httpx.AsyncClient, log: Any, monkeypatch: pytest.MonkeyPatch
+        self, http: httpx.AsyncClient, log: FakeLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def lost(*_: object, **__: object) -> None:
             raise FencelogError(ErrorCode.NOT_OWNER, "another broker took over")
@@ -272,7 +280,7 @@ class TestEventStream:
         assert json.loads(found[-1]["data"])["code"] == "not_owner"
 
     async def test_it_ends_with_its_client(
-        self, http: httpx.AsyncClient, log: Any, caplog: pytest.LogCaptureFixture
+        self, http: httpx.AsyncClient, log: FakeLog, caplog: pytest.LogCaptureFixture
     ) -> None:
         async with http.stream("GET", URL, params={"from": "latest"}, headers=EVENTS) as answer:
             await events(answer.aiter_lines(), 1)
@@ -280,11 +288,13 @@ class TestEventStream:
         assert not caplog.records
 
 
-async def test_closing_ends_what_waits(fake_broker: Any, fake_bookies: Any, serve: Any) -> None:
+async def test_closing_ends_what_waits(
+    fake_broker: FakeBroker, fake_bookies: FakeBookies, serve: Serve
+) -> None:
     """A long poll gets a problem, an event stream ends with one, and nothing waits for them."""
     await fake_broker.topics.create(T, TopicConfig())
     log = await fake_broker.partition(T, 0)
-    app = build_app(fake_broker, bookies=fake_bookies)
+    app = app_over(fake_broker, fake_bookies)
     async with serve(app) as url, httpx.AsyncClient(base_url=url, trust_env=False) as http:
         polling = asyncio.create_task(http.get(URL, params={"wait": 60}))
         following = asyncio.create_task(http.get(URL, headers=EVENTS))

@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.server.app import build_app
 from fencelog.api.streams.compact import compact_now
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
@@ -20,6 +19,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import Message, check_batch, decode_batch, encode_batch
+from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 T = TopicName("ns", "t")
@@ -65,8 +65,8 @@ async def append(broker: Broker, keys: str) -> None:
 
 
 @pytest.fixture
-async def url(broker: Broker, fake_bookies: Any, serve: Any) -> AsyncIterator[str]:
-    async with serve(build_app(broker, bookies=fake_bookies)) as url:
+async def url(broker: Broker, fake_bookies: FakeBookies, serve: Serve) -> AsyncIterator[str]:
+    async with serve(app_over(broker, fake_bookies)) as url:
         yield url
 
 
@@ -134,11 +134,11 @@ async def test_offsets_of_a_partition_and_of_all(
 
 
 async def test_a_broker_asks_the_owners_of_the_other_partitions(
-    broker: Broker, fake_broker: Any, fake_bookies: Any, serve: Any, url: str
+    broker: Broker, fake_broker: FakeBroker, fake_bookies: FakeBookies, serve: Serve, url: str
 ) -> None:
     await fake_broker.topics.create(T, TopicConfig(2))
     fake_broker.elsewhere = {(T, 0): url, (T, 1): url}
-    app = build_app(fake_broker, bookies=fake_bookies)
+    app = app_over(fake_broker, fake_bookies)
     async with serve(app) as other, FencelogClient(other) as client:
         assert [o["offset"] for o in await client.offsets("ns/t", 1001)] == [2, 0]
         assert (await client.compact("ns/t", 0))["partition"] == 0

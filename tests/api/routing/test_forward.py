@@ -6,16 +6,15 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
 import httpx
 import pytest
 
-from fencelog.api.server.app import build_app
 from fencelog.api.server.serve import bind
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.format.digest import crc32c
+from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
 
 URL = "/v1/topics/ns/t/messages"
 READ = "/v1/topics/ns/t/partitions/0/messages"
@@ -24,19 +23,23 @@ T = TopicName("ns", "t")
 
 @pytest.fixture
 async def owner(
-    fake_broker: Any, fake_bookies: Any, new_broker: Any, serve: Any, http: httpx.AsyncClient
-) -> AsyncIterator[Any]:
+    fake_broker: FakeBroker,
+    fake_bookies: FakeBookies,
+    new_broker: Callable[[], FakeBroker],
+    serve: Serve,
+    http: httpx.AsyncClient,
+) -> AsyncIterator[FakeBroker]:
     """A second broker that owns ``ns/t``; the first one knows."""
     other = new_broker()
     other.topics = fake_broker.topics
-    async with serve(build_app(other, bookies=fake_bookies)) as url:
+    async with serve(app_over(other, fake_bookies)) as url:
         other.url = url
         fake_broker.elsewhere[T, 0] = url
         yield other
 
 
 async def test_appends_and_reads_pass_through(
-    http: httpx.AsyncClient, owner: Any, fake_broker: Any
+    http: httpx.AsyncClient, owner: FakeBroker, fake_broker: FakeBroker
 ) -> None:
     headers = {"Fencelog-Key": "k", "Fencelog-Event-Time": "7"}
     answer = await http.post(URL, content=b"\xff\x00", headers=headers)
@@ -52,7 +55,7 @@ async def test_appends_and_reads_pass_through(
     assert page.headers["next-offset"] == "3"
 
 
-async def test_problems_pass_through(http: httpx.AsyncClient, owner: Any) -> None:
+async def test_problems_pass_through(http: httpx.AsyncClient, owner: FakeBroker) -> None:
     answer = await http.post(
         f"{URL}:batch", content=b"{", headers={"content-type": "application/x-ndjson"}
     )
@@ -61,7 +64,7 @@ async def test_problems_pass_through(http: httpx.AsyncClient, owner: Any) -> Non
     assert (beyond.status_code, beyond.json()["tail_offset"]) == (416, 0)
 
 
-async def test_event_streams_pass_through_live(http: httpx.AsyncClient, owner: Any) -> None:
+async def test_event_streams_pass_through_live(http: httpx.AsyncClient, owner: FakeBroker) -> None:
     headers = {"accept": "text/event-stream"}
     async with http.stream("GET", READ, headers=headers) as answer:
         await http.post(URL, content=b"live")
@@ -73,7 +76,7 @@ async def test_event_streams_pass_through_live(http: httpx.AsyncClient, owner: A
 
 
 async def test_a_batch_is_spread_over_brokers(
-    http: httpx.AsyncClient, owner: Any, fake_broker: Any
+    http: httpx.AsyncClient, owner: FakeBroker, fake_broker: FakeBroker
 ) -> None:
     many = TopicName("ns", "many")
     await fake_broker.topics.create(many, TopicConfig(partitions=2))
@@ -93,7 +96,7 @@ async def test_a_batch_is_spread_over_brokers(
 
 
 async def test_a_forwarded_request_is_not_forwarded_again(
-    http: httpx.AsyncClient, owner: Any, fake_broker: Any
+    http: httpx.AsyncClient, owner: FakeBroker, fake_broker: FakeBroker
 ) -> None:
     answer = await http.post(URL, content=b"x", headers={"Fencelog-Forwarded": "1"})
     assert (answer.status_code, answer.json()["code"]) == (421, "not_owner")
@@ -101,7 +104,7 @@ async def test_a_forwarded_request_is_not_forwarded_again(
 
 
 async def test_brokers_that_name_each_other_give_up(
-    http: httpx.AsyncClient, owner: Any, service: str
+    http: httpx.AsyncClient, owner: FakeBroker, service: str
 ) -> None:
     owner.elsewhere[T, 0] = service
     answer = await http.post(URL, content=b"x")
@@ -110,7 +113,7 @@ async def test_brokers_that_name_each_other_give_up(
 
 
 async def test_a_dead_owner_is_reported_and_taken_over_from(
-    http: httpx.AsyncClient, fake_broker: Any
+    http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
     sock = bind("127.0.0.1", 0)  # bound, not listening: connections are refused
     with contextlib.closing(sock):
@@ -123,7 +126,7 @@ async def test_a_dead_owner_is_reported_and_taken_over_from(
 
 
 async def test_an_owner_that_only_cannot_be_reached_from_here_is_not_reported_dead(
-    http: httpx.AsyncClient, fake_broker: Any
+    http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
     """No route, or no file descriptor left: the others, and the owner itself, may be well."""
     fake_broker.elsewhere[T, 0] = "http://255.255.255.255:9"
@@ -160,7 +163,7 @@ async def half_an_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 
 
 async def test_an_append_whose_owner_is_lost_is_of_unknown_outcome(
-    http: httpx.AsyncClient, fake_broker: Any
+    http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
     for url, body in ((URL, b"x"), (f"{URL}:batch", b"a\n")):
         async with mute_owner(hang_up) as lost:
@@ -173,7 +176,7 @@ async def test_an_append_whose_owner_is_lost_is_of_unknown_outcome(
 
 
 async def test_a_read_whose_owner_is_lost_can_be_asked_again(
-    http: httpx.AsyncClient, fake_broker: Any
+    http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
     async with mute_owner(hang_up) as lost:
         fake_broker.elsewhere[T, 0] = lost
@@ -183,7 +186,7 @@ async def test_a_read_whose_owner_is_lost_can_be_asked_again(
 
 
 async def test_an_event_stream_whose_owner_is_lost_ends_with_a_problem(
-    http: httpx.AsyncClient, fake_broker: Any
+    http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
     async with mute_owner(half_an_answer) as lost:
         fake_broker.elsewhere[T, 0] = lost

@@ -19,6 +19,7 @@ from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
+from tests.support.fake_broker import FakeBookies
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 TOPIC = "/v1/topics/ns/t"
@@ -71,7 +72,7 @@ async def machines(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Machines]:
 
 
 @pytest.fixture
-async def pair(machines: Machines, fake_bookies: Any) -> tuple[Machine, Machine]:
+async def pair(machines: Machines, fake_bookies: FakeBookies) -> tuple[Machine, Machine]:
     """Brokers a and b; a owns the one partition of a topic with one message."""
     a, b = [await machines.start(name, fake_bookies) for name in "ab"]
     assert (await a.http.put(TOPIC)).status_code == 201

@@ -50,7 +50,9 @@ async def transport(below: RecordingTransport) -> GatheringTransport:
     return GatheringTransport(below)
 
 
-async def test_the_writes_of_one_turn_leave_as_one(below, transport):
+async def test_the_writes_of_one_turn_leave_as_one(
+    below: RecordingTransport, transport: GatheringTransport
+) -> None:
     transport.write(b"head ")
     transport.write(b"body")
     assert below.calls == []
@@ -63,7 +65,9 @@ async def test_the_writes_of_one_turn_leave_as_one(below, transport):
     assert below.calls == [b"head body", b"next"]
 
 
-async def test_a_large_body_does_not_wait(below, transport):
+async def test_a_large_body_does_not_wait(
+    below: RecordingTransport, transport: GatheringTransport
+) -> None:
     large = bytes(100_000)
     transport.write(b"head")
     transport.write(large)
@@ -74,7 +78,9 @@ async def test_a_large_body_does_not_wait(below, transport):
     assert below.calls[1:] == [b"ab"]
 
 
-async def test_closing_writes_what_waits_first(below, transport):
+async def test_closing_writes_what_waits_first(
+    below: RecordingTransport, transport: GatheringTransport
+) -> None:
     transport.write(b"last words")
     transport.close()
     assert below.calls == [b"last words", "close"]
@@ -84,21 +90,27 @@ async def test_closing_writes_what_waits_first(below, transport):
     assert below.calls == [b"last words", "close"]
 
 
-async def test_nothing_is_written_to_a_connection_that_was_lost_meanwhile(below, transport):
+async def test_nothing_is_written_to_a_connection_that_was_lost_meanwhile(
+    below: RecordingTransport, transport: GatheringTransport
+) -> None:
     transport.write(b"too late")
     below.calls.append("close")
     await asyncio.sleep(0)
     assert below.calls == ["close"]
 
 
-async def test_aborting_writes_nothing_more(below, transport):
+async def test_aborting_writes_nothing_more(
+    below: RecordingTransport, transport: GatheringTransport
+) -> None:
     transport.write(b"never sent")
     transport.abort()
     await asyncio.sleep(0)
     assert below.calls == ["abort"]
 
 
-async def test_the_rest_is_passed_on(below, transport):
+async def test_the_rest_is_passed_on(
+    below: RecordingTransport, transport: GatheringTransport
+) -> None:
     transport.pause_reading()
     transport.resume_reading()
     assert below.calls == ["pause", "resume"]

@@ -15,14 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.api.produce import single as produce
-from fencelog.api.server.app import build_app
 from fencelog.api.server.http_protocol import HttpProtocol
 from fencelog.api.server.repeated_posts import NOT_REPEATED, repeatable_head
+from fencelog.broker.append.terms import Appended, Terms
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.broker.subscriptions.batch import DELIVER_AT
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, decode_batch
+from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
 
 PATH = "/v1/topics/ns/t/messages"
 T = TopicName("ns", "t")
@@ -83,7 +84,7 @@ async def connection(
     writer.close()
 
 
-def bodies(fake_broker: Any) -> list[tuple[bytes, bytes | None]]:
+def bodies(fake_broker: FakeBroker) -> list[tuple[bytes, bytes | None]]:
     log = fake_broker.logs[T, 0]
     return [
         (message.value, message.key)
@@ -93,7 +94,7 @@ def bodies(fake_broker: Any) -> list[tuple[bytes, bytes | None]]:
 
 
 async def test_bodies_of_any_size_arrive_in_order(
-    connection: Connection, fake_broker: Any, again: list[bytes]
+    connection: Connection, fake_broker: FakeBroker, again: list[bytes]
 ) -> None:
     values = [b"x" * n for n in (3, 0, 1, 99, 1000, 9, 10_000)]
     for offset, value in enumerate(values):
@@ -106,7 +107,7 @@ async def test_bodies_of_any_size_arrive_in_order(
 
 
 async def test_another_head_is_another_request(
-    connection: Connection, fake_broker: Any, again: list[bytes]
+    connection: Connection, fake_broker: FakeBroker, again: list[bytes]
 ) -> None:
     await connection.exchange(post(b"1", "Fencelog-Key: a"))
     await connection.exchange(post(b"2", "Fencelog-Key: a"))
@@ -123,7 +124,7 @@ async def test_another_head_is_another_request(
 
 @pytest.mark.parametrize("cut", [1, 30, 60, 90, -3])
 async def test_a_request_in_pieces_goes_the_ordinary_way(
-    connection: Connection, fake_broker: Any, again: list[bytes], cut: int
+    connection: Connection, fake_broker: FakeBroker, again: list[bytes], cut: int
 ) -> None:
     await connection.exchange(post(b"first"))
     request = post(b"in pieces")
@@ -136,7 +137,7 @@ async def test_a_request_in_pieces_goes_the_ordinary_way(
 
 
 async def test_requests_in_one_piece_are_answered_in_order(
-    connection: Connection, fake_broker: Any
+    connection: Connection, fake_broker: FakeBroker
 ) -> None:
     await connection.exchange(post(b"0"))
     await connection.send(post(b"1") + post(b"2") + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -144,7 +145,7 @@ async def test_requests_in_one_piece_are_answered_in_order(
 
 
 async def test_what_comes_before_the_answer_waits_for_it(
-    connection: Connection, fake_broker: Any, again: list[bytes]
+    connection: Connection, fake_broker: FakeBroker, again: list[bytes]
 ) -> None:
     await connection.exchange(post(b"0"))
     log = fake_broker.logs[T, 0]
@@ -163,7 +164,7 @@ async def test_what_comes_before_the_answer_waits_for_it(
 
 async def test_a_delay_counts_from_each_message(
     connection: Connection,
-    fake_broker: Any,
+    fake_broker: FakeBroker,
     again: list[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -184,7 +185,7 @@ async def test_a_delay_counts_from_each_message(
 
 
 async def test_a_definite_failure_goes_the_ordinary_way(
-    connection: Connection, fake_broker: Any, again: list[bytes]
+    connection: Connection, fake_broker: FakeBroker, again: list[bytes]
 ) -> None:
     await connection.exchange(post(b"0"))
     log = fake_broker.logs[T, 0]
@@ -198,7 +199,10 @@ async def test_a_definite_failure_goes_the_ordinary_way(
 
 
 async def test_an_unknown_outcome_is_told_and_never_tried_again(
-    connection: Connection, fake_broker: Any, again: list[bytes]
+    connection: Connection,
+    fake_broker: FakeBroker,
+    again: list[bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await connection.exchange(post(b"0"))
     log = fake_broker.logs[T, 0]
@@ -206,11 +210,11 @@ async def test_an_unknown_outcome_is_told_and_never_tried_again(
     attempts: list[Message] = []
     append = log.append_message
 
-    def counted(message: Message, terms: None) -> Any:
+    def counted(message: Message, terms: Terms | None) -> asyncio.Future[Appended]:
         attempts.append(message)
         return append(message)
 
-    log.append_message = counted
+    monkeypatch.setattr(log, "append_message", counted)
     status, headers, document = await connection.exchange(post(b"1"))
     assert (status, document["code"], document["side_effects"]) == (504, "append_unknown", "maybe")
     assert document["instance"] == PATH
@@ -219,7 +223,7 @@ async def test_an_unknown_outcome_is_told_and_never_tried_again(
 
 
 async def test_a_partition_that_moved_away_is_not_appended_here(
-    connection: Connection, fake_broker: Any, again: list[bytes]
+    connection: Connection, fake_broker: FakeBroker, again: list[bytes]
 ) -> None:
     await connection.exchange(post(b"0"))
     fake_broker.elsewhere[T, 0] = "http://127.0.0.1:9"
@@ -230,7 +234,7 @@ async def test_a_partition_that_moved_away_is_not_appended_here(
 
 
 async def test_a_partition_that_is_not_there_any_more_is_a_definite_failure(
-    connection: Connection, fake_broker: Any
+    connection: Connection, fake_broker: FakeBroker
 ) -> None:
     """The topic was made anew with fewer partitions."""
     many = TopicName("ns", "many")
@@ -258,11 +262,11 @@ def test_heads_that_ask_for_more_are_not_repeated(name: bytes) -> None:
 
 
 async def test_a_closing_server_answers_what_is_under_way(
-    fake_broker: Any, fake_bookies: Any, serve: Any
+    fake_broker: FakeBroker, fake_bookies: FakeBookies, serve: Serve
 ) -> None:
     await fake_broker.topics.create(T, TopicConfig())
     async with asyncio.timeout(10):
-        async with serve(build_app(fake_broker, bookies=fake_bookies)) as url:
+        async with serve(app_over(fake_broker, fake_bookies)) as url:
             address = urlsplit(url)
             client = Connection(*await asyncio.open_connection(address.hostname, address.port))
             await client.exchange(post(b"0"))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.bookie_stage import BookieSettings, OpenBookie, Requests, is_removing
 
 
-async def with_stored(open_bookie: Any, requests: Any, **settings: Any) -> Any:
+async def with_stored(
+    open_bookie: OpenBookie, requests: Requests, **settings: Unpack[BookieSettings]
+) -> Bookie:
     """Ledger 1, fenced, with entries 0..4 and 10..14 in entry logs."""
     bookie = await open_bookie(**settings)
     for first in (0, 10):
@@ -21,8 +25,8 @@ async def with_stored(open_bookie: Any, requests: Any, **settings: Any) -> Any:
 
 @pytest.mark.parametrize(("first", "count"), [(0, 4), (1, 4), (0, 6), (0, 15), (5, 5), (20, 5)])
 async def test_only_whole_stored_runs_are_replaced(
-    first: int, count: int, open_bookie: Any, requests: Any
-):
+    first: int, count: int, open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await with_stored(open_bookie, requests)
     assert await requests.add(bookie, requests.run(1, 5, 1), recovery=True) is None
     with pytest.raises(FencelogError) as caught:
@@ -31,8 +35,8 @@ async def test_only_whole_stored_runs_are_replaced(
 
 
 async def test_a_run_replaced_twice_or_merged_with_new_ones_is_there_once(
-    open_bookie: Any, requests: Any
-):
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await with_stored(open_bookie, requests)
     assert await requests.add(bookie, requests.run(1, 5, 5), recovery=True) is None
     for first in (0, 0, 10):
@@ -48,8 +52,8 @@ async def test_a_run_replaced_twice_or_merged_with_new_ones_is_there_once(
 
 
 async def test_nothing_is_replaced_in_a_ledger_that_was_dropped_meanwhile(
-    open_bookie: Any, requests: Any
-):
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     """What is there again may be cut in other runs: the replaced ones would overlap them."""
     bookie = await with_stored(open_bookie, requests, flush_interval_ms=5)
     shard = bookie.shard(1)
@@ -58,7 +62,7 @@ async def test_nothing_is_replaced_in_a_ledger_that_was_dropped_meanwhile(
     async def slow(*args: Any) -> Any:
         found = await look(*args)
         await shard.remove(1, deleted=False)
-        await requests.until(lambda: not shard.states.get(1).removing)
+        await requests.until(lambda: not is_removing(bookie, 1))
         assert await requests.add(bookie, requests.run(1, 3, 5), recovery=True) is None
         done = shard.flusher.completed
         await requests.until(lambda: shard.flusher.completed > done + 1)

@@ -17,10 +17,11 @@ from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_port import BookieClient
+from tests.support.bookie_stage import OpenBookie, Requests
 
 
 @pytest.fixture
-async def bookie(open_bookie: Any) -> Bookie:
+async def bookie(open_bookie: OpenBookie) -> Bookie:
     opened: Bookie = await open_bookie()
     return opened
 
@@ -43,7 +44,9 @@ async def refused(client: BookieClient, request: dict[str, Any], words: str) -> 
     assert caught.value.code is ErrorCode.BAD_REQUEST
 
 
-async def test_status_says_what_the_bookie_is(client: BookieClient, bookie: Bookie, requests: Any):
+async def test_status_says_what_the_bookie_is(
+    client: BookieClient, bookie: Bookie, requests: Requests
+) -> None:
     await requests.add(bookie, requests.run(1, 0))
     await requests.add(bookie, requests.run(2, 0))
     await requests.add(bookie, requests.run(3, 0))
@@ -65,8 +68,8 @@ async def test_status_says_what_the_bookie_is(client: BookieClient, bookie: Book
 
 
 async def test_an_operator_makes_a_bookie_read_only_and_takes_it_back(
-    client: BookieClient, bookie: Bookie, requests: Any
-):
+    client: BookieClient, bookie: Bookie, requests: Requests
+) -> None:
     told: list[bool] = []
     bookie.on_read_only[lambda: told.append(bookie.is_read_only)] = None
     for on in (True, True, False):
@@ -77,14 +80,16 @@ async def test_an_operator_makes_a_bookie_read_only_and_takes_it_back(
     assert told == [True, False]
 
 
-async def test_an_operator_does_not_overrule_a_full_disk(client: BookieClient, bookie: Bookie):
+async def test_an_operator_does_not_overrule_a_full_disk(
+    client: BookieClient, bookie: Bookie
+) -> None:
     bookie.set_read_only("disk", True)
     for on, reasons in ((True, ["disk", "operator"]), (False, ["disk"])):
         reply = await client.admin({"do": "read_only", "on": on})
         assert reply == {"read_only": True, "read_only_for": reasons}
 
 
-async def test_parts_of_a_bookie_add_their_verbs(client: BookieClient, bookie: Bookie):
+async def test_parts_of_a_bookie_add_their_verbs(client: BookieClient, bookie: Bookie) -> None:
     async def gc(given: dict[str, Any]) -> dict[str, Any]:
         arguments(given, {}, {"threshold": float})
         return {"begun": True, **given}
@@ -95,7 +100,7 @@ async def test_parts_of_a_bookie_add_their_verbs(client: BookieClient, bookie: B
     await refused(client, {"do": "gc", "limit": 1}, "'limit'")
 
 
-async def test_what_is_not_known_is_named(client: BookieClient, bookie: Bookie):
+async def test_what_is_not_known_is_named(client: BookieClient, bookie: Bookie) -> None:
     await refused(client, {"do": "format"}, "'format'.*read_only, status")
     await refused(client, {}, "None")
     await refused(client, {"do": ["status"]}, r"\['status'\]")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import read_run_header, verify_entries, verify_run
+from tests.support.bookie_stage import OpenBookie, Requests
 
 
-async def test_an_added_run_is_read_back_with_identical_bytes(open_bookie: Any, requests: Any):
+async def test_an_added_run_is_read_back_with_identical_bytes(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     run = requests.run(7, 0, 10)
     assert await requests.add(bookie, run) is None
@@ -19,8 +21,8 @@ async def test_an_added_run_is_read_back_with_identical_bytes(open_bookie: Any, 
 
 
 async def test_flushed_runs_survive_a_restart_and_adjacent_ones_are_joined(
-    open_bookie: Any, requests: Any
-):
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     for first in range(0, 50, 5):
         assert await requests.add(bookie, requests.run(7, first, 5)) is None
@@ -32,7 +34,7 @@ async def test_flushed_runs_survive_a_restart_and_adjacent_ones_are_joined(
     assert [e.payload[:5].tobytes() for e in verify_entries(run)][:2] == [b"7/12|", b"7/13|"]
 
 
-async def test_identity_is_kept_and_another_bookie_id_is_refused(open_bookie: Any):
+async def test_identity_is_kept_and_another_bookie_id_is_refused(open_bookie: OpenBookie) -> None:
     bookie = await open_bookie()
     bookie_id, incarnation = bookie.bookie_id, bookie.incarnation
     await bookie.close()
@@ -44,14 +46,16 @@ async def test_identity_is_kept_and_another_bookie_id_is_refused(open_bookie: An
     assert caught.value.code is ErrorCode.BAD_REQUEST
 
 
-async def test_a_second_bookie_on_the_directory_is_refused(open_bookie: Any):
+async def test_a_second_bookie_on_the_directory_is_refused(open_bookie: OpenBookie) -> None:
     await open_bookie()
     with pytest.raises(FencelogError) as caught:
         await open_bookie()
     assert caught.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
 
 
-async def test_negative_answers_name_what_is_missing(open_bookie: Any, requests: Any):
+async def test_negative_answers_name_what_is_missing(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     with pytest.raises(FencelogError) as caught:
         await requests.read(bookie, 9, 0)
@@ -63,7 +67,9 @@ async def test_negative_answers_name_what_is_missing(open_bookie: Any, requests:
         assert caught.value.code is ErrorCode.NO_SUCH_ENTRY
 
 
-async def test_limits_of_a_read_hold_but_one_entry_always_comes(open_bookie: Any, requests: Any):
+async def test_limits_of_a_read_hold_but_one_entry_always_comes(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(3, 0, 20, size=1000))
     for max_entries, max_bytes, expected in ((5, 1 << 20, 5), (20, 3500, 3), (20, 1, 1)):
@@ -72,7 +78,9 @@ async def test_limits_of_a_read_hold_but_one_entry_always_comes(open_bookie: Any
         assert (header.first_entry_id, header.count) == (2, expected)
 
 
-async def test_lac_is_the_highest_seen_and_survives(open_bookie: Any, requests: Any):
+async def test_lac_is_the_highest_seen_and_survives(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(3, 0, 5, lac=-1))
     await requests.add(bookie, requests.run(3, 5, 5, lac=4))
@@ -82,7 +90,9 @@ async def test_lac_is_the_highest_seen_and_survives(open_bookie: Any, requests: 
     assert await bookie.read_lac(3) == 4
 
 
-async def test_numbers_that_no_writer_sends_are_refused(open_bookie: Any, requests: Any):
+async def test_numbers_that_no_writer_sends_are_refused(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     for run in (requests.run(3, 0, 2, lac=1), requests.run(3, 0, 1, lac=-2)):
         error = await requests.add(bookie, run)
@@ -94,8 +104,8 @@ async def test_numbers_that_no_writer_sends_are_refused(open_bookie: Any, reques
 
 
 async def test_a_fenced_ledger_takes_recovery_adds_only_and_stays_so(
-    open_bookie: Any, requests: Any
-):
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(3, 0))
     assert await bookie.read_lac(3, fence=True) == -1
@@ -110,8 +120,8 @@ async def test_a_fenced_ledger_takes_recovery_adds_only_and_stays_so(
 
 
 async def test_a_volume_that_was_just_formatted_is_a_new_directory(
-    open_bookie: Any, requests: Any, tmp_path: Path
-):
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
     (tmp_path / "data/lost+found").mkdir(parents=True)
     bookie = await open_bookie()
     assert await requests.add(bookie, requests.run(1, 0)) is None

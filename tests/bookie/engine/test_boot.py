@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.boot import fence_before_serving
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -19,6 +20,9 @@ from fencelog.ledgers.ledger_metadata.model import Fragment, LedgerMetadata, new
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.instance import create_instance
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
+from fencelog.ledgers.metastore.port import Versioned
+from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.metadata_nodes import remove
 
 OPEN, CLOSED, NAMED_EARLIER, IN_RECOVERY, STRANGER, MAY_BE_NAMED = range(1, 7)
@@ -40,7 +44,7 @@ async def store() -> AsyncIterator[MemoryMetadataStore]:
 
 
 @pytest.fixture
-def open_bookie(open_bookie: Any, store: MemoryMetadataStore) -> Any:
+def open_bookie(open_bookie: OpenBookie, store: MemoryMetadataStore) -> OpenBookie:
     """Bookies that are registered."""
     return partial(open_bookie, cookies=CookieRegistry(store))
 
@@ -72,7 +76,7 @@ async def code_of(request: Any) -> ErrorCode | None:
     return result.code if isinstance(result, FencelogError) else None
 
 
-async def expect_fenced(bookie: Any, requests: Any, *, reads: dict[int, ErrorCode]) -> None:
+async def expect_fenced(bookie: Bookie, requests: Requests, *, reads: dict[int, ErrorCode]) -> None:
     assert not bookie.may_have_forgotten
     for ledger_id in (OPEN, CLOSED, NAMED_EARLIER, IN_RECOVERY, MAY_BE_NAMED):
         add = requests.add(bookie, requests.run(ledger_id, 3))
@@ -92,8 +96,8 @@ FORGOTTEN = {
 
 
 async def test_a_new_directory_fences_all_that_names_its_bookie(
-    open_bookie: Any, requests: Any, ledgers: LedgerStore, store: MemoryMetadataStore
-):
+    open_bookie: OpenBookie, requests: Requests, ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
     bookie = await open_bookie(bookie_id="b1")
     assert bookie.may_have_forgotten
     await fence_before_serving(bookie, store)
@@ -107,8 +111,8 @@ async def test_a_new_directory_fences_all_that_names_its_bookie(
 
 
 async def test_a_bookie_that_remembers_lists_nothing(
-    open_bookie: Any, ledgers: LedgerStore, store: MemoryMetadataStore
-):
+    open_bookie: OpenBookie, ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
     bookie = await open_bookie(bookie_id="b1")
     await fence_before_serving(bookie, store)
     await bookie.close()
@@ -120,8 +124,8 @@ async def test_a_bookie_that_remembers_lists_nothing(
 
 @pytest.mark.parametrize("instance", ["ab" * 16, None])
 async def test_a_listing_of_another_cluster_counts_for_nothing(
-    instance: str | None, open_bookie: Any, ledgers: LedgerStore, store: MemoryMetadataStore
-):
+    instance: str | None, open_bookie: OpenBookie, ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
     """The store was emptied, and perhaps filled again, since the bookie was let in."""
     bookie = await open_bookie(bookie_id="b1")
     await remove(store, "/instance")
@@ -132,8 +136,11 @@ async def test_a_listing_of_another_cluster_counts_for_nothing(
 
 
 async def test_instance_and_listing_have_to_be_of_one_session(
-    open_bookie: Any, ledgers: LedgerStore, store: MemoryMetadataStore
-):
+    open_bookie: OpenBookie,
+    ledgers: LedgerStore,
+    store: MemoryMetadataStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bookie = await open_bookie(bookie_id="b1")
     children = store.children
 
@@ -142,30 +149,34 @@ async def test_instance_and_listing_have_to_be_of_one_session(
         await store.get("/instance")
         return await children(path)
 
-    store.children = expire_first  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "children", expire_first)
     assert await code_of(fence_before_serving(bookie, store)) is ErrorCode.METADATA_UNAVAILABLE
     assert bookie.may_have_forgotten
 
 
 async def test_a_listing_that_is_not_whole_counts_for_nothing(
-    open_bookie: Any, requests: Any, ledgers: LedgerStore, store: MemoryMetadataStore
-):
+    open_bookie: OpenBookie,
+    requests: Requests,
+    ledgers: LedgerStore,
+    store: MemoryMetadataStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bookie = await open_bookie(bookie_id="b1")
     reads = 0
     get = store.get
 
-    async def lost_after_three(path: str) -> Any:
+    async def lost_after_three(path: str) -> Versioned:
         nonlocal reads
         reads += 1
         if reads > 3:
             store.disconnect()
         return await get(path)
 
-    store.get = lost_after_three  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "get", lost_after_three)
     assert await code_of(fence_before_serving(bookie, store)) is ErrorCode.METADATA_UNAVAILABLE
     assert bookie.may_have_forgotten
     await bookie.close()
-    store.get = get  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "get", get)
     store.reconnect()
     bookie = await open_bookie(bookie_id="b1")
     assert bookie.may_have_forgotten
@@ -174,8 +185,8 @@ async def test_a_listing_that_is_not_whole_counts_for_nothing(
 
 
 async def test_damaged_metadata_may_be_that_of_ones_own_ledger(
-    open_bookie: Any, ledgers: LedgerStore, store: MemoryMetadataStore
-):
+    open_bookie: OpenBookie, ledgers: LedgerStore, store: MemoryMetadataStore
+) -> None:
     await store.create("/ledgers/0/0009", b"?")
     bookie = await open_bookie(bookie_id="b1")
     assert await code_of(fence_before_serving(bookie, store)) is ErrorCode.CORRUPT
@@ -183,8 +194,11 @@ async def test_damaged_metadata_may_be_that_of_ones_own_ledger(
 
 
 async def test_fences_that_cannot_be_synced_are_no_fences(
-    open_bookie: Any, ledgers: LedgerStore, store: MemoryMetadataStore, faulty_disk: Any
-):
+    open_bookie: OpenBookie,
+    ledgers: LedgerStore,
+    store: MemoryMetadataStore,
+    faulty_disk: FaultyDisk,
+) -> None:
     bookie = await open_bookie(bookie_id="b1", disk=faulty_disk)
     faulty_disk.fails.add("sync .journal")
     assert await code_of(fence_before_serving(bookie, store)) is ErrorCode.STORAGE_FAILED
@@ -194,13 +208,13 @@ async def test_fences_that_cannot_be_synced_are_no_fences(
 
 
 async def test_wherever_it_dies_the_next_start_fences_or_it_was_done(
-    open_bookie: Any,
-    requests: Any,
+    open_bookie: OpenBookie,
+    requests: Requests,
     ledgers: LedgerStore,
     store: MemoryMetadataStore,
-    faulty_disk: Any,
+    faulty_disk: FaultyDisk,
     tmp_path: Path,
-):
+) -> None:
     """The disk is gone after 0, 1, 2, … calls, from the making of the directory on."""
     finished = died_before = 0
     calls = 0
@@ -234,8 +248,8 @@ async def test_wherever_it_dies_the_next_start_fences_or_it_was_done(
 
 
 async def test_without_ledgers_there_is_nothing_to_fence(
-    open_bookie: Any, requests: Any, store: MemoryMetadataStore
-):
+    open_bookie: OpenBookie, requests: Requests, store: MemoryMetadataStore
+) -> None:
     bookie = await open_bookie(bookie_id="b1")
     await fence_before_serving(bookie, store)
     assert not bookie.may_have_forgotten

@@ -26,7 +26,9 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 class HeldClose:
     """Ledgers of which something happens right before one is closed."""
 
-    def __init__(self, cluster: LocalCluster, before_close: Callable[[], Awaitable[object]]):
+    def __init__(
+        self, cluster: LocalCluster, before_close: Callable[[], Awaitable[object]]
+    ) -> None:
         self._ledgers = cluster.ledgers
         self._before_close = before_close
 
@@ -69,7 +71,7 @@ async def recovered_with(
 
 async def test_what_a_recovery_wrote_to_a_lost_disk_is_unknown_and_comes_back(
     cluster: LocalCluster,
-):
+) -> None:
     closed, spare = await recovered_with(cluster, cluster.lose_disk)
     assert spare in closed.last_fragment.bookies
     for entry_id in (0, len(PAYLOADS) - 1, len(PAYLOADS)):
@@ -82,7 +84,9 @@ async def test_what_a_recovery_wrote_to_a_lost_disk_is_unknown_and_comes_back(
     assert end is ErrorCode.NO_SUCH_ENTRY
 
 
-async def test_a_recovery_that_goes_another_way_leaves_only_a_stranger(cluster: LocalCluster):
+async def test_a_recovery_that_goes_another_way_leaves_only_a_stranger(
+    cluster: LocalCluster,
+) -> None:
     """The lost bookie is not named in the end: it says "unknown", and nothing waits for it."""
 
     async def lose_and_close_without(spare: str) -> None:

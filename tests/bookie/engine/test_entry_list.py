@@ -14,6 +14,8 @@ from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.entry_list import first_page
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import Range
+from tests.support.bookie_stage import OpenBookie, Requests, is_removing
+from tests.support.faulty_disk import FaultyDisk
 
 
 async def listed(bookie: Bookie, ledger_id: int, from_entry: int = 0) -> list[int]:
@@ -63,7 +65,9 @@ def test_parts_make_up_the_whole(places: list[list[Range]], start: int, most: in
 # -- of a bookie ---------------------------------------------------------------------------------
 
 
-async def test_entries_in_the_cache_and_the_index_are_listed(open_bookie: Any, requests: Any):
+async def test_entries_in_the_cache_and_the_index_are_listed(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     """Whichever way they went; over a restart too."""
     chance = random.Random(4)
     bookie = await open_bookie()
@@ -84,8 +88,8 @@ async def test_entries_in_the_cache_and_the_index_are_listed(open_bookie: Any, r
 
 
 async def test_a_long_list_comes_in_parts(
-    open_bookie: Any, requests: Any, monkeypatch: pytest.MonkeyPatch
-):
+    open_bookie: OpenBookie, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fencelog.bookie.engine.entry_list.MAX_LISTED_RUNS", 10)
     bookie = await open_bookie()
     for n in range(0, 200, 2):
@@ -99,7 +103,9 @@ async def test_a_long_list_comes_in_parts(
     assert await listed(bookie, 1) == list(range(0, 200, 2))
 
 
-async def test_a_list_reads_no_entry_log(open_bookie: Any, requests: Any, faulty_disk: Any):
+async def test_a_list_reads_no_entry_log(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0, 5))
     await bookie.close()
@@ -111,7 +117,9 @@ async def test_a_list_reads_no_entry_log(open_bookie: Any, requests: Any, faulty
     assert await refusal(bookie, 1) is ErrorCode.STORAGE_FAILED  # unknown, not "none"
 
 
-async def test_unknown_and_deleted_ledgers_are_negatives(open_bookie: Any, requests: Any):
+async def test_unknown_and_deleted_ledgers_are_negatives(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     assert await refusal(bookie, 1) is ErrorCode.NO_SUCH_LEDGER
     await requests.add(bookie, requests.run(1, 0))
@@ -122,7 +130,9 @@ async def test_unknown_and_deleted_ledgers_are_negatives(open_bookie: Any, reque
     assert await listed(bookie, 2) == []  # known, and empty
 
 
-async def test_in_limbo_the_list_says_that_it_may_lack_something(open_bookie: Any, requests: Any):
+async def test_in_limbo_the_list_says_that_it_may_lack_something(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 3, 2))
     assert not (await bookie.list_entries(1)).in_limbo
@@ -136,8 +146,8 @@ async def test_in_limbo_the_list_says_that_it_may_lack_something(open_bookie: An
 
 @pytest.mark.parametrize("deleted", [True, False])
 async def test_what_goes_while_the_index_is_read_is_not_missed_silently(
-    deleted: bool, open_bookie: Any, requests: Any, monkeypatch: pytest.MonkeyPatch
-):
+    deleted: bool, open_bookie: OpenBookie, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A flush may have taken the runs out of the index before the look reached them."""
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0, 3))
@@ -156,8 +166,8 @@ async def test_what_goes_while_the_index_is_read_is_not_missed_silently(
 
 
 async def test_what_is_dropped_and_copied_again_meanwhile_is_not_denied(
-    open_bookie: Any, requests: Any, monkeypatch: pytest.MonkeyPatch
-):
+    open_bookie: OpenBookie, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The look at the index falls between the two."""
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0, 3))
@@ -170,7 +180,7 @@ async def test_what_is_dropped_and_copied_again_meanwhile_is_not_denied(
     async def between(work: Any) -> Any:
         monkeypatch.setattr(shard.read_lane, "run", run)
         await shard.remove(1, deleted=False)
-        while shard.states.get(1).removing:
+        while is_removing(bookie, 1):
             shard.flusher.request()
             await requests.until(lambda: shard.flusher._begun is None)
         found = await run(work)
@@ -185,13 +195,13 @@ async def test_what_is_dropped_and_copied_again_meanwhile_is_not_denied(
 
 
 @pytest.mark.parametrize("from_entry", [-1, 2**63, 2**64 - 1])
-async def test_what_is_no_entry_id_is_refused(from_entry: int, open_bookie: Any):
+async def test_what_is_no_entry_id_is_refused(from_entry: int, open_bookie: OpenBookie) -> None:
     assert await refusal(await open_bookie(), 1, from_entry) is ErrorCode.BAD_REQUEST
 
 
 async def test_a_bookie_that_stopped_lists_nothing(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     await requests.add(bookie, requests.run(1, 0))
     faulty_disk.fails.add("sync .journal")

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.lacs import Lacs
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_LAC_WAIT_MS
+from tests.support.bookie_stage import OpenBookie, Requests, refusal_of
+from tests.support.faulty_disk import FaultyDisk
 
 LONG_MS = MAX_LAC_WAIT_MS
 
@@ -22,13 +25,15 @@ async def soon(*waiting: asyncio.Task[Any]) -> None:
     assert not any(task.done() for task in waiting)
 
 
-def poll(bookie: Any, ledger_id: int, above: int, wait_ms: int = LONG_MS) -> asyncio.Task[int]:
+def poll(bookie: Bookie, ledger_id: int, above: int, wait_ms: int = LONG_MS) -> asyncio.Task[int]:
     return asyncio.get_running_loop().create_task(
         bookie.read_lac(ledger_id, above=above, wait_ms=wait_ms)
     )
 
 
-async def test_an_explicit_lac_is_kept_over_flush_and_restart(open_bookie: Any, requests: Any):
+async def test_an_explicit_lac_is_kept_over_flush_and_restart(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0, 5))
     assert await requests.write_lac(bookie, 1, 4) is None
@@ -39,7 +44,9 @@ async def test_an_explicit_lac_is_kept_over_flush_and_restart(open_bookie: Any, 
         assert await bookie.read_lac(1) == 4
 
 
-async def test_the_highest_lac_wins_whoever_tells_it(open_bookie: Any, requests: Any):
+async def test_the_highest_lac_wins_whoever_tells_it(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0, 5))
     await requests.write_lac(bookie, 1, 4)
@@ -50,7 +57,9 @@ async def test_the_highest_lac_wins_whoever_tells_it(open_bookie: Any, requests:
     assert await bookie.read_lac(1) == 9
 
 
-async def test_what_is_no_lac_of_a_ledger_written_here_is_refused(open_bookie: Any, requests: Any):
+async def test_what_is_no_lac_of_a_ledger_written_here_is_refused(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0))
     await bookie.read_lac(2, fence=True)
@@ -59,17 +68,17 @@ async def test_what_is_no_lac_of_a_ledger_written_here_is_refused(open_bookie: A
         (9, 0, ErrorCode.NO_SUCH_LEDGER),
         (2, 0, ErrorCode.LEDGER_FENCED),
     ):
-        assert (await requests.write_lac(bookie, ledger_id, lac)).code is code
+        assert refusal_of(await requests.write_lac(bookie, ledger_id, lac)) is code
     with pytest.raises(FencelogError) as caught:
         await bookie.read_lac(9)  # it has not become known by that
     assert caught.value.code is ErrorCode.NO_SUCH_LEDGER
     await bookie.close()
-    assert (await requests.write_lac(bookie, 1, 0)).code is ErrorCode.BOOKIE_UNAVAILABLE
+    assert refusal_of(await requests.write_lac(bookie, 1, 0)) is ErrorCode.BOOKIE_UNAVAILABLE
 
 
 async def test_a_lac_is_neither_acknowledged_nor_told_before_it_is_durable(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     await requests.add(bookie, requests.run(1, 0, 5))
     await requests.write_lac(bookie, 1, 1)
@@ -84,23 +93,25 @@ async def test_a_lac_is_neither_acknowledged_nor_told_before_it_is_durable(
     reply = await bookie.read(1, 0, max_entries=1, max_bytes=1000)
     assert reply.lac == 1  # a crash now would take 3 back
     faulty_disk.waits.clear()
-    assert await asyncio.gather(written, again, asked) == [None, None, 3]
+    assert [await written, await again, await asked] == [None, None, 3]
     assert (await bookie.read(1, 0, max_entries=1, max_bytes=1000)).lac == 3
 
 
 async def test_a_lac_that_cannot_be_synced_is_not_confirmed(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     await requests.add(bookie, requests.run(1, 0, 5))
     faulty_disk.fails.add("sync .journal")
-    assert (await requests.write_lac(bookie, 1, 3)).code is ErrorCode.STORAGE_FAILED
+    assert refusal_of(await requests.write_lac(bookie, 1, 3)) is ErrorCode.STORAGE_FAILED
 
 
 # -- long poll -----------------------------------------------------------------------------------
 
 
-async def test_a_long_poll_ends_when_the_lac_grows_above(open_bookie: Any, requests: Any):
+async def test_a_long_poll_ends_when_the_lac_grows_above(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0, 5))
     low, high = poll(bookie, 1, -1), poll(bookie, 1, 2)
@@ -113,7 +124,9 @@ async def test_a_long_poll_ends_when_the_lac_grows_above(open_bookie: Any, reque
     assert await poll(bookie, 1, 3) == 4  # it is already
 
 
-async def test_a_long_poll_for_a_ledger_to_come(open_bookie: Any, requests: Any):
+async def test_a_long_poll_for_a_ledger_to_come(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     waiting = poll(bookie, 1, -1)
     await soon(waiting)
@@ -124,8 +137,8 @@ async def test_a_long_poll_for_a_ledger_to_come(open_bookie: Any, requests: Any)
 
 
 async def test_a_long_poll_tells_no_lac_before_it_is_durable(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     await requests.add(bookie, requests.run(1, 0, 5))
     waiting = poll(bookie, 1, -1)
@@ -138,8 +151,8 @@ async def test_a_long_poll_tells_no_lac_before_it_is_durable(
 
 
 async def test_a_long_poll_ends_with_a_fence_and_does_not_begin_behind_one(
-    open_bookie: Any, requests: Any
-):
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0, 5, lac=-1))
     waiting = poll(bookie, 1, 7)
@@ -149,7 +162,7 @@ async def test_a_long_poll_ends_with_a_fence_and_does_not_begin_behind_one(
     assert await poll(bookie, 1, 7) == -1
 
 
-async def test_a_long_poll_ends_with_its_time(open_bookie: Any, requests: Any):
+async def test_a_long_poll_ends_with_its_time(open_bookie: OpenBookie, requests: Requests) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0, 5))
     started = time.monotonic()
@@ -163,7 +176,9 @@ async def test_a_long_poll_ends_with_its_time(open_bookie: Any, requests: Any):
     assert caught.value.code is ErrorCode.BAD_REQUEST
 
 
-async def test_long_polls_end_with_the_bookie(open_bookie: Any, requests: Any, faulty_disk: Any):
+async def test_long_polls_end_with_the_bookie(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     await requests.add(bookie, requests.run(1, 0))
     waiting = poll(bookie, 1, 0)
@@ -183,8 +198,8 @@ async def test_long_polls_end_with_the_bookie(open_bookie: Any, requests: Any, f
 
 
 async def test_too_many_long_polls_are_refused_and_leave_nothing_behind(
-    open_bookie: Any, requests: Any, monkeypatch: pytest.MonkeyPatch
-):
+    open_bookie: OpenBookie, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fencelog.bookie.engine.lacs.MAX_LAC_WAITS", 3)
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0))

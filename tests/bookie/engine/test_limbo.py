@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.format.ledger_state import LedgerState, decode_state
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.bookie_stage import OpenBookie, Requests, is_removing
+from tests.support.faulty_disk import FaultyDisk
 
 
 async def code_of(request: Any) -> ErrorCode | None:
@@ -19,13 +22,13 @@ async def code_of(request: Any) -> ErrorCode | None:
     return result.code if isinstance(result, FencelogError) else None
 
 
-async def put_in_limbo(bookie: Any, *ledger_ids: int) -> None:
+async def put_in_limbo(bookie: Bookie, *ledger_ids: int) -> None:
     for ledger_id in ledger_ids:
         bookie.fence_forgotten(ledger_id)
     await bookie.forgotten_are_fenced()
 
 
-async def expect_limbo(bookie: Any, requests: Any) -> None:
+async def expect_limbo(bookie: Bookie, requests: Requests) -> None:
     """Ledger 1 has entries 0..4 and LAC 3, of ledger 2 nothing is known."""
     assert await requests.read(bookie, 1, 0) == requests.run(1, 0, 5, lac=-1)
     assert await bookie.read_lac(1) == await bookie.read_lac(1, fence=True) == 3
@@ -46,7 +49,9 @@ async def expect_limbo(bookie: Any, requests: Any) -> None:
         assert await code_of(requests.write_lac(bookie, ledger_id, 9)) is ErrorCode.LEDGER_FENCED
 
 
-async def test_limbo_says_what_it_has_and_never_no(open_bookie: Any, requests: Any):
+async def test_limbo_says_what_it_has_and_never_no(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0, 5, lac=-1))
     await requests.write_lac(bookie, 1, 3)
@@ -60,7 +65,9 @@ async def test_limbo_says_what_it_has_and_never_no(open_bookie: Any, requests: A
     assert await requests.read(bookie, 2, 0) == requests.run(2, 0)
 
 
-async def test_a_cleared_ledger_says_no_again_and_stays_fenced(open_bookie: Any, requests: Any):
+async def test_a_cleared_ledger_says_no_again_and_stays_fenced(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await put_in_limbo(bookie, 1)
     await bookie.clear_limbo(1)
@@ -78,18 +85,18 @@ async def test_a_cleared_ledger_says_no_again_and_stays_fenced(open_bookie: Any,
 
 
 async def test_limbo_and_its_end_are_durable_before_they_are_confirmed(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     faulty_disk.waits.add("sync .journal")
     bookie.fence_forgotten(1)
     confirmed = asyncio.get_running_loop().create_task(bookie.forgotten_are_fenced())
     done, _ = await asyncio.wait([confirmed], timeout=0.05)
     assert not done
-    assert bookie.may_have_forgotten
+    before = bookie.may_have_forgotten
     faulty_disk.waits.clear()
     await confirmed
-    assert not bookie.may_have_forgotten
+    assert (before, bookie.may_have_forgotten) == (True, False)
     faulty_disk.fails.add("sync .journal")
     assert await code_of(bookie.clear_limbo(1)) is ErrorCode.STORAGE_FAILED
     await bookie.close()
@@ -98,8 +105,8 @@ async def test_limbo_and_its_end_are_durable_before_they_are_confirmed(
 
 
 async def test_a_ledger_that_is_repaired_during_a_read_is_still_unknown_to_it(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     """The read has looked where the entry was not yet."""
     bookie = await open_bookie(disk=faulty_disk)
     await requests.add(bookie, requests.run(1, 7))
@@ -119,8 +126,11 @@ async def test_a_ledger_that_is_repaired_during_a_read_is_still_unknown_to_it(
 
 
 async def test_a_ledger_that_is_dropped_and_repaired_during_a_read_is_unknown_to_it(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie,
+    requests: Requests,
+    faulty_disk: FaultyDisk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The read looks where the entry is no more, and is not yet again."""
     bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=5)
     await requests.add(bookie, requests.run(1, 3))
@@ -132,13 +142,13 @@ async def test_a_ledger_that_is_dropped_and_repaired_during_a_read_is_unknown_to
 
     async def slow(*args: Any, **kwargs: Any) -> bytes | None:
         await shard.remove(1, deleted=False)
-        await requests.until(lambda: not shard.states.get(1).removing)
+        await requests.until(lambda: not is_removing(bookie, 1))
         found: bytes | None = await read(*args, **kwargs)
         looked.set()
         await given.wait()
         return found
 
-    shard.reads._stored.read = slow
+    monkeypatch.setattr(shard.reads._stored, "read", slow)
     reading = asyncio.get_running_loop().create_task(requests.read(bookie, 1, 3))
     await looked.wait()
     assert await requests.add(bookie, requests.run(1, 3), recovery=True) is None

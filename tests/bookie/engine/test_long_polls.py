@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -12,12 +11,13 @@ from fencelog.bookie.server.server import BookieServer
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_LAC_WAIT_MS
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
+from tests.support.bookie_stage import OpenBookie, Requests
 
 LONG_MS = MAX_LAC_WAIT_MS
 
 
 @pytest.fixture
-async def server(open_bookie: Any) -> AsyncIterator[BookieServer]:
+async def server(open_bookie: OpenBookie) -> AsyncIterator[BookieServer]:
     server = await BookieServer.start(await open_bookie(), "127.0.0.1", 0)
     yield server
     await server.close()
@@ -44,8 +44,8 @@ def polls(client: TcpBookieClient, ledger_id: int, count: int) -> list[asyncio.T
 
 
 async def test_an_explicit_lac_is_written_and_refused(
-    server: BookieServer, client: TcpBookieClient, requests: Any
-):
+    server: BookieServer, client: TcpBookieClient, requests: Requests
+) -> None:
     await requests.add(server.bookie, requests.run(1, 0, 5))
     assert await write_lac(client, 1, 3) is None
     assert await client.read_lac(1) == 3
@@ -56,8 +56,8 @@ async def test_an_explicit_lac_is_written_and_refused(
 
 
 async def test_many_long_polls_hold_no_read_up(
-    server: BookieServer, client: TcpBookieClient, requests: Any
-):
+    server: BookieServer, client: TcpBookieClient, requests: Requests
+) -> None:
     await requests.add(server.bookie, requests.run(1, 0, 5))
     waiting = polls(client, 1, 200)
     await requests.until(lambda: server.bookie.shards[0].lacs._waits == 200)
@@ -72,8 +72,8 @@ async def test_many_long_polls_hold_no_read_up(
 
 
 async def test_a_fencing_long_poll_does_not_wait(
-    server: BookieServer, client: TcpBookieClient, requests: Any
-):
+    server: BookieServer, client: TcpBookieClient, requests: Requests
+) -> None:
     await requests.add(server.bookie, requests.run(1, 0))
     (waiting,) = polls(client, 1, 1)
     await requests.until(lambda: server.bookie.shards[0].lacs._waits == 1)
@@ -82,8 +82,8 @@ async def test_a_fencing_long_poll_does_not_wait(
 
 
 async def test_long_polls_end_with_their_connection(
-    server: BookieServer, client: TcpBookieClient, requests: Any
-):
+    server: BookieServer, client: TcpBookieClient, requests: Requests
+) -> None:
     waiting = polls(client, 1, 3)
     other = TcpBookieClient(server.bookie.bookie_id, server.address)
     (others,) = polls(other, 1, 1)
@@ -98,7 +98,7 @@ async def test_long_polls_end_with_their_connection(
     await other.close()
 
 
-async def test_a_wait_over_the_limit_is_refused(client: TcpBookieClient):
+async def test_a_wait_over_the_limit_is_refused(client: TcpBookieClient) -> None:
     with pytest.raises(FencelogError) as caught:
         await client.read_lac(1, wait_ms=LONG_MS + 1)
     assert caught.value.code is ErrorCode.BAD_REQUEST

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,11 +16,13 @@ from fencelog.bookie.format.runs import clip_run, join_runs, merged, missing_ran
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import build_run, read_run_header, slice_run, verify_run
 from fencelog.ledgers.host import SystemHost
+from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.faulty_disk import FaultyDisk
 
 ENTRIES = 40
 
 
-async def held_entries(bookie: Any, requests: Any, ledger_id: int) -> set[int]:
+async def held_entries(bookie: Bookie, requests: Requests, ledger_id: int) -> set[int]:
     held = set()
     for entry_id in range(ENTRIES + 8):
         try:
@@ -35,8 +37,8 @@ async def held_entries(bookie: Any, requests: Any, ledger_id: int) -> set[int]:
 
 
 async def test_only_what_is_missing_is_stored_and_flushes_do_not_matter(
-    open_bookie: Any, requests: Any
-):
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 10, 5))
     await bookie.close()
@@ -54,8 +56,8 @@ async def test_only_what_is_missing_is_stored_and_flushes_do_not_matter(
 
 
 async def test_a_repeated_add_is_answered_only_when_the_first_is_durable(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     faulty_disk.waits.add("sync .journal")
     adds = [asyncio.create_task(requests.add(bookie, requests.run(1, 0, 3))) for _ in range(2)]
@@ -66,7 +68,9 @@ async def test_a_repeated_add_is_answered_only_when_the_first_is_durable(
     assert await held_entries(bookie, requests, 1) == {0, 1, 2}
 
 
-async def test_a_fence_during_the_look_up_stops_a_regular_add(open_bookie: Any, requests: Any):
+async def test_a_fence_during_the_look_up_stops_a_regular_add(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 5))
     add = asyncio.create_task(requests.add(bookie, requests.run(1, 0)))
@@ -83,14 +87,16 @@ spans = st.tuples(st.integers(0, ENTRIES - 1), st.integers(1, 8))
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(adds=st.lists(st.tuples(spans, st.booleans()), min_size=1, max_size=12))
 def test_any_adds_in_any_order_hold_their_union(
-    adds: list[tuple[tuple[int, int], bool]], tmp_path_factory: Any, requests: Any
-):
+    adds: list[tuple[tuple[int, int], bool]],
+    tmp_path_factory: pytest.TempPathFactory,
+    requests: Requests,
+) -> None:
     """With a cache so small that almost every add is flushed, and restarts in between."""
     asyncio.run(add_and_compare(adds, tmp_path_factory.mktemp("data"), requests))
 
 
 async def add_and_compare(
-    adds: list[tuple[tuple[int, int], bool]], data_dir: Path, requests: Any
+    adds: list[tuple[tuple[int, int], bool]], data_dir: Path, requests: Requests
 ) -> None:
     config = BookieConfig(data_dir, write_cache_bytes=1500)
     bookie = await Bookie.open(config, disk=PosixDisk(), host=SystemHost())
@@ -116,7 +122,7 @@ ranges = st.tuples(st.integers(0, 30), st.integers(0, 10)).map(lambda r: (r[0], 
 @given(ranges, st.lists(ranges))
 def test_missing_ranges_are_what_the_sets_say(
     wanted: tuple[int, int], present: list[tuple[int, int]]
-):
+) -> None:
     missing = missing_ranges(wanted, present)
     entries = [e for low, high in missing for e in range(low, high + 1)]
     there = {e for low, high in present for e in range(low, high + 1)}
@@ -132,7 +138,7 @@ def test_missing_ranges_are_what_the_sets_say(
 )
 def test_clipping_gives_the_longest_part_within_the_limits(
     sizes: list[int], skip: int, max_entries: int, max_bytes: int
-):
+) -> None:
     run = build_run(4, 100, [b"x" * size for size in sizes], lac=-1, length_before=0)
     first = 100 + min(skip, len(sizes) - 1)
     clipped = clip_run(run, first, max_entries=max_entries, max_bytes=max_bytes)
@@ -151,7 +157,7 @@ def test_clipping_gives_the_longest_part_within_the_limits(
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=10))
-def test_merging_and_joining_keep_every_entry(shape: list[tuple[int, bool]]):
+def test_merging_and_joining_keep_every_entry(shape: list[tuple[int, bool]]) -> None:
     runs, entry_id = [], 0
     for count, gap in shape:
         entry_id += gap

@@ -8,6 +8,7 @@ from typing import Any
 from fencelog.bookie.engine.throttle import Throttle
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import read_run_header
+from tests.support.bookie_stage import Requests
 
 
 class Setup:
@@ -36,7 +37,7 @@ class Setup:
         await asyncio.sleep(0)
 
 
-async def test_they_are_taken_in_order_as_there_is_room(requests: Any):
+async def test_they_are_taken_in_order_as_there_is_room(requests: Requests) -> None:
     setup = Setup(max_bytes=1000)
     for entry_id in range(3):
         await setup.hold(requests.run(1, entry_id))
@@ -50,7 +51,7 @@ async def test_they_are_taken_in_order_as_there_is_room(requests: Any):
     assert setup.answers == [None] * 3
 
 
-async def test_more_than_the_limit_is_refused_but_one_may_always_wait(requests: Any):
+async def test_more_than_the_limit_is_refused_but_one_may_always_wait(requests: Requests) -> None:
     """Else a bookie of many shards would refuse large entries whenever it has to catch up."""
     setup = Setup(max_bytes=1000)
     await setup.hold(requests.run(1, 0, size=5000))
@@ -64,7 +65,7 @@ async def test_more_than_the_limit_is_refused_but_one_may_always_wait(requests: 
     assert setup.answers == [ErrorCode.OVERLOADED, None]
 
 
-async def test_all_are_answered_with_the_refusal(requests: Any):
+async def test_all_are_answered_with_the_refusal(requests: Requests) -> None:
     setup = Setup(max_bytes=1000)
     error = FencelogError(ErrorCode.OUT_OF_SPACE, "full")
     setup.throttle.refuse(error)

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.journal.file import journal_name
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.faulty_disk import FaultyDisk
 
 MIB = 1 << 20
 
 
-def syncs(disk: Any) -> int:
+def syncs(disk: FaultyDisk) -> int:
     return sum(call.startswith("sync") and ".journal" in call for call in disk.calls)
 
 
-async def ready(bookie: Any) -> Any:
+async def ready(bookie: Bookie) -> Bookie:
     """As after ``fence_before_serving`` without ledgers."""
     await bookie.forgotten_are_fenced()
     return bookie
 
 
-async def abandon(bookie: Any) -> None:
+async def abandon(bookie: Bookie) -> None:
     """As after ``kill -9``: what was written stays, nothing more is."""
     bookie._fail(FencelogError(ErrorCode.STORAGE_FAILED, "killed"))
     await bookie.close()
 
 
 async def test_adds_are_not_synced_but_all_else_is(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await ready(await open_bookie(disk=faulty_disk, journal_sync=False))
     before = syncs(faulty_disk)
     for entry_id in range(20):
@@ -46,7 +48,9 @@ async def test_adds_are_not_synced_but_all_else_is(
     assert syncs(faulty_disk) == before + 4
 
 
-async def test_a_flush_syncs_the_journal_first(open_bookie: Any, requests: Any, faulty_disk: Any):
+async def test_a_flush_syncs_the_journal_first(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await ready(
         await open_bookie(disk=faulty_disk, journal_sync=False, flush_interval_ms=20)
     )
@@ -64,7 +68,9 @@ async def test_a_flush_syncs_the_journal_first(open_bookie: Any, requests: Any, 
     assert any(call.startswith("sync") and ".journal" in call for call in calls[written:logged])
 
 
-async def test_a_clean_stop_forgets_nothing(open_bookie: Any, requests: Any, tmp_path: Path):
+async def test_a_clean_stop_forgets_nothing(
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
     bookie = await ready(await open_bookie(journal_sync=False))
     assert (tmp_path / "data/unsynced").exists()
     await requests.add(bookie, requests.run(1, 0, 5))
@@ -78,8 +84,8 @@ async def test_a_clean_stop_forgets_nothing(open_bookie: Any, requests: Any, tmp
 
 @pytest.mark.parametrize("journal_sync", [True, False])
 async def test_an_unclean_stop_takes_a_new_incarnation_that_has_to_fence(
-    journal_sync: bool, open_bookie: Any, requests: Any
-):
+    journal_sync: bool, open_bookie: OpenBookie, requests: Requests
+) -> None:
     bookie = await ready(await open_bookie(journal_sync=False))
     await requests.add(bookie, requests.run(1, 0, 5))
     incarnations = [bookie.incarnation]
@@ -100,8 +106,8 @@ async def test_an_unclean_stop_takes_a_new_incarnation_that_has_to_fence(
 
 
 async def test_a_synced_journal_leaves_no_mark_and_a_crash_forgets_nothing(
-    open_bookie: Any, requests: Any, tmp_path: Path
-):
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
     bookie = await ready(await open_bookie())
     await requests.add(bookie, requests.run(1, 0))
     await abandon(bookie)
@@ -111,8 +117,8 @@ async def test_a_synced_journal_leaves_no_mark_and_a_crash_forgets_nothing(
 
 
 async def test_what_a_power_loss_took_is_a_torn_tail_whatever_follows_it(
-    open_bookie: Any, requests: Any, tmp_path: Path
-):
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
     """A hole in the middle of what was not synced: with a synced journal that would be damage."""
     bookie = await ready(await open_bookie(journal_sync=False))
     for entry_id in range(30):
@@ -135,7 +141,7 @@ async def test_what_a_power_loss_took_is_a_torn_tail_whatever_follows_it(
         assert bookie.may_have_forgotten
 
 
-async def code_of_read(bookie: Any, requests: Any, entry_id: int) -> ErrorCode | None:
+async def code_of_read(bookie: Bookie, requests: Requests, entry_id: int) -> ErrorCode | None:
     try:
         await requests.read(bookie, 1, entry_id)
     except FencelogError as error:
@@ -144,8 +150,8 @@ async def code_of_read(bookie: Any, requests: Any, entry_id: int) -> ErrorCode |
 
 
 async def test_a_journal_file_is_synced_before_the_next_is_begun(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await ready(
         await open_bookie(disk=faulty_disk, journal_sync=False, journal_file_bytes=24 * MIB)
     )
@@ -164,8 +170,8 @@ async def test_a_journal_file_is_synced_before_the_next_is_begun(
 
 
 async def test_a_mark_that_cannot_be_made_or_taken_away_is_respected(
-    open_bookie: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, faulty_disk: FaultyDisk
+) -> None:
     faulty_disk.fails.add("replace unsynced")
     with pytest.raises(FencelogError) as caught:
         await open_bookie(disk=faulty_disk, journal_sync=False)

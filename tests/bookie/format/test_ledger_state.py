@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,8 @@ from hypothesis import strategies as st
 
 from fencelog.bookie.format.ledger_state import TOMBSTONE, LedgerState, LedgerStates, decode_state
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.faulty_disk import FaultyDisk
 
 NUMBERS = st.integers(-1, 2**63 - 1)
 
@@ -149,8 +150,8 @@ def test_a_deleted_ledger_stays_deleted() -> None:
 
 
 async def test_that_a_fence_became_durable_is_no_change_to_be_flushed(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     faulty_disk.waits.add("sync .journal")
     reading = asyncio.get_running_loop().create_task(bookie.read_lac(1, fence=True))

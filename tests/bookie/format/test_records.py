@@ -70,7 +70,7 @@ groups = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), min_size=
 
 
 @given(groups)
-def test_what_was_written_is_read_back(shape: list[list[int]]):
+def test_what_was_written_is_read_back(shape: list[list[int]]) -> None:
     data, offsets = journal_of(shape)
     records, refused = replay(data + bytes(4096))
     assert not refused
@@ -79,7 +79,9 @@ def test_what_was_written_is_read_back(shape: list[list[int]]):
 
 
 @given(groups, st.data())
-def test_a_tail_cut_anywhere_ends_replay_before_it(shape: list[list[int]], draw: st.DataObject):
+def test_a_tail_cut_anywhere_ends_replay_before_it(
+    shape: list[list[int]], draw: st.DataObject
+) -> None:
     data, offsets = journal_of(shape)
     cut = draw.draw(st.integers(offsets[-2], offsets[-1] - 1))
     for torn in (data[:cut], data[:cut] + bytes(offsets[-1] - cut + 512)):
@@ -93,7 +95,7 @@ def test_a_tail_cut_anywhere_ends_replay_before_it(shape: list[list[int]], draw:
 @given(groups, st.data())
 def test_a_flipped_bit_never_gives_other_bytes_and_what_was_synced_is_not_dropped(
     shape: list[list[int]], draw: st.DataObject
-):
+) -> None:
     data, _offsets = journal_of(shape)
     at = draw.draw(st.integers(FILE_HEADER_BYTES, len(data) - 1))
     damaged = bytearray(data)
@@ -110,7 +112,7 @@ def test_a_flipped_bit_never_gives_other_bytes_and_what_was_synced_is_not_droppe
 @given(groups, st.data())
 def test_lost_pages_of_an_unsynced_group_do_not_stop_a_start(
     shape: list[list[int]], draw: st.DataObject
-):
+) -> None:
     """Any subset of the last group's bytes may be missing after a power failure."""
     data, offsets = journal_of(shape)
     begin = offsets[-1 - len(shape[-1])]
@@ -124,17 +126,17 @@ def test_lost_pages_of_an_unsynced_group_do_not_stop_a_start(
     assert len(records) >= len(offsets) - 1 - len(shape[-1])
 
 
-def test_records_of_another_file_are_not_taken():
+def test_records_of_another_file_are_not_taken() -> None:
     data, _ = journal_of([[2]])
     other = FileHeader(JOURNAL_MAGIC, 3, 1, b"i" * 16, b"t" * 16)
     assert read_record(fetch_from(data), FILE_HEADER_BYTES, seed=other.seed) is None
 
 
-def test_a_file_shorter_than_its_header_has_none():
+def test_a_file_shorter_than_its_header_has_none() -> None:
     assert decode_file_header(HEADER.encode()[:-1]) is None
 
 
-def test_a_mark_within_a_payload_proves_nothing():
+def test_a_mark_within_a_payload_proves_nothing() -> None:
     """Behind a torn record lie bytes that look like the begin of one, on a place of eight and
     elsewhere."""
     data, offsets = journal_of([[1]])
@@ -143,14 +145,14 @@ def test_a_mark_within_a_payload_proves_nothing():
 
 
 @given(st.integers(0, FILE_HEADER_BYTES * 8 - 1))
-def test_any_flipped_bit_of_a_file_header_is_seen(bit: int):
+def test_any_flipped_bit_of_a_file_header_is_seen(bit: int) -> None:
     damaged = bytearray(HEADER.encode())
     damaged[bit // 8] ^= 1 << bit % 8
     assert decode_file_header(bytes(damaged)) is None
     assert decode_file_header(HEADER.encode()) == HEADER
 
 
-def test_a_whole_header_of_another_version_is_refused_by_name():
+def test_a_whole_header_of_another_version_is_refused_by_name() -> None:
     data = bytearray(HEADER.encode())
     data[4] = 2
     data[56:60] = crc32c(bytes(data[:56])).to_bytes(4, "little")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.gc.collector import Garbage
 from fencelog.bookie.gc.config import GarbageConfig
 from fencelog.bookie.gc.ledgers import ClusterMetadata
@@ -18,10 +19,11 @@ from fencelog.ledgers.ledger_metadata.ids import COUNTER_PATH
 from fencelog.ledgers.ledger_metadata.model import new_metadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
+from tests.support.bookie_stage import OpenBookie, Requests
 
 
 class Scene:
-    def __init__(self, bookie: Any, store: MemoryMetadataStore, requests: Any) -> None:
+    def __init__(self, bookie: Bookie, store: MemoryMetadataStore, requests: Requests) -> None:
         self.bookie, self.store, self.requests = bookie, store, requests
         self.ledgers = LedgerStore(store)
         self.instance = "1"
@@ -46,7 +48,7 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(open_bookie: Any, requests: Any) -> AsyncIterator[Scene]:
+async def scene(open_bookie: OpenBookie, requests: Requests) -> AsyncIterator[Scene]:
     """A bookie under maintenance, with ledgers 1 to 9 that the metadata has."""
     store = MemoryMetadataStore()
     await store.start()
@@ -88,7 +90,7 @@ def used_bytes(scene: Scene) -> int:
     return sum(path.stat().st_size for path in directory.iterdir())
 
 
-async def test_a_pass_brings_the_space_of_deleted_ledgers_back(scene: Scene):
+async def test_a_pass_brings_the_space_of_deleted_ledgers_back(scene: Scene) -> None:
     await scene.collected()
     assert (await scene.garbage())["removed_ledgers"] == 0
     for ledger_id in range(1, 9):
@@ -102,7 +104,9 @@ async def test_a_pass_brings_the_space_of_deleted_ledgers_back(scene: Scene):
     assert found == scene.requests.run(9, 99, size=1000)
 
 
-async def test_the_metadata_of_another_cluster_is_reported_and_empties_nothing(scene: Scene):
+async def test_the_metadata_of_another_cluster_is_reported_and_empties_nothing(
+    scene: Scene,
+) -> None:
     for ledger_id in range(1, 10):
         await scene.ledgers.delete(ledger_id)
     scene.instance = "2"
@@ -116,7 +120,7 @@ async def test_the_metadata_of_another_cluster_is_reported_and_empties_nothing(s
     assert (status["removed_ledgers"], status["last_error"]) == (9, None)
 
 
-async def test_suspended_nothing_is_copied_but_what_is_dead_goes(scene: Scene):
+async def test_suspended_nothing_is_copied_but_what_is_dead_goes(scene: Scene) -> None:
     assert await scene.ask("suspend_compaction") == {"compaction_is_suspended": True}
     for ledger_id in range(1, 9):
         await scene.ledgers.delete(ledger_id)
@@ -134,7 +138,7 @@ async def test_suspended_nothing_is_copied_but_what_is_dead_goes(scene: Scene):
     assert used_bytes(scene) == 64
 
 
-async def test_a_read_only_bookie_gets_its_space_back(scene: Scene):
+async def test_a_read_only_bookie_gets_its_space_back(scene: Scene) -> None:
     await scene.ask("read_only", on=True)
     for ledger_id in range(1, 9):
         await scene.ledgers.delete(ledger_id)
@@ -154,7 +158,7 @@ async def test_a_read_only_bookie_gets_its_space_back(scene: Scene):
 )
 async def test_arguments_that_mean_nothing_are_refused(
     scene: Scene, verb: str, arguments: dict[str, Any]
-):
+) -> None:
     with pytest.raises(FencelogError) as caught:
         await scene.ask(verb, **arguments)
     assert caught.value.code is ErrorCode.BAD_REQUEST
@@ -170,7 +174,7 @@ async def test_arguments_that_mean_nothing_are_refused(
         {"major_below": 1.1},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]):
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(FencelogError) as caught:
         GarbageConfig(**settings)
     assert caught.value.code is ErrorCode.BAD_REQUEST
@@ -178,7 +182,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]):
 
 async def test_a_service_that_dies_or_ends_is_reported_and_started_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     monkeypatch.setattr("fencelog.bookie.maintenance.maintenance._PAUSE_S", 0)
     starts = 0
     third = asyncio.Event()

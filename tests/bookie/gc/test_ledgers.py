@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.gc.ledgers import ClusterMetadata, LedgerGarbage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.ids import COUNTER_PATH
@@ -17,6 +18,7 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.metastore.port import Versioned
+from tests.support.bookie_stage import OpenBookie, Requests, is_removing, refusal_of
 from tests.support.metadata_nodes import remove
 
 OURS = "11" * 16
@@ -45,7 +47,9 @@ class WatchedStore(MemoryMetadataStore):
 class Scene:
     """A bookie with ledgers 1 to 4 in it, all of which the metadata has."""
 
-    def __init__(self, bookie: Any, requests: Any, store: WatchedStore, ledgers: LedgerStore):
+    def __init__(
+        self, bookie: Bookie, requests: Requests, store: WatchedStore, ledgers: LedgerStore
+    ) -> None:
         self.bookie, self.requests, self.store, self.ledgers = bookie, requests, store, ledgers
         self.instance: list[str | None] = [OURS]
         """What is read, one after the other; the last one for ever."""
@@ -95,7 +99,7 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(open_bookie: Any, requests: Any) -> AsyncIterator[Scene]:
+async def scene(open_bookie: OpenBookie, requests: Requests) -> AsyncIterator[Scene]:
     cluster = MemoryCluster()
     store, other = WatchedStore(cluster), MemoryMetadataStore(cluster)
     await store.start()
@@ -109,7 +113,9 @@ async def scene(open_bookie: Any, requests: Any) -> AsyncIterator[Scene]:
     await other.close()
 
 
-async def test_a_deleted_ledger_goes_and_leaves_a_tombstone(scene: Scene, open_bookie: Any):
+async def test_a_deleted_ledger_goes_and_leaves_a_tombstone(
+    scene: Scene, open_bookie: OpenBookie
+) -> None:
     await scene.ledgers.delete(2)
     assert await scene.garbage.collect() == [2]
     assert await scene.garbage.collect() == []
@@ -117,15 +123,16 @@ async def test_a_deleted_ledger_goes_and_leaves_a_tombstone(scene: Scene, open_b
         assert await scene.answer(2) is ErrorCode.NO_SUCH_LEDGER
         assert await scene.answer(3) == scene.requests.run(3, 0)
         late = scene.requests.run(2, 1)
-        error = await scene.requests.add(scene.bookie, late)
-        assert error.code is ErrorCode.LEDGER_FENCED
-        error = await scene.requests.add(scene.bookie, late, recovery=True)
-        assert error.code is ErrorCode.NO_SUCH_LEDGER
+        assert refusal_of(await scene.requests.add(scene.bookie, late)) is ErrorCode.LEDGER_FENCED
+        assert (
+            refusal_of(await scene.requests.add(scene.bookie, late, recovery=True))
+            is ErrorCode.NO_SUCH_LEDGER
+        )
         await scene.bookie.close()
         scene.bookie = await open_bookie()
 
 
-async def test_a_closed_ledger_that_others_hold_goes_after_the_grace_time(scene: Scene):
+async def test_a_closed_ledger_that_others_hold_goes_after_the_grace_time(scene: Scene) -> None:
     patient = scene.collector(grace_ms=3_600_000)
     await scene.elsewhere(3)
     assert await patient.collect() == []
@@ -136,7 +143,7 @@ async def test_a_closed_ledger_that_others_hold_goes_after_the_grace_time(scene:
 
     def is_gone() -> bool:
         shard.flusher.request()  # nothing while an earlier flush runs
-        return not shard.states.get(3).removing
+        return not is_removing(scene.bookie, 3)
 
     await scene.requests.until(is_gone)
     assert await scene.garbage.collect() == [], "nothing more is here of it"
@@ -152,7 +159,7 @@ async def test_a_closed_ledger_that_others_hold_goes_after_the_grace_time(scene:
 )
 async def test_nothing_goes_by_the_metadata_of_another_cluster(
     scene: Scene, instance: list[str | None]
-):
+) -> None:
     for ledger_id in range(1, 5):
         await scene.ledgers.delete(ledger_id)
     scene.instance = instance
@@ -162,7 +169,7 @@ async def test_nothing_goes_by_the_metadata_of_another_cluster(
 @pytest.mark.parametrize("given", [b"2", None])
 async def test_ledgers_that_a_restored_backup_has_never_heard_of_stay(
     scene: Scene, given: bytes | None
-):
+) -> None:
     """The instance id is ours, the contents are older than ledgers 3 and 4."""
     for ledger_id in (2, 3, 4):
         await scene.ledgers.delete(ledger_id)
@@ -181,7 +188,9 @@ async def test_ledgers_that_a_restored_backup_has_never_heard_of_stay(
 
 @pytest.mark.parametrize("at", ["children /ledgers/0", "get /ledgers/0/0003"])
 @pytest.mark.parametrize("loses", ["a reply", "the session"])
-async def test_nothing_goes_by_a_listing_that_is_not_whole(scene: Scene, at: str, loses: str):
+async def test_nothing_goes_by_a_listing_that_is_not_whole(
+    scene: Scene, at: str, loses: str
+) -> None:
     async def before(what: str) -> None:
         if what != at:
             return
@@ -198,7 +207,9 @@ async def test_nothing_goes_by_a_listing_that_is_not_whole(scene: Scene, at: str
     assert await scene.garbage.collect() == [2]
 
 
-async def test_a_session_lost_between_listing_and_instance_counts_for_nothing(scene: Scene):
+async def test_a_session_lost_between_listing_and_instance_counts_for_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await scene.ledgers.delete(2)
     read = scene.read_instance
     calls = 0
@@ -212,12 +223,14 @@ async def test_a_session_lost_between_listing_and_instance_counts_for_nothing(sc
             scene.store.reconnect()
         return await read()
 
-    scene.read_instance = instance  # type: ignore[method-assign]
+    monkeypatch.setattr(scene, "read_instance", instance)
     scene.garbage = scene.collector(grace_ms=0)
     await scene.refused(because=ErrorCode.METADATA_UNAVAILABLE)
 
 
-async def test_a_ledger_created_during_the_listing_stays(scene: Scene):
+async def test_a_ledger_created_during_the_listing_stays(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its metadata may be younger than the listing of its directory, its entries older than the
     end of it."""
 
@@ -230,14 +243,16 @@ async def test_a_ledger_created_during_the_listing_stays(scene: Scene):
         raise FencelogError(ErrorCode.LEDGER_NOT_FOUND, "a look that would be wrong, too")
 
     scene.store.before = before
-    scene.garbage._ledgers.get = never_there  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(scene.garbage._ledgers, "get", never_there)
     real = LedgerStore(scene.store)
-    scene.garbage._ledgers.read_all = real.read_all  # type: ignore[method-assign]
+    monkeypatch.setattr(scene.garbage._ledgers, "read_all", real.read_all)
     assert await scene.garbage.collect() == []
     assert await scene.answer(5) == scene.requests.run(5, 0)
 
 
-async def test_a_ledger_that_is_there_after_all_stays(scene: Scene):
+async def test_a_ledger_that_is_there_after_all_stays(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the listing missed, the look right before the removal finds."""
     real = LedgerStore(scene.store).read_all
 
@@ -246,13 +261,15 @@ async def test_a_ledger_that_is_there_after_all_stays(scene: Scene):
             if metadata.ledger_id != 2:
                 yield metadata
 
-    scene.garbage._ledgers.read_all = without_2  # type: ignore[method-assign]
+    monkeypatch.setattr(scene.garbage._ledgers, "read_all", without_2)
     assert await scene.garbage.collect() == []
     assert await scene.answer(2) == scene.requests.run(2, 0)
 
 
 @pytest.mark.parametrize("now", ["names us", "is gone"])
-async def test_over_replicated_is_looked_at_again_before_it_goes(scene: Scene, now: str):
+async def test_over_replicated_is_looked_at_again_before_it_goes(
+    scene: Scene, now: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await scene.elsewhere(3)
     real = LedgerStore(scene.store).read_all
 
@@ -266,12 +283,14 @@ async def test_over_replicated_is_looked_at_again_before_it_goes(scene: Scene, n
         named = replace(metadata.fragments[0], bookies=(scene.bookie.bookie_id, "b2"))
         await scene.ledgers.update(replace(metadata, fragments=(named,)), version)
 
-    scene.garbage._ledgers.read_all = then_changed  # type: ignore[method-assign]
+    monkeypatch.setattr(scene.garbage._ledgers, "read_all", then_changed)
     assert await scene.garbage.collect() == []
     assert await scene.answer(3) == scene.requests.run(3, 0)
 
 
-async def test_an_error_in_the_middle_leaves_the_rest_to_the_next_pass(scene: Scene):
+async def test_an_error_in_the_middle_leaves_the_rest_to_the_next_pass(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each removal stands on its own look; that others were refused takes nothing back."""
     for ledger_id in (2, 3):
         await scene.ledgers.delete(ledger_id)
@@ -282,16 +301,18 @@ async def test_an_error_in_the_middle_leaves_the_rest_to_the_next_pass(scene: Sc
             raise FencelogError(ErrorCode.METADATA_UNKNOWN, "made to fail")
         return await look(ledger_id)
 
-    scene.garbage._ledgers.get = fails_for_3  # type: ignore[method-assign]
+    monkeypatch.setattr(scene.garbage._ledgers, "get", fails_for_3)
     with pytest.raises(FencelogError, match="made to fail"):
         await scene.garbage.collect()
     assert await scene.answer(3) == scene.requests.run(3, 0)
     assert await scene.answer(2) is ErrorCode.NO_SUCH_LEDGER
-    scene.garbage._ledgers.get = look  # type: ignore[method-assign]
+    monkeypatch.setattr(scene.garbage._ledgers, "get", look)
     assert await scene.garbage.collect() == [3]
 
 
-async def test_adds_go_on_while_thousands_of_ledgers_are_removed(scene: Scene, tmp_path: Path):
+async def test_adds_go_on_while_thousands_of_ledgers_are_removed(
+    scene: Scene, tmp_path: Path
+) -> None:
     ids = range(100, 1100)
     for ledger_id in ids:
         await scene.requests.add(scene.bookie, scene.requests.run(ledger_id, 0))

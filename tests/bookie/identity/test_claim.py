@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from fencelog.bookie.config import BookieConfig
+from fencelog.bookie.disk.port import Disk
 from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.boot import fence_before_serving
 from fencelog.bookie.identity.cookie_admin import delete_cookie, repair_cookie
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
@@ -21,8 +23,10 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.instance import create_instance
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
-from fencelog.ledgers.metastore.port import Version
+from fencelog.ledgers.metastore.port import Version, Versioned
 from fencelog.ledgers.metastore.registration import Registration
+from tests.support.bookie_stage import OpenBookie, Requests, refusal_of
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.metadata_nodes import remove
 
 UNKNOWN = ErrorCode.METADATA_UNKNOWN
@@ -72,13 +76,21 @@ async def store() -> AsyncIterator[Failing]:
 class Machine:
     """A bookie b1 with a journal directory and two ledger directories."""
 
-    def __init__(self, path: Path, store: Failing, open_bookie: Any, requests: Any) -> None:
+    def __init__(
+        self, path: Path, store: Failing, open_bookie: OpenBookie, requests: Requests
+    ) -> None:
         self.path, self.store = path, store
         self._open, self._requests = open_bookie, requests
-        self._bookies: list[Any] = []
+        self._bookies: list[Bookie] = []
         self.directories = [path / name for name in ("data", "j0", "l0", "l1")]
 
-    async def start(self, **settings: Any) -> Any:
+    async def start(
+        self,
+        *,
+        disk: Disk | None = None,
+        journal_sync: bool = True,
+        repair_cookie: bool = False,
+    ) -> Bookie:
         data, journal, *ledgers = self.directories
         bookie = await self._open(
             data_dir=data,
@@ -86,7 +98,9 @@ class Machine:
             ledger_dirs=tuple(ledgers),
             bookie_id="b1",
             cookies=CookieRegistry(self.store),
-            **settings,
+            disk=disk,
+            journal_sync=journal_sync,
+            repair_cookie=repair_cookie,
         )
         self._bookies.append(bookie)
         return bookie
@@ -97,20 +111,26 @@ class Machine:
             await bookie.close()
         self._bookies.clear()
 
-    async def repair(self, disk: Any = None) -> Any:
+    async def repair(self, disk: Disk | None = None) -> Any:
         data, journal, *ledgers = self.directories
         config = BookieConfig(data, (journal,), tuple(ledgers), bookie_id="b1", repair_cookie=True)
         return await repair_cookie(config, self.store, disk=disk or PosixDisk(), host=SystemHost())
 
-    async def serve(self, **settings: Any) -> Any:
-        bookie = await self.start(**settings)
+    async def serve(
+        self,
+        *,
+        disk: Disk | None = None,
+        journal_sync: bool = True,
+        repair_cookie: bool = False,
+    ) -> Bookie:
+        bookie = await self.start(disk=disk, journal_sync=journal_sync, repair_cookie=repair_cookie)
         await fence_before_serving(bookie, self.store)
         return bookie
 
     async def registered(self) -> Any:
         return (await CookieRegistry(self.store).read("b1")).registered.cookie
 
-    async def outcome(self, ledger_id: int, bookie: Any) -> str:
+    async def outcome(self, ledger_id: int, bookie: Bookie) -> str:
         """What a bookie has of a ledger in which it acknowledged entry 100."""
         try:
             await self._requests.read(bookie, ledger_id, 100)
@@ -118,30 +138,30 @@ class Machine:
             return error.code.slug
         return "there"
 
-    async def fill(self, bookie: Any) -> None:
+    async def fill(self, bookie: Bookie) -> None:
         """Acknowledge an entry of ledgers 100 to 103, which are fenced then."""
         for ledger_id in LEDGERS:
             run = self._requests.run(100 + ledger_id, 100)
             assert await self._requests.add(bookie, run) is None
             await LedgerStore(self.store).create(ledger(100 + ledger_id))
 
-    async def outcomes(self, bookie: Any) -> list[str]:
+    async def outcomes(self, bookie: Bookie) -> list[str]:
         return [await self.outcome(100 + ledger_id, bookie) for ledger_id in LEDGERS]
 
 
 @pytest.fixture
-def machine(tmp_path: Path, store: Failing, open_bookie: Any, requests: Any) -> Machine:
+def machine(tmp_path: Path, store: Failing, open_bookie: OpenBookie, requests: Requests) -> Machine:
     return Machine(tmp_path, store, open_bookie, requests)
 
 
-async def refused(start: Any, code: ErrorCode) -> str:
+async def refused(start: Awaitable[object], code: ErrorCode) -> str:
     with pytest.raises(FencelogError) as caught:
         await start
     assert caught.value.code is code
     return caught.value.detail
 
 
-async def failure_of(work: Any) -> ErrorCode | None:
+async def failure_of(work: Awaitable[object]) -> ErrorCode | None:
     try:
         await work
     except FencelogError as error:
@@ -149,20 +169,20 @@ async def failure_of(work: Any) -> ErrorCode | None:
     return None
 
 
-def is_incarnation(found: Any, bookie: Any) -> bool:
+def is_incarnation(found: Any, bookie: Bookie) -> bool:
     return bool(found.incarnation == bookie.incarnation)
 
 
 # -- starts ------------------------------------------------------------------------------------
 
 
-async def test_a_store_without_an_instance_starts_no_bookie(machine: Machine):
+async def test_a_store_without_an_instance_starts_no_bookie(machine: Machine) -> None:
     await remove(machine.store, "/instance")
     assert "fencelog metadata init" in await refused(machine.start(), ErrorCode.METADATA_NOT_FOUND)
     assert [path.name for path in machine.directories[0].iterdir()] == ["lock"]
 
 
-async def test_a_bookie_is_registered_before_it_serves_and_starts_again(machine: Machine):
+async def test_a_bookie_is_registered_before_it_serves_and_starts_again(machine: Machine) -> None:
     bookie = await machine.serve()
     assert is_incarnation(await machine.registered(), bookie)
     await machine.fill(bookie)
@@ -172,7 +192,7 @@ async def test_a_bookie_is_registered_before_it_serves_and_starts_again(machine:
     assert await machine.outcomes(again) == ["there"] * 4
 
 
-async def test_a_new_incarnation_is_registered_over_the_old_one(machine: Machine):
+async def test_a_new_incarnation_is_registered_over_the_old_one(machine: Machine) -> None:
     bookie = await machine.serve(journal_sync=False)
     bookie._fail(FencelogError(ErrorCode.STORAGE_FAILED, "killed"))
     await bookie.close()
@@ -185,50 +205,59 @@ async def test_a_new_incarnation_is_registered_over_the_old_one(machine: Machine
 
 
 @pytest.mark.parametrize("fails", [[(UNKNOWN, True)], [(UNKNOWN, False)], [(UNKNOWN, False)] * 2])
-async def test_a_lost_reply_is_resolved_by_reading_back(machine: Machine, fails: Any):
+async def test_a_lost_reply_is_resolved_by_reading_back(machine: Machine, fails: Any) -> None:
     machine.store.fails = fails
     bookie = await machine.serve()
     assert is_incarnation(await machine.registered(), bookie)
 
 
-async def test_a_registration_that_stays_unknown_is_done_by_the_next_start(machine: Machine):
+async def test_a_registration_that_stays_unknown_is_done_by_the_next_start(
+    machine: Machine,
+) -> None:
     machine.store.fails = [(UNKNOWN, False)] * 3
     await refused(machine.start(), UNKNOWN)
     bookie = await machine.serve()
     assert is_incarnation(await machine.registered(), bookie)
 
 
-async def test_a_registration_whose_maker_died_is_its_own_to_the_next_start(machine: Machine):
+async def test_a_registration_whose_maker_died_is_its_own_to_the_next_start(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The write landed, the identity still says that it is new."""
     get = machine.store.get
 
-    async def gone(path: str) -> Any:
+    async def gone(path: str) -> Versioned:
         if path == "/cookies/b1" and not machine.store.fails:
             raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "gone")
         return await get(path)
 
     machine.store.fails = [(UNKNOWN, True)]
-    machine.store.get = gone  # type: ignore[method-assign]
+    monkeypatch.setattr(machine.store, "get", gone)
     await refused(machine.start(), ErrorCode.METADATA_UNAVAILABLE)
-    machine.store.get = get  # type: ignore[method-assign]
+    monkeypatch.setattr(machine.store, "get", get)
     registered = await machine.registered()
     bookie = await machine.serve()
     assert is_incarnation(registered, bookie)
 
 
 async def test_of_two_that_start_at_once_one_wins(
-    machine: Machine, store: Failing, open_bookie: Any, requests: Any, tmp_path: Path
-):
+    machine: Machine,
+    store: Failing,
+    open_bookie: OpenBookie,
+    requests: Requests,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     other = Machine(tmp_path / "other", store, open_bookie, requests)
     create = store.create
 
     async def late(path: str, value: bytes, **options: bool) -> Version:
         if path == "/cookies/b1":
-            store.create = create  # type: ignore[method-assign]
+            monkeypatch.setattr(store, "create", create)
             await other.serve()
         return await create(path, value, **options)
 
-    store.create = late  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "create", late)
     reason = await refused(machine.start(), ErrorCode.METADATA_CONFLICT)
     assert "another process starts as bookie b1" in reason
     assert "lost" in await refused(machine.start(), ErrorCode.CORRUPT)
@@ -237,7 +266,9 @@ async def test_of_two_that_start_at_once_one_wins(
 # -- crashes -----------------------------------------------------------------------------------
 
 
-async def test_a_first_start_goes_on_wherever_it_died(machine: Machine, faulty_disk: Any):
+async def test_a_first_start_goes_on_wherever_it_died(
+    machine: Machine, faulty_disk: FaultyDisk
+) -> None:
     """The disk is gone after 0, 1, 2, … calls; no operator is needed."""
     deaths = 0
     for calls in range(200):
@@ -280,7 +311,7 @@ def lose(machine: Machine, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", LOST)
-async def test_what_was_lost_is_refused_and_then_repaired(machine: Machine, what: str):
+async def test_what_was_lost_is_refused_and_then_repaired(machine: Machine, what: str) -> None:
     bookie = await machine.serve()
     await machine.fill(bookie)
     bookie._fail(FencelogError(ErrorCode.STORAGE_FAILED, "killed"))  # nothing is flushed
@@ -299,15 +330,16 @@ async def test_what_was_lost_is_refused_and_then_repaired(machine: Machine, what
     assert await machine.outcomes(last) == LEFT[what]
 
 
-async def test_a_lost_journal_takes_nothing_that_was_flushed(machine: Machine, requests: Any):
+async def test_a_lost_journal_takes_nothing_that_was_flushed(
+    machine: Machine, requests: Requests
+) -> None:
     bookie = await machine.serve()
     await machine.fill(bookie)
     await bookie.close()
     lose(machine, "journal")
     again = await machine.serve(repair_cookie=True)
     assert await machine.outcomes(again) == ["there"] * 4
-    error = await requests.add(again, requests.run(100, 101))
-    assert error.code is ErrorCode.LEDGER_FENCED
+    assert refusal_of(await requests.add(again, requests.run(100, 101))) is ErrorCode.LEDGER_FENCED
     assert await requests.add(again, requests.run(100, 101), recovery=True) is None
     await again.close()
     last = await machine.start()
@@ -316,8 +348,8 @@ async def test_a_lost_journal_takes_nothing_that_was_flushed(machine: Machine, r
 
 @pytest.mark.parametrize("what", ["a ledger directory and the journal", "data", "everything"])
 async def test_a_repair_that_died_is_done_again_and_forgets_no_more(
-    machine: Machine, what: str, faulty_disk: Any
-):
+    machine: Machine, what: str, faulty_disk: FaultyDisk
+) -> None:
     """At no point does the bookie start and deny what it has acknowledged."""
     calls = 0
     while True:
@@ -345,7 +377,7 @@ async def test_a_repair_that_died_is_done_again_and_forgets_no_more(
 # -- other refusals ----------------------------------------------------------------------------
 
 
-async def test_nothing_is_repaired_under_a_running_bookie(machine: Machine):
+async def test_nothing_is_repaired_under_a_running_bookie(machine: Machine) -> None:
     bookie = await machine.serve()
     await bookie.close()
     lose(machine, "everything")
@@ -357,7 +389,7 @@ async def test_nothing_is_repaired_under_a_running_bookie(machine: Machine):
     assert (await machine.start(repair_cookie=True)).may_have_forgotten
 
 
-async def test_a_repair_of_what_is_whole_changes_nothing(machine: Machine):
+async def test_a_repair_of_what_is_whole_changes_nothing(machine: Machine) -> None:
     assert "no cookie" in await refused(machine.repair(), ErrorCode.BAD_REQUEST)
     bookie = await machine.serve()
     await refused(machine.repair(), ErrorCode.DATA_DIRECTORY_IN_USE)
@@ -366,7 +398,9 @@ async def test_a_repair_of_what_is_whole_changes_nothing(machine: Machine):
     assert before == now.cookie
 
 
-async def test_a_disk_that_was_replaced_does_not_come_back(machine: Machine, tmp_path: Path):
+async def test_a_disk_that_was_replaced_does_not_come_back(
+    machine: Machine, tmp_path: Path
+) -> None:
     bookie = await machine.serve()
     await bookie.close()
     for name in ("data", "l1"):
@@ -380,7 +414,7 @@ async def test_a_disk_that_was_replaced_does_not_come_back(machine: Machine, tmp
     await machine.start()
 
 
-async def test_directories_in_another_order_are_refused(machine: Machine):
+async def test_directories_in_another_order_are_refused(machine: Machine) -> None:
     bookie = await machine.serve()
     await bookie.close()
     data, journal, *ledgers = machine.directories
@@ -389,7 +423,7 @@ async def test_directories_in_another_order_are_refused(machine: Machine):
     assert "ledger directory 2" in reason
 
 
-async def test_a_cookie_is_deleted_only_of_a_bookie_that_no_ledger_names(machine: Machine):
+async def test_a_cookie_is_deleted_only_of_a_bookie_that_no_ledger_names(machine: Machine) -> None:
     bookie = await machine.serve()
     await bookie.close()
     reason = await refused(delete_cookie(machine.store, "b1"), ErrorCode.BAD_REQUEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,10 +199,10 @@ def test_nothing_is_repaired_while_a_process_runs_under_the_id() -> None:
 # -- what is refused, repair or not ------------------------------------------------------------
 
 
-def wrong_mark(where: Place, **changes: object) -> FoundDirectory:
+def wrong_mark(where: Place, wrong: Callable[[Mark], Mark]) -> FoundDirectory:
     directory = marked(where)
     assert directory.mark is not None
-    return replace(directory, mark=replace(directory.mark, **changes))  # type: ignore[arg-type]
+    return replace(directory, mark=wrong(directory.mark))
 
 
 OTHERS = replace(READY, cookie=replace(COOKIE, bookie_id="b2"))
@@ -231,17 +232,17 @@ REFUSED = {
         "is an older copy",
     ),
     "a directory of another bookie": (
-        found(READY, wrong_mark(JOURNAL, bookie_id="b2")),
+        found(READY, wrong_mark(JOURNAL, lambda mark: replace(mark, bookie_id="b2"))),
         REGISTERED,
         "/journal0 belongs to bookie b2, not to b1",
     ),
     "directories in another order": (
-        found(READY, wrong_mark(LEDGERS[0], place=LEDGERS[1])),
+        found(READY, wrong_mark(LEDGERS[0], lambda mark: replace(mark, place=LEDGERS[1]))),
         REGISTERED,
         "/ledger0 is ledger directory 2 of bookie b1 and was given as ledger directory 1: the dir",
     ),
     "a disk that had been replaced": (
-        found(READY, wrong_mark(LEDGERS[1], made_in=OLD)),
+        found(READY, wrong_mark(LEDGERS[1], lambda mark: replace(mark, made_in=OLD))),
         REGISTERED,
         "/ledger1 was ledger directory 2 of bookie b1 at another time",
     ),

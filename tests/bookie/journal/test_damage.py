@@ -59,7 +59,7 @@ def flipped(disk: MemoryDisk) -> Iterator[tuple[MemoryDisk, str, int]]:
             yield other, name, at
 
 
-async def test_no_damage_to_what_was_synced_is_taken_for_the_end(journal: SteppedJournal):
+async def test_no_damage_to_what_was_synced_is_taken_for_the_end(journal: SteppedJournal) -> None:
     assert sorted(journal.disk.files) == [FIRST, LAST]
     known, outcomes = proven(journal), {"whole": 0, "refused": 0, "shorter": 0}
     for disk, name, at in flipped(journal.disk):
@@ -79,7 +79,7 @@ async def test_no_damage_to_what_was_synced_is_taken_for_the_end(journal: Steppe
     assert min(outcomes.values()) > 100, outcomes
 
 
-async def test_a_file_that_was_cut_off_anywhere_is_refused(journal: SteppedJournal):
+async def test_a_file_that_was_cut_off_anywhere_is_refused(journal: SteppedJournal) -> None:
     for name in (FIRST, LAST):
         for size in range(len(journal.disk.files[name].content)):
             disk = journal.disk.copy()

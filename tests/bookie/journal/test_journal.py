@@ -26,13 +26,15 @@ from fencelog.bookie.journal.replay import Replay, windowed
 from fencelog.bookie.journal.spare_files import MAX_SPARES, SpareFiles
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
+from tests.support.bookie_stage import Requests
+from tests.support.faulty_disk import FaultyDisk
 
 INCARNATION = b"i" * 16
 START = JournalPosition(sequence=1, file_id=1, offset=FILE_HEADER_BYTES)
 
 
 @pytest.fixture
-async def journal(tmp_path: Path, faulty_disk: Any) -> AsyncIterator[Journal]:
+async def journal(tmp_path: Path, faulty_disk: FaultyDisk) -> AsyncIterator[Journal]:
     """File 1 takes about four of the test's records."""
     lane, sync_lane = faulty_disk.lane("journal"), faulty_disk.lane("sync")
     journal = Journal(
@@ -79,8 +81,8 @@ def replay(directory: Path, start: JournalPosition = START) -> tuple[list[bytes]
 
 
 async def test_answers_come_in_order_after_the_sync_and_waiting_records_share_one(
-    journal: Journal, faulty_disk: Any, requests: Any
-):
+    journal: Journal, faulty_disk: FaultyDisk, requests: Requests
+) -> None:
     order: list[int] = []
     faulty_disk.waits.add("sync .journal")
     journal.append(RecordType.RUN, requests.run(1, 0), lambda _e: order.append(0))
@@ -100,8 +102,8 @@ async def test_answers_come_in_order_after_the_sync_and_waiting_records_share_on
 
 
 async def test_an_answer_that_fails_does_not_keep_the_others_from_theirs(
-    journal: Journal, requests: Any
-):
+    journal: Journal, requests: Requests
+) -> None:
     reported: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     answers: list[FencelogError | None] = []
@@ -115,7 +117,7 @@ async def test_an_answer_that_fails_does_not_keep_the_others_from_theirs(
     assert [str(context["exception"]) for context in reported] == ["the caller's own"]
 
 
-async def test_a_barrier_with_nothing_on_the_way_is_answered_at_once(journal: Journal):
+async def test_a_barrier_with_nothing_on_the_way_is_answered_at_once(journal: Journal) -> None:
     answers: list[FencelogError | None] = []
     journal.barrier(answers.append)
     assert answers == []
@@ -124,8 +126,8 @@ async def test_a_barrier_with_nothing_on_the_way_is_answered_at_once(journal: Jo
 
 
 async def test_files_are_rolled_and_read_back_as_one_sequence(
-    journal: Journal, requests: Any, tmp_path: Path
-):
+    journal: Journal, requests: Requests, tmp_path: Path
+) -> None:
     runs = [requests.run(1, i, 5) for i in range(0, 200, 5)]
     await append_all(journal, runs)
     assert len(files(tmp_path)) > 3
@@ -136,8 +138,8 @@ async def test_files_are_rolled_and_read_back_as_one_sequence(
 
 
 async def test_a_spare_is_written_over_and_its_old_records_never_come_back(
-    journal: Journal, requests: Any, tmp_path: Path, faulty_disk: Any
-):
+    journal: Journal, requests: Requests, tmp_path: Path, faulty_disk: FaultyDisk
+) -> None:
     """The old records have the same sizes and sequences as the new ones, and lie where they end."""
     old = [requests.run(1, i, 5) for i in range(0, 20, 5)]
     await append_all(journal, old)
@@ -162,10 +164,10 @@ async def test_a_spare_is_written_over_and_its_old_records_never_come_back(
 async def test_a_file_for_which_there_is_no_room_is_not_reserved(
     has_spare: bool,
     journal: Journal,
-    requests: Any,
+    requests: Requests,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-):
+) -> None:
     """What is written may well fit: a small disk is not full because a whole file does not."""
     if has_spare:
         SpareFiles(PosixDisk(), tmp_path).path(1).write_bytes(b"shorter than now")
@@ -188,8 +190,8 @@ async def test_a_file_for_which_there_is_no_room_is_not_reserved(
 
 
 async def test_space_that_cannot_be_reserved_for_another_reason_stops_the_journal(
-    journal: Journal, requests: Any, monkeypatch: pytest.MonkeyPatch
-):
+    journal: Journal, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(_file: PosixFile, _size: int) -> None:
         raise OSError(EIO, "broken")
 
@@ -203,7 +205,9 @@ async def test_space_that_cannot_be_reserved_for_another_reason_stops_the_journa
     assert answers[-1] is not None
 
 
-async def test_spares_are_bounded_and_other_files_left_alone(tmp_path: Path, faulty_disk: Any):
+async def test_spares_are_bounded_and_other_files_left_alone(
+    tmp_path: Path, faulty_disk: FaultyDisk
+) -> None:
     spares = SpareFiles(faulty_disk, tmp_path)
     assert spares.oldest() is None
     for file_id in range(1, MAX_SPARES + 3):
@@ -216,8 +220,8 @@ async def test_spares_are_bounded_and_other_files_left_alone(tmp_path: Path, fau
 
 
 async def test_replay_begins_at_a_position_within_a_file(
-    journal: Journal, requests: Any, tmp_path: Path
-):
+    journal: Journal, requests: Requests, tmp_path: Path
+) -> None:
     runs = [requests.run(1, i, 5) for i in range(0, 60, 5)]
     await append_all(journal, runs[:7])
     middle = journal.position
@@ -226,8 +230,8 @@ async def test_replay_begins_at_a_position_within_a_file(
 
 
 async def test_damage_before_the_last_group_is_refused_naming_file_and_offset(
-    journal: Journal, requests: Any, tmp_path: Path
-):
+    journal: Journal, requests: Requests, tmp_path: Path
+) -> None:
     for first in range(0, 60, 5):
         await append_all(journal, [requests.run(1, first, 5)])
     for path in files(tmp_path):
@@ -239,7 +243,9 @@ async def test_damage_before_the_last_group_is_refused_naming_file_and_offset(
         path.write_bytes(whole)
 
 
-async def test_a_missing_file_is_refused(journal: Journal, requests: Any, tmp_path: Path):
+async def test_a_missing_file_is_refused(
+    journal: Journal, requests: Requests, tmp_path: Path
+) -> None:
     await append_all(journal, [requests.run(1, i, 5) for i in range(0, 100, 5)])
     for file_id in (1, 2):
         path = tmp_path / journal_name(file_id)
@@ -251,8 +257,8 @@ async def test_a_missing_file_is_refused(journal: Journal, requests: Any, tmp_pa
 
 
 async def test_a_torn_tail_is_left_behind_and_the_next_file_goes_on(
-    journal: Journal, requests: Any, tmp_path: Path, faulty_disk: Any
-):
+    journal: Journal, requests: Requests, tmp_path: Path, faulty_disk: FaultyDisk
+) -> None:
     runs = [requests.run(1, i, 2) for i in range(0, 6, 2)]
     for run in runs:
         await append_all(journal, [run])
@@ -268,7 +274,9 @@ async def test_a_torn_tail_is_left_behind_and_the_next_file_goes_on(
     assert replay(tmp_path)[0] == [*runs[:-1], requests.run(1, 50, 2)]
 
 
-async def test_a_damaged_header_is_refused(journal: Journal, requests: Any, tmp_path: Path):
+async def test_a_damaged_header_is_refused(
+    journal: Journal, requests: Requests, tmp_path: Path
+) -> None:
     await append_all(journal, [requests.run(1, 0, 2)])
     first = tmp_path / journal_name(1)
     first.write_bytes(b"?" + first.read_bytes()[1:])
@@ -278,8 +286,8 @@ async def test_a_damaged_header_is_refused(journal: Journal, requests: Any, tmp_
 
 @pytest.mark.parametrize("call", ["write .spare", "sync .spare"])
 async def test_a_file_that_never_came_to_be_is_no_journal_file_but_a_spare(
-    journal: Journal, requests: Any, tmp_path: Path, faulty_disk: Any, call: str
-):
+    journal: Journal, requests: Requests, tmp_path: Path, faulty_disk: FaultyDisk, call: str
+) -> None:
     runs = [requests.run(1, i, 20) for i in range(0, 20, 20)]
     await append_all(journal, runs)
     faulty_disk.fails.add(call)
@@ -312,16 +320,16 @@ async def test_a_file_that_never_came_to_be_is_no_journal_file_but_a_spare(
 
 
 async def test_a_journal_of_another_directory_is_refused(
-    journal: Journal, requests: Any, tmp_path: Path
-):
+    journal: Journal, requests: Requests, tmp_path: Path
+) -> None:
     await append_all(journal, [requests.run(1, 0, 2)])
     with pytest.raises(FencelogError, match="another data directory"):
         Replay(PosixDisk(), tmp_path, start=START, incarnation=b"x" * 16)
 
 
 async def test_after_a_failed_sync_nothing_is_written_and_all_is_answered(
-    journal: Journal, faulty_disk: Any, requests: Any
-):
+    journal: Journal, faulty_disk: FaultyDisk, requests: Requests
+) -> None:
     faulty_disk.fails.add("sync .journal")
     answers: list[FencelogError | None] = []
     for number in range(3):
@@ -340,7 +348,7 @@ async def test_after_a_failed_sync_nothing_is_written_and_all_is_answered(
     st.binary(max_size=300),
     st.lists(st.tuples(st.integers(0, 320), st.integers(0, 80)), max_size=20),
 )
-def test_reading_ahead_gives_what_reading_gives(data: bytes, reads: list[tuple[int, int]]):
+def test_reading_ahead_gives_what_reading_gives(data: bytes, reads: list[tuple[int, int]]) -> None:
     class Memory:
         def read(self, offset: int, size: int) -> bytes:
             return data[offset : offset + size]

@@ -29,7 +29,7 @@ def numbers(answers: Answers) -> list[int]:
     return [number for number, _error in answers]
 
 
-async def test_a_lone_group_is_one_piece_of_work(setup: SteppedJournal):
+async def test_a_lone_group_is_one_piece_of_work(setup: SteppedJournal) -> None:
     await setup.append(3)
     assert not setup.write_lane.has_work
     await setup.step(setup.sync_lane)
@@ -38,7 +38,7 @@ async def test_a_lone_group_is_one_piece_of_work(setup: SteppedJournal):
     assert not setup.sync_lane.is_busy
 
 
-async def test_under_load_groups_are_written_while_another_is_synced(setup: SteppedJournal):
+async def test_under_load_groups_are_written_while_another_is_synced(setup: SteppedJournal) -> None:
     await setup.append()
     await setup.append(size=200)  # while the first is being written and synced: it has to wait
     assert not setup.write_lane.has_work
@@ -60,7 +60,7 @@ async def test_under_load_groups_are_written_while_another_is_synced(setup: Step
     assert [r.durable for r in setup.records()] == [0, 1, 1, 1]
 
 
-async def test_what_is_small_waits_for_the_sync_and_joins_what_was_written():
+async def test_what_is_small_waits_for_the_sync_and_joins_what_was_written() -> None:
     setup = SteppedJournal(max_file_bytes=128 * 1024)  # 1 KiB is worth a piece of work of its own
     await setup.start()
     await setup.append()
@@ -79,7 +79,9 @@ async def test_what_is_small_waits_for_the_sync_and_joins_what_was_written():
     await setup.finish()
 
 
-async def test_a_group_that_is_still_being_written_is_not_covered_by_a_sync(setup: SteppedJournal):
+async def test_a_group_that_is_still_being_written_is_not_covered_by_a_sync(
+    setup: SteppedJournal,
+) -> None:
     await setup.append()
     await setup.append()
     await setup.step(setup.sync_lane)
@@ -95,7 +97,9 @@ async def test_a_group_that_is_still_being_written_is_not_covered_by_a_sync(setu
     assert numbers(setup.answers) == [0, 1, 2]
 
 
-async def test_a_file_is_begun_when_all_of_the_one_before_it_is_synced(setup: SteppedJournal):
+async def test_a_file_is_begun_when_all_of_the_one_before_it_is_synced(
+    setup: SteppedJournal,
+) -> None:
     await setup.append()
     await setup.append(20, size=300)
     await setup.step(setup.sync_lane)
@@ -129,7 +133,7 @@ async def both_lanes_at_work(setup: SteppedJournal) -> None:
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_when_one_lane_fails_the_other_does_nothing_more_and_all_are_told(
     setup: SteppedJournal, failing: str, is_late: bool
-):
+) -> None:
     """``is_late``: the other lane begins before the event loop knows of the failure."""
     await both_lanes_at_work(setup)
     setup.disk.fails.add(failing)
@@ -157,7 +161,7 @@ async def test_when_one_lane_fails_the_other_does_nothing_more_and_all_are_told(
     assert len(setup.failures) == 1
 
 
-async def test_a_failure_elsewhere_ends_it_with_both_lanes_at_work(setup: SteppedJournal):
+async def test_a_failure_elsewhere_ends_it_with_both_lanes_at_work(setup: SteppedJournal) -> None:
     await both_lanes_at_work(setup)
     stopped = FencelogError(ErrorCode.STORAGE_FAILED, "the flush failed")
     setup.journal.fail(stopped)
@@ -177,7 +181,7 @@ async def test_a_failure_elsewhere_ends_it_with_both_lanes_at_work(setup: Steppe
     assert setup.failures == []
 
 
-async def test_closing_waits_for_both_lanes(setup: SteppedJournal):
+async def test_closing_waits_for_both_lanes(setup: SteppedJournal) -> None:
     await both_lanes_at_work(setup)
     closing = asyncio.get_running_loop().create_task(setup.journal.close())
     await turn()
@@ -190,7 +194,7 @@ async def test_closing_waits_for_both_lanes(setup: SteppedJournal):
     assert not setup.disk.files[journal_name(1)].unsynced
 
 
-async def test_a_barrier_is_behind_everything_on_the_way(setup: SteppedJournal):
+async def test_a_barrier_is_behind_everything_on_the_way(setup: SteppedJournal) -> None:
     await both_lanes_at_work(setup)
     setup.journal.barrier(lambda error: setup.answers.append((99, error)))
     setup.sync_lane.run_free()
@@ -199,7 +203,7 @@ async def test_a_barrier_is_behind_everything_on_the_way(setup: SteppedJournal):
     assert numbers(setup.answers) == [0, 1, 2, 3, 99]
 
 
-async def test_runs_that_are_not_synced_are_answered_when_they_are_written():
+async def test_runs_that_are_not_synced_are_answered_when_they_are_written() -> None:
     setup = SteppedJournal(sync_runs=False)
     await setup.start()
     await setup.append()
@@ -218,7 +222,7 @@ async def test_runs_that_are_not_synced_are_answered_when_they_are_written():
 
 
 @pytest.mark.parametrize("sync_runs", [True, False])
-async def test_a_journal_of_control_records_alone_is_synced(sync_runs: bool):
+async def test_a_journal_of_control_records_alone_is_synced(sync_runs: bool) -> None:
     """As where runs are not journaled at all: every record is synced, and nothing else is."""
     setup = SteppedJournal(sync_runs=sync_runs, max_file_bytes=256)
     await setup.start()
@@ -244,7 +248,7 @@ async def test_a_journal_of_control_records_alone_is_synced(sync_runs: bool):
 @pytest.mark.parametrize("seed", range(60))
 async def test_after_a_power_loss_at_any_step_all_that_was_promised_is_there(
     seed: int, sync_runs: bool
-):
+) -> None:
     """Whatever the disk keeps of what was not synced, the start is not refused either."""
     random = Random(seed)
     setup = SteppedJournal(max_file_bytes=random.choice((1024, 4096)), sync_runs=sync_runs)

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import DiskSpace
 from fencelog.bookie.disk.space import Room, reserve_bytes, room
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.maintenance.disk_watch import DiskWatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
+from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.faulty_disk import FaultyDisk
 
 CONFIG = BookieConfig(Path("unused"))
 GIB = 1024 * MIB
@@ -45,18 +48,18 @@ def room_for(space: DiskSpace, cached: int, had_room: bool, *, flush: int | None
         (0, 0, True, Room(for_adds=False, for_recovery=False, for_flush=False)),
     ],
 )
-def test_what_there_is_room_for(free: int, cached: int, had_room: bool, expected: Room):
+def test_what_there_is_room_for(free: int, cached: int, had_room: bool, expected: Room) -> None:
     space = DiskSpace(100 * GIB, free)
     assert room_for(space, cached, had_room) == expected
 
 
-def test_a_disk_of_no_size_has_room_for_nothing():
+def test_a_disk_of_no_size_has_room_for_nothing() -> None:
     assert room_for(DiskSpace(0, 0), 0, True) == Room(
         for_adds=False, for_recovery=False, for_flush=False
     )
 
 
-def test_a_flush_waits_for_no_more_room_than_it_takes():
+def test_a_flush_waits_for_no_more_room_than_it_takes() -> None:
     """Were it to wait for room for all that is cached, it would wait for ever: there will be no
     more of it before a flush lets go of the journal."""
     space = DiskSpace(200 * MIB, 50 * MIB)
@@ -64,7 +67,7 @@ def test_a_flush_waits_for_no_more_room_than_it_takes():
     assert now == Room(for_adds=False, for_recovery=False, for_flush=True)
 
 
-def test_a_small_disk_keeps_room_for_a_journal_file():
+def test_a_small_disk_keeps_room_for_a_journal_file() -> None:
     """The next one is begun between two looks, and so is what it holds written."""
     for free, for_adds in ((60 * MIB, False), (70 * MIB, True)):
         now = room_for(DiskSpace(200 * MIB, free), 0, True)
@@ -73,7 +76,9 @@ def test_a_small_disk_keeps_room_for_a_journal_file():
 
 
 @given(st.integers(1, 1 << 45), st.floats(0, 1), st.integers(0, 1 << 28), st.booleans())
-def test_less_is_taken_as_it_fills_up(total: int, share: float, cached: int, had_room: bool):
+def test_less_is_taken_as_it_fills_up(
+    total: int, share: float, cached: int, had_room: bool
+) -> None:
     space = DiskSpace(total, int(total * share))
     now = room_for(space, cached, had_room)
     assert not now.for_adds or now.for_recovery
@@ -86,22 +91,25 @@ def test_less_is_taken_as_it_fills_up(total: int, share: float, cached: int, had
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.9, 0.8), (0.0, 0.5), (0.5, 1.1)])
-def test_thresholds_in_no_order_are_refused(low: float, high: float):
+def test_thresholds_in_no_order_are_refused(low: float, high: float) -> None:
     with pytest.raises(FencelogError, match="writable_at") as caught:
         BookieConfig(Path("unused"), writable_at=low, read_only_at=high)
     assert caught.value.code is ErrorCode.BAD_REQUEST
 
 
-async def code_of(requests: Any, bookie: Any, run: bytes, **how: Any) -> ErrorCode | None:
+async def code_of(requests: Requests, bookie: Bookie, run: bytes, **how: Any) -> ErrorCode | None:
     error: FencelogError | None = await requests.add(bookie, run, **how)
     return error.code if error else None
 
 
 async def test_a_bookie_on_a_disk_that_fills_up_and_empties_again(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie,
+    requests: Requests,
+    faulty_disk: FaultyDisk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     free = 500 * MIB
-    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, free))
     bookie = await open_bookie(disk=faulty_disk)
     watch = DiskWatch(bookie, CONFIG)
     changes: list[bool] = []
@@ -134,10 +142,13 @@ async def test_a_bookie_on_a_disk_that_fills_up_and_empties_again(
 
 
 async def test_a_flush_waits_for_room_and_nothing_is_lost(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie,
+    requests: Requests,
+    faulty_disk: FaultyDisk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     free = 500 * MIB
-    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, free))
     bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=5)
     await requests.until(lambda: bookie.shards[0].flusher.completed > 0)
     assert await requests.add(bookie, requests.run(1, 0)) is None
@@ -157,11 +168,14 @@ async def test_a_flush_waits_for_room_and_nothing_is_lost(
 
 
 async def test_no_add_waits_for_a_flush_that_waits_for_room(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie,
+    requests: Requests,
+    faulty_disk: FaultyDisk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """While any does, transports read nothing: no read and no fence would be served."""
     free = 500 * MIB
-    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, free))
     bookie = await open_bookie(disk=faulty_disk, write_cache_bytes=20_000)
     watch = DiskWatch(bookie, CONFIG)
     faulty_disk.waits.add("write index")
@@ -187,8 +201,8 @@ async def test_no_add_waits_for_a_flush_that_waits_for_room(
 
 
 async def test_a_bookie_that_closes_waits_for_no_room(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     faulty_disk.waits.add("write index")
     try:
@@ -207,10 +221,13 @@ async def test_a_bookie_that_closes_waits_for_no_room(
 
 
 async def test_a_bookie_that_is_closed_without_room_leaves_it_to_the_journal(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie,
+    requests: Requests,
+    faulty_disk: FaultyDisk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     free = 500 * MIB
-    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, free))
     bookie = await open_bookie(disk=faulty_disk)
     watch = DiskWatch(bookie, CONFIG)
     assert await requests.add(bookie, requests.run(1, 0)) is None
@@ -226,10 +243,14 @@ async def test_a_bookie_that_is_closed_without_room_leaves_it_to_the_journal(
 
 
 async def test_journal_files_kept_to_be_written_over_go_when_room_is_short(
-    open_bookie: Any, requests: Any, faulty_disk: Any, tmp_path: Path
-):
+    open_bookie: OpenBookie,
+    requests: Requests,
+    faulty_disk: FaultyDisk,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     free = 500 * MIB
-    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, free))
     await (await open_bookie(disk=faulty_disk)).close()
     bookie = await open_bookie(disk=faulty_disk)
     spares = tmp_path / "data" / "journal"
@@ -240,16 +261,20 @@ async def test_journal_files_kept_to_be_written_over_go_when_room_is_short(
     free = 40 * MIB
     await watch.look()
     assert not list(spares.glob("*.spare"))
-    faulty_disk.names = lambda _path: (_ for _ in ()).throw(OSError("made to fail"))
-    with pytest.raises(FencelogError, match="spare journal files") as caught:
-        await watch.look()
-    del faulty_disk.names
+
+    def unreadable(_path: Path) -> list[str]:
+        raise OSError("made to fail")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(faulty_disk, "names", unreadable)
+        with pytest.raises(FencelogError, match="spare journal files") as caught:
+            await watch.look()
     assert caught.value.code is ErrorCode.STORAGE_FAILED
 
 
 async def test_an_index_that_finds_no_room_is_not_called_damaged(
-    open_bookie: Any, faulty_disk: Any, monkeypatch: pytest.MonkeyPatch
-):
+    open_bookie: OpenBookie, faulty_disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await (await open_bookie(disk=faulty_disk)).close()
 
     def no_room(*_args: Any, **_settings: Any) -> None:
@@ -261,7 +286,9 @@ async def test_an_index_that_finds_no_room_is_not_called_damaged(
     assert caught.value.code is ErrorCode.STORAGE_FAILED
 
 
-async def test_what_an_operator_and_what_the_disk_want_are_two_things(open_bookie: Any):
+async def test_what_an_operator_and_what_the_disk_want_are_two_things(
+    open_bookie: OpenBookie,
+) -> None:
     bookie = await open_bookie()
     bookie.is_read_only = True
     bookie.set_read_only("disk", True)
@@ -272,15 +299,18 @@ async def test_what_an_operator_and_what_the_disk_want_are_two_things(open_booki
 
 
 async def test_a_start_on_a_full_disk_waits_with_its_first_flush(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie,
+    requests: Requests,
+    faulty_disk: FaultyDisk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     await requests.until(lambda: bookie.shards[0].flusher.completed > 0)
     assert await requests.add(bookie, requests.run(1, 0)) is None
     bookie._fail(FencelogError(ErrorCode.STORAGE_FAILED, "killed"))
     await bookie.close()
     free = 1 * MIB
-    faulty_disk.space = lambda _path: DiskSpace(1000 * MIB, free)
+    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, free))
     bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=1)
     assert len(await requests.read(bookie, 1, 0)) > 100
     for _ in range(20):

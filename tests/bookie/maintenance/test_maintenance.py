@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any
 
 import pytest
 
 from fencelog.bookie.maintenance import maintenance
 from fencelog.bookie.maintenance.maintenance import running
+from tests.support.bookie_stage import Requests
 
 
 async def test_a_service_that_dies_or_ends_is_reported_and_started_again(
-    requests: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+    requests: Requests, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(maintenance, "_PAUSE_S", 0.0)
     starts = {"dies": 0, "ends": 0, "stays": 0}
     left: list[str] = []
@@ -46,7 +46,7 @@ async def test_a_service_that_dies_or_ends_is_reported_and_started_again(
     assert starts == before
 
 
-async def test_who_leaves_waits_for_services_that_tidy_up():
+async def test_who_leaves_waits_for_services_that_tidy_up() -> None:
     tidied = asyncio.Event()
 
     async def slow() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.offline.format_data import remove_data, what_goes
 from fencelog.ledgers.errors import FencelogError
+from tests.support.bookie_stage import OpenBookie, Requests
 from tests.support.offline_data import opened
 
 
@@ -27,7 +27,7 @@ class CrashingDisk(PosixDisk):
 
 
 async def test_no_start_goes_on_with_a_part(
-    open_bookie: Any, requests: Any, tmp_path: Path
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
 ) -> None:
     data, given = tmp_path / "data", (tmp_path / "a", tmp_path / "b")
     bookie = await open_bookie(ledger_dirs=given)
@@ -48,7 +48,7 @@ async def test_no_start_goes_on_with_a_part(
     assert [path.name for path in data.iterdir()] == ["lock"]
 
 
-async def test_damaged_data_goes_too(open_bookie: Any, tmp_path: Path) -> None:
+async def test_damaged_data_goes_too(open_bookie: OpenBookie, tmp_path: Path) -> None:
     await (await open_bookie()).close()
     for name in ("identity", "index/CURRENT"):
         (tmp_path / "data" / name).write_bytes(b"?")
@@ -61,7 +61,7 @@ async def test_damaged_data_goes_too(open_bookie: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x", "index/x", "journal/1.journal", "entrylog/x/y"])
-async def test_what_is_not_ours_stays(name: str, open_bookie: Any, tmp_path: Path) -> None:
+async def test_what_is_not_ours_stays(name: str, open_bookie: OpenBookie, tmp_path: Path) -> None:
     await (await open_bookie()).close()
     path = tmp_path / "data" / name
     path.parent.mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ async def test_what_is_not_ours_stays(name: str, open_bookie: Any, tmp_path: Pat
 
 
 async def test_a_directory_behind_a_link_is_emptied_and_the_link_goes(
-    open_bookie: Any, tmp_path: Path
+    open_bookie: OpenBookie, tmp_path: Path
 ) -> None:
     data, journal = tmp_path / "data", tmp_path / "fast"
     await (await open_bookie()).close()

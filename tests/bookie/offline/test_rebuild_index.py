@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.identity.cookies import State
 from fencelog.bookie.offline.inspect_index import index_runs
 from fencelog.bookie.offline.rebuild_index import rebuild_indexes
@@ -16,6 +17,7 @@ from fencelog.bookie.storage.entry_log_writer import EntryLogPlace, EntryLogWrit
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import verify_entries
 from fencelog.ledgers.host import SystemHost
+from tests.support.bookie_stage import BookieSettings, OpenBookie, Requests, refusal_of
 from tests.support.offline_data import make_data, opened, problems
 
 
@@ -26,7 +28,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def data(open_bookie: Any, requests: Any, tmp_path: Path, master: Path) -> Path:
+async def data(open_bookie: OpenBookie, requests: Requests, tmp_path: Path, master: Path) -> Path:
     if not master.exists():
         await make_data(open_bookie, requests, tmp_path / "data", master)
     return Path(shutil.copytree(master, tmp_path / "killed"))
@@ -48,7 +50,7 @@ def write_log(data: Path, *runs: bytes) -> Path:
     return max((data / "entrylog").iterdir())
 
 
-async def entries(bookie: Any, requests: Any, ledger_id: int, first: int) -> list[bytes]:
+async def entries(bookie: Bookie, requests: Requests, ledger_id: int, first: int) -> list[bytes]:
     """Payloads from an entry on, up to where it stops."""
     found: list[bytes] = []
     while True:
@@ -61,12 +63,12 @@ async def entries(bookie: Any, requests: Any, ledger_id: int, first: int) -> lis
         found += [bytes(entry.payload) for entry in verify_entries(run)]
 
 
-def payloads(requests: Any, ledger_id: int, first: int, count: int) -> list[bytes]:
+def payloads(requests: Requests, ledger_id: int, first: int, count: int) -> list[bytes]:
     run = requests.run(ledger_id, first, count)
     return [bytes(entry.payload) for entry in verify_entries(run)]
 
 
-async def check_complete(bookie: Any, requests: Any) -> None:
+async def check_complete(bookie: Bookie, requests: Requests) -> None:
     """All of ``data`` is there, and what is not is unknown."""
     assert bookie.may_have_forgotten
     for ledger_id in (1, 2, 3, 4):
@@ -75,14 +77,14 @@ async def check_complete(bookie: Any, requests: Any) -> None:
     for ledger_id, first, count in ((1, 0, 15), (2, 0, 3), (3, 7, 1), (4, 0, 0)):
         expected = payloads(requests, ledger_id, first, count) if count else []
         assert await entries(bookie, requests, ledger_id, first) == expected
-        assert (await requests.add(bookie, requests.run(ledger_id, 90))).code is (
+        assert refusal_of(await requests.add(bookie, requests.run(ledger_id, 90))) is (
             ErrorCode.LEDGER_FENCED
         )
     assert await bookie.read_lac(1) == 9
 
 
 async def test_every_entry_comes_back_and_the_rest_is_unknown(
-    data: Path, open_bookie: Any, requests: Any
+    data: Path, open_bookie: OpenBookie, requests: Requests
 ) -> None:
     before = (data / "identity").read_bytes()
     shutil.rmtree(data / "index")
@@ -95,7 +97,7 @@ async def test_every_entry_comes_back_and_the_rest_is_unknown(
 
 
 async def test_a_bookie_that_may_have_forgotten_keeps_its_incarnation(
-    data: Path, requests: Any
+    data: Path, requests: Requests
 ) -> None:
     shutil.rmtree(data / "index")
     rebuild(data)
@@ -156,7 +158,7 @@ class CrashingDisk(PosixDisk):
 
 @pytest.mark.parametrize("is_damaged", [True, False], ids=["damaged", "lost"])
 async def test_a_crash_anywhere_leaves_a_refusal_or_the_whole(
-    is_damaged: bool, data: Path, open_bookie: Any, requests: Any, tmp_path: Path
+    is_damaged: bool, data: Path, open_bookie: OpenBookie, requests: Requests, tmp_path: Path
 ) -> None:
     if is_damaged:
         for table in (data / "index").glob("*.sst"):
@@ -186,7 +188,7 @@ async def test_a_crash_anywhere_leaves_a_refusal_or_the_whole(
 
 
 async def test_the_newest_file_wins_and_the_rest_of_a_run_is_copied(
-    data: Path, open_bookie: Any, requests: Any
+    data: Path, open_bookie: OpenBookie, requests: Requests
 ) -> None:
     """Entries 3..6 come from the new file; of the two that it overlaps, 0..2 and 7..9 are left."""
     shutil.rmtree(data / "index")
@@ -206,7 +208,7 @@ async def test_the_newest_file_wins_and_the_rest_of_a_run_is_copied(
 
 
 async def test_a_damaged_run_is_reported_and_an_older_one_takes_its_place(
-    data: Path, open_bookie: Any, requests: Any
+    data: Path, open_bookie: OpenBookie, requests: Requests
 ) -> None:
     shutil.rmtree(data / "index")
     newest = write_log(data, requests.run(1, 0, 5), requests.run(1, 5, 5))
@@ -219,7 +221,7 @@ async def test_a_damaged_run_is_reported_and_an_older_one_takes_its_place(
 
 
 async def test_an_entry_that_cannot_be_read_any_more_is_unknown(
-    data: Path, open_bookie: Any, requests: Any
+    data: Path, open_bookie: OpenBookie, requests: Requests
 ) -> None:
     shutil.rmtree(data / "index")
     first = min((data / "entrylog").iterdir())
@@ -236,7 +238,7 @@ async def test_an_entry_that_cannot_be_read_any_more_is_unknown(
 
 
 async def test_what_the_journal_removes_stays_removed(
-    data: Path, open_bookie: Any, requests: Any, tmp_path: Path
+    data: Path, open_bookie: OpenBookie, requests: Requests, tmp_path: Path
 ) -> None:
     bookie = await open_bookie(data_dir=data)
     await bookie.shards[0].remove(1, deleted=True)
@@ -266,7 +268,7 @@ async def test_a_whole_index_is_left_alone(data: Path) -> None:
         rebuild(data)
 
 
-async def test_a_running_bookie_is_left_alone(open_bookie: Any, tmp_path: Path) -> None:
+async def test_a_running_bookie_is_left_alone(open_bookie: OpenBookie, tmp_path: Path) -> None:
     await open_bookie()
     with pytest.raises(FencelogError) as caught:
         rebuild(tmp_path / "data")
@@ -274,9 +276,9 @@ async def test_a_running_bookie_is_left_alone(open_bookie: Any, tmp_path: Path) 
 
 
 async def test_only_the_damaged_index_of_several_is_made_anew(
-    open_bookie: Any, requests: Any, tmp_path: Path
+    open_bookie: OpenBookie, requests: Requests, tmp_path: Path
 ) -> None:
-    settings = {"ledger_dirs": (tmp_path / "a", tmp_path / "b")}
+    settings: BookieSettings = {"ledger_dirs": (tmp_path / "a", tmp_path / "b")}
     bookie = await open_bookie(**settings)
     await bookie.forgotten_are_fenced()
     for ledger_id in (2, 3):
@@ -289,5 +291,5 @@ async def test_only_the_damaged_index_of_several_is_made_anew(
     assert len(rebuild(tmp_path / "data", **settings)) == 1
     bookie = await open_bookie(**settings)
     assert bookie.may_have_forgotten
-    assert (await requests.add(bookie, requests.run(2, 2))).code is ErrorCode.LEDGER_FENCED
+    assert refusal_of(await requests.add(bookie, requests.run(2, 2))) is ErrorCode.LEDGER_FENCED
     assert await requests.add(bookie, requests.run(3, 2)) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from fencelog.bookie.offline.inspect_index import inspect_index
 from fencelog.bookie.offline.inspect_journal import inspect_journal
 from fencelog.bookie.offline.inspect_ledger import inspect_ledger
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.bookie_stage import BookieSettings, OpenBookie, Requests
 from tests.support.offline_data import make_data, opened, problems
 
 
@@ -26,7 +26,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def data(open_bookie: Any, requests: Any, tmp_path: Path, master: Path) -> Path:
+async def data(open_bookie: OpenBookie, requests: Requests, tmp_path: Path, master: Path) -> Path:
     if not master.exists():
         await make_data(open_bookie, requests, tmp_path / "data", master)
     return Path(shutil.copytree(master, tmp_path / "killed"))
@@ -166,8 +166,10 @@ def test_the_cookies_of_directories_are_looked_at(data: Path, tmp_path: Path) ->
     assert caught.value.code is ErrorCode.BAD_REQUEST
 
 
-async def test_a_directory_with_another_cookie_is_named(open_bookie: Any, tmp_path: Path) -> None:
-    settings = {"ledger_dirs": (tmp_path / "a", tmp_path / "b")}
+async def test_a_directory_with_another_cookie_is_named(
+    open_bookie: OpenBookie, tmp_path: Path
+) -> None:
+    settings: BookieSettings = {"ledger_dirs": (tmp_path / "a", tmp_path / "b")}
     bookie = await open_bookie(**settings)
     with pytest.raises(FencelogError) as caught:
         problems(tmp_path / "data", **settings)

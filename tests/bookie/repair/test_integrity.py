@@ -20,6 +20,7 @@ from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.recovery.recovery import recover_ledger
 from fencelog.ledgers.recovery.rules import AcceptedLoss
 from fencelog.ledgers.rpc.bookie_port import ReadReply
+from tests.support.bookie_stage import Requests
 from tests.support.local_cluster import LocalCluster
 
 PAYLOADS = [b"entry %d" % n for n in range(50)]
@@ -68,7 +69,7 @@ class Gates:
         return reply
 
 
-async def test_a_lost_disk_is_filled_again_and_then_no_is_no(cluster: LocalCluster):
+async def test_a_lost_disk_is_filled_again_and_then_no_is_no(cluster: LocalCluster) -> None:
     """Scenario 1 as well: what was fenced stays so, for the writer that wakes up."""
     writer = await cluster.write(*PAYLOADS)
     closed = await (await cluster.write(*PAYLOADS[:5])).close()
@@ -100,7 +101,7 @@ async def test_a_lost_disk_is_filled_again_and_then_no_is_no(cluster: LocalClust
     assert caught.value.code is ErrorCode.LEDGER_FENCED
 
 
-async def test_scenario_2_an_entry_on_two_of_three_is_not_truncated(cluster: LocalCluster):
+async def test_scenario_2_an_entry_on_two_of_three_is_not_truncated(cluster: LocalCluster) -> None:
     """b2 never got it, b1 lost it, b3 is slow: only when b3 answers can the ledger be closed."""
     cluster.cut("b2")
     writer = await cluster.write(b"E0")
@@ -123,7 +124,9 @@ async def test_scenario_2_an_entry_on_two_of_three_is_not_truncated(cluster: Loc
     assert await read(b1, writer.ledger_id, 0) == 1
 
 
-async def test_limbo_lasts_to_the_last_copy_and_through_a_crash(cluster: LocalCluster):
+async def test_limbo_lasts_to_the_last_copy_and_through_a_crash(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger_id = (await (await cluster.write(*PAYLOADS, acks=3)).close()).ledger_id
     b1 = await cluster.lose_disk("b1")
     seen: list[tuple[int, ErrorCode | int]] = []
@@ -140,7 +143,7 @@ async def test_limbo_lasts_to_the_last_copy_and_through_a_crash(cluster: LocalCl
         async def read_one(ledger_id: int, first: int, read: Any = one_entry, **limits: Any) -> Any:
             return await read(ledger_id, first, **{**limits, "max_entries": 10})
 
-        one_by_one.read = read_one  # type: ignore[method-assign]
+        monkeypatch.setattr(one_by_one, "read", read_one)
         cluster.put(bookie_id, one_by_one)
     with pytest.raises(asyncio.CancelledError):
         await cluster.integrity("b1").check()
@@ -158,7 +161,7 @@ async def test_limbo_lasts_to_the_last_copy_and_through_a_crash(cluster: LocalCl
 
 
 @pytest.mark.parametrize("acks", [1, 2])
-async def test_striped_ledgers_get_back_just_what_is_theirs(tmp_path: Path, acks: int):
+async def test_striped_ledgers_get_back_just_what_is_theirs(tmp_path: Path, acks: int) -> None:
     async with LocalCluster(tmp_path, size=4) as cluster:
         writer = await cluster.write(*PAYLOADS, ensemble=4, copies=2, acks=2)
         metadata = await writer.close()
@@ -172,7 +175,7 @@ async def test_striped_ledgers_get_back_just_what_is_theirs(tmp_path: Path, acks
 
 async def test_an_entry_that_nobody_has_is_reported_and_the_others_are_copied(
     cluster: LocalCluster,
-):
+) -> None:
     """b1 and b2 had entry 0; both lose their disks, one after the other, and nobody repairs."""
     cluster.cut("b3")
     metadata = await (await cluster.write(b"0", b"1", b"2")).close()
@@ -193,8 +196,8 @@ async def test_an_entry_that_nobody_has_is_reported_and_the_others_are_copied(
 
 
 async def test_what_can_be_copied_is_copied_beside_what_is_lost(
-    cluster: LocalCluster, requests: Any
-):
+    cluster: LocalCluster, requests: Requests
+) -> None:
     metadata = await (await cluster.write(*PAYLOADS)).close()
     for bookie_id in ("b1", "b2", "b3"):
         await cluster.lose_disk(bookie_id)
@@ -211,7 +214,7 @@ async def test_what_can_be_copied_is_copied_beside_what_is_lost(
 
 async def test_a_write_set_wholly_in_limbo_is_reported_and_only_consent_ends_it(
     cluster: LocalCluster,
-):
+) -> None:
     writer = await cluster.write(*PAYLOADS)
     ledger_id = writer.ledger_id
     for bookie_id in ("b1", "b2", "b3"):
@@ -238,8 +241,8 @@ async def test_a_write_set_wholly_in_limbo_is_reported_and_only_consent_ends_it(
 
 
 async def test_with_consent_entries_may_be_lost_of_which_the_lac_is_known(
-    cluster: LocalCluster, requests: Any
-):
+    cluster: LocalCluster, requests: Requests
+) -> None:
     """The explicit LAC is on disk, the entries were only in memory (journal_write off)."""
     for bookie_id in ("b1", "b2", "b3"):
         await cluster.stop(bookie_id)
@@ -265,7 +268,9 @@ async def test_with_consent_entries_may_be_lost_of_which_the_lac_is_known(
     assert sorted(accepted.entries) == [0, 1, 2, 3]
 
 
-async def test_a_ledger_deleted_meanwhile_is_left_to_garbage_collection(cluster: LocalCluster):
+async def test_a_ledger_deleted_meanwhile_is_left_to_garbage_collection(
+    cluster: LocalCluster,
+) -> None:
     metadata = await (await cluster.write(*PAYLOADS)).close()
     b1 = await cluster.lose_disk("b1")
     deleted = False
@@ -289,8 +294,8 @@ async def test_a_ledger_deleted_meanwhile_is_left_to_garbage_collection(cluster:
 
 @pytest.mark.parametrize("is_flushed", [False, True])
 async def test_a_ledger_removed_meanwhile_stays_in_limbo(
-    cluster: LocalCluster, requests: Any, is_flushed: bool
-):
+    cluster: LocalCluster, requests: Requests, is_flushed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Garbage collection lets go of it between the copying and the end: found by the count."""
     metadata = await (await cluster.write(*PAYLOADS)).close()
     b1 = await cluster.lose_disk("b1")
@@ -310,7 +315,7 @@ async def test_a_ledger_removed_meanwhile_stays_in_limbo(
         return latest
 
     before: list[ErrorCode | int] = []
-    cluster.ledgers.get_latest = removing  # type: ignore[method-assign]
+    monkeypatch.setattr(cluster.ledgers, "get_latest", removing)
     await integrity.check()
     if is_flushed:  # it was gone, and had to be copied once more
         assert before == [ErrorCode.LEDGER_IN_LIMBO]
@@ -322,7 +327,9 @@ async def test_a_ledger_removed_meanwhile_stays_in_limbo(
         assert await read(b1, metadata.ledger_id, 0) is ErrorCode.LEDGER_IN_LIMBO
 
 
-async def test_metadata_that_changed_meanwhile_is_gone_through_again(tmp_path: Path):
+async def test_metadata_that_changed_meanwhile_is_gone_through_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bookie is given the other half of a ledger while it repairs the first."""
     async with LocalCluster(tmp_path, size=4) as cluster:
         closed = await (await cluster.write(*PAYLOADS)).close()
@@ -355,7 +362,7 @@ async def test_metadata_that_changed_meanwhile_is_gone_through_again(tmp_path: P
                 await cluster.ledgers.update(changed, version)
             return await get_latest(ledger_id)
 
-        cluster.ledgers.get_latest = changing  # type: ignore[method-assign]
+        monkeypatch.setattr(cluster.ledgers, "get_latest", changing)
         await integrity.check()
         assert calls == 2
         assert not limbo(bookie, closed.ledger_id)
@@ -363,7 +370,7 @@ async def test_metadata_that_changed_meanwhile_is_gone_through_again(tmp_path: P
         assert held.count == 50
 
 
-async def test_a_ledger_that_names_the_bookie_no_more_stays_in_limbo(tmp_path: Path):
+async def test_a_ledger_that_names_the_bookie_no_more_stays_in_limbo(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path, size=4) as cluster:
         closed = await (await cluster.write(*PAYLOADS)).close()
         ensemble = closed.fragments[0].bookies

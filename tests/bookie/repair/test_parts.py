@@ -17,6 +17,7 @@ from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.ledger_metadata.model import new_metadata
 from fencelog.ledgers.limits import MAX_ADMIN_BYTES, SOURCE_REST_MS
 from fencelog.ledgers.rpc.bookie_port import ReadReply
+from tests.support.bookie_stage import Requests
 
 METADATA = new_metadata(
     1, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"
@@ -46,7 +47,7 @@ class Peers:
 
 
 def copies(peers: Peers) -> Copies:
-    return Copies(peers, key=b"", pace=Pace(None))  # type: ignore[arg-type]
+    return Copies(peers, key=b"", pace=Pace(None))  # type: ignore[arg-type]  # all it asks of them
 
 
 async def lack(copies: Copies) -> Lack:
@@ -55,7 +56,7 @@ async def lack(copies: Copies) -> Lack:
     return caught.value.lack
 
 
-async def test_a_copy_is_verified_and_cut_to_what_was_asked(requests: Any):
+async def test_a_copy_is_verified_and_cut_to_what_was_asked(requests: Requests) -> None:
     damaged = bytearray(requests.run(1, 3, 9))
     damaged[-5] ^= 1
     for wrong in (bytes(damaged), requests.run(2, 3, 5), requests.run(1, 4, 5), b"x"):
@@ -66,8 +67,8 @@ async def test_a_copy_is_verified_and_cut_to_what_was_asked(requests: Any):
 
 
 async def test_who_failed_rests_and_who_says_no_does_not(
-    requests: Any, monkeypatch: pytest.MonkeyPatch
-):
+    requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
     peers = Peers(b2=ErrorCode.REQUEST_TIMEOUT, b3=ErrorCode.NO_SUCH_ENTRY)
     source = copies(peers)
     assert await lack(source) is Lack.UNREACHED
@@ -89,14 +90,14 @@ async def test_who_failed_rests_and_who_says_no_does_not(
     assert peers.asked == ["b2", "b3"]
 
 
-async def test_without_the_key_of_a_ledger_nobody_is_asked(requests: Any):
+async def test_without_the_key_of_a_ledger_nobody_is_asked(requests: Requests) -> None:
     source = copies(Peers())
     source.check_key(METADATA)
     with pytest.raises(PutOff, match="key of ledger 1"):
         source.check_key(replace(METADATA, digest_type=DigestType.HMAC_SHA256))
 
 
-async def test_a_pace_lets_no_more_through_than_it_says(monkeypatch: pytest.MonkeyPatch):
+async def test_a_pace_lets_no_more_through_than_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:

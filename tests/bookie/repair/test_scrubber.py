@@ -17,6 +17,7 @@ from fencelog.bookie.repair.integrity import Integrity
 from fencelog.bookie.repair.scrubber import Scrubber
 from fencelog.bookie.storage.entry_log import StoredRun
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.bookie_stage import Requests
 from tests.support.local_cluster import LocalCluster
 
 PAYLOADS = [b"%d|" % n + b"." * 2000 for n in range(40)]
@@ -68,7 +69,7 @@ async def code_of(bookie: Bookie, ledger_id: int, entry_id: int = 0) -> ErrorCod
 @pytest.mark.parametrize("offset", [3, 5000])
 async def test_a_flipped_bit_is_found_told_as_an_error_and_repaired(
     cluster: LocalCluster, offset: int, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     """Offset 3: the header of the file, so that nothing in it can be read."""
     ledger_id = (await (await cluster.write(*PAYLOADS)).close()).ledger_id
     bookie = await damaged(cluster, "b1", offset)
@@ -95,7 +96,7 @@ async def test_a_flipped_bit_is_found_told_as_an_error_and_repaired(
 
 async def test_a_run_whose_entries_lie_on_different_bookies_is_put_together_again(
     cluster: LocalCluster,
-):
+) -> None:
     writer = await cluster.write(*PAYLOADS, copies=2, acks=2)
     ledger_id = (await writer.close()).ledger_id
     bookie = await damaged(cluster, "b1", 300)
@@ -113,7 +114,7 @@ async def test_a_run_whose_entries_lie_on_different_bookies_is_put_together_agai
             assert await code_of(bookie, ledger_id, entry_id) is None
 
 
-async def test_what_no_other_bookie_has_stays_an_error(cluster: LocalCluster):
+async def test_what_no_other_bookie_has_stays_an_error(cluster: LocalCluster) -> None:
     ledger_id = (await (await cluster.write(*PAYLOADS)).close()).ledger_id
     await cluster.lose_disk("b2")
     await cluster.lose_disk("b3")
@@ -131,7 +132,7 @@ async def test_what_no_other_bookie_has_stays_an_error(cluster: LocalCluster):
     assert await code_of(bookie, ledger_id) is ErrorCode.CORRUPT
 
 
-async def test_an_open_ledger_is_repaired_once_it_is_closed(cluster: LocalCluster):
+async def test_an_open_ledger_is_repaired_once_it_is_closed(cluster: LocalCluster) -> None:
     writer = await cluster.write(*PAYLOADS)
     bookie = await damaged(cluster, "b1")
     integrity = cluster.integrity("b1")
@@ -146,7 +147,9 @@ async def test_an_open_ledger_is_repaired_once_it_is_closed(cluster: LocalCluste
     assert await code_of(bookie, writer.ledger_id) is None
 
 
-async def test_what_is_found_during_a_repair_is_repaired_next(cluster: LocalCluster):
+async def test_what_is_found_during_a_repair_is_repaired_next(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger_id = (await (await cluster.write(*PAYLOADS)).close()).ledger_id
     bookie = await damaged(cluster, "b1")
     integrity = cluster.integrity("b1")
@@ -157,7 +160,7 @@ async def test_what_is_found_during_a_repair_is_repaired_next(cluster: LocalClus
         integrity.on_damage(other, FencelogError(ErrorCode.CORRUPT, "found just now"))
         await replace(run)
 
-    bookie.shard(ledger_id).adds.replace = finding  # type: ignore[method-assign]
+    monkeypatch.setattr(bookie.shard(ledger_id).adds, "replace", finding)
     async with scrubbing(bookie, integrity) as scrubber:
         await scrubber.scrub()
     await integrity.check()
@@ -167,7 +170,9 @@ async def test_what_is_found_during_a_repair_is_repaired_next(cluster: LocalClus
     assert integrity.status()["damaged_runs"] == 0
 
 
-async def test_entries_behind_the_end_are_not_called_lost(cluster: LocalCluster, requests: Any):
+async def test_entries_behind_the_end_are_not_called_lost(
+    cluster: LocalCluster, requests: Requests
+) -> None:
     """One bookie took more than was acknowledged; the flush made one run of all of it."""
     writer = await cluster.write(*PAYLOADS)
     ledger_id = writer.ledger_id
@@ -185,7 +190,7 @@ async def test_entries_behind_the_end_are_not_called_lost(cluster: LocalCluster,
     assert await code_of(bookie, ledger_id) is ErrorCode.CORRUPT
 
 
-async def test_damage_of_a_deleted_ledger_is_forgotten(cluster: LocalCluster):
+async def test_damage_of_a_deleted_ledger_is_forgotten(cluster: LocalCluster) -> None:
     ledger_id = (await (await cluster.write(*PAYLOADS)).close()).ledger_id
     bookie = await damaged(cluster, "b1")
     integrity = cluster.integrity("b1")
@@ -200,7 +205,7 @@ async def test_damage_of_a_deleted_ledger_is_forgotten(cluster: LocalCluster):
         assert scrubber.status()["runs"] == before
 
 
-async def test_a_read_that_fails_once_is_no_damage(cluster: LocalCluster):
+async def test_a_read_that_fails_once_is_no_damage(cluster: LocalCluster) -> None:
     """As when the file was compacted away, or there was no file handle left."""
 
     class FailsOnce(PosixDisk):
@@ -222,7 +227,9 @@ async def test_a_read_that_fails_once_is_no_damage(cluster: LocalCluster):
     assert disk.fails == 0
 
 
-async def test_a_run_that_is_gone_by_the_second_look_is_no_damage(cluster: LocalCluster):
+async def test_a_run_that_is_gone_by_the_second_look_is_no_damage(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger_id = (await (await cluster.write(*PAYLOADS)).close()).ledger_id
     bookie = await damaged(cluster, "b1")
     integrity = cluster.integrity("b1")
@@ -234,15 +241,15 @@ async def test_a_run_that_is_gone_by_the_second_look_is_no_damage(cluster: Local
             looks.append(position)
             return await look_up(shard, ledger_id, position) if len(looks) == 1 else []
 
-        scrubber._look_up = removed  # type: ignore[method-assign]
+        monkeypatch.setattr(scrubber, "_look_up", removed)
         await scrubber.scrub([ledger_id])
         assert len(looks) == 3
         assert integrity.status()["damaged_runs_found"] == 0
 
 
 async def test_passes_come_by_themselves_and_when_they_are_asked_for(
-    cluster: LocalCluster, requests: Any
-):
+    cluster: LocalCluster, requests: Requests
+) -> None:
     ledger_id = (await (await cluster.write(*PAYLOADS)).close()).ledger_id
     bookie = await damaged(cluster, "b1")
     integrity = cluster.integrity("b1")
@@ -280,7 +287,7 @@ async def test_passes_come_by_themselves_and_when_they_are_asked_for(
 
 async def test_more_damage_than_is_kept_is_told(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr("fencelog.bookie.repair.damage.MAX_DAMAGED_RUNS", 1)
     for _ in range(2):
         await (await cluster.write(*PAYLOADS)).close()

@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from fencelog.bookie.server.connection import Connection
 from fencelog.bookie.server.server import BookieServer
 from fencelog.ledgers.rpc.wire import WRITE_LAC_BODY, Op, encode_hello, encode_request
+from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.frames import FakeTransport
 
 HELLO = encode_request(Op.HELLO, 0, encode_hello({"versions": [1]}))
 
 
 @pytest.fixture
-async def server(open_bookie: Any, faulty_disk: Any) -> AsyncIterator[BookieServer]:
+async def server(open_bookie: OpenBookie, faulty_disk: FaultyDisk) -> AsyncIterator[BookieServer]:
     bookie = await open_bookie(disk=faulty_disk, write_cache_bytes=1 << 20)
     server = await BookieServer.start(bookie, "127.0.0.1", 0)
     yield server
@@ -35,7 +36,7 @@ def connect(server: BookieServer) -> tuple[Connection, FakeTransport]:
 
 async def test_a_connection_that_was_accepted_while_the_server_closes_is_dropped(
     server: BookieServer,
-):
+) -> None:
     """A loop makes it in a later turn than it accepted it; closing would wait for its end."""
     await server.close()
     _, transport = connect(server)
@@ -43,8 +44,8 @@ async def test_a_connection_that_was_accepted_while_the_server_closes_is_dropped
 
 
 async def test_a_connection_that_comes_while_adds_wait_is_greeted_and_then_waits_too(
-    server: BookieServer, requests: Any, faulty_disk: Any
-):
+    server: BookieServer, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     faulty_disk.waits.add("sync .entrylog")
     answers: list[object] = []
     for i in range(8):
@@ -61,8 +62,11 @@ async def test_a_connection_that_comes_while_adds_wait_is_greeted_and_then_waits
 
 
 async def test_explicit_lacs_in_flight_are_limited(
-    server: BookieServer, requests: Any, faulty_disk: Any, monkeypatch: pytest.MonkeyPatch
-):
+    server: BookieServer,
+    requests: Requests,
+    faulty_disk: FaultyDisk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A journal that hangs must not fill the memory with them."""
     monkeypatch.setattr("fencelog.bookie.server.server.BOOKIE_MAX_IN_FLIGHT_BYTES", 100_000)
     await requests.add(server.bookie, requests.run(1, 0))
@@ -78,7 +82,7 @@ async def test_explicit_lacs_in_flight_are_limited(
     await requests.until(lambda: server.in_flight_bytes == 0)
 
 
-async def test_a_peer_that_vanished_is_found_out(server: BookieServer, requests: Any):
+async def test_a_peer_that_vanished_is_found_out(server: BookieServer, requests: Requests) -> None:
     """Nothing is sent to one that asks nothing; its connection would count for ever."""
     host, port = server.address.rsplit(":", 1)
     _, writer = await asyncio.open_connection(host, int(port))
@@ -92,7 +96,7 @@ async def test_a_peer_that_vanished_is_found_out(server: BookieServer, requests:
 
 async def test_connections_and_listeners_are_told_in_the_order_in_which_they_came(
     server: BookieServer, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """What depends on addresses of objects cannot be played again."""
     order: list[object] = []
     monkeypatch.setattr(FakeTransport, "pause_reading", lambda self: order.append(self))

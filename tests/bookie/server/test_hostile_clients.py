@@ -38,6 +38,7 @@ from fencelog.ledgers.rpc.wire import (
     encode_reply,
     encode_request,
 )
+from tests.support.bookie_stage import OpenBookie
 from tests.support.frames import FakeTransport, cut, hostile_stream, mutated
 
 BODY_SIZES = {
@@ -140,7 +141,7 @@ class Peer:
 
 
 @pytest.fixture
-async def server(open_bookie: Any) -> AsyncIterator[BookieServer]:
+async def server(open_bookie: OpenBookie) -> AsyncIterator[BookieServer]:
     server = BookieServer(await open_bookie())
     yield server
     await server.close()

@@ -26,6 +26,8 @@ from fencelog.ledgers.rpc.wire import (
     encode_hello,
     encode_request,
 )
+from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.faulty_disk import FaultyDisk
 
 HELLO = encode_request(Op.HELLO, 1, encode_hello({"versions": [1]}))
 
@@ -79,7 +81,7 @@ class Peer:
 
 
 @pytest.fixture
-async def server(open_bookie: Any) -> AsyncIterator[BookieServer]:
+async def server(open_bookie: OpenBookie) -> AsyncIterator[BookieServer]:
     server = await BookieServer.start(await open_bookie(), "127.0.0.1", 0)
     yield server
     await server.close()
@@ -98,7 +100,7 @@ def read_frame(request_id: int, ledger_id: int, first: int, flags: int = 0) -> b
     )
 
 
-async def test_adds_are_answered_and_read_back(peer: Peer, requests: Any):
+async def test_adds_are_answered_and_read_back(peer: Peer, requests: Requests) -> None:
     runs = [requests.run(1, first, 10) for first in range(0, 100, 10)]
     peer.send(b"".join(encode_request(Op.ADD, i, run) for i, run in enumerate(runs)))
     replies = await peer.replies(10)
@@ -113,14 +115,16 @@ async def test_adds_are_answered_and_read_back(peer: Peer, requests: Any):
     assert by_id[50].body[LAC_BODY.size :].startswith(runs[3][:16])
 
 
-async def test_errors_carry_their_code_and_a_text(peer: Peer):
+async def test_errors_carry_their_code_and_a_text(peer: Peer) -> None:
     peer.send(read_frame(7, 999, 0))
     (reply,) = await peer.replies(1)
     assert code_from_wire(reply.status) is ErrorCode.NO_SUCH_LEDGER
     assert "999" in reply.body.decode()
 
 
-async def test_requests_of_a_connection_are_handled_in_order(peer: Peer, requests: Any):
+async def test_requests_of_a_connection_are_handled_in_order(
+    peer: Peer, requests: Requests
+) -> None:
     """Adds before a fence are taken and those after it are not, all in one segment."""
     adds = [encode_request(Op.ADD, i, requests.run(1, i)) for i in range(6)]
     fence = encode_request(Op.READ_LAC, 100, READ_LAC_BODY.pack(1, -1, 0, 0), Flag.FENCE)
@@ -133,8 +137,8 @@ async def test_requests_of_a_connection_are_handled_in_order(peer: Peer, request
 
 
 async def test_a_fence_is_seen_although_its_read_waits_its_turn(
-    server: BookieServer, peer: Peer, requests: Any
-):
+    server: BookieServer, peer: Peer, requests: Requests
+) -> None:
     """More reads than are carried out at once, the fencing one last, then an add."""
     peer.send(encode_request(Op.ADD, 1, requests.run(1, 0)))
     await peer.replies(1)
@@ -163,8 +167,8 @@ async def test_a_fence_is_seen_although_its_read_waits_its_turn(
     ],
 )
 async def test_what_is_no_request_closes_that_connection_only(
-    garbage: bytes, server: BookieServer, peer: Peer, requests: Any
-):
+    garbage: bytes, server: BookieServer, peer: Peer, requests: Requests
+) -> None:
     hostile = await Peer.connect(server)
     hostile.send(garbage)
     assert await hostile.is_closed_by_server()
@@ -183,14 +187,14 @@ async def test_what_is_no_request_closes_that_connection_only(
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
-async def test_nothing_is_taken_before_a_valid_hello(first: bytes, server: BookieServer):
+async def test_nothing_is_taken_before_a_valid_hello(first: bytes, server: BookieServer) -> None:
     stranger = await Peer.connect(server, greet=False)
     stranger.send(first)
     assert await stranger.is_closed_by_server()
     await stranger.close()
 
 
-async def test_a_client_of_another_version_is_told_so(server: BookieServer):
+async def test_a_client_of_another_version_is_told_so(server: BookieServer) -> None:
     stranger = await Peer.connect(server, greet=False)
     stranger.send(encode_request(Op.HELLO, 1, encode_hello({"versions": [2, 3]})))
     (reply,) = await stranger.replies(1)
@@ -201,15 +205,19 @@ async def test_a_client_of_another_version_is_told_so(server: BookieServer):
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(hostile=st.lists(st.binary(max_size=200), max_size=5), cut=st.integers(0, 200))
 def test_no_bytes_bring_the_bookie_down(
-    hostile: list[bytes], cut: int, tmp_path_factory: Any, requests: Any, serve_and_attack: Any
-):
+    hostile: list[bytes],
+    cut: int,
+    tmp_path_factory: pytest.TempPathFactory,
+    requests: Requests,
+    serve_and_attack: Any,
+) -> None:
     """Valid requests with arbitrary bytes in between, cut off anywhere."""
     good = encode_request(Op.ADD, 1, requests.run(1, 0, 3))
     serve_and_attack([HELLO, good[:cut], *hostile, good])
 
 
 @pytest.fixture
-def serve_and_attack(tmp_path_factory: Any, requests: Any) -> Any:
+def serve_and_attack(tmp_path_factory: pytest.TempPathFactory, requests: Requests) -> Any:
     from fencelog.bookie.disk.posix import PosixDisk
     from fencelog.bookie.engine.bookie import Bookie, BookieConfig
     from fencelog.ledgers.host import SystemHost
@@ -235,8 +243,8 @@ def serve_and_attack(tmp_path_factory: Any, requests: Any) -> Any:
 
 
 async def test_reading_stops_while_adds_wait_for_the_flush(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     mib = 1 << 20
     bookie = await open_bookie(disk=faulty_disk, write_cache_bytes=8 * mib)
     server = await BookieServer.start(bookie, "127.0.0.1", 0)
@@ -252,7 +260,9 @@ async def test_reading_stops_while_adds_wait_for_the_flush(
     await server.close()
 
 
-async def test_a_stopped_bookie_answers_unknown(open_bookie: Any, requests: Any, faulty_disk: Any):
+async def test_a_stopped_bookie_answers_unknown(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     server = await BookieServer.start(bookie, "127.0.0.1", 0)
     peer = await Peer.connect(server)
@@ -264,7 +274,9 @@ async def test_a_stopped_bookie_answers_unknown(open_bookie: Any, requests: Any,
     await server.close()
 
 
-async def test_a_closed_server_has_no_address_and_drops_its_connections(open_bookie: Any):
+async def test_a_closed_server_has_no_address_and_drops_its_connections(
+    open_bookie: OpenBookie,
+) -> None:
     server = await BookieServer.start(await open_bookie(), "127.0.0.1", 0)
     peer = await Peer.connect(server)
     await server.close()

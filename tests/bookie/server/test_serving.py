@@ -22,6 +22,8 @@ from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.metastore.registration import Registration
 from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
+from tests.support.bookie_stage import OpenBookie, Requests, refusal_of
+from tests.support.faulty_disk import FaultyDisk
 
 
 class Place:
@@ -54,9 +56,9 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 
 
 async def test_the_registration_says_who_and_where_and_how_much_is_free(
-    place: Place, requests: Any, faulty_disk: Any
-):
-    faulty_disk.space = lambda _path: DiskSpace(1 << 31, 12_345 << 16)
+    place: Place, requests: Requests, faulty_disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1 << 31, 12_345 << 16))
     async with place.bookie(rack="r7", disk=faulty_disk) as (bookie, address):
         await requests.until(lambda: place.table.available() == ["b1"])
         info = place.table.describe("b1")
@@ -66,15 +68,15 @@ async def test_the_registration_says_who_and_where_and_how_much_is_free(
     await requests.until(lambda: place.table.available() == [])
 
 
-async def test_the_free_space_of_this_machine_is_told(place: Place, requests: Any):
+async def test_the_free_space_of_this_machine_is_told(place: Place, requests: Requests) -> None:
     async with place.bookie() as (bookie, _):
         assert await bookie.free_bytes() > 0
         await requests.until(lambda: place.table.describe("b1").free_bytes > 0)
 
 
 async def test_free_space_is_looked_at_now_and_then_even_if_once_in_vain(
-    place: Place, requests: Any, faulty_disk: Any, monkeypatch: pytest.MonkeyPatch
-):
+    place: Place, requests: Requests, faulty_disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fencelog.api.processes.bookie_main.FREE_BYTES_REFRESH_MS", 5)
     answer: int | OSError = 1 << 30
     asked = 0
@@ -86,7 +88,7 @@ async def test_free_space_is_looked_at_now_and_then_even_if_once_in_vain(
             raise answer
         return DiskSpace(1 << 31, answer)
 
-    faulty_disk.space = space
+    monkeypatch.setattr(faulty_disk, "space", space)
     async with place.bookie(disk=faulty_disk):
         await requests.until(lambda: place.table.describe("b1").free_bytes == 1 << 30)
         answer, before = OSError(5, "no"), asked
@@ -95,19 +97,21 @@ async def test_free_space_is_looked_at_now_and_then_even_if_once_in_vain(
         await requests.until(lambda: place.table.describe("b1").free_bytes == 1 << 29)
 
 
-async def test_a_read_only_bookie_takes_recovery_and_reads_and_says_so(place: Place, requests: Any):
+async def test_a_read_only_bookie_takes_recovery_and_reads_and_says_so(
+    place: Place, requests: Requests
+) -> None:
     async with place.bookie() as (bookie, _):
         await requests.until(lambda: place.table.available() == ["b1"])
         await requests.add(bookie, requests.run(1, 0))
         bookie.is_read_only = True
-        error = await requests.add(bookie, requests.run(1, 1))
-        assert error.code is ErrorCode.READ_ONLY
-        assert (await requests.write_lac(bookie, 1, 0)).code is ErrorCode.READ_ONLY
+        assert refusal_of(await requests.add(bookie, requests.run(1, 1))) is ErrorCode.READ_ONLY
+        assert refusal_of(await requests.write_lac(bookie, 1, 0)) is ErrorCode.READ_ONLY
         assert await requests.add(bookie, requests.run(1, 1), recovery=True) is None
         assert len(await requests.read(bookie, 1, 0)) > 200
         assert await bookie.read_lac(1, fence=True) == -1
-        error = await requests.add(bookie, requests.run(1, 2))
-        assert error.code is ErrorCode.LEDGER_FENCED  # which ends a writer; read-only does not
+        assert (
+            refusal_of(await requests.add(bookie, requests.run(1, 2))) is ErrorCode.LEDGER_FENCED
+        )  # which ends a writer; read-only does not
         await requests.until(lambda: place.table.describe("b1").is_read_only)
         assert place.table.available() == []
         bookie.is_read_only = False
@@ -116,8 +120,8 @@ async def test_a_read_only_bookie_takes_recovery_and_reads_and_says_so(place: Pl
 
 
 async def test_an_add_held_back_sees_that_the_bookie_became_read_only(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await open_bookie(disk=faulty_disk, write_cache_bytes=1 << 20)
     faulty_disk.waits.add("sync .entrylog")
     answers: list[FencelogError | None] = []
@@ -132,8 +136,8 @@ async def test_an_add_held_back_sees_that_the_bookie_became_read_only(
 
 
 async def test_nobody_finds_a_bookie_that_has_not_fenced_yet(
-    place: Place, requests: Any, faulty_disk: Any
-):
+    place: Place, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     await LedgerStore(place.store).create(
         new_metadata(7, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t")
     )
@@ -146,13 +150,13 @@ async def test_nobody_finds_a_bookie_that_has_not_fenced_yet(
     faulty_disk.waits.clear()
     bookie, _ = await entering
     await requests.until(lambda: place.table.available() == ["b1"])
-    assert (await requests.add(bookie, requests.run(7, 0))).code is ErrorCode.LEDGER_FENCED
+    assert refusal_of(await requests.add(bookie, requests.run(7, 0))) is ErrorCode.LEDGER_FENCED
     await service.__aexit__(None, None, None)
 
 
 async def test_a_bookie_that_cannot_list_does_not_start_and_leaves_its_directory_free(
     place: Place,
-):
+) -> None:
     place.store.disconnect()
     with pytest.raises(FencelogError) as caught:
         async with place.bookie():
@@ -164,7 +168,7 @@ async def test_a_bookie_that_cannot_list_does_not_start_and_leaves_its_directory
 
 
 @pytest.mark.parametrize("rack", ["", "r" * 129])
-async def test_a_rack_has_a_name(rack: str, place: Place):
+async def test_a_rack_has_a_name(rack: str, place: Place) -> None:
     with pytest.raises(FencelogError, match="rack") as caught:
         async with place.bookie(rack=rack):
             pass
@@ -172,8 +176,8 @@ async def test_a_rack_has_a_name(rack: str, place: Place):
 
 
 async def test_a_bookie_that_becomes_read_only_while_it_registers_says_so(
-    place: Place, requests: Any, monkeypatch: pytest.MonkeyPatch
-):
+    place: Place, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
     starting, may_start = asyncio.Event(), asyncio.Event()
     start = Registration.start
 

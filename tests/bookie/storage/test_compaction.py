@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.format.records import FILE_HEADER_BYTES, decode_file_header
 from fencelog.bookie.gc.files import FileGarbage, FileLimits
 from fencelog.bookie.storage.entry_log import StoredRun, decode_footer, entry_log_name
 from fencelog.bookie.storage.index import FIRST
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.bookie_stage import OpenBookie, Requests
+from tests.support.faulty_disk import FaultyDisk
 
 FILE_BYTES = 40_000
 RUNS = 6
@@ -28,7 +31,7 @@ MAJOR = 0.91
 class Logs:
     """The entry logs of one bookie, small ones, and the garbage collection of them."""
 
-    def __init__(self, bookie: Any, requests: Any, lane: Any) -> None:
+    def __init__(self, bookie: Bookie, requests: Requests, lane: Any) -> None:
         self.bookie, self.requests = bookie, requests
         self.shard = bookie.shards[0]
         self.shard.storage._log._max_file_bytes = FILE_BYTES
@@ -88,7 +91,7 @@ class Logs:
 
 
 @asynccontextmanager
-async def logs_of(bookie: Any, requests: Any) -> AsyncIterator[Logs]:
+async def logs_of(bookie: Bookie, requests: Requests) -> AsyncIterator[Logs]:
     lane = PosixDisk().lane("garbage")
     logs = Logs(bookie, requests, lane)
     try:
@@ -99,12 +102,14 @@ async def logs_of(bookie: Any, requests: Any) -> AsyncIterator[Logs]:
 
 
 @pytest.fixture
-async def logs(open_bookie: Any, requests: Any, faulty_disk: Any) -> AsyncIterator[Logs]:
+async def logs(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> AsyncIterator[Logs]:
     async with logs_of(await open_bookie(disk=faulty_disk, read_cache_bytes=0), requests) as logs:
         yield logs
 
 
-async def test_the_space_comes_back_to_within_a_tenth_of_what_is_live(logs: Logs):
+async def test_the_space_comes_back_to_within_a_tenth_of_what_is_live(logs: Logs) -> None:
     await logs.fill(range(1, 21))
     full = logs.used_bytes
     await logs.remove(i for i in range(1, 21) if i % 5)
@@ -117,7 +122,9 @@ async def test_the_space_comes_back_to_within_a_tenth_of_what_is_live(logs: Logs
     assert logs.garbage.copied_bytes == before, "what is dense is not copied again"
 
 
-async def test_nothing_is_left_of_ledgers_that_were_all_deleted(logs: Logs, open_bookie: Any):
+async def test_nothing_is_left_of_ledgers_that_were_all_deleted(
+    logs: Logs, open_bookie: OpenBookie
+) -> None:
     await logs.fill(range(1, 11))
     assert len(logs.names) > 2
     await logs.remove(range(1, 11))
@@ -133,7 +140,7 @@ async def test_nothing_is_left_of_ledgers_that_were_all_deleted(logs: Logs, open
     assert logs.names == [name, entry_log_name(int(name[:16], 16) + 1)], "no number comes twice"
 
 
-async def test_minor_compaction_takes_the_emptiest_alone(logs: Logs):
+async def test_minor_compaction_takes_the_emptiest_alone(logs: Logs) -> None:
     await logs.fill(range(1, 11))
     await logs.remove(range(1, 6))
     await logs.garbage.collect(0.2)
@@ -144,7 +151,7 @@ async def test_minor_compaction_takes_the_emptiest_alone(logs: Logs):
     await logs.holds([10])
 
 
-async def test_a_compacted_file_is_whole(logs: Logs):
+async def test_a_compacted_file_is_whole(logs: Logs) -> None:
     await logs.fill(range(1, 11))
     await logs.remove(range(1, 10))
     await logs.garbage.collect(MAJOR)
@@ -157,7 +164,7 @@ async def test_a_compacted_file_is_whole(logs: Logs):
     file.close()
 
 
-async def test_readers_meet_no_gap_while_their_runs_are_moved(logs: Logs):
+async def test_readers_meet_no_gap_while_their_runs_are_moved(logs: Logs) -> None:
     await logs.fill(range(1, 11))
     await logs.remove(range(1, 9))
     reads, done = 0, False
@@ -181,8 +188,8 @@ async def test_readers_meet_no_gap_while_their_runs_are_moved(logs: Logs):
 
 
 async def test_what_is_removed_or_replaced_while_it_is_copied_stays_so(
-    logs: Logs, faulty_disk: Any
-):
+    logs: Logs, faulty_disk: FaultyDisk
+) -> None:
     await logs.fill(range(1, 11))
     await logs.remove(range(1, 8))
     faulty_disk.waits.add("write .compacting")
@@ -203,7 +210,9 @@ async def test_what_is_removed_or_replaced_while_it_is_copied_stays_so(
     assert logs.used_bytes <= 1.1 * sum(sizes.values()) + FILE_BYTES * 0.02
 
 
-async def test_adds_are_taken_while_compaction_waits_for_its_disk(logs: Logs, faulty_disk: Any):
+async def test_adds_are_taken_while_compaction_waits_for_its_disk(
+    logs: Logs, faulty_disk: FaultyDisk
+) -> None:
     await logs.fill(range(1, 11))
     await logs.remove(range(1, 8))
     faulty_disk.waits.add("write .compacting")
@@ -217,7 +226,7 @@ async def test_adds_are_taken_while_compaction_waits_for_its_disk(logs: Logs, fa
     await logs.holds([8, 9, 10, *range(20, 25)])
 
 
-async def test_a_damaged_run_stays_where_it_is_and_is_reported(logs: Logs):
+async def test_a_damaged_run_stays_where_it_is_and_is_reported(logs: Logs) -> None:
     await logs.fill(range(1, 6))
     await logs.remove(range(1, 5))
     runs, _ = logs.shard.storage.index.runs_behind(FIRST, 1000)
@@ -246,7 +255,7 @@ async def test_a_damaged_run_stays_where_it_is_and_is_reported(logs: Logs):
 
 
 @pytest.mark.parametrize("offset", [0, 8, 30], ids=["magic", "file id", "directory"])
-async def test_a_file_whose_header_is_not_ours_is_never_removed(logs: Logs, offset: int):
+async def test_a_file_whose_header_is_not_ours_is_never_removed(logs: Logs, offset: int) -> None:
     await logs.fill(range(1, 6))
     name = logs.names[0]
     data = bytearray((logs.directory / name).read_bytes())
@@ -258,7 +267,7 @@ async def test_a_file_whose_header_is_not_ours_is_never_removed(logs: Logs, offs
     assert len(logs.names) == 2
 
 
-async def test_a_file_without_anything_in_it_goes_whatever_its_header(logs: Logs):
+async def test_a_file_without_anything_in_it_goes_whatever_its_header(logs: Logs) -> None:
     await logs.fill(range(1, 3))
     empty = logs.directory / entry_log_name(0)
     empty.write_bytes(b"torn")
@@ -266,7 +275,7 @@ async def test_a_file_without_anything_in_it_goes_whatever_its_header(logs: Logs
     assert not empty.exists()
 
 
-async def test_compaction_leaves_the_space_that_others_need(logs: Logs):
+async def test_compaction_leaves_the_space_that_others_need(logs: Logs) -> None:
     await logs.fill(range(1, 11))
     await logs.remove(range(1, 10))
     before = logs.names
@@ -279,7 +288,7 @@ async def test_compaction_leaves_the_space_that_others_need(logs: Logs):
     assert not set(before) & set(logs.names)
 
 
-async def test_suspended_it_leaves_nothing_half_done(logs: Logs, faulty_disk: Any):
+async def test_suspended_it_leaves_nothing_half_done(logs: Logs, faulty_disk: FaultyDisk) -> None:
     await logs.fill(range(1, 11))
     await logs.remove(range(1, 10))
     faulty_disk.waits.add("write .compacting")
@@ -294,8 +303,8 @@ async def test_suspended_it_leaves_nothing_half_done(logs: Logs, faulty_disk: An
 
 @pytest.mark.parametrize("fault", ["write .entrylog", "sync .entrylog"])
 async def test_a_file_that_cannot_be_begun_costs_the_pass_alone(
-    logs: Logs, faulty_disk: Any, fault: str
-):
+    logs: Logs, faulty_disk: FaultyDisk, fault: str
+) -> None:
     """As on a full disk: the space that the newest file would give back comes later."""
     await logs.fill(range(1, 3))
     await logs.remove([1])
@@ -311,8 +320,8 @@ async def test_a_file_that_cannot_be_begun_costs_the_pass_alone(
 
 @pytest.mark.parametrize("fault", ["write .compacting", "sync .compacting", "read .entrylog"])
 async def test_a_disk_that_fails_costs_the_compaction_and_no_run(
-    logs: Logs, faulty_disk: Any, fault: str
-):
+    logs: Logs, faulty_disk: FaultyDisk, fault: str
+) -> None:
     await logs.fill(range(1, 11))
     await logs.remove(range(1, 10))
     faulty_disk.fails.add(fault)
@@ -328,8 +337,8 @@ async def test_a_disk_that_fails_costs_the_compaction_and_no_run(
 
 
 async def test_an_index_that_cannot_be_written_stops_the_bookie(
-    logs: Logs, faulty_disk: Any, open_bookie: Any
-):
+    logs: Logs, faulty_disk: FaultyDisk, open_bookie: OpenBookie
+) -> None:
     await logs.fill(range(1, 11))
     await logs.remove(range(1, 10))
     faulty_disk.fails.add("write index")
@@ -367,8 +376,8 @@ def count_all_effects(disk: Any) -> Any:
 
 
 async def test_a_process_that_dies_anywhere_in_a_compaction_loses_and_leaves_nothing(
-    open_bookie: Any, requests: Any, faulty_disk: Any, tmp_path: Path
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk, tmp_path: Path
+) -> None:
     async with logs_of(await open_bookie(), requests) as logs:
         await logs.fill(range(1, 11))
         await logs.remove(i for i in range(1, 11) if i not in (3, 7))

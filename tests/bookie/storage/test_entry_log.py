@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +18,8 @@ from fencelog.bookie.storage.entry_log import (
 )
 from fencelog.bookie.storage.entry_log_writer import EntryLogPlace, EntryLogWriter
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.bookie_stage import Requests
+from tests.support.faulty_disk import FaultyDisk
 
 INCARNATION = b"i" * 16
 
@@ -35,7 +36,7 @@ def header_of(path: Path) -> FileHeader:
 
 
 @pytest.fixture
-def stored(tmp_path: Path, requests: Any) -> dict[bytes, StoredRun]:
+def stored(tmp_path: Path, requests: Requests) -> dict[bytes, StoredRun]:
     """Runs of three ledgers over several files, and where they are."""
     runs = [requests.run(ledger_id, i, 3, size=500) for ledger_id in (1, 2, 3) for i in (0, 3, 6)]
     writer = writer_in(tmp_path)
@@ -44,7 +45,7 @@ def stored(tmp_path: Path, requests: Any) -> dict[bytes, StoredRun]:
     return found
 
 
-def test_runs_are_read_back_from_every_file(stored: dict[bytes, StoredRun], tmp_path: Path):
+def test_runs_are_read_back_from_every_file(stored: dict[bytes, StoredRun], tmp_path: Path) -> None:
     reader = EntryLogReader(PosixDisk(), tmp_path, incarnation=INCARNATION)
     assert len({where.file_id for where in stored.values()}) > 1
     assert [reader.read(where) for where in stored.values()] == list(stored)
@@ -53,7 +54,7 @@ def test_runs_are_read_back_from_every_file(stored: dict[bytes, StoredRun], tmp_
 
 def test_a_sealed_file_says_how_much_it_holds_of_each_ledger(
     stored: dict[bytes, StoredRun], tmp_path: Path
-):
+) -> None:
     disk = PosixDisk()
     *sealed, newest = entry_log_ids(disk, tmp_path)
     for file_id in sealed:
@@ -73,7 +74,9 @@ def test_a_sealed_file_says_how_much_it_holds_of_each_ledger(
     file.close()
 
 
-def test_any_damaged_byte_of_a_footer_makes_it_none(stored: dict[bytes, StoredRun], tmp_path: Path):
+def test_any_damaged_byte_of_a_footer_makes_it_none(
+    stored: dict[bytes, StoredRun], tmp_path: Path
+) -> None:
     disk = PosixDisk()
     path = tmp_path / entry_log_name(entry_log_ids(disk, tmp_path)[0])
     whole = path.read_bytes()
@@ -88,7 +91,9 @@ def test_any_damaged_byte_of_a_footer_makes_it_none(stored: dict[bytes, StoredRu
         file.close()
 
 
-def test_a_restart_begins_a_new_file(stored: dict[bytes, StoredRun], tmp_path: Path, requests: Any):
+def test_a_restart_begins_a_new_file(
+    stored: dict[bytes, StoredRun], tmp_path: Path, requests: Requests
+) -> None:
     newest = entry_log_ids(PosixDisk(), tmp_path)[-1]
     writer = writer_in(tmp_path)
     (where,) = writer.append([requests.run(9, 0)])
@@ -98,7 +103,7 @@ def test_a_restart_begins_a_new_file(stored: dict[bytes, StoredRun], tmp_path: P
 
 def test_a_location_that_holds_another_run_is_corrupt(
     stored: dict[bytes, StoredRun], tmp_path: Path
-):
+) -> None:
     reader = EntryLogReader(PosixDisk(), tmp_path, incarnation=INCARNATION)
     (first, second) = list(stored.values())[:2]
     wrong = StoredRun(
@@ -115,15 +120,17 @@ def test_a_location_that_holds_another_run_is_corrupt(
     reader.close()
 
 
-def test_a_file_of_another_directory_is_corrupt(stored: dict[bytes, StoredRun], tmp_path: Path):
+def test_a_file_of_another_directory_is_corrupt(
+    stored: dict[bytes, StoredRun], tmp_path: Path
+) -> None:
     reader = EntryLogReader(PosixDisk(), tmp_path, incarnation=b"x" * 16)
     with pytest.raises(FencelogError, match="header is damaged"):
         reader.read(next(iter(stored.values())))
 
 
 def test_a_disk_that_fails_costs_no_file_descriptors(
-    stored: dict[bytes, StoredRun], tmp_path: Path, faulty_disk: Any
-):
+    stored: dict[bytes, StoredRun], tmp_path: Path, faulty_disk: FaultyDisk
+) -> None:
     """Readers ask again and again; the journal needs descriptors too."""
     reader = EntryLogReader(faulty_disk, tmp_path, incarnation=INCARNATION)
     where = next(iter(stored.values()))

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
+from fencelog.bookie.engine.bookie import Bookie
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import read_run_header, run_starts
+from tests.support.bookie_stage import BookieSettings, OpenBookie, Requests
+from tests.support.faulty_disk import FaultyDisk
 
 
-async def filled(open_bookie: Any, requests: Any, disk: Any, entries: int, **config: Any) -> Any:
+async def filled(
+    open_bookie: OpenBookie,
+    requests: Requests,
+    disk: FaultyDisk,
+    entries: int,
+    **config: Unpack[BookieSettings],
+) -> Bookie:
     """A bookie whose ledger 1 is in entry logs alone, as runs of about 1 MiB."""
     bookie = await open_bookie(disk=disk)
     for first in range(0, entries, 40):
@@ -22,11 +31,11 @@ async def filled(open_bookie: Any, requests: Any, disk: Any, entries: int, **con
     return bookie
 
 
-def log_reads(disk: Any) -> int:
+def log_reads(disk: FaultyDisk) -> int:
     return sum(call.startswith("read") and call.endswith(".entrylog") for call in disk.calls)
 
 
-async def read_all(bookie: Any, entries: int, step: int) -> int:
+async def read_all(bookie: Bookie, entries: int, step: int) -> int:
     """Read in order; how many requests it took."""
     entry_id = requests = 0
     while entry_id < entries:
@@ -41,8 +50,8 @@ async def read_all(bookie: Any, entries: int, step: int) -> int:
 
 
 async def test_entry_by_entry_costs_one_read_of_each_run(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await filled(open_bookie, requests, faulty_disk, 400)
     assert await read_all(bookie, 400, step=1) == 400
     assert log_reads(faulty_disk) <= 15
@@ -51,16 +60,16 @@ async def test_entry_by_entry_costs_one_read_of_each_run(
 
 
 async def test_without_a_cache_every_read_goes_to_the_disk(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await filled(open_bookie, requests, faulty_disk, 120, read_cache_bytes=0)
     await read_all(bookie, 120, step=1)
     assert log_reads(faulty_disk) >= 120
 
 
 async def test_what_follows_is_there_before_it_is_asked_for(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await filled(open_bookie, requests, faulty_disk, 400)
     await bookie.read(1, 0, max_entries=10, max_bytes=1 << 20)
     ahead = bookie.shards[0].reads._stored
@@ -73,7 +82,9 @@ async def test_what_follows_is_there_before_it_is_asked_for(
     await requests.until(lambda: not ahead._ahead)
 
 
-async def test_jumping_about_reads_nothing_ahead(open_bookie: Any, requests: Any, faulty_disk: Any):
+async def test_jumping_about_reads_nothing_ahead(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await filled(open_bookie, requests, faulty_disk, 400, read_cache_bytes=1 << 20)
     for entry_id in (350, 120, 300, 80):
         await bookie.read(1, entry_id, max_entries=1, max_bytes=1)
@@ -81,8 +92,8 @@ async def test_jumping_about_reads_nothing_ahead(open_bookie: Any, requests: Any
 
 
 async def test_damage_ahead_is_met_by_who_asks_for_it(
-    open_bookie: Any, requests: Any, faulty_disk: Any, tmp_path: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk, tmp_path: Any
+) -> None:
     bookie = await filled(open_bookie, requests, faulty_disk, 400)
     (log,) = (path for path in tmp_path.rglob("*.entrylog") if path.stat().st_size > 1 << 20)
     with log.open("r+b") as file:
@@ -96,8 +107,8 @@ async def test_damage_ahead_is_met_by_who_asks_for_it(
 
 
 async def test_many_readers_of_one_ledger_get_what_they_asked_for(
-    open_bookie: Any, requests: Any, faulty_disk: Any
-):
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
     bookie = await filled(open_bookie, requests, faulty_disk, 400, read_cache_bytes=2 << 20)
     steps = (1, 7, 40, 100)
     counts = await asyncio.gather(*(read_all(bookie, 400, step=step) for step in steps))

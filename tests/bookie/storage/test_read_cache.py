@@ -24,7 +24,7 @@ def collect(cache: ReadCache, ledger_id: int, first: int, **limits: int) -> list
     return ranges(cache.collect(ledger_id, first, **limits))
 
 
-def test_adjacent_runs_are_found_from_the_middle_of_one_on():
+def test_adjacent_runs_are_found_from_the_middle_of_one_on() -> None:
     cache = ReadCache(1 << 20)
     cache.put([run(1, 10, 19), run(1, 0, 4), run(1, 20, 29), run(2, 5, 9)])
     assert collect(cache, 1, 12) == [(10, 19), (20, 29)]
@@ -34,7 +34,7 @@ def test_adjacent_runs_are_found_from_the_middle_of_one_on():
     assert collect(cache, 1, 5) == collect(cache, 1, 30) == collect(cache, 3, 5) == []
 
 
-def test_the_ledger_that_was_not_read_longest_goes_first_and_from_its_front():
+def test_the_ledger_that_was_not_read_longest_goes_first_and_from_its_front() -> None:
     size = len(run(1, 10, 19))
     cache = ReadCache(size * 3)
     cache.put([run(1, 10, 19), run(1, 20, 29)])
@@ -48,7 +48,7 @@ def test_the_ledger_that_was_not_read_longest_goes_first_and_from_its_front():
     assert cache.size == size * 3
 
 
-def test_nothing_stays_in_a_cache_of_no_size():
+def test_nothing_stays_in_a_cache_of_no_size() -> None:
     cache = ReadCache(0)
     cache.put([run(1, 0, 9)])
     assert cache.size == 0
@@ -61,7 +61,7 @@ _cut = st.tuples(st.integers(1, 2), st.integers(0, 30), st.integers(0, 8))
 @given(st.lists(_cut, max_size=30), st.integers(1, 2), st.integers(0, 40))
 def test_whatever_was_cut_how_what_is_found_is_consecutive(
     cuts: list[tuple[int, int, int]], ledger_id: int, first: int
-):
+) -> None:
     cache = ReadCache(1 << 20)
     known: dict[int, set[int]] = {1: set(), 2: set()}
     for ledger, start, more in cuts:

@@ -15,6 +15,8 @@ from fencelog.broker.policy import Policy
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
+from tests.support.broker_stage import Stage
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 SUBSCRIPTION = SubscriptionInfo("s", "s-id", SubscriptionConfig(), "earliest")
 
@@ -52,7 +54,9 @@ def test_the_slower_of_two_rates_counts(messages: int, size: int, wait_s: float)
     assert rate.wait_s() == wait_s
 
 
-async def test_appends_over_the_rate_are_told_when_to_come_again(stage, ledgers) -> None:
+async def test_appends_over_the_rate_are_told_when_to_come_again(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     log = await stage.open(policy=Policy(publish_messages_per_s=2))
     batch = encode_values([b"a"] * 6)
     await log.append_batch(batch, check_batch(batch))
@@ -64,13 +68,13 @@ async def test_appends_over_the_rate_are_told_when_to_come_again(stage, ledgers)
     assert (await log.append_message(Message(b"x"))).offset == 6
 
 
-async def test_bytes_are_a_rate_too(stage) -> None:
+async def test_bytes_are_a_rate_too(stage: Stage) -> None:
     log = await stage.open(policy=Policy(publish_bytes_per_s=100))
     await log.append_message(Message(bytes(500)))
     assert (await refusal(log)).code is ErrorCode.RATE_LIMITED
 
 
-async def test_reads_wait_for_the_rate_or_are_refused(stage) -> None:
+async def test_reads_wait_for_the_rate_or_are_refused(stage: Stage) -> None:
     log = await stage.open(policy=Policy(dispatch_messages_per_s=100))
     batch = encode_values([b"a"] * 110)
     await log.append_batch(batch, check_batch(batch))
@@ -87,7 +91,7 @@ async def test_reads_wait_for_the_rate_or_are_refused(stage) -> None:
     assert raised.value.code is ErrorCode.RATE_LIMITED
 
 
-async def test_a_read_gets_no_more_than_there_is(stage) -> None:
+async def test_a_read_gets_no_more_than_there_is(stage: Stage) -> None:
     log = await stage.open(policy=Policy(dispatch_messages_per_s=3, dispatch_bytes_per_s=1 << 20))
     for number in range(6):
         await log.append_message(Message(b"%d" % number))
@@ -95,7 +99,7 @@ async def test_a_read_gets_no_more_than_there_is(stage) -> None:
     assert result.next_offset <= 4
 
 
-async def test_bytes_on_their_way_are_the_policys(stage, ledgers) -> None:
+async def test_bytes_on_their_way_are_the_policys(stage: Stage, ledgers: ScriptedLedgers) -> None:
     ledgers.auto_ack = False
     log = await stage.open(policy=Policy(max_pending_bytes=1000))
     kept = log.append_message(Message(bytes(900)))
@@ -106,7 +110,7 @@ async def test_bytes_on_their_way_are_the_policys(stage, ledgers) -> None:
     assert not kept.done()
 
 
-async def over_quota(stage, action: str) -> Any:
+async def over_quota(stage: Stage, action: str) -> PartitionLog:
     """A subscription has a message more before it than it may have."""
     policy = Policy(backlog_quota_bytes=600, backlog_action=action)
     log = await stage.open(policy=policy)
@@ -117,7 +121,7 @@ async def over_quota(stage, action: str) -> Any:
     return log
 
 
-async def test_over_its_quota_appends_are_refused_until_it_is_read(stage) -> None:
+async def test_over_its_quota_appends_are_refused_until_it_is_read(stage: Stage) -> None:
     log = await over_quota(stage, "refuse")
     assert (await refusal(log)).code is ErrorCode.BACKLOG_QUOTA_EXCEEDED
     assert log.internals()["over_backlog_quota"]
@@ -126,13 +130,13 @@ async def test_over_its_quota_appends_are_refused_until_it_is_read(stage) -> Non
     assert (await log.append_message(Message(b"x"))).offset == 2
 
 
-async def test_over_its_quota_the_oldest_messages_are_given_up(stage) -> None:
+async def test_over_its_quota_the_oldest_messages_are_given_up(stage: Stage) -> None:
     log = await over_quota(stage, "evict")
     assert log.subscriptions.slowest_offset() == 1
     assert (await log.append_message(Message(b"x"))).offset == 2
 
 
-async def test_over_its_quota_appends_wait_and_go_on(stage) -> None:
+async def test_over_its_quota_appends_wait_and_go_on(stage: Stage) -> None:
     log = await over_quota(stage, "hold")
     held = log.append_message(Message(b"x"))
     await asyncio.sleep(0.01)
@@ -142,7 +146,9 @@ async def test_over_its_quota_appends_wait_and_go_on(stage) -> None:
     assert (await held).offset == 2
 
 
-async def test_they_wait_for_some_seconds_only(stage, monkeypatch) -> None:
+async def test_they_wait_for_some_seconds_only(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(admission, "HOLD_S", 0.02)
     log = await over_quota(stage, "hold")
     assert (await refusal(log)).code is ErrorCode.BACKLOG_QUOTA_EXCEEDED
@@ -150,7 +156,7 @@ async def test_they_wait_for_some_seconds_only(stage, monkeypatch) -> None:
     assert log.pending_bytes == 0
 
 
-async def test_a_quota_that_is_lifted_lets_go_at_once(stage) -> None:
+async def test_a_quota_that_is_lifted_lets_go_at_once(stage: Stage) -> None:
     log = await over_quota(stage, "hold")
     held = log.append_message(Message(b"x"))
     await asyncio.sleep(0.01)
@@ -158,7 +164,7 @@ async def test_a_quota_that_is_lifted_lets_go_at_once(stage) -> None:
     assert (await held).offset == 2
 
 
-async def test_a_closing_log_lets_go_what_it_held(stage) -> None:
+async def test_a_closing_log_lets_go_what_it_held(stage: Stage) -> None:
     log = await over_quota(stage, "hold")
     held = log.append_message(Message(b"x"))
     await asyncio.sleep(0.01)
@@ -166,7 +172,7 @@ async def test_a_closing_log_lets_go_what_it_held(stage) -> None:
     assert (await held).offset == 2
 
 
-async def test_how_old_a_backlog_is_counts_too(stage) -> None:
+async def test_how_old_a_backlog_is_counts_too(stage: Stage) -> None:
     log = await stage.open(policy=Policy(backlog_quota_ms=10_000))
     await log.subscriptions.open(SUBSCRIPTION)
     await log.append_message(Message(b"0"))
@@ -186,7 +192,7 @@ def look_under_way(log: Any) -> tuple[asyncio.Task[None], asyncio.Future[int]]:
     return asyncio.create_task(log.retention.tend()), found
 
 
-async def test_a_quota_that_is_lifted_during_a_look_stays_lifted(stage) -> None:
+async def test_a_quota_that_is_lifted_during_a_look_stays_lifted(stage: Stage) -> None:
     """The look goes on with the settings that it began with."""
     log = await over_quota(stage, "hold")
     look, found = look_under_way(log)
@@ -198,7 +204,7 @@ async def test_a_quota_that_is_lifted_during_a_look_stays_lifted(stage) -> None:
     assert (await log.append_message(Message(b"x"))).offset == 2
 
 
-async def test_a_look_holds_no_log_back_that_is_closed_meanwhile(stage) -> None:
+async def test_a_look_holds_no_log_back_that_is_closed_meanwhile(stage: Stage) -> None:
     log = await over_quota(stage, "hold")
     held = log.append_message(Message(b"x"))
     look, found = look_under_way(log)
@@ -211,7 +217,7 @@ async def test_a_look_holds_no_log_back_that_is_closed_meanwhile(stage) -> None:
     await log.close()
 
 
-async def test_whoever_evicts_refuses_nothing(stage) -> None:
+async def test_whoever_evicts_refuses_nothing(stage: Stage) -> None:
     """A cursor that is moved back during a look is over the quota until the next one."""
     log = await over_quota(stage, "evict")
     log._admission.over_quota(True)

@@ -75,10 +75,10 @@ async def test_all_callers_are_told_of_a_failure_each_by_an_error_of_its_own() -
     waiting = futures(3)
     waiting[0].cancel()
     pending = entry(waiting, is_group=True)
-    assert not pending.is_given_up
+    was_given_up = pending.is_given_up
     failure = FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows", bookies=["b1"])
     pending.fail(failure)
-    assert pending.is_given_up
+    assert (was_given_up, pending.is_given_up) == (False, True)
     told = [future.exception() for future in waiting[1:]]
     assert told[0] is not told[1]
     for error in told:
@@ -121,11 +121,11 @@ async def test_a_group_with_more_than_values_keeps_it(message: Message) -> None:
 
 async def test_a_group_is_full_by_bytes_or_by_messages() -> None:
     by_bytes = WaitingGroup()
-    assert not by_bytes.is_full
-    by_bytes.add(PLAIN, GROUP_BYTES - 1, *futures(1))
-    assert not by_bytes.is_full
-    by_bytes.add(PLAIN, 1, *futures(1))
-    assert by_bytes.is_full
+    full = [by_bytes.is_full]
+    for size in (GROUP_BYTES - 1, 1):
+        by_bytes.add(PLAIN, size, *futures(1))
+        full.append(by_bytes.is_full)
+    assert full == [False, False, True]
     assert WaitingGroup(messages=[PLAIN] * GROUP_MESSAGES).is_full
 
 

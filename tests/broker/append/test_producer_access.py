@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable
+from functools import partial
 
 import pytest
 
@@ -16,6 +18,7 @@ from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, ProducerRun, producer_digest
 from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedWriter
 
 
@@ -148,17 +151,17 @@ def test_an_event_that_is_none_is_refused(event: Event) -> None:
 # -- changes ---------------------------------------------------------------------------------------
 
 
-async def append(log, terms: Terms | None = None) -> int:
-    return int((await log.append_message(Message(b"x"), terms)).offset)
+async def append(log: PartitionLog, terms: Terms | None = None) -> int:
+    return (await log.append_message(Message(b"x"), terms)).offset
 
 
-async def code_of(work) -> ErrorCode:
+async def code_of(work: Awaitable[object]) -> ErrorCode:
     with pytest.raises(FencelogError) as caught:
         await work
     return caught.value.code
 
 
-async def test_a_token_outlives_its_owner(stage) -> None:
+async def test_a_token_outlives_its_owner(stage: Stage) -> None:
     log = await stage.open()
     await append(log)
     await log.access.fence("t")
@@ -172,7 +175,9 @@ async def test_a_token_outlives_its_owner(stage) -> None:
     await append(log)
 
 
-async def test_appends_wait_while_a_change_is_not_durable(stage, ledgers, until) -> None:
+async def test_appends_wait_while_a_change_is_not_durable(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open()
     data = ledgers.newest
     data.auto_ack = False
@@ -198,7 +203,13 @@ async def test_appends_wait_while_a_change_is_not_durable(stage, ledgers, until)
     assert await held[1] == 1
 
 
-async def unknown_fence(log: PartitionLog, ledgers: ScriptedLedgers, until) -> ScriptedWriter:
+def has_entry(writer: ScriptedWriter, entry_id: int) -> bool:
+    return len(writer.payloads) > entry_id
+
+
+async def unknown_fence(
+    log: PartitionLog, ledgers: ScriptedLedgers, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> ScriptedWriter:
     """Fence with "t": entry 2 of the state ledger that is returned, which answers no more."""
     await log.access.fence("s")
     state = ledgers.newest
@@ -208,7 +219,7 @@ async def unknown_fence(log: PartitionLog, ledgers: ScriptedLedgers, until) -> S
         state.auto_ack = event != ["fencing_token", "t"] and state.auto_ack
         return recorded(event)
 
-    log._state_log.recorded = unanswered  # type: ignore[method-assign]
+    monkeypatch.setattr(log._state_log, "recorded", unanswered)
     fencing = asyncio.create_task(log.access.fence("t"))
     await until(lambda: len(state.payloads) == 3)
     assert await code_of(append(log)) is ErrorCode.BOOKIE_UNAVAILABLE  # it was held
@@ -217,10 +228,10 @@ async def unknown_fence(log: PartitionLog, ledgers: ScriptedLedgers, until) -> S
 
 
 async def test_while_it_is_not_known_whether_a_change_is_durable_nothing_is_appended(
-    stage, ledgers, until
+    stage: Stage, ledgers: ScriptedLedgers, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = await stage.open(patience_s=0.03)
-    state = await unknown_fence(log, ledgers, until)
+    state = await unknown_fence(log, ledgers, until, monkeypatch)
     for terms in (Terms(fencing_token="s"), Terms(fencing_token="t")):
         assert await code_of(append(log, terms)) is ErrorCode.BOOKIE_UNAVAILABLE
     state.ack(2)
@@ -229,12 +240,12 @@ async def test_while_it_is_not_known_whether_a_change_is_durable_nothing_is_appe
 
 
 async def test_a_change_after_one_of_unknown_outcome_does_not_end_that(
-    stage, ledgers, until
+    stage: Stage, ledgers: ScriptedLedgers, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is refused, because the partition's own ledger has failed besides."""
     log = await stage.open(patience_s=0.03)
     data = ledgers.newest
-    state = await unknown_fence(log, ledgers, until)
+    state = await unknown_fence(log, ledgers, until, monkeypatch)
     ledgers.recover_errors = [FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")] * 2
     data.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
     await until(lambda: log._pipeline.refusal is not None)
@@ -247,10 +258,10 @@ async def test_a_change_after_one_of_unknown_outcome_does_not_end_that(
 
 
 async def test_a_change_that_becomes_durable_late_says_nothing_of_the_next(
-    stage, ledgers, until
+    stage: Stage, ledgers: ScriptedLedgers, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = await stage.open(patience_s=0.3)
-    state = await unknown_fence(log, ledgers, until)
+    state = await unknown_fence(log, ledgers, until, monkeypatch)
     following = asyncio.create_task(log.access.fence("u"))
     await asyncio.sleep(0)
     state.ack(2)
@@ -258,7 +269,7 @@ async def test_a_change_that_becomes_durable_late_says_nothing_of_the_next(
     assert await code_of(append(log, Terms(fencing_token="u"))) is ErrorCode.PRECONDITION_FAILED
     assert await append(log, Terms(fencing_token="t")) == 0
     for entry in (3, 4):
-        await until(lambda e=entry: len(state.payloads) > e)
+        await until(partial(has_entry, state, entry))
         held = asyncio.create_task(append(log, Terms(fencing_token="u")))
         await asyncio.sleep(0)
         assert not following.done()
@@ -268,7 +279,7 @@ async def test_a_change_that_becomes_durable_late_says_nothing_of_the_next(
 
 
 async def test_where_the_state_cannot_be_written_nothing_is_changed_and_nobody_held(
-    stage, ledgers
+    stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
     """The metadata are away, so there is no state ledger yet."""
     log = await stage.open(patience_s=0.03)
@@ -282,7 +293,9 @@ async def test_where_the_state_cannot_be_written_nothing_is_changed_and_nobody_h
     assert await log.access.claim("a", EXCLUSIVE, wait_ms=0) == 1
 
 
-async def test_a_change_is_not_made_on_top_of_what_is_unknown(stage, ledgers, until) -> None:
+async def test_a_change_is_not_made_on_top_of_what_is_unknown(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open(patience_s=0.03)
     data = ledgers.newest
     data.auto_ack = False
@@ -300,7 +313,9 @@ async def test_a_change_is_not_made_on_top_of_what_is_unknown(stage, ledgers, un
     await append(log)
 
 
-async def test_few_changes_wait_for_one_another(stage, ledgers, monkeypatch) -> None:
+async def test_few_changes_wait_for_one_another(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fencelog.broker.append.access_changes.MAX_WAITING_CHANGES", 2)
     log = await stage.open()
     ledgers.create_gate.clear()
@@ -312,7 +327,7 @@ async def test_few_changes_wait_for_one_another(stage, ledgers, monkeypatch) -> 
     await log.access.fence("u", expected=("t",))
 
 
-async def test_a_claim_ends_the_epochs_in_the_log(stage) -> None:
+async def test_a_claim_ends_the_epochs_in_the_log(stage: Stage) -> None:
     log = await stage.open()
     await append(log, by("a", 4))
     assert await log.access.claim("a", EXCLUSIVE, wait_ms=0) == 5
@@ -326,7 +341,7 @@ async def test_a_claim_ends_the_epochs_in_the_log(stage) -> None:
     await append(log)
 
 
-async def test_who_waits_gets_it_when_it_is_released(stage) -> None:
+async def test_who_waits_gets_it_when_it_is_released(stage: Stage) -> None:
     log = await stage.open()
     epoch = await log.access.claim("a", WAIT, wait_ms=0)
     assert await code_of(log.access.claim("b", WAIT, wait_ms=10)) is ErrorCode.PRODUCER_BUSY
@@ -336,7 +351,7 @@ async def test_who_waits_gets_it_when_it_is_released(stage) -> None:
     assert await waiting == epoch + 1
 
 
-async def test_who_waits_is_told_when_the_log_ends(stage) -> None:
+async def test_who_waits_is_told_when_the_log_ends(stage: Stage) -> None:
     log = await stage.open()
     await log.access.claim("a", EXCLUSIVE, wait_ms=0)
     waiting = asyncio.create_task(log.access.claim("b", WAIT, wait_ms=60_000))
@@ -345,7 +360,7 @@ async def test_who_waits_is_told_when_the_log_ends(stage) -> None:
     assert await code_of(waiting) is ErrorCode.DRAINING
 
 
-async def test_a_claim_goes_on_without_its_caller(stage, until) -> None:
+async def test_a_claim_goes_on_without_its_caller(stage: Stage, until: Until) -> None:
     log = await stage.open()
     claim = asyncio.create_task(log.access.claim("a", EXCLUSIVE, wait_ms=0))
     await asyncio.sleep(0)
@@ -355,7 +370,9 @@ async def test_a_claim_goes_on_without_its_caller(stage, until) -> None:
     assert (await stage.open()).access.shown()["exclusive"] == {"producer_id": "a", "epoch": 1}
 
 
-async def test_a_producer_is_shown_when_all_of_it_is_settled(stage, ledgers, until) -> None:
+async def test_a_producer_is_shown_when_all_of_it_is_settled(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open()
     assert await log.access.producer("a") is None
     await append(log, by("a", 0))
@@ -367,11 +384,15 @@ async def test_a_producer_is_shown_when_all_of_it_is_settled(stage, ledgers, unt
     await asyncio.sleep(0.01)
     assert not asked.done()
     data.ack(1)
-    assert (await asked).next_sequence == 2
+    shown = await asked
+    assert shown is not None
+    assert shown.next_sequence == 2
     await sent
 
 
-async def test_a_producer_is_not_shown_while_it_is_unknown(stage, ledgers, until) -> None:
+async def test_a_producer_is_not_shown_while_it_is_unknown(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open(patience_s=0.03)
     data = ledgers.newest
     data.auto_ack = False

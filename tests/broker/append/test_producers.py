@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -24,7 +25,8 @@ from fencelog.ledgers.format.entry_header import (
     read_runs,
 )
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
-from tests.support.scripted_ledgers import ScriptedLedgers
+from tests.support.broker_stage import ReadAll, Stage, Until
+from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedReader, ScriptedWriter
 
 
 def numbered(sequence: int, epoch: int = 0, name: str = "p") -> Terms:
@@ -37,10 +39,12 @@ def keyed(key: str) -> Terms:
     return Terms(ProducerRun(0, RUN_KEY, producer_digest(key.encode())))
 
 
-def send(log: PartitionLog, sequence: int, count: int = 1, **of: object) -> AppendFuture:
+def send(
+    log: PartitionLog, sequence: int, count: int = 1, *, epoch: int = 0, name: str = "p"
+) -> AppendFuture:
     """Messages whose values are their sequences."""
     batch = encode_values([b"%d" % n for n in range(sequence, sequence + count)])
-    return log.append_batch(batch, check_batch(batch), numbered(sequence, **of))  # type: ignore[arg-type]
+    return log.append_batch(batch, check_batch(batch), numbered(sequence, epoch, name))
 
 
 def one(log: PartitionLog, terms: Terms | None, value: bytes = b"x") -> AppendFuture:
@@ -53,15 +57,24 @@ async def code_of(future: AppendFuture) -> tuple[ErrorCode, dict[str, object]]:
     return caught.value.code, caught.value.extra
 
 
-async def take_over(stage, **options: object) -> PartitionLog:
+async def take_over(stage: Stage, *, max_entries: int) -> PartitionLog:
     """As a broker does it: again, if the former owner was just rolling."""
     while True:
         with suppress(ChainLost):
-            log: PartitionLog = await stage.open(**options)
-            return log
+            return await stage.open(max_entries=max_entries)
 
 
-async def test_a_repeated_append_is_answered_with_its_place(stage, read_all) -> None:
+def was_sent(writer: ScriptedWriter, count: int) -> bool:
+    return len(writer.payloads) == count
+
+
+def accepts(log: PartitionLog) -> bool:
+    return log._pipeline.refusal is None
+
+
+async def test_a_repeated_append_is_answered_with_its_place(
+    stage: Stage, read_all: ReadAll
+) -> None:
     log = await stage.open()
     assert await send(log, 0, 3) == Appended(0, 0, 3, 1_000_000)
     await one(log, None, b"other")
@@ -74,7 +87,7 @@ async def test_a_repeated_append_is_answered_with_its_place(stage, read_all) -> 
 
 
 @pytest.mark.parametrize(("sequence", "count"), [(4, 1), (2, 2), (0, 4), (9, 1)])
-async def test_gaps_and_overlaps_are_refused(stage, sequence: int, count: int) -> None:
+async def test_gaps_and_overlaps_are_refused(stage: Stage, sequence: int, count: int) -> None:
     log = await stage.open()
     await send(log, 0, 3)
     code, extra = await code_of(send(log, sequence, count))
@@ -82,7 +95,7 @@ async def test_gaps_and_overlaps_are_refused(stage, sequence: int, count: int) -
     assert log.pending_bytes == 0
 
 
-async def test_a_newer_epoch_begins_at_zero_and_ends_the_older(stage) -> None:
+async def test_a_newer_epoch_begins_at_zero_and_ends_the_older(stage: Stage) -> None:
     log = await stage.open()
     await send(log, 0, 3)
     assert (await code_of(send(log, 3, epoch=2)))[1] == {"expected_sequence": 0}
@@ -90,7 +103,7 @@ async def test_a_newer_epoch_begins_at_zero_and_ends_the_older(stage) -> None:
     assert await code_of(send(log, 3)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 2})
 
 
-async def test_where_an_old_duplicate_is_is_forgotten_but_not_that_it_is_one(stage) -> None:
+async def test_where_an_old_duplicate_is_is_forgotten_but_not_that_it_is_one(stage: Stage) -> None:
     log = await stage.open()
     for sequence in range(KEPT_RUNS + 1):
         await send(log, sequence)
@@ -99,7 +112,9 @@ async def test_where_an_old_duplicate_is_is_forgotten_but_not_that_it_is_one(sta
     assert oldest_kept.offset == 1
 
 
-async def test_single_messages_of_producers_share_entries(stage, ledgers) -> None:
+async def test_single_messages_of_producers_share_entries(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     log = await stage.open()
     futures = [one(log, numbered(n)) for n in range(3)]
     futures += [one(log, None), one(log, numbered(0, name="q")), one(log, keyed("k"))]
@@ -119,7 +134,9 @@ async def test_single_messages_of_producers_share_entries(stage, ledgers) -> Non
     assert [(await one(again, numbered(n))).offset for n in range(4)] == [0, 1, 2, 6]
 
 
-async def test_an_entry_has_no_more_runs_than_its_header_holds(stage, ledgers) -> None:
+async def test_an_entry_has_no_more_runs_than_its_header_holds(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     log = await stage.open()
     futures = []
     for n in range(MAX_RUNS):
@@ -130,7 +147,9 @@ async def test_an_entry_has_no_more_runs_than_its_header_holds(stage, ledgers) -
     assert (await one(await stage.open(), keyed("5"))).offset == 10
 
 
-async def test_a_repetition_of_what_is_on_its_way_shares_its_outcome(stage, ledgers, until) -> None:
+async def test_a_repetition_of_what_is_on_its_way_shares_its_outcome(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open()
     ledgers.newest.auto_ack = False
     first, second = send(log, 0, 3), send(log, 3, 2)
@@ -148,7 +167,7 @@ async def test_a_repetition_of_what_is_on_its_way_shares_its_outcome(stage, ledg
 
 
 async def test_what_becomes_unknown_is_unknown_to_who_repeated_it_and_then_found(
-    stage, ledgers, until, read_all
+    stage: Stage, ledgers: ScriptedLedgers, until: Until, read_all: ReadAll
 ) -> None:
     """Pulsar 25954, 5218: a retry is neither dropped nor written twice, whatever became of it."""
     for is_stored in (True, False):
@@ -157,20 +176,22 @@ async def test_what_becomes_unknown_is_unknown_to_who_repeated_it_and_then_found
         writer = ledgers.newest
         writer.auto_ack = False
         sent, repeated = send(log, sequence), send(log, sequence)
-        await until(lambda w=writer: len(w.payloads) == 1)
+        await until(partial(was_sent, writer, 1))
         ledgers.stored[writer.ledger_id] = 0 if is_stored else -1
         ledgers.recover_errors = [FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")] * 3
         writer.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
         assert (await code_of(sent))[0] is ErrorCode.APPEND_UNKNOWN
         assert (await code_of(repeated))[0] is ErrorCode.APPEND_UNKNOWN
         assert (await code_of(send(log, sequence)))[0] is ErrorCode.BOOKIE_UNAVAILABLE
-        await until(lambda lg=log: lg._pipeline.refusal is None)
+        await until(partial(accepts, log))
         found = await send(log, sequence)
         assert (found.offset, found.duplicate) == (sequence, is_stored)
     assert await read_all(log) == [b"0", b"1"]
 
 
-async def test_what_a_failed_ledger_did_not_take_stays_on_its_way(stage, ledgers, until) -> None:
+async def test_what_a_failed_ledger_did_not_take_stays_on_its_way(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     """Pulsar 5271, 5322: failed persists are sent again by the owner, and repeated by nobody."""
     log = await stage.open()
     writer = ledgers.newest
@@ -185,19 +206,21 @@ async def test_what_a_failed_ledger_did_not_take_stays_on_its_way(stage, ledgers
     assert (await send(log, 3)).offset == 3
 
 
-async def test_what_was_never_sent_is_forgotten(stage, ledgers, until) -> None:
+async def test_what_was_never_sent_is_forgotten(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open(patience_s=0.02)
     ledgers.recover_errors = [FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")] * 3
     ledgers.newest.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
     futures = [send(log, 0), one(log, keyed("k")), send(log, 0)]
     assert {(await code_of(f))[0] for f in futures} == {ErrorCode.BOOKIE_UNAVAILABLE}
-    await until(lambda: log._pipeline.refusal is None)
+    await until(partial(accepts, log))
     assert not (await send(log, 0)).duplicate
     assert not (await one(log, keyed("k"))).duplicate
 
 
 @pytest.mark.parametrize("max_entries", [1, 2, 1000])
-async def test_a_takeover_knows_what_is_in_the_log(stage, max_entries: int) -> None:
+async def test_a_takeover_knows_what_is_in_the_log(stage: Stage, max_entries: int) -> None:
     log = await stage.open(max_entries=max_entries)
     for sequence in range(7):
         await send(log, sequence)
@@ -213,7 +236,7 @@ async def test_a_takeover_knows_what_is_in_the_log(stage, max_entries: int) -> N
 
 @pytest.mark.parametrize("stored", [0, 1, 2])
 async def test_what_recovery_finds_decides_what_is_repeated(
-    stage, ledgers: ScriptedLedgers, stored: int, until, read_all
+    stage: Stage, ledgers: ScriptedLedgers, stored: int, until: Until, read_all: ReadAll
 ) -> None:
     """The owner dies with three appends on their way; some are in the log."""
     ledgers.auto_ack = False
@@ -232,38 +255,40 @@ async def test_what_recovery_finds_decides_what_is_repeated(
     assert (await code_of(send(log, 3)))[0] is ErrorCode.NO_OWNER
 
 
-async def test_a_log_without_producers_costs_its_takeover_nothing(stage, ledgers) -> None:
+async def test_a_log_without_producers_costs_its_takeover_nothing(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = await stage.open(max_entries=10)
     for _ in range(35):
         await one(log, None)
     opened: list[int] = []
     open_ = ledgers.open
 
-    async def counted(ledger_id: int):
+    async def counted(ledger_id: int) -> ScriptedReader:
         opened.append(ledger_id)
         return await open_(ledger_id)
 
-    ledgers.open = counted
+    monkeypatch.setattr(ledgers, "open", counted)
     await stage.open()
     assert opened == []
 
 
 async def test_a_takeover_reads_little_behind_the_last_snapshot(
-    stage, ledgers, monkeypatch, until
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
     monkeypatch.setattr("fencelog.broker.append.producer_table.MAX_REPLAY_ENTRIES", 10)
     log = await stage.open()
     for sequence in range(95):
         await send(log, sequence)
     await until(lambda: log._state_log._scribe is None)
-    readers = []
+    readers: list[ScriptedReader] = []
     open_ = ledgers.open
 
-    async def counted(ledger_id: int):
+    async def counted(ledger_id: int) -> ScriptedReader:
         readers.append(await open_(ledger_id))
         return readers[-1]
 
-    ledgers.open = counted
+    monkeypatch.setattr(ledgers, "open", counted)
     following = await stage.open()
     (reader,) = readers
     read = {entry for first, last in reader.reads for entry in range(first, last + 1)}
@@ -272,7 +297,7 @@ async def test_a_takeover_reads_little_behind_the_last_snapshot(
     assert (await send(following, 95)).offset == 95
 
 
-async def test_the_silent_producer_goes_and_is_no_silent_duplicate(stage) -> None:
+async def test_the_silent_producer_goes_and_is_no_silent_duplicate(stage: Stage) -> None:
     log = await stage.open()
     log.apply_policy(replace(Policy(), max_producers=2))
     for name in ("a", "b", "c"):
@@ -284,7 +309,7 @@ async def test_the_silent_producer_goes_and_is_no_silent_duplicate(stage) -> Non
         log = await stage.open(policy=replace(Policy(), max_producers=2))
 
 
-async def test_whoever_was_forgotten_is_new(stage) -> None:
+async def test_whoever_was_forgotten_is_new(stage: Stage) -> None:
     """Not promised, and so said: its first append, sent again, cannot be told from a new one."""
     policy = replace(Policy(), max_producers=2)
     log = await stage.open(policy=policy)
@@ -299,7 +324,9 @@ async def test_whoever_was_forgotten_is_new(stage) -> None:
     assert (await send(log, 0, name="c")).duplicate
 
 
-async def test_who_has_something_on_its_way_is_not_forgotten_by_that(stage, ledgers, until) -> None:
+async def test_who_has_something_on_its_way_is_not_forgotten_by_that(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     """Its first append is sent again after another producer has pushed it out, and while its second
     one is on its way: that outcome is shared, and nothing is written twice."""
     log = await stage.open()
@@ -322,7 +349,9 @@ async def test_who_has_something_on_its_way_is_not_forgotten_by_that(stage, ledg
     assert (await send(log, 2, name="a")).offset == 3
 
 
-async def test_keys_are_remembered_for_their_window(stage, ledgers, until) -> None:
+async def test_keys_are_remembered_for_their_window(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open()
     batch = encode_values([b"a", b"b"])
     first = await log.append_batch(batch, check_batch(batch), keyed("k"))
@@ -342,7 +371,7 @@ async def test_keys_are_remembered_for_their_window(stage, ledgers, until) -> No
     assert (await one(await stage.open(), keyed("k"))).offset == anew.offset
 
 
-async def test_an_expected_offset(stage, ledgers, until) -> None:
+async def test_an_expected_offset(stage: Stage, ledgers: ScriptedLedgers, until: Until) -> None:
     log = await stage.open()
     assert (await one(log, Terms(if_offset=0))).offset == 0
     assert await code_of(one(log, Terms(if_offset=0))) == (
@@ -364,7 +393,9 @@ async def test_an_expected_offset(stage, ledgers, until) -> None:
     assert log.pending_bytes == 0
 
 
-async def test_an_expected_offset_does_not_rest_on_what_vanishes(stage, ledgers, until) -> None:
+async def test_an_expected_offset_does_not_rest_on_what_vanishes(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     """The append that had the offset is not in the log in the end."""
     log = await stage.open(patience_s=0.02)
     writer = ledgers.newest
@@ -377,6 +408,6 @@ async def test_an_expected_offset_does_not_rest_on_what_vanishes(stage, ledgers,
     writer.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
     assert (await code_of(vanishing))[0] is ErrorCode.APPEND_UNKNOWN
     assert (await code_of(waiting))[0] is ErrorCode.BOOKIE_UNAVAILABLE
-    await until(lambda: log._pipeline.refusal is None)
+    await until(partial(accepts, log))
     assert (await one(log, Terms(if_offset=0))).offset == 0
     assert log.pending_bytes == 0

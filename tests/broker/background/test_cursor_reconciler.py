@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,9 @@ from fencelog.broker.background.cursor_reconciler import SubscriptionUpkeep
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
 from fencelog.broker.registry.subscription_registry import Registered, SubscriptionRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore.memory import MemoryMetadataStore
+from tests.support.broker_stage import Stage
 
 
 class Cursors:
@@ -43,16 +47,16 @@ class Log:
 class Scene:
     """One topic with two partitions open at one broker."""
 
-    def __init__(self, store: Any, host: Any) -> None:
+    def __init__(self, store: MemoryMetadataStore, host: Host) -> None:
         self.store = store
         self.host = host
         self.registry = SubscriptionRegistry(store, host=host)
         self.logs = [Log(0), Log(1)]
-        slots = [
+        slots: list[Any] = [
             SimpleNamespace(info=SimpleNamespace(topic_id="t1"), partition=p, open_log=log)
             for p, log in enumerate(self.logs)
         ]
-        self.upkeep = SubscriptionUpkeep(self.registry, lambda: slots)  # type: ignore[arg-type, return-value]
+        self.upkeep = SubscriptionUpkeep(self.registry, lambda: slots)
 
     async def create(self, name: str, *, durable: bool = True, partitions: int = 1) -> str:
         config = SubscriptionConfig(durable=durable)
@@ -66,7 +70,7 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(stage: Any) -> Any:
+async def scene(stage: Stage) -> AsyncIterator[Scene]:
     scene = Scene(await stage.store(), stage.host)
     yield scene
     scene.registry.close()

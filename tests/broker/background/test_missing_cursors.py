@@ -15,12 +15,14 @@ from fencelog.broker.registry.subscription_config import SubscriptionConfig, Sub
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import Stage, Until
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 SUBSCRIPTION = SubscriptionInfo("s", "s-id", SubscriptionConfig(), "earliest")
 
 
 async def test_nothing_goes_of_a_partition_whose_cursors_are_not_complete(
-    stage, ledgers, until
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
 ) -> None:
     """The topic got it after the subscription, and nobody has pulled from it yet."""
     name = TopicName("default", "t")
@@ -48,7 +50,7 @@ async def test_nothing_goes_of_a_partition_whose_cursors_are_not_complete(
         await broker.close()
 
 
-async def test_a_trim_takes_nothing_while_the_cursors_cannot_be_completed(stage) -> None:
+async def test_a_trim_takes_nothing_while_the_cursors_cannot_be_completed(stage: Stage) -> None:
     refusals = [FencelogError(ErrorCode.METADATA_UNAVAILABLE, "no answer")]
 
     async def complete(subscriptions: Any) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from fencelog.broker.background.sweep import LAST_PATH, LOCK_PATH, Sweep
+from fencelog.broker.background.sweep import LAST_PATH, LOCK_PATH, Sweep, Swept
+from fencelog.broker.ledger_list.ledger_list import Chain
 from fencelog.broker.names import TopicName
+from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.broker.registry.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+from fencelog.ledgers.metastore.memory import MemoryMetadataStore
 from fencelog.ledgers.metastore.port import NO_VERSION, Version
 from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName.of("shop", "orders")
@@ -41,7 +45,7 @@ class Catalogue:
 class Scene:
     """A topic, its registry, and a sweep that thinks every ledger is old."""
 
-    def __init__(self, stage, store) -> None:
+    def __init__(self, stage: Stage, store: MemoryMetadataStore) -> None:
         self.stage, self.store = stage, store
         stage.host.clock_us += 1_000_000_000
         self.registry = TopicRegistry(store, host=stage.host, ledgers=stage.ledgers)
@@ -54,13 +58,14 @@ class Scene:
             grace_s=5.0,
         )
 
-    async def log(self, **options):
+    async def log(self, policy: Policy | None = None) -> PartitionLog:
         info = await self.registry.get(NAME)
-        return await self.stage.open(node=await self.registry.open_chain(info, 0), **options)
+        node = await self.registry.open_chain(info, 0)
+        return await self.stage.open(node=node, policy=policy)
 
 
 @pytest.fixture
-async def scene(stage) -> Scene:
+async def scene(stage: Stage) -> Scene:
     scene = Scene(stage, await stage.store())
     await scene.registry.create(NAME, TopicConfig(partitions=2))
     return scene
@@ -76,7 +81,9 @@ async def orphan(scene: Scene, log: str, epoch: int) -> int:
     return int(writer.ledger_id)
 
 
-async def test_a_ledger_that_a_crash_left_unlisted_goes(scene, ledgers) -> None:
+async def test_a_ledger_that_a_crash_left_unlisted_goes(
+    scene: Scene, ledgers: ScriptedLedgers
+) -> None:
     info = await scene.registry.get(NAME)
     left = await orphan(scene, f"{info.topic_id}/0", 1)
     first = await scene.log()
@@ -90,25 +97,30 @@ async def test_a_ledger_that_a_crash_left_unlisted_goes(scene, ledgers) -> None:
     assert (await log.append_message(Message(b"x"))).offset == 1
 
 
-async def test_a_takeover_under_way_keeps_its_ledger(scene, ledgers) -> None:
+async def test_a_takeover_under_way_keeps_its_ledger(
+    scene: Scene, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has created its ledger, and not listed it yet: the sweep comes by at this moment."""
     former = await scene.log()
     await former.append_message(Message(b"y"))
     info = await scene.registry.get(NAME)
     node = await scene.registry.open_chain(info, 0)
-    change, found = node.change, []
+    change = node.change
+    found: list[Swept] = []
 
-    async def sweep_first(next_of) -> None:
+    async def sweep_first(next_of: Callable[[Chain], Chain]) -> None:
         found.append(await scene.sweep.sweep())
         await change(next_of)
 
-    node.change = sweep_first
+    monkeypatch.setattr(node, "change", sweep_first)
     log = await scene.stage.open(node=node)
     assert found[0].ledgers == []
     assert (await log.append_message(Message(b"x"))).offset == 1
 
 
-async def test_what_a_trim_left_undeleted_goes(scene, ledgers, monkeypatch, until) -> None:
+async def test_what_a_trim_left_undeleted_goes(
+    scene: Scene, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
     log = await scene.log(policy=Policy(roll_entries=1))
     await log.append_message(Message(b"x"))
 
@@ -127,7 +139,7 @@ async def test_what_a_trim_left_undeleted_goes(scene, ledgers, monkeypatch, unti
     assert 1 in ledgers.deleted
 
 
-async def test_looking_removes_nothing(scene, ledgers) -> None:
+async def test_looking_removes_nothing(scene: Scene, ledgers: ScriptedLedgers) -> None:
     info = await scene.registry.get(NAME)
     left = await orphan(scene, f"{info.topic_id}/0", 0)
     await scene.log()
@@ -137,7 +149,7 @@ async def test_looking_removes_nothing(scene, ledgers) -> None:
     assert ledgers.deleted == before
 
 
-async def test_what_is_not_a_topics_stays(scene, ledgers) -> None:
+async def test_what_is_not_a_topics_stays(scene: Scene, ledgers: ScriptedLedgers) -> None:
     await orphan(scene, "", 0)
     await orphan(scene, "bench", 0)
     info = await scene.registry.get(NAME)
@@ -147,7 +159,7 @@ async def test_what_is_not_a_topics_stays(scene, ledgers) -> None:
 
 @pytest.mark.parametrize("step", range(8))
 async def test_a_deletion_that_died_at_any_step_is_finished(
-    scene, stage, ledgers, monkeypatch, step
+    scene: Scene, stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """The deleting broker is gone after ``step`` changes; the sweep finds the rest."""
     log = await scene.log(policy=Policy(roll_entries=1))
@@ -184,7 +196,9 @@ async def test_a_deletion_that_died_at_any_step_is_finished(
     assert (await scene.sweep.sweep()).topics == []
 
 
-async def test_ledgers_of_a_topic_that_is_gone_wait_for_the_grace_time(scene, stage) -> None:
+async def test_ledgers_of_a_topic_that_is_gone_wait_for_the_grace_time(
+    scene: Scene, stage: Stage
+) -> None:
     left = await orphan(scene, "gone/0", 1)
     writer = stage.ledgers.writers[left]
     writer.metadata = replace(writer.metadata, created_us=stage.host.clock_us)
@@ -193,7 +207,7 @@ async def test_ledgers_of_a_topic_that_is_gone_wait_for_the_grace_time(scene, st
     assert (await scene.sweep.sweep()).ledgers == [left]
 
 
-async def test_one_broker_sweeps_at_a_time(scene, stage, host) -> None:
+async def test_one_broker_sweeps_at_a_time(scene: Scene, stage: Stage) -> None:
     other = Scene(stage, await stage.store())
     lock = await other.store.create(LOCK_PATH, b"", ephemeral=True)
     with pytest.raises(FencelogError) as raised:
@@ -208,7 +222,7 @@ async def test_one_broker_sweeps_at_a_time(scene, stage, host) -> None:
     assert int((await scene.store.get(LAST_PATH)).value) == stage.host.clock_us
 
 
-async def test_a_sweep_that_ended_in_the_future_is_none(scene) -> None:
+async def test_a_sweep_that_ended_in_the_future_is_none(scene: Scene) -> None:
     """Of a broker whose clock was a year ahead: nobody would sweep until then."""
     await scene.store.create(LAST_PATH, b"%d" % (scene.stage.host.clock_us + 365 * 86_400_000_000))
     assert await scene.sweep.sweep_if_due(60) is not None
@@ -216,14 +230,14 @@ async def test_a_sweep_that_ended_in_the_future_is_none(scene) -> None:
     assert await scene.sweep.sweep_if_due(60) is None
 
 
-async def test_a_lock_whose_reply_was_lost_is_ones_own(scene) -> None:
+async def test_a_lock_whose_reply_was_lost_is_ones_own(scene: Scene) -> None:
     scene.store.lose_replies(1)
     assert (await scene.sweep.sweep()).failed == {}
     with pytest.raises(FencelogError):
         await scene.store.get(LOCK_PATH)
 
 
-async def test_a_lost_session_ends_the_sweep(scene, ledgers) -> None:
+async def test_a_lost_session_ends_the_sweep(scene: Scene, ledgers: ScriptedLedgers) -> None:
     """Another one may read what is older: nothing is removed on the strength of that."""
     await orphan(scene, "gone/0", 1)
     registry: Any = scene.registry
@@ -240,7 +254,9 @@ async def test_a_lost_session_ends_the_sweep(scene, ledgers) -> None:
     assert ledgers.deleted == set()
 
 
-async def test_what_cannot_be_removed_is_said_and_tried_again(scene, ledgers, monkeypatch) -> None:
+async def test_what_cannot_be_removed_is_said_and_tried_again(
+    scene: Scene, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left = await orphan(scene, "gone/0", 1)
 
     async def refuse(_ledger_id: int, **_options: bool) -> None:

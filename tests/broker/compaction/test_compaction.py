@@ -11,10 +11,14 @@ import pytest
 
 from fencelog.broker.background.compaction_scheduler import CompactionKeeper, spread_us
 from fencelog.broker.compaction.compaction import Compaction
+from fencelog.broker.ledger_list.ledger_list import Compacted
+from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.read.stored import CompactedBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_batch
 from fencelog.ledgers.record_batch.windows import message_windows
+from tests.support.broker_stage import Stage, Until
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 Row = tuple[int, bytes | None, bytes]
 """Offset, key, value."""
@@ -26,17 +30,19 @@ def keyed(text: str) -> list[Message]:
     return [Message(value.encode(), None if key == "-" else key.encode()) for key, value in pairs]
 
 
-async def append(log, text: str) -> None:
+async def append(log: PartitionLog, text: str) -> None:
     batch = encode_batch(keyed(text))
     await log.append_batch(batch, check_batch(batch))
 
 
-async def view_of(log, start: int = 0, **limits: int) -> list[Row]:
-    bounds = {"max_messages": 1000, "max_bytes": 1 << 20} | limits
+async def view_of(
+    log: PartitionLog, start: int = 0, *, max_messages: int = 1000, max_bytes: int = 1 << 20
+) -> list[Row]:
+    view = log.compaction.view
     rows: list[Row] = []
     offset = start
     while offset < log.tail_offset:
-        result = await log.compaction.view.read(offset, **bounds)
+        result = await view.read(offset, max_messages=max_messages, max_bytes=max_bytes)
         assert result.next_offset > offset
         for stored in result.entries:
             messages = [m for window in message_windows(stored.batch, 3) for m in window]
@@ -56,7 +62,9 @@ def shown(rows: list[Row]) -> str:
     return " ".join(f"{at}:{(key or b'-').decode()}={value.decode()}" for at, key, value in rows)
 
 
-async def test_the_newest_of_every_key_below_the_horizon_and_the_log_above(stage, ledgers) -> None:
+async def test_the_newest_of_every_key_below_the_horizon_and_the_log_above(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     log = await stage.open()
     await append(log, "a=1 b=1 -=u a=2")
     assert log.compaction.status()["state"] == "none"
@@ -73,6 +81,7 @@ async def test_the_newest_of_every_key_below_the_horizon_and_the_log_above(stage
     status = log.compaction.status()
     assert (status["state"], status["end_offset"], status["messages"]) == ("ready", 8, 4)
     compacted = log._node.chain.compacted
+    assert compacted is not None
     assert (len(compacted.ledgers), compacted.created_us) == (1, stage.host.clock_us)
     assert ledgers.deleted == {2, 3}
     assert ledgers.writers[compacted.ledgers[0]].metadata.properties == {
@@ -81,7 +90,7 @@ async def test_the_newest_of_every_key_below_the_horizon_and_the_log_above(stage
     }
 
 
-async def test_a_tombstone_outlasts_the_compaction_that_read_it(stage) -> None:
+async def test_a_tombstone_outlasts_the_compaction_that_read_it(stage: Stage) -> None:
     """However many passes that takes: whoever reads the view between two of them has to see it."""
     log = await stage.open()
     log.compaction._max_keys = 1
@@ -95,7 +104,7 @@ async def test_a_tombstone_outlasts_the_compaction_that_read_it(stage) -> None:
     assert shown(await view_of(log)) == "2:b=1 3:c=1 4:d=1"
 
 
-async def test_nothing_new_costs_nothing(stage, ledgers) -> None:
+async def test_nothing_new_costs_nothing(stage: Stage, ledgers: ScriptedLedgers) -> None:
     log = await stage.open()
     await log.compaction.run()
     await append(log, "a=1")
@@ -106,16 +115,14 @@ async def test_nothing_new_costs_nothing(stage, ledgers) -> None:
     assert ledgers.log == before
 
 
-async def test_a_view_of_which_nothing_is_left(stage, ledgers) -> None:
+async def test_a_view_of_which_nothing_is_left(stage: Stage, ledgers: ScriptedLedgers) -> None:
     log = await stage.open()
     await append(log, "a=")
     await log.compaction.run()
     await append(log, "b=")
     await log.compaction.run()
     assert shown(await view_of(log)) == "1:b="
-    log._node.chain = log._node.chain.with_compacted(
-        type(log._node.chain.compacted)((), 2, 0, 0, 5)
-    )
+    log._node.chain = log._node.chain.with_compacted(Compacted((), 2, 0, 0, 5))
     assert await view_of(log) == []
     result = await log.compaction.view.read(0, max_messages=1, max_bytes=1)
     assert (result.entries, result.next_offset) == ([], 2)
@@ -123,7 +130,7 @@ async def test_a_view_of_which_nothing_is_left(stage, ledgers) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_any_log_compacts_to_what_a_dictionary_would_hold(stage, seed: int) -> None:
+async def test_any_log_compacts_to_what_a_dictionary_would_hold(stage: Stage, seed: int) -> None:
     """Rolls, takeovers, trims up to the horizon, few keys at a time, reads from anywhere."""
     draw = random.Random(seed)
     log = await stage.open(max_entries=5)
@@ -170,7 +177,7 @@ def _naive(view: list[Row], part: list[Row], began: int) -> list[Row]:
     return sorted([*unkeyed, *newest.values()])
 
 
-async def test_the_view_outlives_the_log_below_it_and_a_takeover(stage) -> None:
+async def test_the_view_outlives_the_log_below_it_and_a_takeover(stage: Stage) -> None:
     log = await stage.open(max_entries=2)
     await append(log, "a=1 b=1")
     await append(log, "a=2 c=1")
@@ -185,7 +192,7 @@ async def test_the_view_outlives_the_log_below_it_and_a_takeover(stage) -> None:
     assert shown(await view_of(log)) == "1:b=1 2:a=2 4:c=2"
 
 
-async def test_what_was_trimmed_before_it_was_compacted_is_no_silent_gap(stage) -> None:
+async def test_what_was_trimmed_before_it_was_compacted_is_no_silent_gap(stage: Stage) -> None:
     log = await stage.open(max_entries=1)
     await append(log, "a=1 b=1")
     await log.compaction.run()
@@ -203,7 +210,9 @@ async def test_what_was_trimmed_before_it_was_compacted_is_no_silent_gap(stage) 
     assert shown(await view_of(log)) == "0:a=1 1:b=1 3:c=1"
 
 
-async def test_a_reader_goes_on_when_the_view_is_replaced_under_it(stage, ledgers) -> None:
+async def test_a_reader_goes_on_when_the_view_is_replaced_under_it(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     log = await stage.open()
     await append(log, "a=1 b=1 c=1 d=1")
     await log.compaction.run()
@@ -219,7 +228,7 @@ async def test_a_reader_goes_on_when_the_view_is_replaced_under_it(stage, ledger
     assert shown(await view_of(log, 2)) == "3:d=1 4:c=2 5:e=1"
 
 
-async def test_times_of_the_view(stage) -> None:
+async def test_times_of_the_view(stage: Stage) -> None:
     log = await stage.open()
     for time_us, text in ((100, "a=1 b=1"), (110, "a=2"), (110, "c=1"), (120, "b=2"), (130, "z=1")):
         stage.host.clock_us = time_us
@@ -237,7 +246,9 @@ async def test_times_of_the_view(stage) -> None:
 # -- faults ------------------------------------------------------------------------------------
 
 
-async def test_a_ledger_that_fails_leaves_the_former_view(stage, ledgers, until) -> None:
+async def test_a_ledger_that_fails_leaves_the_former_view(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open()
     await append(log, "a=1")
     await log.compaction.run()
@@ -253,13 +264,15 @@ async def test_a_ledger_that_fails_leaves_the_former_view(stage, ledgers, until)
     assert 3 in ledgers.deleted
     status = log.compaction.status()
     assert (status["state"], "two are gone" in status["error"]) == ("failed", True)
-    assert log.compaction.due_us(1) > stage.host.clock_us  # not at once again
+    due_us = log.compaction.due_us(1)
+    assert due_us is not None
+    assert due_us > stage.host.clock_us  # not at once again
     ledgers.auto_ack = True
     await log.compaction.run()
     assert (log.compaction.status()["state"], log.compaction.horizon) == ("ready", 2)
 
 
-async def test_a_ledger_that_cannot_be_made(stage, ledgers) -> None:
+async def test_a_ledger_that_cannot_be_made(stage: Stage, ledgers: ScriptedLedgers) -> None:
     log = await stage.open()
     await append(log, "a=1")
     ledgers.create_errors = [FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "none")]
@@ -267,7 +280,9 @@ async def test_a_ledger_that_cannot_be_made(stage, ledgers) -> None:
     assert log.compaction.status()["state"] == "failed"
 
 
-async def test_a_mistake_of_ours_is_a_state_too(stage, monkeypatch) -> None:
+async def test_a_mistake_of_ours_is_a_state_too(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = await stage.open()
     await append(log, "a=1")
 
@@ -279,7 +294,9 @@ async def test_a_mistake_of_ours_is_a_state_too(stage, monkeypatch) -> None:
     assert log.compaction.status()["state"] == "failed"
 
 
-async def test_a_takeover_in_the_middle_finishes_the_pass(stage, ledgers, until) -> None:
+async def test_a_takeover_in_the_middle_finishes_the_pass(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open()
     await append(log, "a=1 a=2")
     ledgers.auto_ack = False
@@ -296,7 +313,9 @@ async def test_a_takeover_in_the_middle_finishes_the_pass(stage, ledgers, until)
     assert shown(await view_of(following)) == "1:a=2"
 
 
-async def test_a_log_that_closes_ends_its_pass(stage, ledgers, until) -> None:
+async def test_a_log_that_closes_ends_its_pass(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open()
     await append(log, "a=1 a=2")
     ledgers.auto_ack = False
@@ -335,7 +354,7 @@ class Log:
         self.due = None
 
 
-async def test_one_log_at_a_time_what_is_due_longest_first(stage, until) -> None:
+async def test_one_log_at_a_time_what_is_due_longest_first(stage: Stage, until: Until) -> None:
     stage.host.clock_us = 10_000
     logs: list[Any] = [
         Log("later", 9_000),

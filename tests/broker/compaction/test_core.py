@@ -91,11 +91,12 @@ def test_a_part_ends_where_one_key_more_would_be_too_many() -> None:
 
 def test_an_entry_of_the_view_is_closed_in_time() -> None:
     entry = ViewEntry()
-    assert not entry.is_full
-    entry.add(1, 5, Message(bytes(COMPACTED_ENTRY_BYTES - 4), b"key"))
-    assert not entry.is_full
-    entry.add(2, 5, Message(b"", None, None, (("a", b""),)))
-    assert entry.is_full
+    full = [entry.is_full]
+    nearly = Message(bytes(COMPACTED_ENTRY_BYTES - 4), b"key")
+    for offset, message in ((1, nearly), (2, Message(b"", None, None, (("a", b""),)))):
+        entry.add(offset, 5, message)
+        full.append(entry.is_full)
+    assert full == [False, False, True]
     many = ViewEntry()
     for number in range(COMPACTED_ENTRY_MESSAGES):
         assert not many.is_full

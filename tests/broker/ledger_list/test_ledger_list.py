@@ -13,6 +13,7 @@ from fencelog.broker.ledger_list.codec import decode_chain, encode_chain
 from fencelog.broker.ledger_list.ledger_list import Chain, Compacted, Sealed
 from fencelog.broker.ledger_list.store import ChainLost
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.support.broker_stage import Stage
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 
@@ -148,7 +149,7 @@ def test_a_list_that_has_outgrown_its_node_is_refused(monkeypatch: pytest.Monkey
     assert raised.value.code is ErrorCode.BAD_REQUEST
 
 
-async def test_a_lost_reply_is_read_back_and_taken_for_what_it_is(stage) -> None:
+async def test_a_lost_reply_is_read_back_and_taken_for_what_it_is(stage: Stage) -> None:
     store = await stage.store()
     node = await stage.node(store)
     store.lose_replies(2)
@@ -160,7 +161,7 @@ async def test_a_lost_reply_is_read_back_and_taken_for_what_it_is(stage) -> None
     assert [s.ledger_id for s in fresh.chain.segments] == [1, 2]
 
 
-async def test_a_change_by_another_is_a_loss_for_good(stage) -> None:
+async def test_a_change_by_another_is_a_loss_for_good(stage: Stage) -> None:
     mine, other = await stage.node(), await stage.node()
     await other.change(lambda _: opened())
     with pytest.raises(ChainLost) as raised:
@@ -171,7 +172,7 @@ async def test_a_change_by_another_is_a_loss_for_good(stage) -> None:
         await mine.check_unchanged()
 
 
-async def test_a_lost_reply_and_a_change_by_another_are_told_apart(stage) -> None:
+async def test_a_lost_reply_and_a_change_by_another_are_told_apart(stage: Stage) -> None:
     """The write landed, the reply was lost, another took over before the retry: still a loss."""
     store = await stage.store()
     mine, other = await stage.node(store), await stage.node()
@@ -187,7 +188,7 @@ async def test_a_lost_reply_and_a_change_by_another_are_told_apart(stage) -> Non
         await committing
 
 
-async def test_a_change_waits_out_a_store_that_is_away(stage) -> None:
+async def test_a_change_waits_out_a_store_that_is_away(stage: Stage) -> None:
     store = await stage.store()
     node = await stage.node(store)
     store.disconnect()
@@ -199,7 +200,7 @@ async def test_a_change_waits_out_a_store_that_is_away(stage) -> None:
     assert (await stage.node()).chain == node.chain
 
 
-async def test_a_deleted_chain_cannot_be_changed(stage, ledgers: ScriptedLedgers) -> None:
+async def test_a_deleted_chain_cannot_be_changed(stage: Stage, ledgers: ScriptedLedgers) -> None:
     node, deleter = await stage.node(), await stage.node()
     await deleter.change(Chain.as_deleted)
     with pytest.raises(ChainLost) as raised:
@@ -211,7 +212,7 @@ async def test_a_deleted_chain_cannot_be_changed(stage, ledgers: ScriptedLedgers
     assert ledgers.writers == {}
 
 
-async def test_changes_of_one_chain_take_turns(stage) -> None:
+async def test_changes_of_one_chain_take_turns(stage: Stage) -> None:
     node = await stage.node()
     await node.change(lambda _: opened(3))
     async with asyncio.TaskGroup() as group:
@@ -223,7 +224,7 @@ async def test_changes_of_one_chain_take_turns(stage) -> None:
     assert fresh.chain == node.chain
 
 
-async def test_a_change_whose_caller_has_gone_is_finished_before_the_next(stage) -> None:
+async def test_a_change_whose_caller_has_gone_is_finished_before_the_next(stage: Stage) -> None:
     store = await stage.store()
     node = await stage.node(store)
     store.disconnect()
@@ -238,7 +239,7 @@ async def test_a_change_whose_caller_has_gone_is_finished_before_the_next(stage)
     assert (await stage.node()).chain == node.chain
 
 
-async def test_a_loss_is_told_once_and_ends_every_later_change(stage) -> None:
+async def test_a_loss_is_told_once_and_ends_every_later_change(stage: Stage) -> None:
     mine, other = await stage.node(), await stage.node()
     told: list[ChainLost] = []
     mine.on_lost = told.append
@@ -251,7 +252,7 @@ async def test_a_loss_is_told_once_and_ends_every_later_change(stage) -> None:
     assert len(told) == 1
 
 
-async def test_nothing_is_changed_by_whoever_has_let_go(stage) -> None:
+async def test_nothing_is_changed_by_whoever_has_let_go(stage: Stage) -> None:
     """Retention or compaction may still be at work when the log is closed: not as its owner."""
     store = await stage.store()
     node = await stage.node(store)

@@ -45,7 +45,7 @@ def opened(own: LedgerMetadata | None, recovered: LedgerMetadata) -> tuple[Ledge
         return True
 
     ledger = OpenLedger(0.0)
-    ledger.writer = Writer(own)  # type: ignore[assignment]
+    ledger.writer = Writer(own)  # type: ignore[assignment]  # it is only ended
     ledger.last_confirmed = LAST
     node: Any = SimpleNamespace(path="a log")
     factory: Any = SimpleNamespace(ledgers=SimpleNamespace(recover=recover))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
+from typing import Protocol
 
 import pytest
 
@@ -16,6 +17,8 @@ from fencelog.broker.partition.takeover import take_over
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import Version
+from tests.support.broker_stage import Stage, Until
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 
 class Sums:
@@ -46,8 +49,14 @@ class Instance:
         return self.log.record(["set", name, value])
 
 
+class Own(Protocol):
+    """Takes the partition over."""
+
+    async def __call__(self, patience_s: float = 5.0) -> Instance: ...
+
+
 @pytest.fixture
-def own(stage, ledgers):
+def own(stage: Stage, ledgers: ScriptedLedgers) -> Own:
     """Take the partition over."""
 
     async def own(patience_s: float = 5.0) -> Instance:
@@ -74,14 +83,16 @@ def refuse_changes(node: ChainNode, count: int, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(node, "_set", refused)
 
 
-async def test_a_log_without_events_has_no_ledger(own, ledgers) -> None:
+async def test_a_log_without_events_has_no_ledger(own: Own, ledgers: ScriptedLedgers) -> None:
     first = await own()
     await first.log.close()
     assert first.node.chain.state_ledger is None
     assert len(ledgers.writers) == 1
 
 
-async def test_what_was_recorded_is_there_after_a_takeover(own, ledgers) -> None:
+async def test_what_was_recorded_is_there_after_a_takeover(
+    own: Own, ledgers: ScriptedLedgers
+) -> None:
     first = await own()
     await first.set("a", 1)
     await first.set("b", 2)
@@ -95,16 +106,16 @@ async def test_what_was_recorded_is_there_after_a_takeover(own, ledgers) -> None
     assert (await own()).sums.values == {"a": 3, "b": 2}
 
 
-async def test_events_that_wait_leave_together(own, ledgers) -> None:
+async def test_events_that_wait_leave_together(own: Own, ledgers: ScriptedLedgers) -> None:
     first = await own()
     await first.set("a", 0)
-    writer = ledgers.writers[first.node.chain.state_ledger]
+    writer = ledgers.writer_of(first.node.chain.state_ledger)
     before = len(writer.payloads)
     await asyncio.gather(*(first.set("a", n) for n in range(50)))
     assert len(writer.payloads) - before <= 3
 
 
-async def test_a_former_owner_cannot_record_any_more(own) -> None:
+async def test_a_former_owner_cannot_record_any_more(own: Own) -> None:
     first = await own()
     await first.set("a", 1)
     second = await own()
@@ -117,10 +128,12 @@ async def test_a_former_owner_cannot_record_any_more(own) -> None:
     assert refused.value.code is ErrorCode.NO_OWNER
 
 
-async def test_a_failed_ledger_is_followed_by_one_that_knows_everything(own, ledgers) -> None:
+async def test_a_failed_ledger_is_followed_by_one_that_knows_everything(
+    own: Own, ledgers: ScriptedLedgers
+) -> None:
     first = await own()
     await first.set("a", 1)
-    writer = ledgers.writers[first.node.chain.state_ledger]
+    writer = ledgers.writer_of(first.node.chain.state_ledger)
     writer.auto_ack = False
     waiting = [first.set("a", 2), first.set("b", 3)]
     await asyncio.sleep(0)  # the scribe sends
@@ -130,7 +143,9 @@ async def test_a_failed_ledger_is_followed_by_one_that_knows_everything(own, led
     assert (await own()).sums.values == {"a": 2, "b": 3}
 
 
-async def test_a_state_that_cannot_be_written_is_unknown_in_time(own, stage, ledgers) -> None:
+async def test_a_state_that_cannot_be_written_is_unknown_in_time(
+    own: Own, stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     first = await own(patience_s=0.05)
     ledgers.create_errors += [FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "none")] * 2
     with pytest.raises(FencelogError) as caught:
@@ -141,7 +156,7 @@ async def test_a_state_that_cannot_be_written_is_unknown_in_time(own, stage, led
 
 
 async def test_a_snapshot_that_fails_leaves_the_former_ledger_listed(
-    own, ledgers, monkeypatch: pytest.MonkeyPatch
+    own: Own, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.STATE_LEDGER_BYTES", 1)
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.RETRY_S", 0.01)
@@ -158,7 +173,7 @@ async def test_a_snapshot_that_fails_leaves_the_former_ledger_listed(
 
 
 async def test_a_ledger_that_has_grown_is_used_until_there_is_another(
-    own, ledgers, monkeypatch: pytest.MonkeyPatch
+    own: Own, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is made while the metadata are away, and acknowledgements need not wait for it."""
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.STATE_LEDGER_BYTES", 1)
@@ -177,14 +192,14 @@ async def test_a_ledger_that_has_grown_is_used_until_there_is_another(
 
 
 async def test_a_list_that_cannot_be_changed_now_is_changed_later(
-    own, ledgers, monkeypatch: pytest.MonkeyPatch
+    own: Own, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the store says: a partition whose state log has stopped would serve on, and take no
     acknowledgement any more."""
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.RETRY_S", 0.01)
     first = await own()
     await first.set("a", 1)
-    former = ledgers.writers[first.node.chain.state_ledger]
+    former = ledgers.writer_of(first.node.chain.state_ledger)
     refuse_changes(first.node, 2, monkeypatch)
     former.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
     await first.set("a", 2)
@@ -194,7 +209,7 @@ async def test_a_list_that_cannot_be_changed_now_is_changed_later(
 
 
 async def test_of_two_ledgers_that_may_be_listed_none_is_written(
-    own, stage, ledgers, monkeypatch: pytest.MonkeyPatch
+    own: Own, stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The change took effect, its reply was lost, and then the store refused to say: what is
     written to the former ledger would be forgotten by a takeover."""
@@ -206,7 +221,7 @@ async def test_of_two_ledgers_that_may_be_listed_none_is_written(
     commit, landing = first.node._set, ["once"]
 
     async def landed(value: bytes, token: str) -> Version:
-        version: Version = await commit(value, token)
+        version = await commit(value, token)
         if landing:
             landing.clear()
             raise FencelogError(ErrorCode.CORRUPT, "the node cannot be read back")
@@ -228,7 +243,9 @@ async def test_of_two_ledgers_that_may_be_listed_none_is_written(
     assert second.sums.values["a"] >= said[-1]
 
 
-async def test_a_state_log_that_stops_takes_its_log_with_it(stage, monkeypatch) -> None:
+async def test_a_state_log_that_stops_takes_its_log_with_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gone: list[bool] = []
     log = await stage.open(on_lost=lambda: gone.append(True))
 
@@ -243,10 +260,12 @@ async def test_a_state_log_that_stops_takes_its_log_with_it(stage, monkeypatch) 
     assert not log.is_serving
 
 
-async def test_abandoned_changes_are_of_unknown_outcome_at_once(own, ledgers, until) -> None:
+async def test_abandoned_changes_are_of_unknown_outcome_at_once(
+    own: Own, ledgers: ScriptedLedgers, until: Until
+) -> None:
     first = await own(patience_s=60)
     await first.set("a", 1)
-    writer = ledgers.writers[first.node.chain.state_ledger]
+    writer = ledgers.writer_of(first.node.chain.state_ledger)
     writer.auto_ack = False
     sent = first.set("a", 2)
     await until(lambda: len(writer.payloads) == 2)

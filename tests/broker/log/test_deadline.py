@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from fencelog.broker.log.deadline import Patience
+from tests.support.broker_stage import Until
 
 
-async def test_it_ends_once_and_no_later_for_being_begun_again(until) -> None:
+async def test_it_ends_once_and_no_later_for_being_begun_again(until: Until) -> None:
     ended: list[int] = []
     patience = Patience(0.01, lambda: ended.append(1))
     patience.begin()
@@ -20,7 +21,7 @@ async def test_it_ends_once_and_no_later_for_being_begun_again(until) -> None:
     assert ended == [1]
 
 
-async def test_who_waits_no_more_is_not_told_and_may_wait_again(until) -> None:
+async def test_who_waits_no_more_is_not_told_and_may_wait_again(until: Until) -> None:
     ended: list[int] = []
     patience = Patience(0.0, lambda: ended.append(1))
     patience.stop()

@@ -7,8 +7,11 @@ import asyncio
 import pytest
 
 from fencelog.broker.append.pending import Appended
+from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
+from tests.support.broker_stage import ReadAll, Stage, Until
+from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedWriter
 
 FAILED = FencelogError(ErrorCode.APPEND_UNKNOWN, "two bookies are gone")
 FENCED = FencelogError(ErrorCode.LEDGER_FENCED, "fenced")
@@ -20,7 +23,9 @@ async def codes_of(*futures: asyncio.Future[Appended]) -> list[ErrorCode | None]
     return [outcome.code if isinstance(outcome, FencelogError) else None for outcome in outcomes]
 
 
-async def in_flight(log, writer, count: int, until) -> list[asyncio.Future[Appended]]:
+async def in_flight(
+    log: PartitionLog, writer: ScriptedWriter, count: int, until: Until
+) -> list[asyncio.Future[Appended]]:
     """So many entries of one message each, handed to the ledger and not acknowledged."""
     writer.auto_ack = False
     futures = []
@@ -31,9 +36,14 @@ async def in_flight(log, writer, count: int, until) -> list[asyncio.Future[Appen
     return futures
 
 
+def is_written_to(log: PartitionLog, writer: ScriptedWriter | None) -> bool:
+    present = log._writer.ledger
+    return present is not None and present.writer is writer
+
+
 @pytest.mark.parametrize("found", [-1, 0, 2, 4])
 async def test_what_recovery_finds_is_acknowledged_and_the_rest_sent_again(
-    stage, ledgers, until, read_all, found: int
+    stage: Stage, ledgers: ScriptedLedgers, until: Until, read_all: ReadAll, found: int
 ) -> None:
     log = await stage.open()
     futures = await in_flight(log, ledgers.newest, 5, until)
@@ -45,14 +55,16 @@ async def test_what_recovery_finds_is_acknowledged_and_the_rest_sent_again(
     assert await read_all(log) == [b"0", b"1", b"2", b"3", b"4"]
     assert ledgers.log == ["create 1", "recover 1", "create 2"]
     chain = (await stage.node()).chain
-    assert chain.segments[0].sealed.entries == found + 1
+    sealed = chain.segments[0].sealed
+    assert sealed is not None
+    assert sealed.entries == found + 1
     assert chain.segments[1].base_offset == found + 1
     # The next owner sees the same log.
     assert await read_all(await stage.open()) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 async def test_nothing_is_sent_again_before_the_old_ledgers_end_is_known(
-    stage, ledgers, until
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
 ) -> None:
     log = await stage.open()
     futures = await in_flight(log, ledgers.newest, 2, until)
@@ -64,7 +76,9 @@ async def test_nothing_is_sent_again_before_the_old_ledgers_end_is_known(
     assert [(await future).offset for future in futures] == [0, 1]
 
 
-async def test_appends_during_a_repair_wait_and_keep_their_order(stage, ledgers, until) -> None:
+async def test_appends_during_a_repair_wait_and_keep_their_order(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open()
     futures = await in_flight(log, ledgers.newest, 2, until)
     ledgers.create_gate.clear()
@@ -78,7 +92,9 @@ async def test_appends_during_a_repair_wait_and_keep_their_order(stage, ledgers,
     assert [(await f).offset for f in (*futures, later)] == [0, 1, 2]
 
 
-async def test_a_ledger_fenced_by_a_new_owner_is_not_fought_over(stage, ledgers, until) -> None:
+async def test_a_ledger_fenced_by_a_new_owner_is_not_fought_over(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     zombie = await stage.open()
     futures = await in_flight(zombie, ledgers.newest, 2, until)
     waiting = zombie.append_message(Message(b"waiting"))
@@ -100,7 +116,9 @@ async def test_a_ledger_fenced_by_a_new_owner_is_not_fought_over(stage, ledgers,
     assert (await owner.append_message(Message(b"x"))).offset == 1
 
 
-async def test_a_ledger_fenced_by_nobody_in_the_list_is_replaced(stage, ledgers, until) -> None:
+async def test_a_ledger_fenced_by_nobody_in_the_list_is_replaced(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     """An auditor recovered it: the chain is as it was, so the log goes on."""
     log = await stage.open()
     await log.append_message(Message(b"a"))
@@ -110,7 +128,9 @@ async def test_a_ledger_fenced_by_nobody_in_the_list_is_replaced(stage, ledgers,
     assert log.epoch == 1
 
 
-async def test_a_leader_elsewhere_ends_the_log_before_it_repairs(stage, ledgers, until) -> None:
+async def test_a_leader_elsewhere_ends_the_log_before_it_repairs(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     async def not_leader() -> bool:
         return False
 
@@ -122,7 +142,7 @@ async def test_a_leader_elsewhere_ends_the_log_before_it_repairs(stage, ledgers,
 
 
 async def test_callers_are_told_when_a_repair_takes_too_long(
-    stage, ledgers, until, read_all
+    stage: Stage, ledgers: ScriptedLedgers, until: Until, read_all: ReadAll
 ) -> None:
     log = await stage.open(patience_s=0.05)
     handed = await in_flight(log, ledgers.newest, 3, until)
@@ -139,14 +159,16 @@ async def test_callers_are_told_when_a_repair_takes_too_long(
     assert isinstance(refused, FencelogError)
     assert refused.code is ErrorCode.BOOKIE_UNAVAILABLE
     ledgers.create_gate.set()
-    await until(lambda: log._writer.ledger.writer is ledgers.writers.get(2))
+    await until(lambda: is_written_to(log, ledgers.writers.get(2)))
     # Entries that recovery found are in the log; the one it did not find is not sent again.
     assert (await log.append_message(Message(b"after"))).offset == 2
     assert await read_all(log) == [b"0", b"1", b"after"]
     assert log.pending_bytes == 0
 
 
-async def test_a_repair_goes_on_over_lost_replies_and_failed_creates(stage, ledgers, until) -> None:
+async def test_a_repair_goes_on_over_lost_replies_and_failed_creates(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     store = await stage.store()
     log = await stage.open(store=store)
     futures = await in_flight(log, ledgers.newest, 2, until)
@@ -163,7 +185,9 @@ async def test_a_repair_goes_on_over_lost_replies_and_failed_creates(stage, ledg
     assert [s.ledger_id for s in chain.segments] == [1, 2]
 
 
-async def test_a_recovery_below_an_acknowledged_entry_stops_the_log(stage, ledgers) -> None:
+async def test_a_recovery_below_an_acknowledged_entry_stops_the_log(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     """Acknowledged data is gone: nothing may be acknowledged on top of that."""
     log = await stage.open()
     await log.append_message(Message(b"a"))

@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 import pytest
 
 from fencelog.broker.append.terms import Terms
+from fencelog.broker.ledger_list.ledger_list import Chain
 from fencelog.broker.ledger_list.store import ChainLost
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
+from fencelog.broker.read.stored import CompactedBatch
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, ProducerRun
+from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import Stage, Until
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 SECOND = 1_000_000
 AGED = Policy(roll_entries=1, retention_ms=10_000)
 SUBSCRIPTION = SubscriptionInfo("s", "s-id", SubscriptionConfig(), "earliest")
 
 
+class Fill(Protocol):
+    """Opens a log and fills it."""
+
+    async def __call__(self, policy: Policy = AGED, messages: int = 4) -> PartitionLog: ...
+
+
 @pytest.fixture
-def filled(stage, until):
+def filled(stage: Stage, until: Until) -> Fill:
     """Open a log and give it messages of a second each, a ledger for every one."""
 
-    async def fill(policy: Policy = AGED, messages: int = 4) -> Any:
+    async def fill(policy: Policy = AGED, messages: int = 4) -> PartitionLog:
         log = await stage.open(policy=policy)
         for number in range(messages):
             stage.host.clock_us += SECOND
@@ -63,19 +75,21 @@ async def refused(log: PartitionLog, offset: int) -> FencelogError:
     return raised.value
 
 
-async def test_what_has_expired_is_unlisted_first_and_deleted_then(stage, ledgers, filled) -> None:
+async def test_what_has_expired_is_unlisted_first_and_deleted_then(
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = await filled()
     assert not log.retention.is_due()
     stage.host.clock_us += 9 * SECOND
     assert log.retention.is_due()
-    listed_at_delete = []
+    listed_at_delete: list[bool] = []
     delete = ledgers.delete
 
     async def look(ledger_id: int, **options: bool) -> None:
         listed_at_delete.append(ledger_id in (await stage.node()).chain.ledgers)
         await delete(ledger_id, **options)
 
-    ledgers.delete = look
+    monkeypatch.setattr(ledgers, "delete", look)
     await log.retention.tend()
     assert listed_at_delete == [False, False]
     assert ledgers.deleted == {1, 2}
@@ -88,7 +102,9 @@ async def test_what_has_expired_is_unlisted_first_and_deleted_then(stage, ledger
     assert await offsets_of(again) == [2, 3]
 
 
-async def test_what_is_beyond_the_size_that_is_kept_goes(stage, ledgers, filled) -> None:
+async def test_what_is_beyond_the_size_that_is_kept_goes(
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill
+) -> None:
     log = await filled(Policy(roll_entries=1))
     sizes = [segment.get("size", 0) for segment in log.internals()["segments"]]
     log.apply_policy(Policy(roll_entries=1, retention_bytes=sizes[2] + sizes[3]))
@@ -96,7 +112,9 @@ async def test_what_is_beyond_the_size_that_is_kept_goes(stage, ledgers, filled)
     assert ledgers.deleted == {1, 2}
 
 
-async def test_an_idle_topic_gives_its_last_messages_back(stage, ledgers, filled, until) -> None:
+async def test_an_idle_topic_gives_its_last_messages_back(
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill, until: Until
+) -> None:
     """apache/pulsar 7184, 24855: the ledger that was written last was never let go."""
     log = await filled(Policy(retention_ms=10_000), messages=0)
     await log.append_message(Message(b"x"))
@@ -112,7 +130,9 @@ async def test_an_idle_topic_gives_its_last_messages_back(stage, ledgers, filled
     assert (await log.append_message(Message(b"y"))).offset == 1
 
 
-async def test_a_subscription_keeps_what_it_has_not_acknowledged(stage, ledgers, filled) -> None:
+async def test_a_subscription_keeps_what_it_has_not_acknowledged(
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill
+) -> None:
     log = await filled()
     await log.subscriptions.open(SUBSCRIPTION, start_offset=1)
     stage.host.clock_us += 99 * SECOND
@@ -123,7 +143,9 @@ async def test_a_subscription_keeps_what_it_has_not_acknowledged(stage, ledgers,
     assert log.earliest_offset == 3
 
 
-async def test_a_policy_may_take_it_all_the_same(stage, ledgers, filled) -> None:
+async def test_a_policy_may_take_it_all_the_same(
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill
+) -> None:
     log = await filled()
     await log.subscriptions.open(SUBSCRIPTION, start_offset=1)
     taking = Policy(roll_entries=1, retention_ms=10_000, trim_unacknowledged=True)
@@ -135,7 +157,7 @@ async def test_a_policy_may_take_it_all_the_same(stage, ledgers, filled) -> None
 
 
 async def test_a_cursor_that_comes_during_the_trim_is_seen_or_begins_behind_it(
-    stage, ledgers, filled
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which ledgers go is decided in the turn in which the change begins: a cursor that is opened
     before then is respected, one after it begins where the log does."""
@@ -147,13 +169,13 @@ async def test_a_cursor_that_comes_during_the_trim_is_seen_or_begins_behind_it(
         await settle(offset)
         await log.subscriptions.open(SUBSCRIPTION, start_offset=2)
 
-    log.retention._settle_below = open_meanwhile
+    monkeypatch.setattr(log.retention, "_settle_below", open_meanwhile)
     await log.retention.tend()
     assert log.earliest_offset == 2
     change = log._node.change
 
-    async def open_after_deciding(next_of) -> None:
-        def decide(chain):
+    async def open_after_deciding(next_of: Callable[[Chain], Chain]) -> None:
+        def decide(chain: Chain) -> Chain:
             decided = next_of(chain)
             log.subscriptions._cursors.drop(SUBSCRIPTION.subscription_id)
             opening = log.subscriptions.open(late, start_offset=0)
@@ -164,18 +186,18 @@ async def test_a_cursor_that_comes_during_the_trim_is_seen_or_begins_behind_it(
 
     opened: list[asyncio.Task[None]] = []
     late = SubscriptionInfo("late", "late-id", SubscriptionConfig(), "earliest")
-    log.retention._settle_below = settle
+    monkeypatch.setattr(log.retention, "_settle_below", settle)
     await log.subscriptions.acknowledge_below(SUBSCRIPTION.subscription_id, 3)
-    log._node.change = open_after_deciding
+    monkeypatch.setattr(log._node, "change", open_after_deciding)
     await log.retention.tend()
-    log._node.change = change
+    monkeypatch.setattr(log._node, "change", change)
     await opened[0]
     assert log.earliest_offset == 3
     assert log.subscriptions.stats("late-id")["acked_to"] == 3
 
 
 async def test_a_ledger_that_ends_while_acknowledgements_settle_stays_for_the_next_time(
-    stage, filled, until
+    stage: Stage, filled: Fill, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = await filled()
     await log.subscriptions.open(SUBSCRIPTION, start_offset=2)
@@ -189,15 +211,17 @@ async def test_a_ledger_that_ends_while_acknowledgements_settle_stays_for_the_ne
         stage.host.clock_us += 99 * SECOND
         await log.subscriptions.acknowledge_below(SUBSCRIPTION.subscription_id, 5)
 
-    log.retention._settle_below = go_on_meanwhile
+    monkeypatch.setattr(log.retention, "_settle_below", go_on_meanwhile)
     await log.retention.tend()
     assert log.earliest_offset == 2
-    log.retention._settle_below = settle
+    monkeypatch.setattr(log.retention, "_settle_below", settle)
     await log.retention.tend()
     assert log.earliest_offset == 5
 
 
-async def test_nothing_goes_before_the_compacted_view_has_it(stage, ledgers, filled) -> None:
+async def test_nothing_goes_before_the_compacted_view_has_it(
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill
+) -> None:
     log = await filled(replace(AGED, compaction_ms=1000))
     stage.host.clock_us += 60 * SECOND
     assert not log.retention.is_due()
@@ -208,10 +232,14 @@ async def test_nothing_goes_before_the_compacted_view_has_it(stage, ledgers, fil
     await log.retention.tend()
     assert log.earliest_offset == 4
     view = await log.compaction.view.read(0, max_messages=10, max_bytes=1 << 20)
-    assert [list(batch.offsets) for batch in view.entries] == [[0, 1, 2, 3]]
+    (batch,) = view.entries
+    assert isinstance(batch, CompactedBatch)
+    assert list(batch.offsets) == [0, 1, 2, 3]
 
 
-async def test_a_deletion_that_fails_is_tried_again(stage, ledgers, filled, monkeypatch) -> None:
+async def test_a_deletion_that_fails_is_tried_again(
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = await filled()
     stage.host.clock_us += 9 * SECOND
     delete = ledgers.delete
@@ -230,18 +258,22 @@ async def test_a_deletion_that_fails_is_tried_again(stage, ledgers, filled, monk
 
 
 async def test_a_trim_whose_caller_goes_away_still_frees_its_space(
-    stage, ledgers, filled, until
+    stage: Stage,
+    ledgers: ScriptedLedgers,
+    filled: Fill,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The change of the list goes on; what it let go is deleted at the next look."""
     log = await filled(Policy(roll_entries=1))
     store, may_write = stage.stores[0], asyncio.Event()
     write = store.set
 
-    async def wait_and_write(*args: Any) -> Any:
+    async def wait_and_write(path: str, value: bytes, version: Version) -> Version:
         await may_write.wait()
-        return await write(*args)
+        return await write(path, value, version)
 
-    store.set = wait_and_write
+    monkeypatch.setattr(store, "set", wait_and_write)
     trimming = asyncio.create_task(log.retention.trim(3))
     await until(lambda: log.earliest_offset == 3)
     trimming.cancel()
@@ -256,7 +288,9 @@ async def test_a_trim_whose_caller_goes_away_still_frees_its_space(
     assert not log.retention.is_due()
 
 
-async def test_a_trim_is_one_before_its_ledgers_are_deleted(stage, ledgers, filled) -> None:
+async def test_a_trim_is_one_before_its_ledgers_are_deleted(
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The answer "nothing was done", as of a store that cannot be reached, would be wrong."""
     log = await filled(Policy(roll_entries=1))
     delete = ledgers.delete
@@ -264,14 +298,16 @@ async def test_a_trim_is_one_before_its_ledgers_are_deleted(stage, ledgers, fill
     async def refuse(_ledger_id: int, **_options: bool) -> None:
         raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "not connected")
 
-    ledgers.delete = refuse
+    monkeypatch.setattr(ledgers, "delete", refuse)
     assert (await log.retention.trim(3)).earliest_offset == 3
-    ledgers.delete = delete
+    monkeypatch.setattr(ledgers, "delete", delete)
     await log.retention.tend()
     assert ledgers.deleted == {1, 2, 3}
 
 
-async def test_a_trim_whose_reply_is_lost_is_one(stage, ledgers, filled) -> None:
+async def test_a_trim_whose_reply_is_lost_is_one(
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill
+) -> None:
     log = await filled()
     stage.host.clock_us += 9 * SECOND
     stage.stores[0].lose_replies(1)
@@ -280,7 +316,9 @@ async def test_a_trim_whose_reply_is_lost_is_one(stage, ledgers, filled) -> None
     assert (await stage.node()).chain.segments[0].base_offset == 2
 
 
-async def test_an_owner_that_was_replaced_trims_nothing(stage, ledgers, filled) -> None:
+async def test_an_owner_that_was_replaced_trims_nothing(
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill
+) -> None:
     log = await filled()
     new = await stage.open(policy=AGED)
     before = set(ledgers.deleted)
@@ -294,7 +332,9 @@ async def test_an_owner_that_was_replaced_trims_nothing(stage, ledgers, filled) 
     assert await offsets_of(new) == [2, 3]
 
 
-async def test_a_takeover_that_meets_a_trim_starts_again(stage, ledgers, filled) -> None:
+async def test_a_takeover_that_meets_a_trim_starts_again(
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill
+) -> None:
     """Its list names ledgers that the owner has let go meanwhile."""
     log = await filled()
     node = await stage.node()
@@ -308,7 +348,7 @@ async def test_a_takeover_that_meets_a_trim_starts_again(stage, ledgers, filled)
 
 
 async def test_a_trim_on_request_holds_at_once_and_frees_whole_ledgers(
-    stage, ledgers, filled, until
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill, until: Until
 ) -> None:
     log = await filled(Policy(roll_entries=1))
     log.apply_policy(Policy(roll_entries=100))
@@ -325,7 +365,9 @@ async def test_a_trim_on_request_holds_at_once_and_frees_whole_ledgers(
     assert (await again.read(5, max_messages=1, max_bytes=1)).tail_offset == 6
 
 
-async def test_a_trim_to_the_tail_frees_the_present_ledger_too(stage, ledgers, until) -> None:
+async def test_a_trim_to_the_tail_frees_the_present_ledger_too(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open()
     for number in range(3):
         await log.append_message(Message(b"%d" % number))
@@ -338,14 +380,18 @@ async def test_a_trim_to_the_tail_frees_the_present_ledger_too(stage, ledgers, u
     assert raised.value.code is ErrorCode.OFFSET_BEYOND_TAIL
 
 
-async def test_a_trim_on_request_stops_at_a_subscription_and_says_so(stage, filled) -> None:
+async def test_a_trim_on_request_stops_at_a_subscription_and_says_so(
+    stage: Stage, filled: Fill
+) -> None:
     log = await filled(Policy(roll_entries=1))
     await log.subscriptions.open(SUBSCRIPTION, start_offset=2)
     trimmed = await log.retention.trim(4)
     assert (trimmed.earliest_offset, trimmed.held_back) == (2, True)
 
 
-async def test_a_read_under_way_ends_cleanly_when_its_ledger_goes(stage, ledgers, filled) -> None:
+async def test_a_read_under_way_ends_cleanly_when_its_ledger_goes(
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill
+) -> None:
     first = await filled()
     await first.close()
     log = await stage.open(policy=AGED)
@@ -362,7 +408,7 @@ async def test_a_read_under_way_ends_cleanly_when_its_ledger_goes(stage, ledgers
     assert code is ErrorCode.OFFSET_TRIMMED
 
 
-async def test_messages_that_are_too_old_count_as_acknowledged(stage, filled) -> None:
+async def test_messages_that_are_too_old_count_as_acknowledged(stage: Stage, filled: Fill) -> None:
     log = await filled(Policy(roll_entries=1, ttl_ms=10_000))
     await log.subscriptions.open(SUBSCRIPTION, start_offset=0)
     stage.host.clock_us += 8 * SECOND + SECOND // 2
@@ -372,7 +418,7 @@ async def test_messages_that_are_too_old_count_as_acknowledged(stage, filled) ->
 
 
 async def test_what_ledgers_say_of_producers_is_kept_when_they_go(
-    stage, ledgers, filled, until
+    stage: Stage, ledgers: ScriptedLedgers, filled: Fill, until: Until
 ) -> None:
     """Without that a repeated append would be written twice after a takeover."""
     terms = Terms(ProducerRun(0, RUN_SEQUENCE, bytes(16), 0, 0))

@@ -10,6 +10,7 @@ from fencelog.broker.append.pending import AppendFuture
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
+from tests.support.broker_stage import ReadAll, Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 
@@ -23,7 +24,9 @@ def append_entry(log: PartitionLog, number: int) -> AppendFuture:
     return log.append_batch(batch, check_batch(batch))
 
 
-async def test_a_log_rolls_by_entries_and_keeps_its_offsets(stage, ledgers, read_all) -> None:
+async def test_a_log_rolls_by_entries_and_keeps_its_offsets(
+    stage: Stage, ledgers: ScriptedLedgers, read_all: ReadAll
+) -> None:
     log = await stage.open(max_entries=2)
     offsets = []
     for number in range(9):
@@ -37,7 +40,9 @@ async def test_a_log_rolls_by_entries_and_keeps_its_offsets(stage, ledgers, read
     assert [s.sealed.entries for s in chain.segments if s.sealed] == [2, 2, 2, 2]
 
 
-async def test_an_old_ledger_is_closed_before_the_next_roll_begins(stage, ledgers) -> None:
+async def test_an_old_ledger_is_closed_before_the_next_roll_begins(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     log = await stage.open(max_entries=1)
     futures = [log.append_message(message(n)) for n in range(2)]
     for number in range(2, 8):
@@ -51,7 +56,9 @@ async def test_an_old_ledger_is_closed_before_the_next_roll_begins(stage, ledger
     assert ledgers.log.count("close 1") == 1
 
 
-async def test_the_new_ledger_waits_until_the_old_one_is_drained(stage, ledgers, until) -> None:
+async def test_the_new_ledger_waits_until_the_old_one_is_drained(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     """Message 8 must never be in the new ledger while message 7 is not in the old one."""
     log = await stage.open(max_entries=1)
     old = ledgers.newest
@@ -76,7 +83,9 @@ async def test_the_new_ledger_waits_until_the_old_one_is_drained(stage, ledgers,
     await until(lambda: "close 1" in ledgers.log)
 
 
-async def test_writing_goes_on_while_the_list_cannot_be_changed(stage, ledgers, until) -> None:
+async def test_writing_goes_on_while_the_list_cannot_be_changed(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     store = await stage.store()
     log = await stage.open(store=store, max_entries=2)
     store.disconnect()
@@ -89,7 +98,9 @@ async def test_writing_goes_on_while_the_list_cannot_be_changed(stage, ledgers, 
     assert len(ledgers.writers[2].payloads) == 1
 
 
-async def test_a_roll_that_finds_no_bookies_leaves_the_old_ledger_in_use(stage, ledgers) -> None:
+async def test_a_roll_that_finds_no_bookies_leaves_the_old_ledger_in_use(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     log = await stage.open(max_entries=1)
     ledgers.create_errors = [FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "one is left")]
     for number in range(3):
@@ -99,7 +110,9 @@ async def test_a_roll_that_finds_no_bookies_leaves_the_old_ledger_in_use(stage, 
     assert len(ledgers.writers[1].payloads) == 3
 
 
-async def test_a_roll_whose_list_was_changed_ends_the_log(stage, ledgers, until) -> None:
+async def test_a_roll_whose_list_was_changed_ends_the_log(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open(max_entries=1)
     usurper = await stage.node()
     await usurper.change(lambda chain: chain)  # anything under another token
@@ -112,7 +125,9 @@ async def test_a_roll_whose_list_was_changed_ends_the_log(stage, ledgers, until)
     await until(lambda: ledgers.deleted == {2})
 
 
-async def test_a_lost_reply_in_a_roll_is_no_loss(stage, ledgers, until) -> None:
+async def test_a_lost_reply_in_a_roll_is_no_loss(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     store = await stage.store()
     log = await stage.open(store=store, max_entries=1)
     ledgers.before_create = lambda: store.lose_replies(1)
@@ -123,7 +138,7 @@ async def test_a_lost_reply_in_a_roll_is_no_loss(stage, ledgers, until) -> None:
 
 
 async def test_an_old_ledger_that_fails_during_the_roll_is_recovered_first(
-    stage, ledgers, until, read_all
+    stage: Stage, ledgers: ScriptedLedgers, until: Until, read_all: ReadAll
 ) -> None:
     log = await stage.open(max_entries=1)
     old = ledgers.newest
@@ -146,7 +161,9 @@ async def test_an_old_ledger_that_fails_during_the_roll_is_recovered_first(
     assert chain.segments[1].base_offset == 2
 
 
-async def test_a_roll_in_a_log_that_was_lost_meanwhile_ends_there(stage, ledgers, until) -> None:
+async def test_a_roll_in_a_log_that_was_lost_meanwhile_ends_there(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     """Another part of the log has met the next owner's list while the roll waits for a recovery.
     An append that was let in then would never be answered."""
     log = await stage.open(max_entries=1)
@@ -172,7 +189,7 @@ async def test_a_roll_in_a_log_that_was_lost_meanwhile_ends_there(stage, ledgers
 
 
 async def test_a_drained_ledger_that_cannot_be_closed_is_recovered(
-    stage, ledgers: ScriptedLedgers, until
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
 ) -> None:
     log = await stage.open(max_entries=2)
     ledgers.newest.close_error = FencelogError(ErrorCode.LEDGER_FENCED, "an auditor is at it")
@@ -184,7 +201,9 @@ async def test_a_drained_ledger_that_cannot_be_closed_is_recovered(
     assert log.is_serving
 
 
-async def test_a_log_rolls_by_age_and_never_an_empty_ledger(stage, ledgers, until) -> None:
+async def test_a_log_rolls_by_age_and_never_an_empty_ledger(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     log = await stage.open(max_age_s=0.05)
     await asyncio.sleep(0.15)
     assert len(ledgers.writers) == 1
@@ -195,7 +214,7 @@ async def test_a_log_rolls_by_age_and_never_an_empty_ledger(stage, ledgers, unti
 
 
 async def test_ranges_do_not_overlap_while_the_old_ledger_is_closed(
-    stage, ledgers: ScriptedLedgers, until, monkeypatch
+    stage: Stage, ledgers: ScriptedLedgers, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = await stage.open(max_entries=2)
     monkeypatch.setattr(ledgers.newest, "close", asyncio.Event().wait)  # it hangs

@@ -11,6 +11,8 @@ from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
+from tests.support.broker_stage import ReadAll, Stage, Until
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 
 async def code_of(append: AppendFuture) -> ErrorCode:
@@ -25,7 +27,9 @@ async def is_ended(log: PartitionLog, count: int) -> None:
     assert await code_of(log.append_message(Message(b"late"))) is ErrorCode.TOPIC_TERMINATED
 
 
-async def test_a_terminated_log_is_read_and_not_written(stage, ledgers, read_all) -> None:
+async def test_a_terminated_log_is_read_and_not_written(
+    stage: Stage, ledgers: ScriptedLedgers, read_all: ReadAll
+) -> None:
     log = await stage.open()
     for number in range(3):
         await log.append_message(Message(b"%d" % number))
@@ -42,7 +46,9 @@ async def test_a_terminated_log_is_read_and_not_written(stage, ledgers, read_all
     assert at_the_end.entries == []
 
 
-async def test_a_takeover_of_a_terminated_log_makes_no_ledger(stage, ledgers, read_all) -> None:
+async def test_a_takeover_of_a_terminated_log_makes_no_ledger(
+    stage: Stage, ledgers: ScriptedLedgers, read_all: ReadAll
+) -> None:
     log = await stage.open()
     await log.append_message(Message(b"0"))
     await log.terminate()
@@ -57,7 +63,9 @@ async def test_a_takeover_of_a_terminated_log_makes_no_ledger(stage, ledgers, re
     assert (await stage.open()).is_terminated
 
 
-async def test_what_was_on_its_way_is_acknowledged_first(stage, ledgers) -> None:
+async def test_what_was_on_its_way_is_acknowledged_first(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     ledgers.auto_ack = False
     log = await stage.open()
     batch = encode_values([b"a"])
@@ -76,7 +84,9 @@ async def test_what_was_on_its_way_is_acknowledged_first(stage, ledgers) -> None
     await is_ended(log, 1)
 
 
-async def test_a_ledger_that_fails_meanwhile_is_recovered_and_not_followed(stage, ledgers) -> None:
+async def test_a_ledger_that_fails_meanwhile_is_recovered_and_not_followed(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     ledgers.auto_ack = False
     log = await stage.open()
     batch = encode_values([b"a"])
@@ -93,7 +103,7 @@ async def test_a_ledger_that_fails_meanwhile_is_recovered_and_not_followed(stage
     assert len(ledgers.writers) == 1
 
 
-async def test_a_lost_reply_is_no_lost_end(stage, ledgers) -> None:
+async def test_a_lost_reply_is_no_lost_end(stage: Stage, ledgers: ScriptedLedgers) -> None:
     log = await stage.open()
     await log.append_message(Message(b"0"))
     stage.stores[0].lose_replies(1)
@@ -101,7 +111,9 @@ async def test_a_lost_reply_is_no_lost_end(stage, ledgers) -> None:
     await is_ended(log, 1)
 
 
-async def test_who_was_replaced_ends_nothing_and_says_that_it_does_not_know(stage, ledgers) -> None:
+async def test_who_was_replaced_ends_nothing_and_says_that_it_does_not_know(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     log = await stage.open()
     await log.append_message(Message(b"0"))
     new = await stage.open()
@@ -112,7 +124,9 @@ async def test_who_was_replaced_ends_nothing_and_says_that_it_does_not_know(stag
     assert (await new.append_message(Message(b"1"))).offset == 1
 
 
-async def test_an_owner_that_dies_between_closing_and_the_list_ends_nothing(stage, ledgers) -> None:
+async def test_an_owner_that_dies_between_closing_and_the_list_ends_nothing(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     store = await stage.store()
     log = await stage.open(store=store)
     await log.append_message(Message(b"0"))
@@ -128,7 +142,7 @@ async def test_an_owner_that_dies_between_closing_and_the_list_ends_nothing(stag
     assert raised.value.code is ErrorCode.METADATA_UNKNOWN
 
 
-async def test_a_closing_log_is_not_terminated(stage) -> None:
+async def test_a_closing_log_is_not_terminated(stage: Stage) -> None:
     log = await stage.open()
     await log.close()
     with pytest.raises(FencelogError) as raised:
@@ -136,7 +150,7 @@ async def test_a_closing_log_is_not_terminated(stage) -> None:
     assert raised.value.code is ErrorCode.DRAINING
 
 
-async def test_retention_may_empty_a_terminated_log(stage, ledgers) -> None:
+async def test_retention_may_empty_a_terminated_log(stage: Stage, ledgers: ScriptedLedgers) -> None:
     log = await stage.open(policy=Policy(retention_ms=1_000))
     await log.append_message(Message(b"0"))
     await log.terminate()
@@ -154,7 +168,7 @@ async def test_retention_may_empty_a_terminated_log(stage, ledgers) -> None:
         assert (described["segments"], described["end_offset"]) == ([], 1)
 
 
-async def test_appends_that_a_quota_holds_are_refused_by_the_end(stage) -> None:
+async def test_appends_that_a_quota_holds_are_refused_by_the_end(stage: Stage) -> None:
     log = await stage.open(policy=Policy(backlog_action="hold", backlog_quota_bytes=1))
     log._admission.over_quota(True)
     held = log.append_message(Message(b"0"))
@@ -163,7 +177,9 @@ async def test_appends_that_a_quota_holds_are_refused_by_the_end(stage) -> None:
     assert await code_of(held) is ErrorCode.TOPIC_TERMINATED
 
 
-async def test_a_store_that_is_away_does_not_hold_appends_for_ever(stage, ledgers, until) -> None:
+async def test_a_store_that_is_away_does_not_hold_appends_for_ever(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until
+) -> None:
     store = await stage.store()
     log = await stage.open(store=store, patience_s=0.05)
     await log.append_message(Message(b"0"))

@@ -23,9 +23,11 @@ from fencelog.broker.registry.subscription_registry import SubscriptionRegistry
 from fencelog.broker.registry.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
-from fencelog.ledgers.metastore.port import Versioned
+from fencelog.ledgers.metastore.port import MetadataStore, Versioned
 from fencelog.ledgers.metastore.registration import Registration
 from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import Stage
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName("default", "t")
 OWNER = "/owners/t1-0"
@@ -46,13 +48,17 @@ def after_read(store: Any, path: str, act: Callable[[], Awaitable[object]]) -> N
     store.get = read
 
 
+MakeRegistry = Callable[[MetadataStore], TopicRegistry]
+Recreate = Callable[[], Awaitable[None]]
+
+
 @pytest.fixture
-def registry(stage: Any) -> Callable[[Any], TopicRegistry]:
+def registry(stage: Stage) -> MakeRegistry:
     return lambda store: TopicRegistry(store, host=stage.host, ledgers=stage.ledgers)
 
 
 @pytest.fixture
-def recreated(stage: Any, registry: Any) -> Callable[..., Awaitable[None]]:
+def recreated(stage: Stage, registry: MakeRegistry) -> Recreate:
     """Delete the topic and make it anew."""
 
     async def recreate() -> None:
@@ -64,7 +70,7 @@ def recreated(stage: Any, registry: Any) -> Callable[..., Awaitable[None]]:
 
 
 async def test_settings_of_a_deleted_topic_do_not_bring_its_id_back(
-    stage: Any, ledgers: Any, registry: Any, recreated: Any
+    stage: Stage, ledgers: ScriptedLedgers, registry: MakeRegistry, recreated: Recreate
 ) -> None:
     """Else the sweep took the new topic's messages for those of a topic that is gone."""
     slow, other = await stage.store(), registry(await stage.store())
@@ -91,7 +97,7 @@ async def test_settings_of_a_deleted_topic_do_not_bring_its_id_back(
 
 
 async def test_deleting_a_topic_twice_deletes_its_successor_only_if_that_was_read(
-    stage: Any, registry: Any, recreated: Any
+    stage: Stage, registry: MakeRegistry, recreated: Recreate
 ) -> None:
     slow, other = await stage.store(), registry(await stage.store())
     await other.create(NAME, TopicConfig())
@@ -102,7 +108,7 @@ async def test_deleting_a_topic_twice_deletes_its_successor_only_if_that_was_rea
 
 
 async def test_an_owner_that_slept_cannot_change_the_chain_of_a_later_incarnation(
-    stage: Any,
+    stage: Stage,
 ) -> None:
     path = chain_path("t1", 0)
     sleeper = ChainNode(await stage.store(), path, host=stage.host)
@@ -122,12 +128,12 @@ async def test_an_owner_that_slept_cannot_change_the_chain_of_a_later_incarnatio
     assert deleter.chain == Chain()
 
 
-async def ownership(stage: Any, name: str) -> tuple[Any, Ownership]:
+async def ownership(stage: Stage, name: str) -> tuple[Any, Ownership]:
     store = await stage.store()
     return store, Ownership(store, broker_id=name, url=f"http://{name}")
 
 
-async def test_giving_a_partition_up_leaves_it_to_who_has_claimed_it_since(stage: Any) -> None:
+async def test_giving_a_partition_up_leaves_it_to_who_has_claimed_it_since(stage: Stage) -> None:
     store, a = await ownership(stage, "a")
     _, b = await ownership(stage, "b")
     assert await a.claim("t1", 0) is None
@@ -143,7 +149,7 @@ async def test_giving_a_partition_up_leaves_it_to_who_has_claimed_it_since(stage
     assert found.broker_id == "b"
 
 
-async def test_who_takes_an_owner_for_dead_leaves_its_successor_there(stage: Any) -> None:
+async def test_who_takes_an_owner_for_dead_leaves_its_successor_there(stage: Stage) -> None:
     _, a = await ownership(stage, "a")
     _, b = await ownership(stage, "b")
     store, c = await ownership(stage, "c")
@@ -160,7 +166,7 @@ async def test_who_takes_an_owner_for_dead_leaves_its_successor_there(stage: Any
     assert found.broker_id == "b"
 
 
-async def test_deleting_a_subscription_leaves_the_one_that_has_its_name_since(stage: Any) -> None:
+async def test_deleting_a_subscription_leaves_the_one_that_has_its_name_since(stage: Stage) -> None:
     store = await stage.store()
     slow = SubscriptionRegistry(store, host=stage.host)
     other = SubscriptionRegistry(await stage.store(), host=stage.host)
@@ -183,7 +189,7 @@ async def test_deleting_a_subscription_leaves_the_one_that_has_its_name_since(st
     assert (await other.get("t1", "s")).info.subscription_id != old
 
 
-async def test_a_registration_that_ends_leaves_its_successor_there(stage: Any) -> None:
+async def test_a_registration_that_ends_leaves_its_successor_there(stage: Stage) -> None:
     path = "/brokers/a"
     store, successor = await stage.store(), await stage.store()
     former = await Registration.start(store, path, b"former")

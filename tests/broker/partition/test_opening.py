@@ -12,6 +12,8 @@ from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import BrokerMaker, Stage
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName.of("shop", "orders")
 
@@ -20,7 +22,9 @@ async def settle() -> None:
     await asyncio.sleep(0.03)
 
 
-async def test_who_waits_for_the_partition_of_a_deleted_topic_is_told(make_broker, ledgers) -> None:
+async def test_who_waits_for_the_partition_of_a_deleted_topic_is_told(
+    make_broker: BrokerMaker, ledgers: ScriptedLedgers
+) -> None:
     a, b = await make_broker("a"), await make_broker("b")
     await a.topics.create(NAME, TopicConfig())
     ledgers.create_gate.clear()
@@ -33,7 +37,7 @@ async def test_who_waits_for_the_partition_of_a_deleted_topic_is_told(make_broke
 
 
 async def test_a_session_that_expires_during_an_opening_costs_the_node_only(
-    make_broker, stage, ledgers
+    make_broker: BrokerMaker, stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
     store = await stage.store()
     a, b = await make_broker("a", store=store), await make_broker("b")
@@ -51,7 +55,7 @@ async def test_a_session_that_expires_during_an_opening_costs_the_node_only(
 
 
 async def test_who_lost_the_partition_during_the_opening_does_not_serve_it(
-    make_broker, stage, ledgers
+    make_broker: BrokerMaker, stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
     store = await stage.store()
     a, b = await make_broker("a", store=store), await make_broker("b")
@@ -77,7 +81,7 @@ async def test_who_lost_the_partition_during_the_opening_does_not_serve_it(
 
 @pytest.mark.parametrize("code", [ErrorCode.METADATA_UNKNOWN, ErrorCode.LEDGER_FENCED])
 async def test_nothing_is_unknown_of_an_append_whose_partition_was_not_opened(
-    make_broker, ledgers, code: ErrorCode
+    make_broker: BrokerMaker, ledgers: ScriptedLedgers, code: ErrorCode
 ) -> None:
     a = await make_broker("a")
     await a.topics.create(NAME, TopicConfig())
@@ -88,7 +92,9 @@ async def test_nothing_is_unknown_of_an_append_whose_partition_was_not_opened(
     assert (await a.partition(NAME, 0)).is_serving
 
 
-async def test_a_broker_at_the_address_of_a_dead_one_is_its_successor(make_broker, stage) -> None:
+async def test_a_broker_at_the_address_of_a_dead_one_is_its_successor(
+    make_broker: BrokerMaker, stage: Stage
+) -> None:
     """The dead one's session has not expired yet. Forwarding to it would be forwarding to us."""
     a = await make_broker("a")
     await a.topics.create(NAME, TopicConfig())
@@ -102,7 +108,9 @@ async def test_a_broker_at_the_address_of_a_dead_one_is_its_successor(make_broke
         await successor.close()
 
 
-async def test_a_restarted_broker_is_not_sent_to_its_former_self(make_broker, stage) -> None:
+async def test_a_restarted_broker_is_not_sent_to_its_former_self(
+    make_broker: BrokerMaker, stage: Stage
+) -> None:
     """It was killed; its session, and the owner nodes, are there for some seconds more."""
     a = await make_broker("a")
     await a.topics.create(NAME, TopicConfig())

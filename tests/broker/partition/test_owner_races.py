@@ -20,6 +20,8 @@ from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import NO_VERSION
 from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import BrokerMaker, Stage, Until
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName.of("shop", "orders")
 
@@ -28,7 +30,9 @@ async def settle() -> None:
     await asyncio.sleep(0.03)
 
 
-async def test_two_brokers_that_open_a_partition_at_once_are_one_owner(make_broker: Any) -> None:
+async def test_two_brokers_that_open_a_partition_at_once_are_one_owner(
+    make_broker: BrokerMaker,
+) -> None:
     brokers = [await make_broker(name) for name in "abc"]
     await brokers[0].topics.create(NAME, TopicConfig())
     outcomes = await asyncio.gather(
@@ -45,7 +49,7 @@ async def test_two_brokers_that_open_a_partition_at_once_are_one_owner(make_brok
 
 
 async def test_two_brokers_that_both_believe_in_themselves_do_not_both_acknowledge(
-    make_broker: Any, stage: Any
+    make_broker: BrokerMaker, stage: Stage
 ) -> None:
     """The nodes say nothing for sure: each takes the log over, and the former one is fenced."""
     stores = [await stage.store() for _ in range(2)]
@@ -67,7 +71,9 @@ async def test_two_brokers_that_both_believe_in_themselves_do_not_both_acknowled
     assert (await log_b.append_message(Message(b"3"))).offset == 2
 
 
-async def test_an_opening_that_timed_out_is_forgotten(stage: Any, ledgers: Any) -> None:
+async def test_an_opening_that_timed_out_is_forgotten(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     config = BrokerConfig("a", "http://a", open_timeout_s=0.05, close_timeout_s=1.0)
     broker = Broker(await stage.store(), ledgers, host=stage.host, config=config)
     await broker.start()
@@ -85,7 +91,9 @@ async def test_an_opening_that_timed_out_is_forgotten(stage: Any, ledgers: Any) 
         await broker.close()
 
 
-async def test_a_slow_opening_does_not_hold_up_the_others(make_broker: Any, ledgers: Any) -> None:
+async def test_a_slow_opening_does_not_hold_up_the_others(
+    make_broker: BrokerMaker, ledgers: ScriptedLedgers
+) -> None:
     a = await make_broker("a")
     await a.topics.create(NAME, TopicConfig(partitions=2))
     ledgers.create_gate.clear()
@@ -98,7 +106,7 @@ async def test_a_slow_opening_does_not_hold_up_the_others(make_broker: Any, ledg
     slow.cancel()
 
 
-async def test_an_owner_that_is_none_is_forgotten(make_broker: Any, stage: Any) -> None:
+async def test_an_owner_that_is_none_is_forgotten(make_broker: BrokerMaker, stage: Stage) -> None:
     """The watch has told of another owner, and then nothing more: the next request looks anew."""
     store = await stage.store()
     a, b = await make_broker("a"), await make_broker("b", store=store)
@@ -106,7 +114,9 @@ async def test_an_owner_that_is_none_is_forgotten(make_broker: Any, stage: Any) 
     await a.partition(NAME, 0)
     with pytest.raises(NotOwner):
         await b.partition(NAME, 0)
-    b._slots[NAME, 0]._owner._watch.close()  # it will never hear of what follows
+    watch = b._slots[NAME, 0]._owner._watch
+    assert watch is not None
+    watch.close()  # it will never hear of what follows
     await a.close()
     with pytest.raises(NotOwner):
         await b.partition(NAME, 0)
@@ -118,7 +128,7 @@ async def test_an_owner_that_is_none_is_forgotten(make_broker: Any, stage: Any) 
 
 
 async def test_sessions_that_expire_again_and_again_cost_nothing(
-    make_broker: Any, stage: Any, until: Any
+    make_broker: BrokerMaker, stage: Stage, until: Until
 ) -> None:
     store = await stage.store()
     a, b = await make_broker("a", store=store), await make_broker("b")
@@ -133,7 +143,9 @@ async def test_sessions_that_expire_again_and_again_cost_nothing(
     await until(lambda: [entry["broker_id"] for entry in b.brokers()] == ["a", "b"])
 
 
-async def test_writes_go_on_while_the_metadata_are_away(make_broker: Any, stage: Any) -> None:
+async def test_writes_go_on_while_the_metadata_are_away(
+    make_broker: BrokerMaker, stage: Stage
+) -> None:
     store = await stage.store()
     a = await make_broker("a", store=store)
     await a.topics.create(NAME, TopicConfig())
@@ -147,7 +159,7 @@ async def test_writes_go_on_while_the_metadata_are_away(make_broker: Any, stage:
 
 
 async def test_a_request_to_a_silent_owner_ends_with_its_session(
-    make_broker: Any, stage: Any, monkeypatch: pytest.MonkeyPatch
+    make_broker: BrokerMaker, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fencelog.broker.partition import forwards
 
@@ -176,7 +188,7 @@ async def test_a_request_to_a_silent_owner_ends_with_its_session(
 
 
 async def test_a_lost_log_does_not_give_up_the_node_of_the_next_one(
-    make_broker: Any, stage: Any, monkeypatch: pytest.MonkeyPatch
+    make_broker: BrokerMaker, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log ends by itself, the next request opens it again: the end of the first, which gives
     the owner node up, comes before that."""
@@ -205,7 +217,7 @@ async def test_a_lost_log_does_not_give_up_the_node_of_the_next_one(
     assert seen[0] is not None
 
 
-async def test_who_waits_for_a_move_that_never_began_is_told(make_broker: Any) -> None:
+async def test_who_waits_for_a_move_that_never_began_is_told(make_broker: BrokerMaker) -> None:
     a = await make_broker("a")
     await a.topics.create(NAME, TopicConfig())
     await a.partition(NAME, 0)
@@ -219,7 +231,7 @@ async def test_who_waits_for_a_move_that_never_began_is_told(make_broker: Any) -
 
 
 async def test_the_other_partitions_of_a_dead_owner_are_not_asked_for_one_by_one(
-    make_broker: Any, stage: Any
+    make_broker: BrokerMaker, stage: Stage
 ) -> None:
     store = await stage.store()
     a, b, c = await make_broker("a", store=store), await make_broker("b"), await make_broker("c")
@@ -242,7 +254,7 @@ async def test_the_other_partitions_of_a_dead_owner_are_not_asked_for_one_by_one
 
 
 async def test_an_owner_that_lives_is_not_taken_for_dead_for_long(
-    make_broker: Any, monkeypatch: pytest.MonkeyPatch
+    make_broker: BrokerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fencelog.broker.partition import ownership
 
@@ -292,7 +304,7 @@ async def test_who_owns_a_partition_does_not_send_others_to_its_former_owner() -
 
 
 async def test_who_puts_its_node_back_sees_that_others_had_the_log_meanwhile(
-    make_broker: Any, stage: Any, until: Any
+    make_broker: BrokerMaker, stage: Stage, until: Until
 ) -> None:
     """And have given up their nodes too: it read on in a log that had gone on (seed 2133)."""
     stores = [await stage.store() for _ in range(2)]

@@ -14,6 +14,8 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, ProducerRun, producer_digest
 from fencelog.ledgers.metastore.port import Version, Versioned
 from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import Stage
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 PRODUCER = producer_digest(b"p")
 GONE = FencelogError(ErrorCode.DRAINING, "gone")
@@ -29,7 +31,7 @@ async def refused(log: PartitionLog, terms: Terms) -> ErrorCode:
     return raised.value.code
 
 
-def looks_of(log: PartitionLog) -> list[int]:
+def looks_of(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one with each look at the chain, from now on."""
     looks: list[int] = []
     check = log._node.check_unchanged
@@ -38,31 +40,33 @@ def looks_of(log: PartitionLog) -> list[int]:
         looks.append(len(looks))
         await check()
 
-    log._node.check_unchanged = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(log._node, "check_unchanged", counted)
     return looks
 
 
 @pytest.mark.parametrize("terms", [numbered(2), numbered(1, epoch=1), Terms(if_offset=2)])
 async def test_who_was_replaced_does_not_refuse_for_good_what_its_successor_would_take(
-    stage, ledgers, terms: Terms
+    stage: Stage, ledgers: ScriptedLedgers, terms: Terms
 ) -> None:
     lost: list[bool] = []
     former = await stage.open(on_lost=lambda: lost.append(True))
     await former.append_message(Message(b"0"), numbered(0))
     new = await stage.open()
     await new.append_message(Message(b"1"), numbered(1))
-    assert former.is_serving
+    served = former.is_serving
     assert await refused(former, terms) is ErrorCode.NO_OWNER
     assert lost == [True]
-    assert not former.is_serving
+    assert (served, former.is_serving) == (True, False)
     assert (await new.append_message(Message(b"2"), numbered(2))).offset == 2
 
 
-async def test_what_an_owner_knows_better_is_no_reason_to_look(stage, ledgers) -> None:
+async def test_what_an_owner_knows_better_is_no_reason_to_look(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = await stage.open()
     for sequence in range(3):
         await log.append_message(Message(b"x"), numbered(sequence))
-    looks = looks_of(log)
+    looks = looks_of(log, monkeypatch)
     assert await refused(log, Terms(if_offset=1)) is ErrorCode.PRECONDITION_FAILED
     assert await refused(log, Terms(fencing_token="t")) is ErrorCode.PRECONDITION_FAILED
     assert (await log.append_message(Message(b"x"), numbered(1))).duplicate
@@ -71,11 +75,11 @@ async def test_what_an_owner_knows_better_is_no_reason_to_look(stage, ledgers) -
 
 
 async def test_an_owner_that_is_one_refuses_after_a_look_that_others_share(
-    stage, ledgers, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAUSE_S", 0.01)
     log = await stage.open()
-    looks = looks_of(log)
+    looks = looks_of(log, monkeypatch)
     refusals = await asyncio.gather(*(refused(log, numbered(7)) for _ in range(5)))
     assert refusals == [ErrorCode.SEQUENCE_MISMATCH] * 5
     assert looks == [0]
@@ -85,7 +89,7 @@ async def test_an_owner_that_is_one_refuses_after_a_look_that_others_share(
     assert (await log.append_message(Message(b"0"), numbered(0))).offset == 0
 
 
-async def test_an_owner_that_cannot_tell_says_so(stage, ledgers) -> None:
+async def test_an_owner_that_cannot_tell_says_so(stage: Stage, ledgers: ScriptedLedgers) -> None:
     store = await stage.store()
     log = await stage.open(store=store, patience_s=0.02)
     store.disconnect()
@@ -96,7 +100,9 @@ async def test_an_owner_that_cannot_tell_says_so(stage, ledgers) -> None:
 
 
 @pytest.mark.parametrize("abandoned", [True, False])
-async def test_a_look_ends_with_the_log(stage, ledgers, abandoned: bool) -> None:
+async def test_a_look_ends_with_the_log(
+    stage: Stage, ledgers: ScriptedLedgers, abandoned: bool
+) -> None:
     store = await stage.store()
     log = await stage.open(store=store, close_timeout_s=0.05)
     store.disconnect()
@@ -111,13 +117,15 @@ async def test_a_look_ends_with_the_log(stage, ledgers, abandoned: bool) -> None
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("look at")]
 
 
-async def test_a_chain_that_cannot_be_read_is_no_loss(stage, ledgers) -> None:
+async def test_a_chain_that_cannot_be_read_is_no_loss(
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = await stage.node()
 
     async def unreadable() -> None:
         raise FencelogError(ErrorCode.CORRUPT, "no chain")
 
-    node.check_unchanged = unreadable
+    monkeypatch.setattr(node, "check_unchanged", unreadable)
     doubt = ChainDoubt(node, patience_s=1.0)
     assert not await doubt.look()
     await doubt.close()
@@ -125,7 +133,7 @@ async def test_a_chain_that_cannot_be_read_is_no_loss(stage, ledgers) -> None:
 
 
 async def test_a_server_that_lags_does_not_hide_the_successor(
-    stage, ledgers, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The session's server shows nothing newer than its last write did (topics, seed 34)."""
     store = await stage.store()

@@ -13,10 +13,13 @@ from fencelog.broker.ledger_list.store import ChainLost
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
+from tests.support.broker_stage import ReadAll, Stage
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 
-async def test_nothing_is_served_before_the_list_is_written(stage, ledgers) -> None:
+async def test_nothing_is_served_before_the_list_is_written(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     store = await stage.store()
     node = await stage.node(store)
     ledgers.before_create = store.disconnect
@@ -30,7 +33,7 @@ async def test_nothing_is_served_before_the_list_is_written(stage, ledgers) -> N
 
 
 async def test_the_last_two_ledgers_are_recovered_before_one_is_created(
-    stage, ledgers: ScriptedLedgers
+    stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
     first = await stage.open(max_entries=1)
     for number in range(3):
@@ -43,7 +46,7 @@ async def test_the_last_two_ledgers_are_recovered_before_one_is_created(
     assert steps[: steps.index(created)] == ["recover 3", "recover 4"]
 
 
-async def test_offsets_go_on_after_a_takeover(stage, read_all) -> None:
+async def test_offsets_go_on_after_a_takeover(stage: Stage, read_all: ReadAll) -> None:
     first = await stage.open()
     for number in range(5):
         await first.append_message(Message(b"%d" % number))
@@ -54,7 +57,9 @@ async def test_offsets_go_on_after_a_takeover(stage, read_all) -> None:
     assert await read_all(second) == [b"%d" % number for number in range(6)]
 
 
-async def test_the_recovered_ledger_decides_what_is_in_the_log(stage, ledgers, read_all) -> None:
+async def test_the_recovered_ledger_decides_what_is_in_the_log(
+    stage: Stage, ledgers: ScriptedLedgers, read_all: ReadAll
+) -> None:
     """Unacknowledged messages of a dead owner may appear or not; what recovery finds is the log."""
     ledgers.auto_ack = False
     first = await stage.open()
@@ -78,7 +83,9 @@ async def test_the_recovered_ledger_decides_what_is_in_the_log(stage, ledgers, r
     assert not any(future.exception() is None for future in futures)
 
 
-async def test_of_two_that_open_at_once_one_gets_the_log(stage, ledgers) -> None:
+async def test_of_two_that_open_at_once_one_gets_the_log(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     nodes = [await stage.node(), await stage.node()]
     outcomes = await asyncio.gather(
         *(stage.open(node=node) for node in nodes), return_exceptions=True
@@ -93,7 +100,9 @@ async def test_of_two_that_open_at_once_one_gets_the_log(stage, ledgers) -> None
     assert (await winner.append_message(Message(b"x"))).offset == 0
 
 
-async def test_a_listed_ledger_is_never_deleted_after_a_lost_reply(stage, ledgers) -> None:
+async def test_a_listed_ledger_is_never_deleted_after_a_lost_reply(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     """Pravega#4721: the change had landed, the client's own retry met a conflict."""
     store = await stage.store()
     node = await stage.node(store)
@@ -105,7 +114,7 @@ async def test_a_listed_ledger_is_never_deleted_after_a_lost_reply(stage, ledger
 
 @pytest.mark.parametrize(("listed", "deleted"), [(True, set()), (False, {1})])
 async def test_a_refused_ledger_is_deleted_only_if_the_list_does_not_hold_it(
-    stage, ledgers, listed: bool, deleted: set[int]
+    stage: Stage, ledgers: ScriptedLedgers, listed: bool, deleted: set[int]
 ) -> None:
     """Its listing had landed, and somebody else changed the list before that was known."""
     factory = LedgerFactory(ledgers, Replication(), stage.host, "t1/0")
@@ -116,7 +125,9 @@ async def test_a_refused_ledger_is_deleted_only_if_the_list_does_not_hold_it(
     assert ledgers.newest.abandoned
 
 
-async def test_empty_ledgers_are_dropped_on_durable_proof_only(stage, ledgers) -> None:
+async def test_empty_ledgers_are_dropped_on_durable_proof_only(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     for _ in range(4):
         log = await stage.open()
         assert log.retention.is_due() == (log.epoch > 1)
@@ -133,7 +144,9 @@ async def test_empty_ledgers_are_dropped_on_durable_proof_only(stage, ledgers) -
     assert (await stage.node()).chain == chain
 
 
-async def test_an_opening_that_cannot_recover_leaves_the_list_alone(stage, ledgers) -> None:
+async def test_an_opening_that_cannot_recover_leaves_the_list_alone(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     first = await stage.open()
     await first.append_message(Message(b"x"))
     before = (await stage.node()).chain
@@ -145,7 +158,7 @@ async def test_an_opening_that_cannot_recover_leaves_the_list_alone(stage, ledge
     assert (await stage.open()).tail_offset == 1
 
 
-async def test_publish_time_never_falls(stage, ledgers) -> None:
+async def test_publish_time_never_falls(stage: Stage, ledgers: ScriptedLedgers) -> None:
     first = await stage.open()
     stage.host.clock_us = 5_000_000
     assert (await first.append_message(Message(b"a"))).publish_time_us == 5_000_000
@@ -159,7 +172,9 @@ async def test_publish_time_never_falls(stage, ledgers) -> None:
     assert (await fourth.append_message(Message(b"d"))).publish_time_us == 5_000_000
 
 
-async def test_ledgers_are_tagged_with_log_and_epoch(stage, ledgers) -> None:
+async def test_ledgers_are_tagged_with_log_and_epoch(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     await stage.open()
     await stage.open()
     assert [dict(w.metadata.properties) for w in ledgers.writers.values()] == [
@@ -168,7 +183,9 @@ async def test_ledgers_are_tagged_with_log_and_epoch(stage, ledgers) -> None:
     ]
 
 
-async def test_a_list_that_disagrees_with_its_ledger_is_not_served(stage, ledgers) -> None:
+async def test_a_list_that_disagrees_with_its_ledger_is_not_served(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     first = await stage.open()
     await first.append_message(Message(b"x"))
     await first.close()
@@ -184,7 +201,7 @@ async def test_a_list_that_disagrees_with_its_ledger_is_not_served(stage, ledger
 
 @pytest.mark.parametrize("deleted", [False, True])
 async def test_a_ledger_that_is_gone_means_that_somebody_was_faster(
-    stage, ledgers, deleted: bool
+    stage: Stage, ledgers: ScriptedLedgers, deleted: bool
 ) -> None:
     """It was empty, so the winner dropped it, or the topic was deleted: after the list was read."""
     await stage.open()
@@ -199,7 +216,9 @@ async def test_a_ledger_that_is_gone_means_that_somebody_was_faster(
     assert raised.value.code is (ErrorCode.TOPIC_NOT_FOUND if deleted else ErrorCode.NO_OWNER)
 
 
-async def test_a_listed_ledger_that_is_gone_is_reported_as_such(stage, ledgers) -> None:
+async def test_a_listed_ledger_that_is_gone_is_reported_as_such(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     await stage.open()
     await ledgers.delete(1)
     with pytest.raises(FencelogError) as raised:

@@ -19,6 +19,8 @@ from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import Stage, Until
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName.of("shop", "orders")
 
@@ -50,7 +52,7 @@ Make = Callable[..., Awaitable[Broker]]
 
 
 @pytest_asyncio.fixture
-async def make(stage: Any, network: Network) -> AsyncIterator[Make]:
+async def make(stage: Stage, network: Network) -> AsyncIterator[Make]:
     """Start brokers that know each other."""
 
     async def make(name: str, **settings: Any) -> Broker:
@@ -76,7 +78,9 @@ async def owner_ids(broker: Broker) -> list[str]:
     return [owner["broker_id"] for owner in await broker.owners(NAME)]
 
 
-async def test_unloading_seals_the_log_and_opens_it_elsewhere(make: Make, ledgers: Any) -> None:
+async def test_unloading_seals_the_log_and_opens_it_elsewhere(
+    make: Make, ledgers: ScriptedLedgers
+) -> None:
     a, b = await make("a"), await make("b")
     await a.topics.create(NAME, TopicConfig())
     log = await a.partition(NAME, 0)
@@ -150,7 +154,7 @@ async def test_requests_wait_for_the_next_owner(make: Make, network: Network) ->
 
 
 async def test_a_change_that_meets_a_closing_log_is_for_the_next_owner(
-    make: Make, ledgers: Any, until: Any
+    make: Make, ledgers: ScriptedLedgers, until: Until
 ) -> None:
     """It is refused, nothing was done, and the log says that it does not serve any more: so the
     request waits for the next owner and is not answered with the refusal."""
@@ -192,7 +196,7 @@ async def test_who_waits_is_sent_to_any_owner_that_is_seen(make: Make, network: 
     assert await move == "c"
 
 
-async def test_a_drained_broker_has_nothing_and_takes_nothing(make: Make, stage: Any) -> None:
+async def test_a_drained_broker_has_nothing_and_takes_nothing(make: Make, stage: Stage) -> None:
     a, b, c = await make("a"), await make("b"), await make("c")
     store = await stage.store()
     await store.create("/bookies/b1", b'{"address": "127.0.0.1:1"}', ephemeral=True)
@@ -231,7 +235,7 @@ async def test_nobody_hands_over_to_a_broker_that_drains(make: Make) -> None:
     assert await c.unload(NAME, 0, to="b") is None
 
 
-async def test_the_last_broker_seals_and_gives_up(make: Make, ledgers: Any) -> None:
+async def test_the_last_broker_seals_and_gives_up(make: Make, ledgers: ScriptedLedgers) -> None:
     a = await make("a")
     await a.topics.create(NAME, TopicConfig(partitions=2))
     for number in range(2):
@@ -258,7 +262,7 @@ async def test_draining_ends_when_its_time_is_over(make: Make, network: Network)
     assert (await b.partition(NAME, 0)).epoch == 2
 
 
-async def test_what_is_being_opened_is_drained_too(make: Make, ledgers: Any) -> None:
+async def test_what_is_being_opened_is_drained_too(make: Make, ledgers: ScriptedLedgers) -> None:
     a, b = await make("a"), await make("b")
     await a.topics.create(NAME, TopicConfig())
     ledgers.create_gate.clear()

@@ -14,6 +14,7 @@ from fencelog.broker.read.stored import StoredBatch
 from fencelog.broker.read.tail_cache import BATCH_OVERHEAD_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import check_batch, encode_values
+from tests.support.broker_stage import Stage
 
 BATCH = 10_000
 COST = BATCH + BATCH_OVERHEAD_BYTES
@@ -232,7 +233,7 @@ async def test_chunks_below_the_start_are_let_go() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_any_readers_see_the_log_as_it_is_while_it_rolls_and_is_trimmed(
-    stage, seed: int
+    stage: Stage, seed: int
 ) -> None:
     """Appends, rolls, trims, and readers at random places with random bounds, all at once."""
     draw = random.Random(seed)

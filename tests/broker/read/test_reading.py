@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.read import rows
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.segment_reader import MAX_POINTS, SegmentReader, SparseIndex
@@ -22,7 +23,8 @@ from fencelog.broker.read.tail_cache import (
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 from fencelog.ledgers.record_batch.windows import message_windows
-from tests.support.scripted_ledgers import ScriptedReader
+from tests.support.broker_stage import ReadAll, Stage
+from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedReader
 
 COST = 100 + BATCH_OVERHEAD_BYTES
 """Of one of ``batches`` in a cache."""
@@ -36,7 +38,7 @@ def batches(*counts: int) -> list[StoredBatch]:
     return found
 
 
-async def write(log, *counts: int) -> None:
+async def write(log: PartitionLog, *counts: int) -> None:
     number = log.tail_offset
     for count in counts:
         batch = encode_values([b"%d" % (number + n) for n in range(count)])
@@ -171,7 +173,7 @@ async def test_who_waits_while_a_bell_rings_hears_the_next_ring() -> None:
 
 
 @pytest.mark.parametrize("reopened", [False, True])
-async def test_every_offset_can_be_read_from(stage, reopened: bool) -> None:
+async def test_every_offset_can_be_read_from(stage: Stage, reopened: bool) -> None:
     log = await stage.open(max_entries=3)
     await write(log, 3, 1, 4, 1, 5, 9, 2, 6)
     await asyncio.sleep(0.05)
@@ -185,11 +187,12 @@ async def test_every_offset_can_be_read_from(stage, reopened: bool) -> None:
         assert stored.base_offset <= offset < stored.end_offset == result.next_offset
 
 
-async def test_a_sequential_reader_never_searches(stage, ledgers) -> None:
+async def test_a_sequential_reader_never_searches(stage: Stage, ledgers: ScriptedLedgers) -> None:
     first = await stage.open()
     await write(first, *[2] * 50)
     segment = (await stage.open())._reader._segments[0]
     reader = await segment.reader()
+    assert isinstance(reader, ScriptedReader)
     reader.reads.clear()
     size = 5 * len(ledgers.writers[1].payloads[0])
     offset = 0
@@ -201,7 +204,9 @@ async def test_a_sequential_reader_never_searches(stage, ledgers) -> None:
     assert len(reader.reads) <= 5  # a known place is near, whatever is asked for
 
 
-async def test_a_search_without_an_index_is_a_bisection(stage, ledgers) -> None:
+async def test_a_search_without_an_index_is_a_bisection(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     first = await stage.open()
     await write(first, *[3] * 200)
     segment = SegmentReader(ledgers, ledger_id=1, base_offset=0)
@@ -213,7 +218,7 @@ async def test_a_search_without_an_index_is_a_bisection(stage, ledgers) -> None:
     assert len(reader.reads) <= 9
 
 
-async def test_limits_of_a_read(stage) -> None:
+async def test_limits_of_a_read(stage: Stage) -> None:
     log = await stage.open()
     await write(log, *[10] * 10)
     for source in (log, await stage.open()):
@@ -223,7 +228,7 @@ async def test_limits_of_a_read(stage) -> None:
         assert len((await source.read(15, max_messages=99, max_bytes=1)).entries) == 1
 
 
-async def test_offsets_outside_the_log_are_refused_by_name(stage) -> None:
+async def test_offsets_outside_the_log_are_refused_by_name(stage: Stage) -> None:
     log = await stage.open()
     await write(log, 2)
     assert (await log.read(2, max_messages=1, max_bytes=1)).entries == []
@@ -237,7 +242,7 @@ async def test_offsets_outside_the_log_are_refused_by_name(stage) -> None:
     assert raised.value.code is ErrorCode.OFFSET_TRIMMED
 
 
-async def test_a_read_at_the_tail_waits_for_the_next_append(stage) -> None:
+async def test_a_read_at_the_tail_waits_for_the_next_append(stage: Stage) -> None:
     log = await stage.open()
     waiting = [
         asyncio.create_task(log.read(0, max_messages=9, max_bytes=99, wait_ms=5_000))
@@ -251,7 +256,9 @@ async def test_a_read_at_the_tail_waits_for_the_next_append(stage) -> None:
     assert result.entries == []
 
 
-async def test_readers_never_see_what_is_not_acknowledged(stage, ledgers) -> None:
+async def test_readers_never_see_what_is_not_acknowledged(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     ledgers.auto_ack = False
     log = await stage.open()
     future = log.append_message(Message(b"x"))
@@ -264,7 +271,7 @@ async def test_readers_never_see_what_is_not_acknowledged(stage, ledgers) -> Non
     assert log.tail_offset == 1
 
 
-async def test_a_reader_that_waits_learns_that_the_log_has_ended(stage) -> None:
+async def test_a_reader_that_waits_learns_that_the_log_has_ended(stage: Stage) -> None:
     log = await stage.open()
     waiting = asyncio.create_task(log.read(0, max_messages=1, max_bytes=1, wait_ms=5_000))
     await asyncio.sleep(0.01)
@@ -274,7 +281,9 @@ async def test_a_reader_that_waits_learns_that_the_log_has_ended(stage) -> None:
     assert raised.value.code is ErrorCode.DRAINING
 
 
-async def test_segments_name_the_confirmed_ranges_of_every_ledger(stage, ledgers) -> None:
+async def test_segments_name_the_confirmed_ranges_of_every_ledger(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     log = await stage.open(max_entries=2)
     await write(log, 2, 3)
     await asyncio.sleep(0.02)
@@ -292,7 +301,9 @@ async def test_segments_name_the_confirmed_ranges_of_every_ledger(stage, ledgers
     assert reopened["end_offset"] == 9
 
 
-async def test_a_trimmed_ledger_is_gone_for_readers_and_the_rest_stays(stage, read_all) -> None:
+async def test_a_trimmed_ledger_is_gone_for_readers_and_the_rest_stays(
+    stage: Stage, read_all: ReadAll
+) -> None:
     log = await stage.open(max_entries=2)
     await write(log, 2, 3)
     await asyncio.sleep(0.02)
@@ -314,7 +325,9 @@ async def test_a_trimmed_ledger_is_gone_for_readers_and_the_rest_stays(stage, re
     assert await read_all(log) == [b"9"]
 
 
-async def test_a_read_in_progress_of_a_trimmed_ledger_says_so(stage, ledgers) -> None:
+async def test_a_read_in_progress_of_a_trimmed_ledger_says_so(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     first = await stage.open()
     await write(first, 2, 3)
     log = await stage.open()
@@ -329,7 +342,7 @@ async def test_a_read_in_progress_of_a_trimmed_ledger_says_so(stage, ledgers) ->
     assert (await describing)["segments"] == []
 
 
-async def test_a_log_that_is_trimmed_while_a_read_waits_for_its_turn_says_so(stage) -> None:
+async def test_a_log_that_is_trimmed_while_a_read_waits_for_its_turn_says_so(stage: Stage) -> None:
     """It is not answered with what a later ledger holds."""
     reads = BrokerReads()
     log = await stage.open(max_entries=1, broker_reads=reads)

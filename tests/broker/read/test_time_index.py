@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.read.time_index import MAX_PLACES, Place, TimeIndex
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import check_batch, encode_values
+from tests.support.broker_stage import Stage
+from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedReader
 
 
 @given(
@@ -53,7 +56,7 @@ def test_remembered_places_stay_few_and_in_order() -> None:
     assert index._places == sorted(set(index._places))
 
 
-async def write(stage, log, times: list[int]) -> None:
+async def write(stage: Stage, log: PartitionLog, times: list[int]) -> None:
     """A batch of one to three messages at each time."""
     for number, time_us in enumerate(times):
         stage.host.clock_us = time_us
@@ -62,7 +65,7 @@ async def write(stage, log, times: list[int]) -> None:
         await asyncio.sleep(0)
 
 
-async def scan(log) -> list[tuple[int, int]]:
+async def scan(log: PartitionLog) -> list[tuple[int, int]]:
     """(offset, publish time) of every message."""
     found, offset = [], log.earliest_offset
     while offset < log.tail_offset:
@@ -73,7 +76,7 @@ async def scan(log) -> list[tuple[int, int]]:
     return found
 
 
-async def check_all_times(log, times: list[int]) -> None:
+async def check_all_times(log: PartitionLog, times: list[int]) -> None:
     messages = await scan(log)
     for time_us in sorted({t + d for t in [0, *times] for d in (-1, 0, 1)}):
         naive = next((o for o, published in messages if published >= time_us), log.tail_offset)
@@ -81,7 +84,7 @@ async def check_all_times(log, times: list[int]) -> None:
 
 
 @pytest.mark.parametrize("cached", [True, False])
-async def test_a_log_of_many_ledgers(stage, cached: bool) -> None:
+async def test_a_log_of_many_ledgers(stage: Stage, cached: bool) -> None:
     log = await stage.open(max_entries=4)
     times = [100, 100, 100, 105, 110, 110, 120, 120, 120, 120, 120, 130, 200, 200, 201, 202]
     await write(stage, log, times)
@@ -97,7 +100,7 @@ async def test_a_log_of_many_ledgers(stage, cached: bool) -> None:
     await check_all_times(reopened, [*times, 300])
 
 
-async def test_an_empty_log_answers_with_its_tail(stage) -> None:
+async def test_an_empty_log_answers_with_its_tail(stage: Stage) -> None:
     log = await stage.open()
     assert [await log.offset_for_time(t) for t in (-1, 0, 1, 1 << 60)] == [0] * 4
     await write(stage, log, [500])
@@ -105,11 +108,12 @@ async def test_an_empty_log_answers_with_its_tail(stage) -> None:
     assert [await log.offset_for_time(t) for t in (0, 500, 501)] == [1] * 3
 
 
-async def test_a_search_reads_few_entries(stage, ledgers) -> None:
+async def test_a_search_reads_few_entries(stage: Stage, ledgers: ScriptedLedgers) -> None:
     first = await stage.open()
     await write(stage, first, list(range(1000, 1500)))
     log = await stage.open()
     reader = await log._reader._segments[0].reader()
+    assert isinstance(reader, ScriptedReader)
     reader.reads.clear()
     await log.offset_for_time(1321)
     assert len(reader.reads) <= 9
@@ -118,7 +122,9 @@ async def test_a_search_reads_few_entries(stage, ledgers) -> None:
     assert reader.reads == []
 
 
-async def test_a_ledger_that_is_trimmed_during_the_search(stage, ledgers) -> None:
+async def test_a_ledger_that_is_trimmed_during_the_search(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     first = await stage.open(max_entries=3)
     await write(stage, first, [100, 110, 120])
     await asyncio.sleep(0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -11,14 +12,17 @@ from fencelog.broker.policy import Policy
 from fencelog.broker.registry.namespaces import Namespaces
 from fencelog.broker.registry.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import Host
 from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import BrokerMaker, Stage, Until
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName.of("shop", "orders")
 DEFAULT = Policy(retention_ms=7, roll_ms=9)
 
 
 @pytest.fixture
-async def registry(stage, host) -> TopicRegistry:
+async def registry(stage: Stage, host: Host) -> TopicRegistry:
     return TopicRegistry(await stage.store(), host=host, ledgers=stage.ledgers, policy=DEFAULT)
 
 
@@ -27,13 +31,15 @@ def namespaces(registry: TopicRegistry) -> Namespaces:
     return registry.namespaces
 
 
-async def code_of(work) -> ErrorCode:
+async def code_of(work: Awaitable[object]) -> ErrorCode:
     with pytest.raises(FencelogError) as raised:
         await work
     return raised.value.code
 
 
-async def test_a_namespace_that_nobody_made_has_the_clusters_settings(registry, namespaces) -> None:
+async def test_a_namespace_that_nobody_made_has_the_clusters_settings(
+    registry: TopicRegistry, namespaces: Namespaces
+) -> None:
     assert await code_of(namespaces.get("shop")) is ErrorCode.NAMESPACE_NOT_FOUND
     info, _ = await registry.create(NAME, TopicConfig())
     assert info.policy == DEFAULT
@@ -42,7 +48,7 @@ async def test_a_namespace_that_nobody_made_has_the_clusters_settings(registry, 
     assert [each.name for each in await namespaces.list()] == ["shop"]
 
 
-async def test_a_namespace_is_made_once(namespaces) -> None:
+async def test_a_namespace_is_made_once(namespaces: Namespaces) -> None:
     made, created = await namespaces.create("shop", {"retention_ms": 3})
     again, created_again = await namespaces.create("shop", {"retention_ms": 3})
     assert (created, created_again, again) == (True, False, made)
@@ -52,13 +58,15 @@ async def test_a_namespace_is_made_once(namespaces) -> None:
     assert await code_of(namespaces.create("b", {"retention_ms": 0})) is ErrorCode.BAD_REQUEST
 
 
-async def test_a_create_whose_reply_was_lost_is_recognised(stage, namespaces) -> None:
+async def test_a_create_whose_reply_was_lost_is_recognised(
+    stage: Stage, namespaces: Namespaces
+) -> None:
     stage.stores[-1].lose_replies(1)
     _, created = await namespaces.create("shop", {"roll_ms": 3})
     assert created
 
 
-async def test_topics_inherit_and_override(registry, namespaces) -> None:
+async def test_topics_inherit_and_override(registry: TopicRegistry, namespaces: Namespaces) -> None:
     await namespaces.create("shop", {"retention_ms": 3, "ttl_ms": 4})
     info, _ = await registry.create(NAME, TopicConfig(1, {"ttl_ms": 5, "retention_bytes": None}))
     policy = info.policy
@@ -69,7 +77,13 @@ async def test_topics_inherit_and_override(registry, namespaces) -> None:
     assert (await registry.list())[0].policy == policy
 
 
-async def test_a_change_meets_a_change(stage, host, registry, namespaces, monkeypatch) -> None:
+async def test_a_change_meets_a_change(
+    stage: Stage,
+    host: Host,
+    registry: TopicRegistry,
+    namespaces: Namespaces,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two settings that are changed at once are both changed."""
     await namespaces.create("shop", {})
     await registry.create(NAME, TopicConfig())
@@ -103,7 +117,9 @@ async def test_a_change_meets_a_change(stage, host, registry, namespaces, monkey
         assert (policy.ttl_ms, policy.roll_ms) == (4, 5)
 
 
-async def test_a_namespace_with_topics_stays(registry, namespaces) -> None:
+async def test_a_namespace_with_topics_stays(
+    registry: TopicRegistry, namespaces: Namespaces
+) -> None:
     await namespaces.create("shop", {})
     await registry.create(NAME, TopicConfig())
     assert await code_of(namespaces.delete("shop")) is ErrorCode.NAMESPACE_NOT_EMPTY
@@ -114,7 +130,7 @@ async def test_a_namespace_with_topics_stays(registry, namespaces) -> None:
 
 
 async def test_a_topic_that_a_lagging_server_does_not_list_yet_keeps_its_namespace(
-    stage, registry, namespaces, monkeypatch
+    stage: Stage, registry: TopicRegistry, namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would have other settings from one moment to the next."""
     await namespaces.create("shop", {"retention_ms": 3})
@@ -130,7 +146,7 @@ async def test_a_topic_that_a_lagging_server_does_not_list_yet_keeps_its_namespa
 
 
 async def test_a_namespace_of_topics_alone_gets_its_node_with_its_first_setting(
-    registry, namespaces
+    registry: TopicRegistry, namespaces: Namespaces
 ) -> None:
     await registry.create(NAME, TopicConfig())
     changed = await namespaces.update("shop", {"roll_ms": 5})
@@ -139,7 +155,7 @@ async def test_a_namespace_of_topics_alone_gets_its_node_with_its_first_setting(
 
 
 async def test_watches_of_a_topic_see_its_own_and_inherited_settings(
-    registry, namespaces, until
+    registry: TopicRegistry, namespaces: Namespaces, until: Until
 ) -> None:
     await registry.create(NAME, TopicConfig())
     seen: list[Any] = []
@@ -161,7 +177,7 @@ async def test_watches_of_a_topic_see_its_own_and_inherited_settings(
     assert namespaces._shared == {}
 
 
-async def test_partitions_are_added_and_never_taken_away(registry) -> None:
+async def test_partitions_are_added_and_never_taken_away(registry: TopicRegistry) -> None:
     await registry.create(NAME, TopicConfig(partitions=2))
     assert (await registry.update(NAME, {}, partitions=5)).config.partitions == 5
     assert await code_of(registry.update(NAME, {}, partitions=4)) is ErrorCode.BAD_REQUEST
@@ -170,11 +186,14 @@ async def test_partitions_are_added_and_never_taken_away(registry) -> None:
     assert (await registry.get(NAME)).config.partitions == 5
 
 
-async def test_settings_reach_open_logs_of_other_brokers(make_broker, ledgers, until) -> None:
+async def test_settings_reach_open_logs_of_other_brokers(
+    make_broker: BrokerMaker, ledgers: ScriptedLedgers, until: Until
+) -> None:
     a, b = await make_broker("a"), await make_broker("b")
     await a.topics.create(NAME, TopicConfig())
     log = await a.partition(NAME, 0)
-    assert log.policy.retention_ms is None
+    before = log.policy
+    assert before.retention_ms is None
     await b.topics.namespaces.create("shop", {"retention_ms": 5, "ensemble_size": 5})
     await until(lambda: log.policy.retention_ms == 5)
     changed = await a.topics.update(NAME, {"roll_entries": 1, "retention_ms": 6})
@@ -185,7 +204,7 @@ async def test_settings_reach_open_logs_of_other_brokers(make_broker, ledgers, u
     await until(lambda: ledgers.newest.metadata.ensemble_size == 5)
 
 
-async def test_a_partition_that_was_added_elsewhere_is_found(make_broker) -> None:
+async def test_a_partition_that_was_added_elsewhere_is_found(make_broker: BrokerMaker) -> None:
     a, b = await make_broker("a"), await make_broker("b")
     await a.topics.create(NAME, TopicConfig())
     log = await a.partition(NAME, 0)
@@ -199,7 +218,11 @@ async def test_a_partition_that_was_added_elsewhere_is_found(make_broker) -> Non
 
 
 async def test_a_keeper_lets_go_of_what_expired_in_every_open_log(
-    stage, make_broker, ledgers, until, monkeypatch
+    stage: Stage,
+    make_broker: BrokerMaker,
+    ledgers: ScriptedLedgers,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = await make_broker("a")
     broker._retention._period_s = 0.05

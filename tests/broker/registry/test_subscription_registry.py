@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Iterator
 
 import pytest
 
@@ -16,37 +15,44 @@ from fencelog.broker.registry.subscription_registry import (
     encode_registered,
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.metastore.memory import MemoryMetadataStore
+from fencelog.ledgers.metastore.port import Version, Versioned
+from tests.support.broker_stage import Stage, Until
 
 SETTINGS = SubscriptionConfig(type="exclusive", max_deliveries=3)
 
 
 async def create(
-    registry: Any,
+    registry: SubscriptionRegistry,
     name: str = "s",
     config: SubscriptionConfig = SETTINGS,
     start: Start = "latest",
     at_most: int = 10,
 ) -> tuple[Registered, bool]:
-    made: tuple[Registered, bool] = await registry.create(
-        "t1", name, config, start, partitions=2, at_most=at_most
-    )
-    return made
+    return await registry.create("t1", name, config, start, partitions=2, at_most=at_most)
 
 
 @pytest.fixture
-async def registry(stage):
-    registry = SubscriptionRegistry(await stage.store(), host=stage.host)
+async def store(stage: Stage) -> MemoryMetadataStore:
+    return await stage.store()
+
+
+@pytest.fixture
+def registry(stage: Stage, store: MemoryMetadataStore) -> Iterator[SubscriptionRegistry]:
+    registry = SubscriptionRegistry(store, host=stage.host)
     yield registry
     registry.close()
 
 
-async def refused(awaitable: Awaitable[Any], code: ErrorCode) -> None:
+async def refused(awaitable: Awaitable[object], code: ErrorCode) -> None:
     with pytest.raises(FencelogError) as raised:
         await awaitable
     assert raised.value.code is code
 
 
-async def test_creating_again_with_the_same_settings_finds_it(registry) -> None:
+async def test_creating_again_with_the_same_settings_finds_it(
+    registry: SubscriptionRegistry,
+) -> None:
     made, created = await create(registry)
     assert (created, made.partitions, made.info.name) == (True, 2, "s")
     found, created = await create(registry)
@@ -56,20 +62,24 @@ async def test_creating_again_with_the_same_settings_finds_it(registry) -> None:
     await refused(create(registry, name="a:b"), ErrorCode.INVALID_NAME)
 
 
-async def test_two_who_create_at_once_get_the_same(registry, stage) -> None:
+async def test_two_who_create_at_once_get_the_same(
+    registry: SubscriptionRegistry, stage: Stage
+) -> None:
     other = SubscriptionRegistry(await stage.store(), host=stage.host)
     (one, _), (two, _) = await asyncio.gather(create(registry), create(other))
     assert one.info.subscription_id == two.info.subscription_id
 
 
-async def test_a_create_whose_answer_was_lost_is_known_by_its_id(registry, stage) -> None:
-    registry._store.lose_replies(1)
+async def test_a_create_whose_answer_was_lost_is_known_by_its_id(
+    registry: SubscriptionRegistry, store: MemoryMetadataStore, stage: Stage
+) -> None:
+    store.lose_replies(1)
     made, created = await create(registry)
     assert created
     assert (await registry.get("t1", "s")) == made
 
 
-async def test_a_topic_has_so_many_and_no_more(registry) -> None:
+async def test_a_topic_has_so_many_and_no_more(registry: SubscriptionRegistry) -> None:
     await create(registry, "b", at_most=2)
     await create(registry, "a", at_most=2)
     await create(registry, "a", at_most=2)
@@ -78,7 +88,9 @@ async def test_a_topic_has_so_many_and_no_more(registry) -> None:
     assert await registry.list("t2") == []
 
 
-async def test_one_that_was_deleted_and_made_anew_is_another(registry, stage, until) -> None:
+async def test_one_that_was_deleted_and_made_anew_is_another(
+    registry: SubscriptionRegistry, stage: Stage, until: Until
+) -> None:
     other = SubscriptionRegistry(await stage.store(), host=stage.host)
     old = (await create(registry))[0]
     assert await other.find("t1", "s") == old
@@ -94,19 +106,22 @@ async def test_one_that_was_deleted_and_made_anew_is_another(registry, stage, un
     other.close()
 
 
-async def test_a_delete_whose_answer_was_lost_has_happened(registry) -> None:
+async def test_a_delete_whose_answer_was_lost_has_happened(
+    registry: SubscriptionRegistry, store: MemoryMetadataStore
+) -> None:
     await create(registry)
-    registry._store.lose_replies(1)
+    store.lose_replies(1)
     await registry.delete("t1", "s")
     await refused(registry.get("t1", "s"), ErrorCode.SUBSCRIPTION_NOT_FOUND)
 
 
-async def test_a_delete_that_never_arrived_has_not_happened(registry, monkeypatch) -> None:
+async def test_a_delete_that_never_arrived_has_not_happened(
+    registry: SubscriptionRegistry, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever took it for done would drop the cursors of a subscription that is there."""
     made, _ = await create(registry)
-    store = registry._store
 
-    async def lost(*args: Any) -> None:
+    async def lost(*args: object) -> None:
         raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
 
     monkeypatch.setattr(store, "delete", lost)
@@ -115,11 +130,12 @@ async def test_a_delete_that_never_arrived_has_not_happened(registry, monkeypatc
     assert await registry.find("t1", "s") == made
 
 
-async def test_a_delete_is_not_taken_for_done_where_nobody_can_look(registry, monkeypatch) -> None:
+async def test_a_delete_is_not_taken_for_done_where_nobody_can_look(
+    registry: SubscriptionRegistry, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, _ = await create(registry)
-    store = registry._store
 
-    async def cut(*args: Any) -> None:
+    async def cut(*args: object) -> None:
         store.disconnect()
         raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
 
@@ -130,23 +146,22 @@ async def test_a_delete_is_not_taken_for_done_where_nobody_can_look(registry, mo
 
 
 async def test_unknown_outcomes_are_not_resolved_by_a_server_that_lags(
-    registry, monkeypatch
+    registry: SubscriptionRegistry, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new session's server shows what was true before, until the session has written."""
-    store = registry._store
     get, write = store.get, store.set
-    shown: dict[str, Any] = {}
+    shown: dict[str, Versioned | None] = {}
 
-    async def lagging(path: str) -> Any:
-        if path in shown:
-            if shown[path] is None:
-                raise FencelogError(ErrorCode.METADATA_NOT_FOUND, "not yet")
-            return shown[path]
-        return await get(path)
+    async def lagging(path: str) -> Versioned:
+        if path not in shown:
+            return await get(path)
+        if (found := shown[path]) is None:
+            raise FencelogError(ErrorCode.METADATA_NOT_FOUND, "not yet")
+        return found
 
-    async def written(*args: Any) -> Any:
+    async def written(path: str, value: bytes, version: Version) -> Version:
         shown.clear()
-        return await write(*args)
+        return await write(path, value, version)
 
     path = "/subscriptions/t1/s"
     monkeypatch.setattr(store, "get", lagging)
@@ -156,7 +171,7 @@ async def test_unknown_outcomes_are_not_resolved_by_a_server_that_lags(
     before = await get(path)
     await registry.delete("t1", "s")
 
-    async def lost(*args: Any) -> None:
+    async def lost(*args: object) -> None:
         shown[path] = before
         raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
 
@@ -168,7 +183,7 @@ async def test_unknown_outcomes_are_not_resolved_by_a_server_that_lags(
     assert created
     assert new != old
 
-    async def lost_too(*args: Any) -> None:
+    async def lost_too(*args: object) -> None:
         shown[path] = None
         raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
 
@@ -177,7 +192,7 @@ async def test_unknown_outcomes_are_not_resolved_by_a_server_that_lags(
     assert await registry.get("t1", "s") == new
 
 
-async def test_a_node_that_is_not_valid_is_said_to_be_so(registry) -> None:
+async def test_a_node_that_is_not_valid_is_said_to_be_so(registry: SubscriptionRegistry) -> None:
     made = (await create(registry))[0]
     assert decode_registered(encode_registered(made)) == made
     for bad in (b"{", b"[]", b'{"v": 9}', encode_registered(made).replace(b"exclusive", b"odd")):

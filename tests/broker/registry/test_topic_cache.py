@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topic_cache import KnownTopics
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo, TopicRegistry
+from fencelog.ledgers.host import Host
+from tests.support.broker_stage import Stage, Until
 
 NAME = TopicName.of("shop", "orders")
 
 
 @pytest.fixture
-async def registry(stage, host) -> TopicRegistry:
+async def registry(stage: Stage, host: Host) -> TopicRegistry:
     return TopicRegistry(await stage.store(), host=host, ledgers=stage.ledgers)
 
 
@@ -26,14 +28,20 @@ async def changes() -> list[TopicInfo]:
 
 
 @pytest.fixture
-def known(registry, changes) -> Any:
+def known(registry: TopicRegistry, changes: list[TopicInfo]) -> Iterator[KnownTopics]:
     found = KnownTopics(registry, on_change=changes.append, on_gone=lambda info: None)
     yield found
     found.close()
 
 
+def roll_entries(known: KnownTopics) -> int:
+    info = known.get(NAME)
+    assert info is not None
+    return info.policy.roll_entries
+
+
 async def test_an_answer_that_was_overtaken_by_the_watch_changes_nothing(
-    registry, known, changes, until
+    registry: TopicRegistry, known: KnownTopics, changes: list[TopicInfo], until: Until
 ) -> None:
     """Two changes of settings at the same time: the first one's answer comes after the news of the
     second one."""
@@ -49,7 +57,7 @@ async def test_an_answer_that_was_overtaken_by_the_watch_changes_nothing(
 
 
 async def test_a_look_that_began_before_a_change_does_not_undo_it(
-    registry, known, until, monkeypatch
+    registry: TopicRegistry, known: KnownTopics, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await registry.create(NAME, TopicConfig())
     look_up, may_answer = registry.look_up, asyncio.Event()
@@ -72,18 +80,18 @@ async def test_a_look_that_began_before_a_change_does_not_undo_it(
 
 
 async def test_the_namespaces_news_count_for_a_topic_that_did_not_change(
-    registry, known, until
+    registry: TopicRegistry, known: KnownTopics, until: Until
 ) -> None:
     await registry.create(NAME, TopicConfig())
     await known.find(NAME)
     await registry.namespaces.create("shop", {"roll_entries": 7})
-    await until(lambda: known.get(NAME).policy.roll_entries == 7)
+    await until(lambda: roll_entries(known) == 7)
     await registry.namespaces.update("shop", {"roll_entries": None})
-    await until(lambda: known.get(NAME).policy.roll_entries != 7)
+    await until(lambda: roll_entries(known) != 7)
 
 
 async def test_a_topic_with_more_partitions_is_found_before_the_watch_tells(
-    registry, known, monkeypatch
+    registry: TopicRegistry, known: KnownTopics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await registry.create(NAME, TopicConfig())
     assert (await known.find(NAME)).config.partitions == 1

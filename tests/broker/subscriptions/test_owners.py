@@ -10,6 +10,8 @@ from fencelog.broker.names import TopicName
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.broker.registry.subscription_registry import Registered
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
+from tests.support.broker_stage import Stage
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 TOPIC = TopicInfo(TopicName("default", "t"), "t1", TopicConfig(), 0)
 OTHER = Registered(SubscriptionInfo("other", "0" * 24, SubscriptionConfig()), 1, 0)
@@ -25,10 +27,12 @@ def nobody_buries(topic: TopicInfo) -> Any:
     return None
 
 
-async def test_a_second_creator_waits_until_the_cursor_is_durable(stage, ledgers) -> None:
+async def test_a_second_creator_waits_until_the_cursor_is_durable(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     log = await stage.open()
     await owners().open_cursor(log, TOPIC, OTHER)
-    state = ledgers.writers[log._node.chain.state_ledger]
+    state = ledgers.writer_of(log._node.chain.state_ledger)
     state.auto_ack = False
     creators = [asyncio.create_task(owners().open_cursor(log, TOPIC, WANTED)) for _ in range(2)]
     for _ in range(10):

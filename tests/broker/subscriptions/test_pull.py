@@ -22,6 +22,7 @@ from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.broker.subscriptions.batch import DELIVER_AT, REPLAY_FOR, OpenedBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import CODEC_ZSTD, Message, check_batch, encode_batch
+from tests.support.broker_stage import Stage, Until
 
 MESSAGES = st.builds(
     Message,
@@ -49,7 +50,9 @@ class Graves:
         self.buried.append((dead.offset, dead.attempt))
 
 
-async def opened(stage: Any, messages: Sequence[Message] = (), **config: Any) -> Any:
+async def opened(
+    stage: Stage, messages: Sequence[Message] = (), **config: Any
+) -> tuple[PartitionLog, SubscriptionInfo]:
     """A log with these messages, and a subscription that begins at the first."""
     log = await stage.open()
     info = SubscriptionInfo("s", "id-s", SubscriptionConfig(**config), "earliest")
@@ -86,7 +89,7 @@ def test_a_batch_that_cannot_be_read_is_named() -> None:
     assert "offset 7" in caught.value.detail
 
 
-async def test_a_pull_keeps_within_its_bounds(stage) -> None:
+async def test_a_pull_keeps_within_its_bounds(stage: Stage) -> None:
     log, info = await opened(stage, [Message(b"x" * 10, b"key")] * 9)
     assert await pull(log, info, 2) == [0, 1]
     assert await pull(log, info, size=39) == [2, 3, 4]
@@ -97,7 +100,7 @@ async def test_a_pull_keeps_within_its_bounds(stage) -> None:
     assert await pull(log, info, size=5) == [8]
 
 
-async def test_one_pull_goes_on_over_batches_and_ledgers(stage) -> None:
+async def test_one_pull_goes_on_over_batches_and_ledgers(stage: Stage) -> None:
     log = await stage.open(max_entries=2)
     info = SubscriptionInfo("s", "id-s", SubscriptionConfig(), "earliest")
     await log.subscriptions.open(info)
@@ -114,7 +117,7 @@ async def test_one_pull_goes_on_over_batches_and_ledgers(stage) -> None:
     assert await pull(second, info) == [1, 2, 9, 19, 20, 21, 22, 23]
 
 
-async def test_a_message_is_for_the_subscription_that_it_names(stage) -> None:
+async def test_a_message_is_for_the_subscription_that_it_names(stage: Stage) -> None:
     mine, others = with_header(REPLAY_FOR, "s"), with_header(REPLAY_FOR, "t")
     log, info = await opened(stage, [others, mine, others, others, Message(b"")])
     assert await pull(log, info, 1) == [1]
@@ -124,7 +127,7 @@ async def test_a_message_is_for_the_subscription_that_it_names(stage) -> None:
     assert await pull(await stage.open(), info) == [1, 4]
 
 
-async def test_a_message_waits_for_its_time(stage) -> None:
+async def test_a_message_waits_for_its_time(stage: Stage) -> None:
     now_us = stage.host.clock_us
     soon = with_header(DELIVER_AT, str(now_us + 30_000))
     messages = [soon, with_header(DELIVER_AT, str(now_us)), with_header(DELIVER_AT, "soon"), soon]
@@ -138,7 +141,9 @@ async def test_a_message_waits_for_its_time(stage) -> None:
     assert await pull(log, ordered) == [0, 1, 2, 3, 4]
 
 
-async def test_a_pull_looks_at_so_many_messages(stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pull_looks_at_so_many_messages(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(subscription_pull, "MAX_LOOKED_AT", 6)
     later = with_header(DELIVER_AT, str(stage.host.clock_us + 10**12))
     log, info = await opened(stage, [*[later] * 20, Message(b"")])
@@ -153,7 +158,7 @@ async def test_a_pull_looks_at_so_many_messages(stage, monkeypatch: pytest.Monke
 
 
 async def test_what_failed_too_often_is_buried_and_then_acknowledged(
-    stage, until, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription_burial, "RETRY_S", 0.001)
     log, info = await opened(stage, [Message(b"v")] * 3, max_deliveries=2)
@@ -172,7 +177,7 @@ async def test_what_failed_too_often_is_buried_and_then_acknowledged(
 
 
 async def test_what_cannot_be_buried_holds_up_nothing_else_and_is_told(
-    stage, until, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription_burial, "RETRY_S", 0.001)
     monkeypatch.setattr(subscription_burial, "AT_ONCE", 2)
@@ -191,7 +196,9 @@ async def test_what_cannot_be_buried_holds_up_nothing_else_and_is_told(
     assert sorted(graves.buried) == [(offset, 1) for offset in range(5)]
 
 
-async def test_burials_end_with_the_subscription_and_with_the_log(stage, until) -> None:
+async def test_burials_end_with_the_subscription_and_with_the_log(
+    stage: Stage, until: Until
+) -> None:
     log, info = await opened(stage, [Message(b"v")], max_deliveries=1)
 
     async def fail() -> None:
@@ -236,7 +243,9 @@ async def held_pull(
     return gate, task
 
 
-async def test_what_is_acknowledged_while_it_is_read_is_not_handed_out(stage, monkeypatch) -> None:
+async def test_what_is_acknowledged_while_it_is_read_is_not_handed_out(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, info = await opened(stage, [Message(b"v")] * 5)
     gate, task = await held_pull(log, info, monkeypatch)
     await log.subscriptions.acknowledge_below("id-s", 2)
@@ -245,7 +254,9 @@ async def test_what_is_acknowledged_while_it_is_read_is_not_handed_out(stage, mo
 
 
 @pytest.mark.parametrize("failed", [False, True])
-async def test_a_seek_ends_a_pull_that_is_under_way(stage, monkeypatch, failed: bool) -> None:
+async def test_a_seek_ends_a_pull_that_is_under_way(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, failed: bool
+) -> None:
     log, info = await opened(stage, [Message(b"v")] * 3)
     if failed:
         found = await log.subscriptions.pull(info, "a", max_messages=3, max_bytes=100)
@@ -257,7 +268,9 @@ async def test_a_seek_ends_a_pull_that_is_under_way(stage, monkeypatch, failed: 
     assert await pull(log, info) == [1, 2]
 
 
-async def test_a_refusal_sends_an_ordered_pull_back_to_the_beginning(stage, monkeypatch) -> None:
+async def test_a_refusal_sends_an_ordered_pull_back_to_the_beginning(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, info = await opened(stage, [Message(b"v")] * 3, type="exclusive")
     first = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
     gate, task = await held_pull(log, info, monkeypatch)
@@ -267,7 +280,9 @@ async def test_a_refusal_sends_an_ordered_pull_back_to_the_beginning(stage, monk
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
-async def test_a_pull_that_nobody_waits_for_hands_nothing_out(stage, monkeypatch, kind) -> None:
+async def test_a_pull_that_nobody_waits_for_hands_nothing_out(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     log, info = await opened(stage, type=kind)
     for _ in range(3):
         await log.append_message(Message(b"v", b"k"))
@@ -281,7 +296,9 @@ async def test_a_pull_that_nobody_waits_for_hands_nothing_out(stage, monkeypatch
     assert await pull(log, info) == [0, 1, 2]
 
 
-async def test_a_failure_after_some_were_handed_out_gives_those(stage, monkeypatch) -> None:
+async def test_a_failure_after_some_were_handed_out_gives_those(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, info = await opened(stage)
     for _ in range(3):
         await log.append_message(Message(b"v"))
@@ -292,7 +309,9 @@ async def test_a_failure_after_some_were_handed_out_gives_those(stage, monkeypat
     assert await task == [0]
 
 
-async def test_reading_errors_come_to_who_pulls(stage, monkeypatch) -> None:
+async def test_reading_errors_come_to_who_pulls(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, info = await opened(stage, [Message(b"v")] * 2)
 
     async def broken(*args: Any, **options: Any) -> Any:
@@ -308,7 +327,9 @@ async def test_reading_errors_come_to_who_pulls(stage, monkeypatch) -> None:
     assert await pull(log, info) == [0, 1]
 
 
-async def test_a_wait_lasts_until_the_rate_lets_something_through(stage, monkeypatch) -> None:
+async def test_a_wait_lasts_until_the_rate_lets_something_through(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = await stage.open(policy=Policy(dispatch_bytes_per_s=20_000))
     info = SubscriptionInfo("s", "id-s", SubscriptionConfig(), "earliest")
     await log.subscriptions.open(info)

@@ -15,6 +15,8 @@ from fencelog.broker.registry.subscription_registry import Registered
 from fencelog.broker.subscriptions.answers import AckResult, PulledMessage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import Stage
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 
 def subscription(name: str = "s", start: Any = "earliest", **config: Any) -> SubscriptionInfo:
@@ -47,7 +49,7 @@ async def refused(work: Awaitable[Any]) -> ErrorCode:
     return caught.value.code
 
 
-async def test_a_confirmed_ack_is_never_forgotten(stage) -> None:
+async def test_a_confirmed_ack_is_never_forgotten(stage: Stage) -> None:
     info = subscription()
     first = await stage.open()
     await first.subscriptions.open(info)
@@ -67,13 +69,15 @@ async def test_a_confirmed_ack_is_never_forgotten(stage) -> None:
     assert third.subscriptions.all() == ["id-s"]
 
 
-async def test_an_ack_is_not_confirmed_before_it_is_durable(stage, ledgers) -> None:
+async def test_an_ack_is_not_confirmed_before_it_is_durable(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     info = subscription()
     first = await stage.open(patience_s=0.02)
     await first.subscriptions.open(info)
     await fill(first, 3)
     messages = await pull(first, info)
-    state = ledgers.writers[first._node.chain.state_ledger]
+    state = ledgers.writer_of(first._node.chain.state_ledger)
     state.auto_ack = False
     acks = [first.subscriptions.ack(info, ids(messages[:1])) for _ in range(2)]
     assert [await refused(ack) for ack in acks] == [ErrorCode.STATE_UNKNOWN] * 2
@@ -88,13 +92,15 @@ async def test_an_ack_is_not_confirmed_before_it_is_durable(stage, ledgers) -> N
     )
 
 
-async def test_retries_of_an_ack_wait_for_the_first_one(stage, ledgers) -> None:
+async def test_retries_of_an_ack_wait_for_the_first_one(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     info = subscription()
     log = await stage.open()
     await log.subscriptions.open(info)
     await fill(log, 1)
     messages = await pull(log, info)
-    state = ledgers.writers[log._node.chain.state_ledger]
+    state = ledgers.writer_of(log._node.chain.state_ledger)
     state.auto_ack = False
     tasks = [asyncio.create_task(log.subscriptions.ack(info, ids(messages))) for _ in range(2)]
     for _ in range(10):
@@ -104,7 +110,7 @@ async def test_retries_of_an_ack_wait_for_the_first_one(stage, ledgers) -> None:
     assert await asyncio.gather(*tasks) == [(1, []), (1, [])]
 
 
-async def test_a_cursor_begins_where_it_is_told_and_only_once(stage) -> None:
+async def test_a_cursor_begins_where_it_is_told_and_only_once(stage: Stage) -> None:
     log = await stage.open()
     await fill(log, 5)
     starts = {
@@ -128,7 +134,7 @@ async def test_a_cursor_begins_where_it_is_told_and_only_once(stage) -> None:
 
 
 async def test_a_cursor_begins_where_its_subscription_says_or_where_its_partition_does(
-    stage,
+    stage: Stage,
 ) -> None:
     log = await stage.open()
     for _ in range(4):
@@ -147,7 +153,7 @@ async def test_a_cursor_begins_where_its_subscription_says_or_where_its_partitio
         assert log.subscriptions.stats(info.subscription_id)["acked_to"] == begins, name
 
 
-async def test_a_seek_makes_former_ids_stale_and_lasts(stage) -> None:
+async def test_a_seek_makes_former_ids_stale_and_lasts(stage: Stage) -> None:
     info = subscription()
     log = await stage.open()
     await log.subscriptions.open(info)
@@ -165,7 +171,7 @@ async def test_a_seek_makes_former_ids_stale_and_lasts(stage) -> None:
     assert second.subscriptions.stats("id-s")["generation"] == 1 << 32
 
 
-async def test_a_subscription_that_is_gone_is_not_found(stage) -> None:
+async def test_a_subscription_that_is_gone_is_not_found(stage: Stage) -> None:
     info = subscription()
     log = await stage.open()
     assert await refused(pull(log, info)) is ErrorCode.SUBSCRIPTION_NOT_FOUND
@@ -184,7 +190,7 @@ async def test_a_subscription_that_is_gone_is_not_found(stage) -> None:
     assert (await stage.open()).subscriptions.all() == []
 
 
-async def test_a_subscription_that_is_not_durable_is_in_memory_only(stage) -> None:
+async def test_a_subscription_that_is_not_durable_is_in_memory_only(stage: Stage) -> None:
     info = subscription(durable=False)
     log = await stage.open()
     await fill(log, 3)
@@ -198,7 +204,7 @@ async def test_a_subscription_that_is_not_durable_is_in_memory_only(stage) -> No
     assert (await stage.open()).subscriptions.all() == []
 
 
-async def test_there_are_so_many_subscriptions(stage) -> None:
+async def test_there_are_so_many_subscriptions(stage: Stage) -> None:
     log = await stage.open(policy=Policy(max_subscriptions=1))
     await log.subscriptions.open(subscription())
     more = log.subscriptions.open(subscription("t", durable=False))
@@ -207,7 +213,7 @@ async def test_there_are_so_many_subscriptions(stage) -> None:
     await log.subscriptions.open(subscription("t"))
 
 
-async def test_what_retention_took_is_passed_over_and_counted(stage) -> None:
+async def test_what_retention_took_is_passed_over_and_counted(stage: Stage) -> None:
     info = subscription()
     log = await stage.open()
     await log.subscriptions.open(info)
@@ -223,7 +229,7 @@ async def test_what_retention_took_is_passed_over_and_counted(stage) -> None:
     assert offsets(await pull(log, info)) == [4, 5]
 
 
-async def test_ttl_and_eviction_acknowledge_for_the_subscription(stage) -> None:
+async def test_ttl_and_eviction_acknowledge_for_the_subscription(stage: Stage) -> None:
     info = subscription()
     log = await stage.open()
     await log.subscriptions.open(info)
@@ -238,7 +244,7 @@ async def test_ttl_and_eviction_acknowledge_for_the_subscription(stage) -> None:
     assert second.subscriptions.slowest_offset() == 5
 
 
-async def test_cumulative_acks_are_for_who_holds_an_ordered_subscription(stage) -> None:
+async def test_cumulative_acks_are_for_who_holds_an_ordered_subscription(stage: Stage) -> None:
     info, shared = subscription(type="failover"), subscription("t")
     log = await stage.open()
     await log.subscriptions.open(info)
@@ -257,7 +263,7 @@ async def test_cumulative_acks_are_for_who_holds_an_ordered_subscription(stage) 
     assert offsets(await pull(second, info, "b")) == [3, 4]
 
 
-async def test_a_cumulative_ack_from_before_a_seek_is_stale(stage) -> None:
+async def test_a_cumulative_ack_from_before_a_seek_is_stale(stage: Stage) -> None:
     info = subscription(type="exclusive")
     log = await stage.open()
     await log.subscriptions.open(info)
@@ -270,13 +276,13 @@ async def test_a_cumulative_ack_from_before_a_seek_is_stale(stage) -> None:
 
 
 async def test_ids_of_a_former_owner_are_stale_after_a_seek_that_only_one_of_both_knows(
-    stage, ledgers
+    stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
     info = subscription()
     first = await stage.open(patience_s=0.02)
     await first.subscriptions.open(info)
     await fill(first, 4)
-    state = ledgers.writers[first._node.chain.state_ledger]
+    state = ledgers.writer_of(first._node.chain.state_ledger)
     state.auto_ack = False
     # The owner is cut off: its seek never becomes durable, and it hands out until it notices.
     assert await refused(first.subscriptions.seek(info, 0)) is ErrorCode.STATE_UNKNOWN
@@ -289,7 +295,7 @@ async def test_ids_of_a_former_owner_are_stale_after_a_seek_that_only_one_of_bot
     assert offsets(await pull(second, info)) == [0, 1, 2, 3]
 
 
-async def test_how_often_a_message_failed_is_known_after_a_takeover(stage) -> None:
+async def test_how_often_a_message_failed_is_known_after_a_takeover(stage: Stage) -> None:
     info = subscription()
     log = await stage.open()
     await log.subscriptions.open(info)
@@ -305,7 +311,9 @@ async def test_how_often_a_message_failed_is_known_after_a_takeover(stage) -> No
     assert second.subscriptions.stats("id-s")["redelivering"] == 1
 
 
-async def test_a_settings_change_keeps_what_is_handed_out_unless_it_is_of_the_type(stage) -> None:
+async def test_a_settings_change_keeps_what_is_handed_out_unless_it_is_of_the_type(
+    stage: Stage,
+) -> None:
     log = await stage.open()
     info = subscription(max_outstanding=1)
     await log.subscriptions.open(info)
@@ -315,7 +323,7 @@ async def test_a_settings_change_keeps_what_is_handed_out_unless_it_is_of_the_ty
     assert offsets(await pull(log, subscription(type="exclusive"))) == [0, 1, 2]
 
 
-async def test_a_log_that_was_closed_ends_waits_and_hands_nothing_out(stage) -> None:
+async def test_a_log_that_was_closed_ends_waits_and_hands_nothing_out(stage: Stage) -> None:
     info = subscription()
     log = await stage.open()
     await log.subscriptions.open(info)
@@ -326,7 +334,7 @@ async def test_a_log_that_was_closed_ends_waits_and_hands_nothing_out(stage) -> 
     assert await refused(pull(log, info)) is ErrorCode.DRAINING
 
 
-async def test_leases_end_by_themselves_and_wake_who_waits(stage) -> None:
+async def test_leases_end_by_themselves_and_wake_who_waits(stage: Stage) -> None:
     info = subscription()
     log = await stage.open()
     await log.subscriptions.open(info)
@@ -347,7 +355,9 @@ async def test_leases_end_by_themselves_and_wake_who_waits(stage) -> None:
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover"])
-async def test_the_next_consumer_takes_over_when_the_holders_lease_ends(stage, kind: str) -> None:
+async def test_the_next_consumer_takes_over_when_the_holders_lease_ends(
+    stage: Stage, kind: str
+) -> None:
     info = subscription(type=kind)
     log = await stage.open()
     await log.subscriptions.open(info)
@@ -367,14 +377,14 @@ async def test_the_next_consumer_takes_over_when_the_holders_lease_ends(stage, k
 
 
 async def test_refusals_without_end_do_not_fill_a_state_log_that_is_stuck(
-    stage, ledgers, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.MAX_STATE_EVENTS_WAITING", 5)
     info = subscription()
     log = await stage.open(patience_s=0.02)
     await log.subscriptions.open(info)
     await fill(log, 1)
-    ledgers.writers[log._node.chain.state_ledger].auto_ack = False
+    ledgers.writer_of(log._node.chain.state_ledger).auto_ack = False
     for attempt in range(1, 30):
         (message,) = await pull(log, info)
         assert message.attempt == attempt
@@ -383,7 +393,7 @@ async def test_refusals_without_end_do_not_fill_a_state_log_that_is_stuck(
     assert await refused(log.subscriptions.ack(info, [message.ack_id])) is ErrorCode.OVERLOADED
 
 
-async def test_figures_show_what_time_has_done(stage) -> None:
+async def test_figures_show_what_time_has_done(stage: Stage) -> None:
     info = subscription(max_deliveries=1)
     log = await stage.open()
     await log.subscriptions.open(info)

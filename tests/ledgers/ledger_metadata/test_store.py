@@ -61,7 +61,7 @@ async def test_a_create_whose_reply_is_lost_finds_its_token(
 
 
 async def test_a_create_that_exists_and_is_not_found_is_sent_again(
-    ledgers: LedgerStore, store: MemoryMetadataStore
+    ledgers: LedgerStore, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was ours, and somebody has deleted it; or the read is a little stale."""
     await ledgers.create(ledger(1))
@@ -71,11 +71,11 @@ async def test_a_create_that_exists_and_is_not_found_is_sent_again(
         try:
             return await create(path, value, **options)
         except FencelogError:
-            store.create = create  # type: ignore[method-assign]
+            monkeypatch.setattr(store, "create", create)
             await remove(store, path)
             raise
 
-    store.create = delete_after  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "create", delete_after)
     version = await ledgers.create(ledger(1, token="new"))
     assert version.number == 0
     assert await ledgers.get(1) == (ledger(1, token="new"), version)
@@ -105,19 +105,19 @@ async def test_a_ledger_recovered_before_its_creator_reads_back_is_not_reopened(
 
 
 async def test_a_create_whose_reply_is_lost_returns_what_it_wrote_not_what_another_made_of_it(
-    ledgers: LedgerStore, store: MemoryMetadataStore
+    ledgers: LedgerStore, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create = store.create
 
     async def recovered_meanwhile(path: str, value: bytes, **options: bool) -> Version:
-        store.create = create  # type: ignore[method-assign]
+        monkeypatch.setattr(store, "create", create)
         written.append(await create(path, value, **options))
         for metadata in (ledger(1).in_recovery(), ledger(1).closed(last_entry_id=3, length=9)):
             await ledgers.update(metadata, (await ledgers.get(1))[1])
         raise FencelogError(ErrorCode.METADATA_UNKNOWN, "the reply was lost")
 
     written: list[Version] = []
-    store.create = recovered_meanwhile  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "create", recovered_meanwhile)
     assert [await ledgers.create(ledger(1))] == written
     assert (await ledgers.get(1))[1] == later(written[0], 2)
 
@@ -151,7 +151,7 @@ async def test_a_delete_whose_reply_is_lost_is_sent_again(
 
 
 async def test_a_delete_does_not_mind_changes_that_come_before_it(
-    ledgers: LedgerStore, store: MemoryMetadataStore
+    ledgers: LedgerStore, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the version: it reads again and deletes what is there."""
     newest = await ledgers.create(ledger(1))
@@ -165,7 +165,7 @@ async def test_a_delete_does_not_mind_changes_that_come_before_it(
             newest = await ledgers.update(ledger(1).in_recovery(), newest)
         await delete(path, version)
 
-    store.delete = changed_before  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "delete", changed_before)
     await ledgers.delete(1)
     assert attempts == 4
     assert [i async for i in ledgers.list()] == []

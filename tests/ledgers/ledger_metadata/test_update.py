@@ -103,7 +103,9 @@ async def test_once_unknown_it_goes_on_until_it_knows(pauses: list[float]) -> No
     assert pauses[-1] > pauses[1]
 
 
-async def test_a_write_that_lands_after_the_read_is_found_by_the_next_conflict() -> None:
+async def test_a_write_that_lands_after_the_read_is_found_by_the_next_conflict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store = Scripted()
     store.writes = [ErrorCode.METADATA_UNKNOWN]
     get = store.get
@@ -113,7 +115,7 @@ async def test_a_write_that_lands_after_the_read_is_found_by_the_next_conflict()
         store.value, store.version = OPEN.in_recovery(), later(FIRST, 1)
         return seen
 
-    store.get = land_late  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "get", land_late)
     found, version = await update_metadata(store, OPEN, FIRST, begin_recovery)
     assert (found.state, version) == (LedgerState.IN_RECOVERY, later(FIRST, 1))
     assert store.asked == ["set", "get", "set", "get"]

@@ -142,7 +142,7 @@ async def test_a_lost_reply_of_the_create_is_recognised(
 
 
 async def test_a_lost_reply_of_the_removal_is_recognised(
-    cluster: MemoryCluster, store: MemoryMetadataStore
+    cluster: MemoryCluster, store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create(PATH, b"old", owner=cluster.new_session())
     delete = store.delete
@@ -151,10 +151,10 @@ async def test_a_lost_reply_of_the_removal_is_recognised(
         store.lose_replies(1)
         await delete(path, version)
 
-    store.delete = delete_and_lose  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "delete", delete_and_lose)
     registration = await Registration.start(store, PATH, b"new")
     assert owner(cluster) == store.session_id
-    store.delete = delete  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "delete", delete)
     await registration.close()
 
 
@@ -196,7 +196,7 @@ async def test_it_tries_again_while_the_store_refuses(
             raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "not now")
         return await create(path, value, **options)
 
-    store.create = refuse_at_first  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "create", refuse_at_first)
     store.expire()
     await eventually(lambda: owner(cluster) == store.session_id)
     assert refusals == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -24,7 +25,7 @@ async def at_once() -> int:
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5])
-async def test_a_watch_that_was_closed_is_not_kept(turns: int):
+async def test_a_watch_that_was_closed_is_not_kept(turns: int) -> None:
     """Also one that was closed while it read; a process may open and close any number."""
     table = WatchTable()
     listener = Listener()
@@ -41,7 +42,7 @@ async def test_a_watch_that_was_closed_is_not_kept(turns: int):
     assert gone() is None
 
 
-async def test_closing_waits_for_reads_of_watches_that_were_closed_before():
+async def test_closing_waits_for_reads_of_watches_that_were_closed_before() -> None:
     table = WatchTable()
     steps: list[str] = []
 
@@ -60,12 +61,12 @@ async def test_closing_waits_for_reads_of_watches_that_were_closed_before():
     assert steps == ["ended"]
 
 
-async def test_watches_of_a_path_read_in_the_order_in_which_they_came():
+async def test_watches_of_a_path_read_in_the_order_in_which_they_came() -> None:
     """What depends on addresses of objects cannot be played again."""
     table = WatchTable()
     order: list[int] = []
 
-    def read(number: int) -> object:
+    def read(number: int) -> Callable[[], Awaitable[int]]:
         async def read_once() -> int:
             order.append(number)
             return len(order)
@@ -73,7 +74,7 @@ async def test_watches_of_a_path_read_in_the_order_in_which_they_came():
         return read_once
 
     for number in range(50):
-        table.watch_value("/a", read(number), lambda _value: None)  # type: ignore[arg-type]
+        table.watch_value("/a", read(number), lambda _value: None)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert order == list(range(50))

@@ -37,9 +37,9 @@ def round_of(*bookies: str, is_closed: bool = True) -> ReadRound:
 def test_bookies_are_asked_in_order_each_once() -> None:
     read = round_of("b2", "b3", "b1")
     asked = [read.ask_next(), read.overdue()]
-    assert read.has_more
+    had_more = read.has_more
     assert [*asked, read.ask_next()] == ["b2", "b3", "b1"]
-    assert not read.has_more
+    assert (had_more, read.has_more) == (True, False)
     assert (read.ask_next(), read.overdue()) == (None, None)
 
 

@@ -11,17 +11,19 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.recovery.recovery import fence_ledger, recover_ledger
+from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.support.metadata_nodes import later
+from tests.support.scripted_cluster import Cluster, MakeCluster
 
 
-async def written(cluster: Any, count: int) -> Any:
+async def written(cluster: Cluster, count: int) -> LedgerWriter:
     writer = cluster.create()
     for n in range(count):
         await cluster.write(writer, b"%d" % n)
     return writer
 
 
-async def test_open_ledger_is_read_up_to_the_lac_that_bookies_know(cluster: Any) -> None:
+async def test_open_ledger_is_read_up_to_the_lac_that_bookies_know(cluster: Cluster) -> None:
     await written(cluster, 5)
     reader = LedgerReader(cluster.metadata(), bookies=cluster, source=cluster.ledgers)
     assert await reader.read_lac() == 3  # the last entry's own acknowledgement is not stored yet
@@ -33,7 +35,7 @@ async def test_open_ledger_is_read_up_to_the_lac_that_bookies_know(cluster: Any)
     assert [bytes(e.payload) for e in await reader.read(4, 4)] == [b"4"]
 
 
-async def test_reader_follows_the_ledger_being_closed(cluster: Any) -> None:
+async def test_reader_follows_the_ledger_being_closed(cluster: Cluster) -> None:
     writer = await written(cluster, 5)
     reader = LedgerReader(cluster.metadata(), bookies=cluster, source=cluster.ledgers)
     assert await reader.read_lac() == 3
@@ -44,7 +46,7 @@ async def test_reader_follows_the_ledger_being_closed(cluster: Any) -> None:
     assert bytes(last.payload) == b"4"
 
 
-async def test_reading_does_not_fence(cluster: Any) -> None:
+async def test_reading_does_not_fence(cluster: Cluster) -> None:
     writer = await written(cluster, 2)
     reader = LedgerReader(cluster.metadata(), bookies=cluster, source=cluster.ledgers)
     await reader.read_lac()
@@ -53,7 +55,7 @@ async def test_reading_does_not_fence(cluster: Any) -> None:
     assert (await writer.close()).last_entry_id == 1
 
 
-async def test_falls_over_to_the_next_bookie(cluster: Any) -> None:
+async def test_falls_over_to_the_next_bookie(cluster: Cluster) -> None:
     writer = await written(cluster, 3)
     closed = await writer.close()
     for down in ("b1", "b2", "b3"):
@@ -63,7 +65,7 @@ async def test_falls_over_to_the_next_bookie(cluster: Any) -> None:
         cluster.bookies[down].come_back()
 
 
-async def test_damaged_copy_is_passed_over_and_never_counts_as_absent(cluster: Any) -> None:
+async def test_damaged_copy_is_passed_over_and_never_counts_as_absent(cluster: Cluster) -> None:
     writer = await written(cluster, 1)
     closed = await writer.close()
     good = cluster.bookies["b1"].entries[1][0]
@@ -80,7 +82,7 @@ async def test_damaged_copy_is_passed_over_and_never_counts_as_absent(cluster: A
     assert set(caught.value.extra["missing_bookies"]) >= {"b1", "b2"}
 
 
-async def test_absent_only_when_the_whole_write_set_says_so(cluster: Any) -> None:
+async def test_absent_only_when_the_whole_write_set_says_so(cluster: Cluster) -> None:
     writer = await written(cluster, 1)
     closed = await writer.close()
     for bookie in cluster.bookies.values():
@@ -94,7 +96,7 @@ async def test_absent_only_when_the_whole_write_set_says_so(cluster: Any) -> Non
     assert caught.value.code is ErrorCode.READ_UNKNOWN
 
 
-async def test_a_read_ends_where_its_fragment_ends(make_cluster: Any) -> None:
+async def test_a_read_ends_where_its_fragment_ends(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
     for n in range(6):
@@ -108,7 +110,7 @@ async def test_a_read_ends_where_its_fragment_ends(make_cluster: Any) -> None:
     assert [e.entry_id for e in await reader.read(3, 5)] == [3, 4, 5]
 
 
-async def test_open_ledger_without_any_answer_is_unknown(cluster: Any) -> None:
+async def test_open_ledger_without_any_answer_is_unknown(cluster: Cluster) -> None:
     await written(cluster, 1)
     for bookie in cluster.bookies.values():
         bookie.go_down()
@@ -118,7 +120,7 @@ async def test_open_ledger_without_any_answer_is_unknown(cluster: Any) -> None:
     assert caught.value.code is ErrorCode.READ_UNKNOWN
 
 
-async def replaced(cluster: Any) -> tuple[Any, LedgerMetadata]:
+async def replaced(cluster: Cluster) -> tuple[Any, LedgerMetadata]:
     """A writer whose whole ensemble was replaced after entry 0; and the metadata of before."""
     writer = cluster.create()
     await cluster.write(writer, b"0")
@@ -131,7 +133,7 @@ async def replaced(cluster: Any) -> tuple[Any, LedgerMetadata]:
 
 
 async def test_an_open_ledger_whose_ensemble_was_replaced_is_unknown_not_absent(
-    make_cluster: Any,
+    make_cluster: MakeCluster,
 ) -> None:
     """Metadata read before the change names bookies that never had the entry, and say so."""
     cluster = make_cluster(6)
@@ -144,7 +146,7 @@ async def test_an_open_ledger_whose_ensemble_was_replaced_is_unknown_not_absent(
 
 
 async def test_a_read_that_fails_is_tried_again_where_the_entry_lies_by_now(
-    make_cluster: Any,
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(6)
     writer, before = await replaced(cluster)
@@ -160,7 +162,7 @@ async def test_a_read_that_fails_is_tried_again_where_the_entry_lies_by_now(
 
 
 async def test_a_read_that_fails_after_another_saw_the_change_is_tried_again_too(
-    make_cluster: Any,
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(6)
     writer, before = await replaced(cluster)
@@ -177,7 +179,7 @@ async def test_a_read_that_fails_after_another_saw_the_change_is_tried_again_too
     assert [bytes(entry.payload) for entry in await late] == [b"1"]
 
 
-async def test_older_metadata_changes_nothing(cluster: Any) -> None:
+async def test_older_metadata_changes_nothing(cluster: Cluster) -> None:
     writer = await written(cluster, 2)
     before = cluster.metadata()
     closed = await writer.close()
@@ -186,7 +188,7 @@ async def test_older_metadata_changes_nothing(cluster: Any) -> None:
     assert (reader.metadata, reader.last_confirmed) == (closed, 1)
 
 
-async def test_a_ledger_closed_below_what_was_acknowledged_is_an_error(cluster: Any) -> None:
+async def test_a_ledger_closed_below_what_was_acknowledged_is_an_error(cluster: Cluster) -> None:
     await written(cluster, 2)
     reader = LedgerReader(cluster.metadata(), bookies=cluster)
     reader.confirm(1)
@@ -197,7 +199,7 @@ async def test_a_ledger_closed_below_what_was_acknowledged_is_an_error(cluster: 
 
 
 async def test_a_ledger_in_recovery_is_read_up_to_its_lac_and_then_to_its_end(
-    cluster: Any,
+    cluster: Cluster,
 ) -> None:
     await written(cluster, 5)
     reader = LedgerReader(cluster.metadata(), bookies=cluster, source=cluster.ledgers)
@@ -211,7 +213,7 @@ async def test_a_ledger_in_recovery_is_read_up_to_its_lac_and_then_to_its_end(
     assert len(await reader.read(0, 9)) == 5
 
 
-async def test_the_lac_is_known_when_a_bookie_hangs(cluster: Any) -> None:
+async def test_the_lac_is_known_when_a_bookie_hangs(cluster: Cluster) -> None:
     """The two that answer have, between them, seen every entry that was acknowledged."""
     await written(cluster, 5)
     cluster.bookies["b1"].hung.add("read_lac")
@@ -219,6 +221,6 @@ async def test_the_lac_is_known_when_a_bookie_hangs(cluster: Any) -> None:
     assert await reader.read_lac() == 3
 
 
-async def test_the_last_entry_of_an_empty_ledger_is_none(cluster: Any) -> None:
+async def test_the_last_entry_of_an_empty_ledger_is_none(cluster: Cluster) -> None:
     closed = await cluster.create().close()
     assert await LedgerReader(closed, bookies=cluster).read_last() is None

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.limits import MAX_SIDE_BY_SIDE_READS, MIB
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.rpc.bookie_port import ReadReply
+from tests.support.scripted_cluster import Cluster, MakeCluster
 
 TIMEOUT = FencelogError(ErrorCode.REQUEST_TIMEOUT, "no answer")
 
 
-async def striped(cluster: Any, payloads: list[bytes]) -> Any:
+async def striped(cluster: Cluster, payloads: list[bytes]) -> LedgerMetadata:
     """The metadata of a closed ledger with E = 5, Qw = 3."""
     writer = cluster.create(ensemble="b1 b2 b3 b4 b5")
     for payload in payloads:
@@ -24,24 +25,24 @@ async def striped(cluster: Any, payloads: list[bytes]) -> Any:
 
 
 @pytest.fixture
-def wide(make_cluster: Any) -> Any:
+def wide(make_cluster: MakeCluster) -> Cluster:
     return make_cluster(5)
 
 
-async def closed_ledger(cluster: Any, *payloads: bytes) -> Any:
+async def closed_ledger(cluster: Cluster, *payloads: bytes) -> LedgerMetadata:
     writer = cluster.create()
     await cluster.write(writer, *payloads)
     return await writer.close()
 
 
-def asked(cluster: Any) -> dict[str, list[int]]:
+def asked(cluster: Cluster) -> dict[str, list[int]]:
     return {
         name: [entry for what, entry in bookie.asked if what == "read"]
         for name, bookie in cluster.bookies.items()
     }
 
 
-async def test_a_bookie_that_hangs_is_overtaken_and_then_asked_last(cluster: Any) -> None:
+async def test_a_bookie_that_hangs_is_overtaken_and_then_asked_last(cluster: Cluster) -> None:
     closed = await closed_ledger(cluster, b"0", b"1")
     order = ["b2", "b3", "b1"]  # ledger 1 begins with the second member
     cluster.bookies[order[0]].hung.add("read")
@@ -54,7 +55,7 @@ async def test_a_bookie_that_hangs_is_overtaken_and_then_asked_last(cluster: Any
     assert asked(cluster) == {"b1": [], "b2": [0, 0], "b3": [0, 0, 0]}
 
 
-async def test_the_next_is_asked_at_once_after_an_error(cluster: Any) -> None:
+async def test_the_next_is_asked_at_once_after_an_error(cluster: Cluster) -> None:
     """However long a bookie may take."""
     closed = await closed_ledger(cluster, b"0")
     cluster.bookies["b2"].fault = lambda request: TIMEOUT
@@ -62,7 +63,7 @@ async def test_the_next_is_asked_at_once_after_an_error(cluster: Any) -> None:
     assert len(await reader.read(0, 0)) == 1
 
 
-async def test_all_hang_but_the_last(cluster: Any) -> None:
+async def test_all_hang_but_the_last(cluster: Cluster) -> None:
     closed = await closed_ledger(cluster, b"0")
     for name in ("b2", "b3"):
         cluster.bookies[name].hung.add("read")
@@ -71,7 +72,7 @@ async def test_all_hang_but_the_last(cluster: Any) -> None:
     assert len(asyncio.all_tasks()) == 1  # those that hang were given up
 
 
-async def test_a_bug_is_no_answer(cluster: Any) -> None:
+async def test_a_bug_is_no_answer(cluster: Cluster) -> None:
     closed = await closed_ledger(cluster, b"0")
 
     def broken(request: str) -> None:
@@ -82,7 +83,7 @@ async def test_a_bug_is_no_answer(cluster: Any) -> None:
         await LedgerReader(closed, bookies=cluster).read(0, 0)
 
 
-async def test_a_reply_with_other_entries_is_unknown(cluster: Any) -> None:
+async def test_a_reply_with_other_entries_is_unknown(cluster: Cluster) -> None:
     closed = await closed_ledger(cluster, b"0", b"1")
     for bookie in cluster.bookies.values():
         bookie.entries[1][0] = bookie.entries[1][1]
@@ -92,14 +93,14 @@ async def test_a_reply_with_other_entries_is_unknown(cluster: Any) -> None:
     assert "answered with 1 of 1" in caught.value.detail
 
 
-async def test_no_more_entries_than_asked_for(cluster: Any) -> None:
+async def test_no_more_entries_than_asked_for(cluster: Cluster) -> None:
     closed = await closed_ledger(cluster, b"0", b"1", b"2")
     reader = LedgerReader(closed, bookies=cluster)
     assert [e.entry_id for e in await reader.read(1, 1)] == [1]
     assert [e.entry_id for e in await reader.read(1, 99)] == [1, 2]
 
 
-async def test_stripes_are_read_side_by_side_in_order(wide: Any) -> None:
+async def test_stripes_are_read_side_by_side_in_order(wide: Cluster) -> None:
     payloads = [b"%d" % n for n in range(50)]
     closed = await striped(wide, payloads)
     reader = LedgerReader(closed, bookies=wide)
@@ -107,7 +108,7 @@ async def test_stripes_are_read_side_by_side_in_order(wide: Any) -> None:
     assert len([entry for entries in asked(wide).values() for entry in entries]) == 50
 
 
-async def test_side_by_side_means_at_the_same_time(wide: Any) -> None:
+async def test_side_by_side_means_at_the_same_time(wide: Cluster) -> None:
     closed = await striped(wide, [b"x" * 10] * 60)
     reader = LedgerReader(closed, bookies=wide, speculative_read_ms=1_000_000)
     await reader.read(0, 59)  # it knows now how large entries are
@@ -127,7 +128,7 @@ async def test_side_by_side_means_at_the_same_time(wide: Any) -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_stripes_fall_over_each_on_its_own(wide: Any) -> None:
+async def test_stripes_fall_over_each_on_its_own(wide: Cluster) -> None:
     payloads = [b"%d" % n for n in range(20)]
     closed = await striped(wide, payloads)
     wide.bookies["b1"].go_down()
@@ -139,7 +140,7 @@ async def test_stripes_fall_over_each_on_its_own(wide: Any) -> None:
     assert found == payloads
 
 
-async def test_stripes_end_before_an_entry_that_cannot_be_had(wide: Any) -> None:
+async def test_stripes_end_before_an_entry_that_cannot_be_had(wide: Cluster) -> None:
     """What lies before it is delivered; the error comes to whoever asks from it on."""
     closed = await striped(wide, [b"%d" % n for n in range(10)])
     for bookie in wide.bookies.values():
@@ -151,7 +152,7 @@ async def test_stripes_end_before_an_entry_that_cannot_be_had(wide: Any) -> None
     assert caught.value.code is ErrorCode.NO_SUCH_ENTRY
 
 
-async def test_stripes_keep_within_the_bytes(wide: Any) -> None:
+async def test_stripes_keep_within_the_bytes(wide: Cluster) -> None:
     closed = await striped(wide, [b"x" * 1000] * 10)
     reader = LedgerReader(closed, bookies=wide)
     assert len(await reader.read(0, 9, max_bytes=3500)) == 3
@@ -161,7 +162,7 @@ async def test_stripes_keep_within_the_bytes(wide: Any) -> None:
 
 @pytest.mark.parametrize("run", [b"", b"junk", bytes(100)])
 async def test_an_empty_reply_or_junk_is_unknown_and_asked_for_once(
-    cluster: Any, run: bytes
+    cluster: Cluster, run: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = await closed_ledger(cluster, b"0")
     asked_for: list[int] = []
@@ -171,31 +172,34 @@ async def test_an_empty_reply_or_junk_is_unknown_and_asked_for_once(
         return ReadReply(-1, run)
 
     for bookie in cluster.bookies.values():
-        bookie.read = read
+        monkeypatch.setattr(bookie, "read", read)
     with pytest.raises(FencelogError) as caught:
         await LedgerReader(closed, bookies=cluster).read(0, 0)
     assert caught.value.code is ErrorCode.READ_UNKNOWN
     assert asked_for == [0, 0, 0]
 
 
-async def test_a_bookie_is_told_both_limits(cluster: Any) -> None:
+async def test_a_bookie_is_told_both_limits(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     closed = await closed_ledger(cluster, b"0", b"1", b"2")
     limits: list[dict[str, int]] = []
     whole = cluster.bookies["b2"].read
 
     async def read(ledger_id: int, first: int, **told: int) -> ReadReply:
         limits.append(told)
-        reply: ReadReply = await whole(ledger_id, first, max_entries=99, max_bytes=MIB)
-        return reply
+        return await whole(ledger_id, first, max_entries=99, max_bytes=MIB)
 
-    cluster.bookies["b2"].read = read
+    monkeypatch.setattr(cluster.bookies["b2"], "read", read)
     reader = LedgerReader(closed, bookies=cluster)
     found = await reader.read(0, 1, max_bytes=77)
     assert limits == [{"max_entries": 2, "max_bytes": 77}]
     assert [e.entry_id for e in found] == [0, 1]  # whatever the bookie makes of them
 
 
-async def test_a_deleted_ledger_does_not_hide_the_error_of_a_read(cluster: Any) -> None:
+async def test_a_deleted_ledger_does_not_hide_the_error_of_a_read(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     closed = await closed_ledger(cluster, b"0")
     for bookie in cluster.bookies.values():
         bookie.entries.clear()
@@ -203,7 +207,7 @@ async def test_a_deleted_ledger_does_not_hide_the_error_of_a_read(cluster: Any) 
     async def get(ledger_id: int) -> None:
         raise FencelogError(ErrorCode.LEDGER_NOT_FOUND, f"ledger {ledger_id} is gone")
 
-    cluster.ledgers.get = get
+    monkeypatch.setattr(cluster.ledgers, "get", get)
     with pytest.raises(FencelogError) as caught:
         await LedgerReader(closed, bookies=cluster, source=cluster.ledgers).read(0, 0)
     assert caught.value.code is ErrorCode.NO_SUCH_ENTRY

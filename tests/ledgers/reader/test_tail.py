@@ -12,11 +12,12 @@ import pytest_asyncio
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.recovery.recovery import recover_ledger
+from tests.support.scripted_cluster import Cluster, MakeCluster
 
 LONG_MS = 600_000
 """No test waits for so long: what it waits for comes, or the test's own time limit."""
 
-Open = Callable[[Any], LedgerReader]
+Open = Callable[[Cluster], LedgerReader]
 
 
 @pytest_asyncio.fixture
@@ -24,7 +25,7 @@ async def open_reader() -> AsyncIterator[Open]:
     """A reader as a client opens it, closed after the test; then nothing of it is left running."""
     readers: list[LedgerReader] = []
 
-    def open_(cluster: Any) -> LedgerReader:
+    def open_(cluster: Cluster) -> LedgerReader:
         readers.append(LedgerReader(cluster.metadata(), bookies=cluster, source=cluster.ledgers))
         return readers[-1]
 
@@ -33,7 +34,7 @@ async def open_reader() -> AsyncIterator[Open]:
         await reader.close()
 
 
-async def waiting(cluster: Any, reader: LedgerReader, above: int) -> asyncio.Task[int]:
+async def waiting(cluster: Cluster, reader: LedgerReader, above: int) -> asyncio.Task[int]:
     """A task that waits for the LAC, and has asked the bookies."""
     for bookie in cluster.bookies.values():
         bookie.asked.clear()
@@ -42,7 +43,9 @@ async def waiting(cluster: Any, reader: LedgerReader, above: int) -> asyncio.Tas
     return task
 
 
-async def test_the_lac_comes_as_soon_as_a_bookie_knows_it(cluster: Any, open_reader: Open) -> None:
+async def test_the_lac_comes_as_soon_as_a_bookie_knows_it(
+    cluster: Cluster, open_reader: Open
+) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"0")
     reader = open_reader(cluster)
@@ -53,7 +56,9 @@ async def test_the_lac_comes_as_soon_as_a_bookie_knows_it(cluster: Any, open_rea
     assert reader.last_confirmed == 0
 
 
-async def test_what_is_known_is_returned_without_asking(cluster: Any, open_reader: Open) -> None:
+async def test_what_is_known_is_returned_without_asking(
+    cluster: Cluster, open_reader: Open
+) -> None:
     await cluster.write(cluster.create(), b"0", b"1")
     reader = open_reader(cluster)
     reader.confirm(1)
@@ -63,7 +68,7 @@ async def test_what_is_known_is_returned_without_asking(cluster: Any, open_reade
 
 
 async def test_a_tail_is_followed_to_the_end(
-    cluster: Any, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fencelog.ledgers.reader.reader.LAC_POLL_MS", 20)
     writer = cluster.create()
@@ -84,7 +89,7 @@ async def test_a_tail_is_followed_to_the_end(
 
 
 async def test_the_close_is_seen_at_the_end_of_a_round(
-    cluster: Any, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer closes in metadata alone; no bookie hears of it."""
     monkeypatch.setattr("fencelog.ledgers.reader.reader.LAC_POLL_MS", 20)
@@ -97,7 +102,7 @@ async def test_the_close_is_seen_at_the_end_of_a_round(
     assert reader.metadata.is_closed
 
 
-async def test_the_end_of_a_recovery_is_seen(cluster: Any, open_reader: Open) -> None:
+async def test_the_end_of_a_recovery_is_seen(cluster: Cluster, open_reader: Open) -> None:
     """Fenced bookies answer at once: the reader looks at metadata until the ledger is closed."""
     await cluster.write(cluster.create(), b"0", b"1")
     reader = open_reader(cluster)
@@ -108,7 +113,7 @@ async def test_the_end_of_a_recovery_is_seen(cluster: Any, open_reader: Open) ->
 
 
 async def test_a_bookie_that_fails_or_hangs_is_no_reason_to_fail(
-    cluster: Any, open_reader: Open
+    cluster: Cluster, open_reader: Open
 ) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"0")
@@ -123,7 +128,7 @@ async def test_a_bookie_that_fails_or_hangs_is_no_reason_to_fail(
 
 
 async def test_a_bookie_that_hangs_gets_one_question_at_a_time(
-    cluster: Any, open_reader: Open
+    cluster: Cluster, open_reader: Open
 ) -> None:
     writer = cluster.create()
     reader = open_reader(cluster)
@@ -138,7 +143,7 @@ async def test_a_bookie_that_hangs_gets_one_question_at_a_time(
 
 
 async def test_members_are_followed(
-    make_cluster: Any, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+    make_cluster: MakeCluster, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All members are replaced while the reader waits; the LAC comes from the new ones."""
     monkeypatch.setattr("fencelog.ledgers.reader.reader.LAC_POLL_MS", 20)
@@ -157,7 +162,7 @@ async def test_members_are_followed(
 
 
 async def test_without_any_answer_to_the_end_the_lac_is_unknown(
-    cluster: Any, open_reader: Open
+    cluster: Cluster, open_reader: Open
 ) -> None:
     await cluster.write(cluster.create(), b"0")
     for bookie in cluster.bookies.values():
@@ -169,7 +174,7 @@ async def test_without_any_answer_to_the_end_the_lac_is_unknown(
 
 
 async def test_when_the_time_is_over_what_is_known_is_returned(
-    cluster: Any, open_reader: Open
+    cluster: Cluster, open_reader: Open
 ) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"0")
@@ -181,7 +186,7 @@ async def test_when_the_time_is_over_what_is_known_is_returned(
     assert await reader.wait_lac(0, 10) == 0
 
 
-async def test_an_absent_metadata_store_is_borne(cluster: Any, open_reader: Open) -> None:
+async def test_an_absent_metadata_store_is_borne(cluster: Cluster, open_reader: Open) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"0")
     reader = open_reader(cluster)
@@ -192,20 +197,22 @@ async def test_an_absent_metadata_store_is_borne(cluster: Any, open_reader: Open
     assert await task == 0
 
 
-async def test_a_deleted_ledger_is_told(cluster: Any, open_reader: Open) -> None:
+async def test_a_deleted_ledger_is_told(
+    cluster: Cluster, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await cluster.write(cluster.create(), b"0")
     reader = open_reader(cluster)
 
     async def get(ledger_id: int) -> None:
         raise FencelogError(ErrorCode.LEDGER_NOT_FOUND, f"ledger {ledger_id} is gone")
 
-    cluster.ledgers.get = get
+    monkeypatch.setattr(cluster.ledgers, "get", get)
     with pytest.raises(FencelogError) as caught:
         await reader.wait_lac(0, 10)
     assert caught.value.code is ErrorCode.LEDGER_NOT_FOUND
 
 
-async def test_nothing_is_left_running_after_close(cluster: Any) -> None:
+async def test_nothing_is_left_running_after_close(cluster: Cluster) -> None:
     await cluster.write(cluster.create(), b"0")
     reader = LedgerReader(cluster.metadata(), bookies=cluster)
     cluster.bookies["b1"].hung.add("read_lac")
@@ -216,7 +223,7 @@ async def test_nothing_is_left_running_after_close(cluster: Any) -> None:
 
 
 async def test_a_metadata_store_that_hangs_does_not_keep_news_waiting(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fencelog.ledgers.reader.reader.LAC_POLL_MS", 20)
     looked = asyncio.Event()

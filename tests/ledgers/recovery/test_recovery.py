@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -12,15 +11,16 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, LedgerState
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.recovery.recovery import recover_ledger
 from fencelog.ledgers.rpc.bookie_port import BookieInfo
+from tests.support.scripted_cluster import Cluster, MakeCluster
 
 
-async def recover(cluster: Any, ledger_id: int = 1) -> LedgerMetadata:
+async def recover(cluster: Cluster, ledger_id: int = 1) -> LedgerMetadata:
     return await recover_ledger(
         ledger_id, ledgers=cluster.ledgers, bookies=cluster, placement=cluster.placement
     )
 
 
-async def contents(cluster: Any, metadata: LedgerMetadata) -> list[bytes]:
+async def contents(cluster: Cluster, metadata: LedgerMetadata) -> list[bytes]:
     reader = LedgerReader(metadata, bookies=cluster)
     found: list[bytes] = []
     while len(found) <= metadata.last_entry_id:
@@ -29,7 +29,7 @@ async def contents(cluster: Any, metadata: LedgerMetadata) -> list[bytes]:
     return found
 
 
-async def test_everything_acknowledged_survives_its_writer(cluster: Any) -> None:
+async def test_everything_acknowledged_survives_its_writer(cluster: Cluster) -> None:
     writer = cluster.create()
     payloads = [b"entry %d" % n for n in range(50)]
     await cluster.write(writer, *payloads[:20])
@@ -40,7 +40,7 @@ async def test_everything_acknowledged_survives_its_writer(cluster: Any) -> None
     assert await contents(cluster, closed) == payloads
 
 
-async def test_the_old_writer_can_no_longer_be_acknowledged(cluster: Any) -> None:
+async def test_the_old_writer_can_no_longer_be_acknowledged(cluster: Cluster) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"0")
     closed = await recover(cluster)
@@ -51,7 +51,7 @@ async def test_the_old_writer_can_no_longer_be_acknowledged(cluster: Any) -> Non
     assert closed.last_entry_id == 0
 
 
-async def test_empty_ledger_of_a_writer_that_never_wrote(cluster: Any) -> None:
+async def test_empty_ledger_of_a_writer_that_never_wrote(cluster: Cluster) -> None:
     cluster.create()
     closed = await recover(cluster)
     assert (closed.last_entry_id, closed.length) == (-1, 0)
@@ -59,7 +59,7 @@ async def test_empty_ledger_of_a_writer_that_never_wrote(cluster: Any) -> None:
     assert len(fenced) >= 2  # unknown ledgers are fenced too (rule 6)
 
 
-async def test_one_bookie_down_is_tolerated_two_are_not(cluster: Any) -> None:
+async def test_one_bookie_down_is_tolerated_two_are_not(cluster: Cluster) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"0", b"1")
     cluster.bookies["b1"].go_down()
@@ -75,7 +75,7 @@ async def test_one_bookie_down_is_tolerated_two_are_not(cluster: Any) -> None:
     assert await contents(cluster, closed) == [b"0", b"1"]
 
 
-async def test_entry_on_a_single_bookie_is_recovered_and_made_durable(cluster: Any) -> None:
+async def test_entry_on_a_single_bookie_is_recovered_and_made_durable(cluster: Cluster) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"0")
     lost = FencelogError(ErrorCode.REQUEST_TIMEOUT, "lost")
@@ -90,7 +90,7 @@ async def test_entry_on_a_single_bookie_is_recovered_and_made_durable(cluster: A
     assert len(holders) >= 2
 
 
-async def test_unknown_answers_abort_and_never_close(cluster: Any) -> None:
+async def test_unknown_answers_abort_and_never_close(cluster: Cluster) -> None:
     """Seed 000: with WQ 3 and AQ 2 one explicit negative and two unknowns decide nothing."""
     cluster.create()
     error = FencelogError(ErrorCode.CORRUPT, "damaged")
@@ -103,7 +103,9 @@ async def test_unknown_answers_abort_and_never_close(cluster: Any) -> None:
     assert cluster.metadata().state is LedgerState.IN_RECOVERY
 
 
-async def test_ensembles_of_a_recovery_are_committed_only_with_the_close(make_cluster: Any) -> None:
+async def test_ensembles_of_a_recovery_are_committed_only_with_the_close(
+    make_cluster: MakeCluster,
+) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
     await cluster.write(writer, b"0", b"1", b"2")
@@ -118,7 +120,7 @@ async def test_ensembles_of_a_recovery_are_committed_only_with_the_close(make_cl
     assert await contents(cluster, closed) == [b"0", b"1", b"2"]
 
 
-async def test_concurrent_recoverers_converge(cluster: Any) -> None:
+async def test_concurrent_recoverers_converge(cluster: Cluster) -> None:
     writer = cluster.create()
     await cluster.write(writer, *[b"%d" % n for n in range(10)])
     results = await asyncio.gather(*(recover(cluster) for _ in range(5)))
@@ -126,7 +128,7 @@ async def test_concurrent_recoverers_converge(cluster: Any) -> None:
     assert len(set(map(repr, results))) == 1
 
 
-async def test_close_whose_reply_is_lost_is_recognised(cluster: Any) -> None:
+async def test_close_whose_reply_is_lost_is_recognised(cluster: Cluster) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"0")
 
@@ -138,7 +140,7 @@ async def test_close_whose_reply_is_lost_is_recognised(cluster: Any) -> None:
     assert (closed.last_entry_id, closed.is_closed) == (0, True)
 
 
-async def test_recovered_entries_keep_their_bytes(make_cluster: Any) -> None:
+async def test_recovered_entries_keep_their_bytes(make_cluster: MakeCluster) -> None:
     """They carry their writer's LAC, never the recoverer's own progress (rule 5)."""
     cluster = make_cluster(4)
     writer = cluster.create()
@@ -149,7 +151,7 @@ async def test_recovered_entries_keep_their_bytes(make_cluster: Any) -> None:
     assert {**before, **cluster.bookies["b4"].entries[1]} == before
 
 
-async def test_striped_ledger_is_recovered(make_cluster: Any) -> None:
+async def test_striped_ledger_is_recovered(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(5)
     writer = cluster.create(ensemble="b1 b2 b3 b4 b5", write_quorum=3)
     payloads = [b"%d" % n for n in range(23)]
@@ -162,7 +164,7 @@ async def test_striped_ledger_is_recovered(make_cluster: Any) -> None:
 
 
 async def test_a_ledger_without_room_for_another_fragment_is_recovered(
-    make_cluster: Any, monkeypatch: pytest.MonkeyPatch
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Qa bookies are enough; a failure of the third must not leave the recovery waiting."""
     cluster = make_cluster(4)
@@ -178,7 +180,7 @@ async def test_a_ledger_without_room_for_another_fragment_is_recovered(
     assert len(closed.fragments) == 1
 
 
-async def test_a_recovery_that_finds_only_dead_replacements_ends(make_cluster: Any) -> None:
+async def test_a_recovery_that_finds_only_dead_replacements_ends(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(6)
     writer = cluster.create()
     await cluster.write(writer, b"0")
@@ -191,12 +193,14 @@ async def test_a_recovery_that_finds_only_dead_replacements_ends(make_cluster: A
     assert caught.value.code is ErrorCode.RECOVERY_INCOMPLETE
 
 
-async def test_a_replacement_keeps_each_write_set_in_two_racks(make_cluster: Any) -> None:
+async def test_a_replacement_keeps_each_write_set_in_two_racks(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     racks = dict(zip(("b1", "b2", "b3", "b4", "b5", "b6", "b7"), "abaaaab", strict=True))
     lost = FencelogError(ErrorCode.READ_ONLY, "no more")
     for _ in range(10):
         cluster = make_cluster(7)
-        cluster.describe = lambda name: BookieInfo(name, "1", racks[name])
+        monkeypatch.setattr(cluster, "describe", lambda name: BookieInfo(name, "1", racks[name]))
         writer = cluster.create(ensemble="b1 b2 b3 b4", write_quorum=2)
         await cluster.write(writer, b"0", b"1", b"2", b"3")
         cluster.bookies["b4"].fault = lambda request: lost if request == "recovery add" else None

@@ -98,7 +98,7 @@ async def test_a_machine_that_never_greets_is_named_with_its_reason(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bookie_connection, "CONNECT_TIMEOUT_MS", 50)
-    server.serve = silence  # type: ignore[method-assign]
+    monkeypatch.setattr(server, "serve", silence)
     client = TcpBookieClient("b1", await server.start())
     error = await add(client)
     assert error is not None

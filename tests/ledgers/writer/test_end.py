@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -11,24 +10,26 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerState
 from fencelog.ledgers.metastore.port import Version
 from tests.support.metadata_nodes import later
+from tests.support.scripted_cluster import Cluster, MakeCluster
 
 TIMEOUT = FencelogError(ErrorCode.REQUEST_TIMEOUT, "no answer")
 
 
-def hold(cluster: Any, *names: str) -> None:
+def hold(cluster: Cluster, *names: str) -> None:
     """From now on these bookies answer only when the test lets them."""
     for name in names or cluster.bookies:
         cluster.bookies[name].held = []
 
 
-def release(cluster: Any, *names: str) -> None:
+def release(cluster: Cluster, *names: str) -> None:
     for name in names:
         held, cluster.bookies[name].held = cluster.bookies[name].held, None
+        assert held is not None
         for reply in held:
             reply()
 
 
-async def test_nothing_is_appended_once_the_close_has_begun(cluster: Any) -> None:
+async def test_nothing_is_appended_once_the_close_has_begun(cluster: Cluster) -> None:
     writer = cluster.create()
     hold(cluster)
     writer.append(b"x")
@@ -41,7 +42,7 @@ async def test_nothing_is_appended_once_the_close_has_begun(cluster: Any) -> Non
     assert (await closing).last_entry_id == 0
 
 
-async def test_a_second_close_returns_what_the_first_one_wrote(cluster: Any) -> None:
+async def test_a_second_close_returns_what_the_first_one_wrote(cluster: Cluster) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"x")
     closed = await writer.close()
@@ -49,7 +50,7 @@ async def test_a_second_close_returns_what_the_first_one_wrote(cluster: Any) -> 
     assert cluster.ledgers.values[1] == (closed, Version(1, 1))
 
 
-async def test_a_close_whose_reply_is_lost_finds_its_own_work(cluster: Any) -> None:
+async def test_a_close_whose_reply_is_lost_finds_its_own_work(cluster: Cluster) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"x")
     cluster.ledgers.lose_reply = True
@@ -58,7 +59,7 @@ async def test_a_close_whose_reply_is_lost_finds_its_own_work(cluster: Any) -> N
     assert cluster.ledgers.values[1] == (closed, Version(1, 1))
 
 
-async def test_a_close_without_metadata_may_be_repeated(cluster: Any) -> None:
+async def test_a_close_without_metadata_may_be_repeated(cluster: Cluster) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"x")
     cluster.ledgers.unavailable = True
@@ -69,7 +70,9 @@ async def test_a_close_without_metadata_may_be_repeated(cluster: Any) -> None:
     assert (await writer.close()).last_entry_id == 0
 
 
-async def test_a_bookie_that_fails_during_the_close_is_not_replaced(make_cluster: Any) -> None:
+async def test_a_bookie_that_fails_during_the_close_is_not_replaced(
+    make_cluster: MakeCluster,
+) -> None:
     """The third copy may fail late: its replacement would race with the close."""
     cluster = make_cluster(4)
     cluster.bookies["b3"].fault = lambda request: TIMEOUT
@@ -85,7 +88,7 @@ async def test_a_bookie_that_fails_during_the_close_is_not_replaced(make_cluster
     assert writer.failure is None
 
 
-async def test_a_close_waits_for_the_change_that_is_under_way(make_cluster: Any) -> None:
+async def test_a_close_waits_for_the_change_that_is_under_way(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
     await cluster.write(writer, b"x")
@@ -102,7 +105,7 @@ async def test_a_close_waits_for_the_change_that_is_under_way(make_cluster: Any)
     assert closed.last_entry_id == 1
 
 
-async def test_a_close_reports_what_the_change_under_way_found(make_cluster: Any) -> None:
+async def test_a_close_reports_what_the_change_under_way_found(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
     cluster.bookies["b3"].go_down()
@@ -120,7 +123,7 @@ async def test_a_close_reports_what_the_change_under_way_found(make_cluster: Any
     assert cluster.metadata().state is LedgerState.IN_RECOVERY
 
 
-async def test_abandoning_ends_a_change_that_waits_for_metadata(make_cluster: Any) -> None:
+async def test_abandoning_ends_a_change_that_waits_for_metadata(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
     cluster.bookies["b1"].go_down()
@@ -133,12 +136,14 @@ async def test_abandoning_ends_a_change_that_waits_for_metadata(make_cluster: An
     await cluster.until(lambda: cluster.ledgers.unavailable)
     async with asyncio.timeout(5):
         await writer.abandon()
-    assert cluster.failures == cluster.acked == []
+    assert (cluster.failures, cluster.acked) == ([], [])
     with pytest.raises(FencelogError, match="abandoned"):
         await writer.close()
 
 
-async def test_a_fenced_writer_ends_the_change_that_waits_for_metadata(make_cluster: Any) -> None:
+async def test_a_fenced_writer_ends_the_change_that_waits_for_metadata(
+    make_cluster: MakeCluster,
+) -> None:
     cluster = make_cluster(4)
     cluster.bookies["b3"].go_down()
     hold(cluster, "b1")
@@ -158,7 +163,7 @@ async def test_a_fenced_writer_ends_the_change_that_waits_for_metadata(make_clus
 
 @pytest.mark.parametrize("pending", [True, False])
 async def test_the_writer_of_a_deleted_ledger_is_finished(
-    make_cluster: Any, *, pending: bool
+    make_cluster: MakeCluster, *, pending: bool
 ) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
@@ -175,7 +180,9 @@ async def test_the_writer_of_a_deleted_ledger_is_finished(
         writer.append(b"z")
 
 
-async def test_a_bug_ends_the_writer_instead_of_leaving_it_waiting(make_cluster: Any) -> None:
+async def test_a_bug_ends_the_writer_instead_of_leaving_it_waiting(
+    make_cluster: MakeCluster,
+) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
     cluster.ledgers.before_update = broken

@@ -10,6 +10,8 @@ import pytest
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.writer.options import WriterOptions
+from fencelog.ledgers.writer.writer import LedgerWriter
+from tests.support.scripted_cluster import Cluster, MakeCluster
 
 INTERVAL_S = 0.25
 
@@ -17,11 +19,11 @@ INTERVAL_S = 0.25
 class Timers:
     """The loop's timers of one length, run out by the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         loop = asyncio.get_running_loop()
         self._call_later = loop.call_later
         self._waiting: list[tuple[asyncio.TimerHandle, Callable[[], None]]] = []
-        loop.call_later = self.call_later  # type: ignore[method-assign, assignment]
+        monkeypatch.setattr(loop, "call_later", self.call_later)
 
     def call_later(self, delay: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
         if delay != INTERVAL_S:
@@ -43,19 +45,21 @@ class Timers:
 
 
 @pytest.fixture
-async def timers() -> Timers:
-    return Timers()
+async def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
+    return Timers(monkeypatch)
 
 
-def writer_of(cluster: Any, interval_ms: int = 250) -> Any:
+def writer_of(cluster: Cluster, interval_ms: int = 250) -> LedgerWriter:
     return cluster.create(options=WriterOptions(explicit_lac_interval_ms=interval_ms))
 
 
-def told(cluster: Any) -> dict[str, int]:
+def told(cluster: Cluster) -> dict[str, int]:
     return {name: bookie.lacs.get(1, -1) for name, bookie in cluster.bookies.items()}
 
 
-async def test_an_idle_writer_tells_every_member_once(make_cluster: Any, timers: Timers) -> None:
+async def test_an_idle_writer_tells_every_member_once(
+    make_cluster: MakeCluster, timers: Timers
+) -> None:
     cluster = make_cluster(4)
     writer = writer_of(cluster)
     assert timers.count == 0
@@ -69,7 +73,7 @@ async def test_an_idle_writer_tells_every_member_once(make_cluster: Any, timers:
     assert told(cluster)["b3"] == 2
 
 
-async def test_a_busy_writer_does_not(cluster: Any, timers: Timers) -> None:
+async def test_a_busy_writer_does_not(cluster: Cluster, timers: Timers) -> None:
     writer = writer_of(cluster)
     await cluster.write(writer, b"0")
     await cluster.write(writer, b"1")
@@ -83,32 +87,32 @@ async def test_a_busy_writer_does_not(cluster: Any, timers: Timers) -> None:
     assert told(cluster)["b1"] == 1  # with the third, which is not acknowledged
     assert timers.count == 0
     for bookie in cluster.bookies.values():
-        bookie.held.pop()()
+        bookie.answer_one()
     timers.run_out()
     assert told(cluster)["b1"] == 2
     await writer.abandon()
 
 
-async def test_one_timer_however_many_adds(cluster: Any, timers: Timers) -> None:
+async def test_one_timer_however_many_adds(cluster: Cluster, timers: Timers) -> None:
     writer = writer_of(cluster)
     for _ in range(5):
         await cluster.write(writer, b"x")
         assert timers.count == 1
 
 
-async def test_it_may_be_turned_off(cluster: Any, timers: Timers) -> None:
+async def test_it_may_be_turned_off(cluster: Cluster, timers: Timers) -> None:
     await cluster.write(writer_of(cluster, 0), b"x")
     assert timers.count == 0
 
 
-async def test_the_end_of_the_writer_is_the_end_of_it(cluster: Any, timers: Timers) -> None:
+async def test_the_end_of_the_writer_is_the_end_of_it(cluster: Cluster, timers: Timers) -> None:
     writer = writer_of(cluster)
     await cluster.write(writer, b"x")
     await writer.close()
     assert timers.count == 0
 
 
-async def test_an_idle_zombie_learns_that_it_was_fenced(cluster: Any, timers: Timers) -> None:
+async def test_an_idle_zombie_learns_that_it_was_fenced(cluster: Cluster, timers: Timers) -> None:
     writer = writer_of(cluster)
     await cluster.write(writer, b"x")
     for bookie in cluster.bookies.values():
@@ -120,7 +124,7 @@ async def test_an_idle_zombie_learns_that_it_was_fenced(cluster: Any, timers: Ti
         writer.append(b"y")
 
 
-async def test_other_failures_are_of_no_consequence(cluster: Any, timers: Timers) -> None:
+async def test_other_failures_are_of_no_consequence(cluster: Cluster, timers: Timers) -> None:
     writer = writer_of(cluster)
     await cluster.write(writer, b"x")
     cluster.bookies["b1"].go_down()
@@ -133,7 +137,7 @@ async def test_other_failures_are_of_no_consequence(cluster: Any, timers: Timers
     assert len(cluster.metadata().fragments) == 1
 
 
-async def test_the_default_is_on(cluster: Any) -> None:
+async def test_the_default_is_on(cluster: Cluster) -> None:
     """Over the loop's own timer."""
     writer = cluster.create(options=WriterOptions())
     await cluster.write(writer, b"x")

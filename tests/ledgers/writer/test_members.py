@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,15 +12,16 @@ from fencelog.ledgers.ledger_metadata.model import Fragment
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.writer.options import WriterOptions
 from tests.support.metadata_nodes import later
+from tests.support.scripted_cluster import Cluster, MakeCluster
 
 DELAYED = WriterOptions(explicit_lac_interval_ms=0, delay_ensemble_change=True)
 
 
-def fragments(cluster: Any) -> list[tuple[int, str]]:
+def fragments(cluster: Cluster) -> list[tuple[int, str]]:
     return [(f.first_entry_id, " ".join(f.bookies)) for f in cluster.metadata().fragments]
 
 
-def failing(cluster: Any, name: str, code: ErrorCode) -> None:
+def failing(cluster: Cluster, name: str, code: ErrorCode) -> None:
     error = FencelogError(code, f"{name}: {code.slug}")
     cluster.bookies[name].fault = lambda request: error
 
@@ -39,7 +39,7 @@ def failing(cluster: Any, name: str, code: ErrorCode) -> None:
     ],
 )
 async def test_whatever_a_bookie_refuses_with_it_is_replaced(
-    make_cluster: Any, code: ErrorCode
+    make_cluster: MakeCluster, code: ErrorCode
 ) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
@@ -49,7 +49,9 @@ async def test_whatever_a_bookie_refuses_with_it_is_replaced(
     assert cluster.failures == []
 
 
-async def test_a_bookie_that_knows_another_secret_is_a_failed_member(make_cluster: Any) -> None:
+async def test_a_bookie_that_knows_another_secret_is_a_failed_member(
+    make_cluster: MakeCluster,
+) -> None:
     """It refuses every connection of this process before anything is sent; that says nothing about
     the ledger. A bookie that is set up wrongly must not be worse than a dead one."""
     cluster = make_cluster(4)
@@ -61,7 +63,7 @@ async def test_a_bookie_that_knows_another_secret_is_a_failed_member(make_cluste
     assert all("b2" not in cluster.placement.choose(3) for _ in range(20))
 
 
-async def test_two_failures_at_once_are_one_change(make_cluster: Any) -> None:
+async def test_two_failures_at_once_are_one_change(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(5)
     writer = cluster.create()
     await cluster.write(writer, b"0")
@@ -72,7 +74,7 @@ async def test_two_failures_at_once_are_one_change(make_cluster: Any) -> None:
     assert set(cluster.metadata().last_fragment.bookies) == {"b3", "b4", "b5"}
 
 
-async def test_one_replacement_for_two_failed_members_is_taken(make_cluster: Any) -> None:
+async def test_one_replacement_for_two_failed_members_is_taken(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
     cluster.bookies["b1"].go_down()
@@ -83,7 +85,7 @@ async def test_one_replacement_for_two_failed_members_is_taken(make_cluster: Any
 
 
 async def test_a_bookie_with_another_incarnation_is_replaced_and_not_taken_back(
-    make_cluster: Any,
+    make_cluster: MakeCluster,
 ) -> None:
     """At its start it has fenced every ledger that names it (rule 10): as a member it would end
     the writer. It is well otherwise, and other ledgers may have it."""
@@ -106,7 +108,7 @@ async def test_a_bookie_with_another_incarnation_is_replaced_and_not_taken_back(
 
 
 async def test_a_former_member_with_the_same_incarnation_may_be_taken_back(
-    make_cluster: Any,
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
@@ -122,7 +124,7 @@ async def test_a_former_member_with_the_same_incarnation_may_be_taken_back(
 
 
 async def test_a_new_member_is_held_to_the_incarnation_it_was_chosen_with(
-    make_cluster: Any,
+    make_cluster: MakeCluster,
 ) -> None:
     """It loses its disk between the choice and the first add: it is never sent one."""
     cluster = make_cluster(4)
@@ -138,7 +140,9 @@ async def test_a_new_member_is_held_to_the_incarnation_it_was_chosen_with(
     assert cluster.bookies["b4"].entries == {}
 
 
-async def test_an_ensemble_that_somebody_else_changed_ends_the_writer(make_cluster: Any) -> None:
+async def test_an_ensemble_that_somebody_else_changed_ends_the_writer(
+    make_cluster: MakeCluster,
+) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
     foreign = replace(cluster.metadata(), fragments=(Fragment(0, ("b1", "b2", "b4")),))
@@ -150,7 +154,9 @@ async def test_an_ensemble_that_somebody_else_changed_ends_the_writer(make_clust
     assert cluster.ledgers.values[1] == (foreign, Version(1, 1))
 
 
-async def test_earlier_fragments_that_were_repaired_stay_as_they_are(make_cluster: Any) -> None:
+async def test_earlier_fragments_that_were_repaired_stay_as_they_are(
+    make_cluster: MakeCluster,
+) -> None:
     cluster = make_cluster(5)
     writer = cluster.create()
     await cluster.write(writer, b"0")
@@ -167,7 +173,7 @@ async def test_earlier_fragments_that_were_repaired_stay_as_they_are(make_cluste
 
 
 async def test_without_room_for_another_fragment_it_goes_on_at_qa(
-    make_cluster: Any, monkeypatch: pytest.MonkeyPatch
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata_module, "MAX_FRAGMENTS", 1)
     cluster = make_cluster(4)
@@ -180,7 +186,7 @@ async def test_without_room_for_another_fragment_it_goes_on_at_qa(
 
 
 async def test_metadata_that_is_away_leaves_the_ensemble_and_qa_goes_on(
-    make_cluster: Any,
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
@@ -193,21 +199,21 @@ async def test_metadata_that_is_away_leaves_the_ensemble_and_qa_goes_on(
 
 
 async def test_a_spare_that_comes_later_is_found(
-    make_cluster: Any, monkeypatch: pytest.MonkeyPatch
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fencelog.ledgers.writer.writer.REPLACE_RETRY_S", 0.001)
     cluster = make_cluster(4)
-    cluster.available = lambda: ["b1", "b2", "b3"]
+    monkeypatch.setattr(cluster, "available", lambda: ["b1", "b2", "b3"])
     writer = cluster.create()
     cluster.bookies["b1"].go_down()
     await cluster.write(writer, b"0")
-    cluster.available = lambda: ["b2", "b3", "b4"]
+    monkeypatch.setattr(cluster, "available", lambda: ["b2", "b3", "b4"])
     await cluster.until(lambda: fragments(cluster)[-1] == (1, "b4 b2 b3"))
     await cluster.write(writer, b"1")
     assert (await writer.close()).last_entry_id == 1
 
 
-async def test_a_delayed_change_waits_until_qa_is_out_of_reach(make_cluster: Any) -> None:
+async def test_a_delayed_change_waits_until_qa_is_out_of_reach(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(5)
     writer = cluster.create(options=DELAYED)
     cluster.bookies["b1"].go_down()
@@ -222,7 +228,7 @@ async def test_a_delayed_change_waits_until_qa_is_out_of_reach(make_cluster: Any
 
 @pytest.mark.parametrize("code", [ErrorCode.READ_ONLY, ErrorCode.WRONG_INCARNATION])
 async def test_a_delayed_change_does_not_wait_for_a_member_that_is_lost(
-    make_cluster: Any, code: ErrorCode
+    make_cluster: MakeCluster, code: ErrorCode
 ) -> None:
     cluster = make_cluster(4)
     writer = cluster.create(options=DELAYED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,17 +14,24 @@ from fencelog.ledgers.ledger_metadata.model import LedgerState
 from fencelog.ledgers.limits import MAX_ENTRY_BYTES
 from fencelog.ledgers.writer import writer as writer_module
 from tests.support.metadata_nodes import later
+from tests.support.scripted_cluster import Cluster, MakeCluster
 
 
-async def test_what_waits_leaves_as_one_run(cluster: Any) -> None:
-    sizes = []
+def was_acked(cluster: Cluster, entry_id: int) -> bool:
+    return cluster.acked[-1:] == [entry_id]
+
+
+async def test_what_waits_leaves_as_one_run(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
     store = cluster.bookies["b1"].add
 
     def watch(run: bytes, **options: Any) -> None:
         sizes.append(read_run_header(run).count)
         store(run, **options)
 
-    cluster.bookies["b1"].add = watch
+    monkeypatch.setattr(cluster.bookies["b1"], "add", watch)
     writer = cluster.create()
     assert [writer.append(b"x" * n) for n in range(100)] == list(range(100))
     await cluster.until(lambda: cluster.acked == [99])
@@ -32,7 +40,7 @@ async def test_what_waits_leaves_as_one_run(cluster: Any) -> None:
     assert writer.pending_bytes == 0
 
 
-async def test_lac_travels_with_the_next_entries(cluster: Any) -> None:
+async def test_lac_travels_with_the_next_entries(cluster: Cluster) -> None:
     writer = cluster.create()
     writer.append(b"first")
     await cluster.until(lambda: writer.last_add_confirmed == 0)
@@ -43,7 +51,7 @@ async def test_lac_travels_with_the_next_entries(cluster: Any) -> None:
 
 
 async def test_failed_bookie_is_replaced_in_metadata_before_anything_is_acknowledged(
-    make_cluster: Any,
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
@@ -59,7 +67,7 @@ async def test_failed_bookie_is_replaced_in_metadata_before_anything_is_acknowle
     assert (closed.last_entry_id, closed.length, closed.state) == (1, 2, LedgerState.CLOSED)
 
 
-async def test_ensemble_change_whose_reply_is_lost_is_read_back(make_cluster: Any) -> None:
+async def test_ensemble_change_whose_reply_is_lost_is_read_back(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
     cluster.bookies["b1"].go_down()
@@ -70,17 +78,17 @@ async def test_ensemble_change_whose_reply_is_lost_is_read_back(make_cluster: An
     assert cluster.ledgers.values[1][1].number == 1  # one write, not a second one on top of it
 
 
-async def test_two_of_three_bookies_are_enough_without_a_spare(cluster: Any) -> None:
+async def test_two_of_three_bookies_are_enough_without_a_spare(cluster: Cluster) -> None:
     writer = cluster.create()
     cluster.bookies["b3"].go_down()
     for n in range(3):
         writer.append(b"x")
-        await cluster.until(lambda n=n: cluster.acked[-1:] == [n])
+        await cluster.until(partial(was_acked, cluster, n))
     assert (await writer.close()).last_entry_id == 2
     assert len(cluster.metadata().fragments) == 1
 
 
-async def test_one_of_three_is_not_enough(cluster: Any) -> None:
+async def test_one_of_three_is_not_enough(cluster: Cluster) -> None:
     writer = cluster.create()
     cluster.bookies["b2"].go_down()
     cluster.bookies["b3"].go_down()
@@ -96,7 +104,7 @@ async def test_one_of_three_is_not_enough(cluster: Any) -> None:
     assert cluster.metadata().state is LedgerState.OPEN
 
 
-async def test_fenced_writer_reports_once_and_stops(cluster: Any) -> None:
+async def test_fenced_writer_reports_once_and_stops(cluster: Cluster) -> None:
     writer = cluster.create()
     cluster.bookies["b1"].fenced.add(1)
     cluster.bookies["b2"].fenced.add(1)
@@ -107,7 +115,7 @@ async def test_fenced_writer_reports_once_and_stops(cluster: Any) -> None:
     assert cluster.acked == []
 
 
-async def test_ensemble_change_after_somebody_began_recovery(make_cluster: Any) -> None:
+async def test_ensemble_change_after_somebody_began_recovery(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(4)
     writer = cluster.create()
     metadata, version = cluster.ledgers.values[1]
@@ -120,7 +128,7 @@ async def test_ensemble_change_after_somebody_began_recovery(make_cluster: Any) 
     assert cluster.metadata().fragments == metadata.fragments
 
 
-async def test_close_waits_for_what_is_pending(cluster: Any) -> None:
+async def test_close_waits_for_what_is_pending(cluster: Cluster) -> None:
     for bookie in cluster.bookies.values():
         bookie.held = []
     writer = cluster.create()
@@ -130,17 +138,17 @@ async def test_close_waits_for_what_is_pending(cluster: Any) -> None:
     assert not closing.done()
     assert cluster.metadata().state is LedgerState.OPEN
     for name in ("b1", "b2"):
-        for reply in cluster.bookies[name].held:
-            reply()
+        while cluster.bookies[name].held:
+            cluster.bookies[name].answer_one()
     assert (await closing).last_entry_id == 0
 
 
-async def test_close_of_an_empty_ledger(cluster: Any) -> None:
+async def test_close_of_an_empty_ledger(cluster: Cluster) -> None:
     closed = await cluster.create().close()
     assert (closed.last_entry_id, closed.length) == (-1, 0)
 
 
-async def test_close_accepts_the_same_end_by_another(cluster: Any) -> None:
+async def test_close_accepts_the_same_end_by_another(cluster: Cluster) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"abc")
     metadata, version = cluster.ledgers.values[1]
@@ -149,7 +157,7 @@ async def test_close_accepts_the_same_end_by_another(cluster: Any) -> None:
     assert await writer.close() == closed
 
 
-async def test_close_refuses_a_different_end(cluster: Any) -> None:
+async def test_close_refuses_a_different_end(cluster: Cluster) -> None:
     writer = cluster.create()
     await cluster.write(writer, b"abc")
     metadata, version = cluster.ledgers.values[1]
@@ -162,7 +170,7 @@ async def test_close_refuses_a_different_end(cluster: Any) -> None:
     assert cluster.failures == []
 
 
-async def test_an_end_below_an_acknowledged_entry_is_somebody_elses(cluster: Any) -> None:
+async def test_an_end_below_an_acknowledged_entry_is_somebody_elses(cluster: Cluster) -> None:
     """Who accepted a loss closed it so, while this writer lived."""
     writer = cluster.create()
     await cluster.write(writer, b"abc")
@@ -173,7 +181,7 @@ async def test_an_end_below_an_acknowledged_entry_is_somebody_elses(cluster: Any
     assert caught.value.code is ErrorCode.LEDGER_FENCED
 
 
-async def test_close_refuses_while_another_recovers(cluster: Any) -> None:
+async def test_close_refuses_while_another_recovers(cluster: Cluster) -> None:
     writer = cluster.create()
     metadata, version = cluster.ledgers.values[1]
     cluster.ledgers.values[1] = (metadata.in_recovery(), later(version, 1))
@@ -183,7 +191,7 @@ async def test_close_refuses_while_another_recovers(cluster: Any) -> None:
     assert cluster.metadata().state is LedgerState.IN_RECOVERY
 
 
-async def test_limits_refuse_before_anything_is_sent(cluster: Any) -> None:
+async def test_limits_refuse_before_anything_is_sent(cluster: Cluster) -> None:
     for bookie in cluster.bookies.values():
         bookie.held = []
     writer = cluster.create()
@@ -201,7 +209,7 @@ async def test_limits_refuse_before_anything_is_sent(cluster: Any) -> None:
 
 
 async def test_entries_without_payload_take_room_too(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_module, "WRITER_MAX_PENDING_BYTES", 1000)
     for bookie in cluster.bookies.values():
@@ -213,12 +221,12 @@ async def test_entries_without_payload_take_room_too(
         writer.append(b"")
     await cluster.until(lambda: all(bookie.held for bookie in cluster.bookies.values()))
     for bookie in cluster.bookies.values():
-        bookie.held[0]()
+        bookie.answer_one()
     assert writer.append(b"") > 0  # what is acknowledged takes none
     await writer.abandon()
 
 
-async def test_a_close_under_way_ends_when_the_writer_is_abandoned(cluster: Any) -> None:
+async def test_a_close_under_way_ends_when_the_writer_is_abandoned(cluster: Cluster) -> None:
     for bookie in cluster.bookies.values():
         bookie.held = []
     writer = cluster.create()
@@ -232,7 +240,7 @@ async def test_a_close_under_way_ends_when_the_writer_is_abandoned(cluster: Any)
     assert cluster.metadata().state is LedgerState.OPEN
 
 
-async def test_two_closes_at_once_both_end(cluster: Any) -> None:
+async def test_two_closes_at_once_both_end(cluster: Cluster) -> None:
     for bookie in cluster.bookies.values():
         bookie.held = []
     writer = cluster.create()
@@ -240,12 +248,14 @@ async def test_two_closes_at_once_both_end(cluster: Any) -> None:
     closing = [asyncio.create_task(writer.close()) for _ in range(2)]
     await cluster.until(lambda: bool(cluster.bookies["b3"].held))
     for bookie in cluster.bookies.values():
-        bookie.held[0]()
+        bookie.answer_one()
     async with asyncio.timeout(5):
         assert [closed.last_entry_id for closed in await asyncio.gather(*closing)] == [0, 0]
 
 
-async def test_dead_bookies_do_not_replace_each_other_without_end(make_cluster: Any) -> None:
+async def test_dead_bookies_do_not_replace_each_other_without_end(
+    make_cluster: MakeCluster,
+) -> None:
     cluster = make_cluster(6)
     writer = cluster.create()
     await cluster.write(writer, b"0")

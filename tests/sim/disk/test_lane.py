@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,13 @@ def test_work_of_a_lane_runs_in_order_and_is_reported_in_order_and_later() -> No
 
             return run
 
+        def told(number: int, error: BaseException | None) -> None:
+            log.append((number, error))
+
         async def life() -> None:
             lane = machine.disk.lane("test")
             for number in range(6):
-                lane.submit(work(number), lambda error, n=number: log.append((n, error)))  # type: ignore[misc]
+                lane.submit(work(number), partial(told, number))
             assert log == []
             await lane.close()
 
@@ -85,7 +89,7 @@ def test_two_lanes_interleave_in_more_than_one_way() -> None:
             lanes = [machine.disk.lane(name) for name in "ab"]
             for _ in range(3):
                 for name, lane in zip("ab", lanes, strict=True):
-                    lane.submit(lambda name=name: log.append(name), lambda error: None)  # type: ignore[misc]
+                    lane.submit(partial(log.append, name), lambda error: None)
             await asyncio.gather(*(lane.close() for lane in lanes))
 
         await process.call(life())
@@ -299,12 +303,12 @@ def test_the_same_seed_is_the_same_history() -> None:
     assert digest(5) == digest(5) != digest(6)
 
 
-@pytest.mark.parametrize("forgotten", ["disk_files.FileData.sync", "disk_names.Directory.sync"])
+@pytest.mark.parametrize("forgotten", ["files.FileData.sync", "names.Directory.sync"])
 def test_a_disk_that_forgets_a_sync_is_found_out(
     monkeypatch: pytest.MonkeyPatch, forgotten: str
 ) -> None:
     """The test above can fail: without syncs promises are broken."""
-    monkeypatch.setattr(forgotten, lambda _: None)
+    monkeypatch.setattr(f"tests.sim.disk.{forgotten}", lambda _: None)
 
     def history(seed: int) -> bool:
         try:

@@ -166,7 +166,7 @@ def _say_nothing(_: Any) -> None:
 
 def _discard(process: Process) -> None:
     for task in process.live_tasks():
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own
         coroutine: Any = task.get_coro()
         for _ in range(_CLOSE_ATTEMPTS):
             # What it does about that has no effect, and an error of it no meaning. (Not closed:

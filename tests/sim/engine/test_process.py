@@ -292,10 +292,13 @@ def test_unhandled_exceptions_are_failures_of_their_process() -> None:
     class Ring:
         """Garbage that only a collection finds."""
 
+        itself: Ring
+        task: asyncio.Task[None]
+
     async def ring() -> None:
         ring = Ring()
-        ring.itself = ring  # type: ignore[attr-defined]
-        ring.task = asyncio.create_task(fail("in a ring"))  # type: ignore[attr-defined]
+        ring.itself = ring
+        ring.task = asyncio.create_task(fail("in a ring"))
         await asyncio.sleep(0.1)
 
     async def main(engine: Engine) -> None:
@@ -357,7 +360,9 @@ def test_garbage_is_collected_at_known_steps_only() -> None:
 # -- trace and host --------------------------------------------------------------------------------
 
 
-def test_the_trace_keeps_notes_and_prints_them_on_demand(capsys: Any) -> None:
+def test_the_trace_keeps_notes_and_prints_them_on_demand(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async def main(engine: Engine) -> None:
         engine.trace.verbose = True
         await asyncio.sleep(1)

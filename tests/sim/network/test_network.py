@@ -233,7 +233,7 @@ class StubBookie:
 
 
 async def serve(bookie: StubBookie) -> None:
-    await BookieServer.start(bookie, "s", PORT)  # type: ignore[arg-type]
+    await BookieServer.start(bookie, "s", PORT)  # type: ignore[arg-type]  # what is asked of it
 
 
 class Calls:

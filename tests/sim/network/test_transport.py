@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from tests.sim.network.pairs import PORT, End, Pair, pattern, simulate
+
+
+def has_received(end: End, count: int) -> bool:
+    return len(end.data) == count
+
 
 # -- bytes -----------------------------------------------------------------------------------------
 
@@ -30,7 +36,7 @@ def test_bytes_arrive_in_order_in_other_pieces() -> None:
         assert client.transport.get_extra_info("peername") == ("s", PORT)
         assert server.transport.get_extra_info("sockname") == ("s", PORT)
         with pytest.raises(TypeError, match="str"):
-            client.transport.write("text")  # type: ignore[arg-type]
+            client.transport.write("text")  # type: ignore[arg-type]  # the mistake
 
     simulate(main)
 
@@ -73,7 +79,7 @@ def test_streams_stay_whole_under_faults_in_both_directions(seed: int) -> None:
         pair.s.resume()
         pair.network.heal()
         for end in ends:
-            await end.until(lambda end=end: len(end.data) == len(data))  # type: ignore[misc]
+            await end.until(partial(has_received, end, len(data)))
             assert end.data == data
 
     assert simulate(main, seed=seed)

@@ -1,0 +1,95 @@
+"""What tests of one bookie are given: how they open it, and ways to talk to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypedDict, Unpack
+
+from fencelog.bookie.disk.port import Disk
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.identity.cookie_registry import CookieRegistry
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import build_run
+
+
+class BookieSettings(TypedDict, total=False):
+    """What else ``BookieConfig`` takes."""
+
+    journal_dirs: tuple[Path, ...]
+    ledger_dirs: tuple[Path, ...]
+    bookie_id: str | None
+    write_cache_bytes: int
+    read_cache_bytes: int
+    journal_file_bytes: int
+    entry_log_bytes: int
+    read_only_at: float
+    writable_at: float
+    flush_interval_ms: int
+    journal_sync: bool
+    journal_write: bool
+    repair_cookie: bool
+
+
+class OpenBookie(Protocol):
+    """Opens a bookie, which is closed in the end."""
+
+    async def __call__(
+        self,
+        *,
+        data_dir: Path | None = None,
+        disk: Disk | None = None,
+        cookies: CookieRegistry | None = None,
+        **settings: Unpack[BookieSettings],
+    ) -> Bookie: ...
+
+
+class Requests:
+    """Plain calls for tests: build runs, add them and wait for the answer."""
+
+    @staticmethod
+    def run(ledger_id: int, first: int, count: int = 1, *, lac: int = -1, size: int = 100) -> bytes:
+        """Entries whose payload says which ledger and entry they are."""
+        payloads = [f"{ledger_id}/{first + i}|".encode().ljust(size, b".") for i in range(count)]
+        return build_run(ledger_id, first, payloads, lac=lac, length_before=first * size)
+
+    @staticmethod
+    async def add(bookie: Bookie, run: bytes, *, recovery: bool = False) -> FencelogError | None:
+        answer: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
+        bookie.add(run, recovery=recovery, on_reply=answer.set_result)
+        async with asyncio.timeout(20):
+            return await answer
+
+    @staticmethod
+    async def write_lac(bookie: Bookie, ledger_id: int, lac: int) -> FencelogError | None:
+        answer: asyncio.Future[FencelogError | None] = asyncio.get_running_loop().create_future()
+        bookie.write_lac(ledger_id, lac, on_reply=answer.set_result)
+        async with asyncio.timeout(20):
+            return await answer
+
+    @staticmethod
+    async def until(condition: Callable[[], bool]) -> None:
+        """Let the loop and the lanes run until something is so; fail after some seconds."""
+        for _ in range(5000):
+            if condition():
+                return
+            await asyncio.sleep(0.001)
+        raise AssertionError("it did not come about")
+
+    @staticmethod
+    async def read(bookie: Bookie, ledger_id: int, first: int, max_entries: int = 4096) -> bytes:
+        reply = await bookie.read(ledger_id, first, max_entries=max_entries, max_bytes=1 << 22)
+        return reply.run
+
+
+def refusal_of(answer: FencelogError | None) -> ErrorCode | None:
+    """Of the answer to an add or the like; None if it was done."""
+    return None if answer is None else answer.code
+
+
+def is_removing(bookie: Bookie, ledger_id: int) -> bool:
+    """Whether the ledger's former entries are still being removed."""
+    state = bookie.shard(ledger_id).states.get(ledger_id)
+    assert state is not None
+    return state.removing

@@ -1,0 +1,246 @@
+"""A broker in memory, for the stories that are hard to stage with a real one: an owner elsewhere,
+a lost owner, overload, an append of unknown outcome. What it does not fake, it does not do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fencelog.api.server.app import Application, build_app
+from fencelog.api.server.serve import HttpServer, bind
+from fencelog.broker.append.pending import Appended, message_size
+from fencelog.broker.append.terms import Terms
+from fencelog.broker.broker import Broker
+from fencelog.broker.config import BrokerConfig
+from fencelog.broker.names import TopicName
+from fencelog.broker.partition.forwards import Forwards
+from fencelog.broker.policy import Policy
+from fencelog.broker.read.stored import ReadResult, StoredBatch
+from fencelog.broker.registry.topics import TopicConfig, TopicInfo
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import BatchInfo, Message, encode_batch
+
+PUBLISH_TIME = 1_700_000_000_000_000
+
+
+class FakeLog:
+    """A partition in memory. ``failure`` is what the next appends end with."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.is_serving = True
+        self.entries: list[StoredBatch] = []
+        self.is_terminated = False
+        self.earliest_offset = 0
+        self.tail_offset = 0
+        self.failure: BaseException | None = None
+        self.answers_after: asyncio.Event | None = None
+        self.grown = asyncio.Event()
+        self.waiting_readers = 0
+        self.readers_changed = asyncio.Event()
+
+    def append_message(
+        self, message: Message, terms: Terms | None = None
+    ) -> asyncio.Future[Appended]:
+        message_size(message)
+        return self._append(encode_batch([message]), 1)
+
+    def append_batch(
+        self, batch: bytes, info: BatchInfo, terms: Terms | None = None
+    ) -> asyncio.Future[Appended]:
+        return self._append(batch, info.count)
+
+    def _append(self, batch: bytes, count: int) -> asyncio.Future[Appended]:
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        if self.failure is not None:
+            future.set_exception(self.failure)
+            return future
+        offset = self.tail_offset
+        self.entries.append(StoredBatch(offset, count, PUBLISH_TIME, memoryview(batch)))
+        self.tail_offset += count
+        self.grown.set()
+        appended = Appended(self.partition, offset, count, PUBLISH_TIME)
+        if self.answers_after is None:
+            future.set_result(appended)
+        else:
+            waiting = asyncio.get_running_loop().create_task(self.answers_after.wait())
+            waiting.add_done_callback(lambda _: future.set_result(appended))
+        return future
+
+    async def read(
+        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
+    ) -> ReadResult:
+        if offset > self.tail_offset:
+            raise FencelogError(
+                ErrorCode.OFFSET_BEYOND_TAIL, "beyond the tail", tail_offset=self.tail_offset
+            )
+        if offset < self.earliest_offset:
+            raise FencelogError(
+                ErrorCode.OFFSET_TRIMMED, "trimmed", earliest_offset=self.earliest_offset
+            )
+        await self._wait(offset, wait_ms)
+        found: list[StoredBatch] = []
+        size = messages = 0
+        for entry in self.entries:
+            if entry.end_offset <= offset:
+                continue
+            if found and (size + len(entry.batch) > max_bytes or messages >= max_messages):
+                break
+            found.append(entry)
+            size += len(entry.batch)
+            messages += entry.count - max(0, offset - entry.base_offset)
+        next_offset = found[-1].end_offset if found else offset
+        return ReadResult(found, next_offset, self.tail_offset)
+
+    async def _wait(self, offset: int, wait_ms: int) -> None:
+        if wait_ms == 0:
+            return
+        self._count_readers(1)
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while offset == self.tail_offset:
+                    self.grown.clear()
+                    await self.grown.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._count_readers(-1)
+
+    def _count_readers(self, change: int) -> None:
+        self.waiting_readers += change
+        self.readers_changed.set()
+
+    async def readers_are(self, count: int) -> None:
+        """Return when so many readers wait at the tail."""
+        while self.waiting_readers != count:
+            self.readers_changed.clear()
+            await self.readers_changed.wait()
+
+    async def segments(self) -> dict[str, Any]:
+        return {"partition": self.partition, "segments": []}
+
+
+class FakeTopics:
+    def __init__(self) -> None:
+        self.known: dict[TopicName, TopicInfo] = {}
+
+    async def create(self, name: TopicName, config: TopicConfig) -> tuple[TopicInfo, bool]:
+        if name in self.known:
+            if self.known[name].config != config:
+                raise FencelogError(ErrorCode.ALREADY_EXISTS, f"{name} has other settings")
+            return self.known[name], False
+        policy = Policy().inherited_by(config.overrides)
+        self.known[name] = TopicInfo(name, "t1", config, PUBLISH_TIME, policy)
+        return self.known[name], True
+
+    async def get(self, name: TopicName) -> TopicInfo:
+        if name not in self.known:
+            raise FencelogError(ErrorCode.TOPIC_NOT_FOUND, f"there is no topic {name}")
+        return self.known[name]
+
+    async def list(
+        self, namespace: str | None = None, prefix: str = "", *, start_after: str = "", limit: int
+    ) -> list[TopicInfo]:
+        found = [
+            info
+            for name, info in sorted(self.known.items(), key=lambda item: str(item[0]))
+            if namespace in (None, name.namespace) and name.topic.startswith(prefix)
+        ]
+        return [info for info in found if str(info.name) > start_after][:limit]
+
+    async def delete(self, name: TopicName) -> None:
+        await self.get(name)
+        del self.known[name]
+
+
+@dataclass
+class FakeBroker:
+    """``elsewhere`` maps (topic, partition) to the URL of the broker that owns it."""
+
+    topics: FakeTopics = field(default_factory=FakeTopics)
+    logs: dict[tuple[TopicName, int], FakeLog] = field(default_factory=dict)
+    elsewhere: dict[tuple[TopicName, int], str] = field(default_factory=dict)
+    reported: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    forwards: Forwards = field(default_factory=Forwards)
+    failure: BaseException | None = None
+    url: str = ""
+    """Where it is served, if a test has noted that."""
+    config: BrokerConfig = field(default_factory=lambda: BrokerConfig("a", "http://127.0.0.1:1"))
+
+    async def topic(self, topic: TopicName) -> TopicInfo:
+        return await self.topics.get(topic)
+
+    async def partition(self, topic: TopicName, partition: int) -> FakeLog:
+        if self.failure is not None:
+            raise self.failure
+        info = await self.topics.get(topic)
+        if partition >= info.config.partitions:
+            raise FencelogError(ErrorCode.NOT_FOUND, f"{topic} has no partition {partition}")
+        url = self.elsewhere.get((topic, partition))
+        if url is not None:
+            raise FencelogError(ErrorCode.NOT_OWNER, "owned by another broker", url=url)
+        return self.logs.setdefault((topic, partition), FakeLog(partition))
+
+    def known(self, topic: TopicName) -> TopicInfo | None:
+        return self.topics.known.get(topic)
+
+    def open_log(self, topic: TopicName, partition: int) -> FakeLog | None:
+        if self.failure is not None or (topic, partition) in self.elsewhere:
+            return None
+        return self.logs.get((topic, partition))
+
+    async def owners(self, topic: TopicName) -> list[dict[str, Any]]:
+        await self.topics.get(topic)
+        return []
+
+    async def check_ready(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def brokers(self) -> list[dict[str, Any]]:
+        return [{"broker_id": "a", "url": "http://127.0.0.1:1", "started_us": PUBLISH_TIME}]
+
+    def forget_owner(self, topic: TopicName, partition: int, url: str) -> None:
+        self.forgotten.append(url)
+
+    async def while_owner(
+        self, topic: TopicName, partition: int, url: str, work: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        return await self.forwards.run(url, work, owner_url=url)
+
+    async def report_dead_owner(self, topic: TopicName, partition: int, url: str) -> None:
+        self.reported.append(url)
+        self.elsewhere.pop((topic, partition), None)
+
+
+class FakeBookies:
+    def available(self) -> list[str]:
+        return ["b1"]
+
+    def addresses(self) -> dict[str, str]:
+        return {"b1": "127.0.0.1:1"}
+
+
+def app_over(broker: Broker | FakeBroker, bookies: FakeBookies) -> Application:
+    return build_app(
+        broker,  # type: ignore[arg-type]  # what these stories use of it
+        bookies=bookies,  # type: ignore[arg-type]  # what is listed
+    )
+
+
+@asynccontextmanager
+async def serving(app: Application) -> AsyncIterator[str]:
+    """A real uvicorn on a free port, and its URL."""
+    server = await HttpServer.start(app, bind("127.0.0.1", 0))
+    try:
+        yield server.url
+    finally:
+        await server.close()
+
+
+Serve = Callable[[Application], AbstractAsyncContextManager[str]]
+"""Serves an application, at the URL that it gives."""
