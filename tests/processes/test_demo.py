@@ -19,7 +19,7 @@ def test_hard_lines_come_back_over_a_killed_broker(tmp_path: Path) -> None:
     (logs / "long.log").write_bytes(b"x" * 2_000_000 + b"\nshort\n" + b"y" * 500_000)
     (logs / "bytes.log").write_bytes(bytes(range(1, 256)) + b"\r\n\r\nno newline at the end")
     (logs / "blank.log").write_bytes(b"\n\n\n")
-    done = fencelog("demo", "--logs", str(logs), "--no-spark", timeout_s=55)
+    done = fencelog("demo", "--logs", str(logs), "--no-spark", timeout_s=240)
     printed = done.stdout.decode()
     assert done.returncode == 0, printed + done.stderr.decode()
     assert "in the middle of appending to demo/long.log" in printed
