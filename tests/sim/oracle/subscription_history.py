@@ -111,7 +111,16 @@ class SubscriptionHistory:
         return self.log.state.cursors().get(self.info.subscription_id)
 
     def opened(self, owner: Owner, acked_to: int) -> View:
-        """Note that an instance has reported its cursor, at ``acked_to``."""
+        """Note that an instance has reported its durable cursor, at ``acked_to``."""
+        view = self.noticed(owner, acked_to)
+        if self.info.config.durable:
+            self.is_open = True
+            if self.durable is None:
+                self.violate(19, "its cursor was confirmed, and is not durable")
+        return view
+
+    def noticed(self, owner: Owner, acked_to: int) -> View:
+        """Note the cursor of an instance, which may not be durable yet."""
         view = self.views.get(owner)
         if view is None:
             found = self.log.state.openings.get(owner.epoch, {}).get(self.info.subscription_id)

@@ -32,6 +32,9 @@ def draw_admin_plan(seed: int) -> AdminPlan:
     """Everything that the seed decides in advance."""
     is_unsubscribed = Random(f"admin unsubscribed {seed}").random() < UNSUBSCRIBED_SHARE
     story = UNSUBSCRIBED if is_unsubscribed else None
+    for every, at, staged in STAGED:
+        if seed % every == at:
+            story = staged
     return with_removals(_Draw(Random(f"admin plan {seed}"), story).plan(seed))
 
 

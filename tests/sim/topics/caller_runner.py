@@ -1,4 +1,4 @@
-"""The course of a history of calls. Invariants besides those of ``topics/runner.py``:
+"""The course of a history of calls, and its invariant beside ``topics/runner.py``.
 
 26 a request to a subscription is carried out by one owner of a partition, unless the former one has
    let it go for certain; its answer says what was done                       oracle/call_history.py
