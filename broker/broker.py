@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from fencelog.broker.background.balancer import Balancer
-from fencelog.broker.background.compaction_scheduler import CompactionKeeper
-from fencelog.broker.background.cursor_reconciler import SubscriptionUpkeep
-from fencelog.broker.background.retention_scheduler import RetentionKeeper
+from fencelog.broker.background.compaction_scheduler import CompactionScheduler
+from fencelog.broker.background.cursor_reconciler import CursorReconciler
+from fencelog.broker.background.retention_scheduler import RetentionScheduler
 from fencelog.broker.background.sweep import Sweep, Sweeper
 from fencelog.broker.background.unloading import Unloading, few_at_a_time
 from fencelog.broker.cluster.balance_core import PartitionKey
@@ -23,9 +23,9 @@ from fencelog.broker.partition.broker_services import BrokerServices
 from fencelog.broker.partition.ownership import Ownership
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
-from fencelog.broker.partition.transfer import HandOver
+from fencelog.broker.partition.transfer import PartitionTransfer
 from fencelog.broker.registry.subscription_registry import SubscriptionRegistry
-from fencelog.broker.registry.topic_cache import KnownTopics
+from fencelog.broker.registry.topic_cache import TopicCache
 from fencelog.broker.registry.topics import TopicInfo, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
@@ -57,13 +57,13 @@ class Broker:
         self.subscriptions = SubscriptionRegistry(store, host=host)
         self.directory = BrokerDirectory(store, host=host, config=config)
         self._store = store
-        self._upkeep = SubscriptionUpkeep(self.subscriptions, self.open_slots)
+        self._cursor_reconciler = CursorReconciler(self.subscriptions, self.open_slots)
         self._ownership = Ownership(store, broker_id=config.broker_id, url=config.url)
         self._services = BrokerServices(
             topics=self.topics,
             ledgers=ledgers,
             ownership=self._ownership,
-            others=HandOver(
+            others=PartitionTransfer(
                 self.directory,
                 peers or NoPeers(),
                 own_id=config.broker_id,
@@ -72,10 +72,10 @@ class Broker:
             host=host,
             config=config,
             bookie_addresses=self.bookie_addresses,
-            complete_cursors=self._upkeep.complete,
+            complete_cursors=self._cursor_reconciler.complete,
         )
         self._slots: dict[PartitionKey, PartitionSlot] = {}
-        self._known = KnownTopics(
+        self._known = TopicCache(
             self.topics, on_change=self._topic_changed, on_gone=self._topic_gone
         )
         self._bookies = ChildrenValues(store, BOOKIES_PATH)
@@ -90,10 +90,10 @@ class Broker:
         self._unloading = Unloading(
             self._slots, self.directory, self._balancer, timeout_s=config.drain_timeout_s
         )
-        self.compaction = CompactionKeeper(
+        self.compaction = CompactionScheduler(
             lambda: (slot.open_log for slot in self._slots.values()), host
         )
-        self._retention = RetentionKeeper(
+        self._retention = RetentionScheduler(
             lambda: (slot.open_log for slot in self._slots.values()),
             period_s=config.retention_check_s,
         )
@@ -108,7 +108,7 @@ class Broker:
         await self._bookies.start()
         await self.directory.start()
         self._balancer.start()
-        self._upkeep.start()
+        self._cursor_reconciler.start()
         self.compaction.start()
         self._retention.start()
         self._sweeper.start()
@@ -120,7 +120,7 @@ class Broker:
         await self._unloading.stop()
         await self._sweeper.close()
         await self._retention.close()
-        await self._upkeep.close()
+        await self._cursor_reconciler.close()
         await self.compaction.close()
         self.subscriptions.close()
         self._known.close()
@@ -247,8 +247,8 @@ class Broker:
     async def while_owner(
         self, topic: TopicName, partition: int, url: str, work: Callable[[], Awaitable[T]]
     ) -> T:
-        """The result of ``work()``, which asks the owner at ``url``. Raises OwnerGone when that one
-        has owned the partition no more for OWNER_GONE_MS and has not answered."""
+        """The result of ``work()``, which asks the owner at ``url``. Raises OwnerLost when that one
+        has owned the partition no more for OWNER_LOST_MS and has not answered."""
         return await (await self._slot(topic, partition)).while_owner(url, work)
 
     def brokers(self) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ class BrokerConfig:
     """The settings of every topic, where neither it nor its namespace has its own."""
     open_timeout_s: float = 30.0
     """Opening a partition; after it the request fails and the next one tries again."""
-    repair_patience_s: float = 10.0
+    append_timeout_s: float = 10.0
     """How long appends wait for a failed ledger to be replaced before their callers are told."""
     close_timeout_s: float = 10.0
     """How long closing waits for appends under way."""

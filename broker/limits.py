@@ -52,7 +52,7 @@ changed."""
 
 # -- producers -------------------------------------------------------------------------------------
 
-KEPT_RUNS = 5
+RECENT_APPENDS = 5
 """Appends of each producer whose offsets are remembered for whoever repeats them: as many as Kafka
 lets a producer have on their way. An older duplicate is known as one, but not where it is."""
 
@@ -193,7 +193,7 @@ as its turn takes at both brokers, so few at a time keep the gap short."""
 OFFER_TIMEOUT_MS = 5_000
 """How long a partition's former owner waits for the next one to open it, its requests with it."""
 
-OWNER_GONE_MS = 1_000
+OWNER_LOST_MS = 1_000
 """An owner whose node is gone for so long is not waited for any more: requests that were passed on
 to it end. One that lives puts its node back, or has answered, long before."""
 

@@ -141,7 +141,7 @@ def copy_of(error: FencelogError) -> FencelogError:
     return FencelogError(error.code, error.detail, **error.extra)
 
 
-def said_by(bookie_id: str, detail: str) -> str:
+def prefix_bookie(bookie_id: str, detail: str) -> str:
     """What a bookie said, or what a client says of it: in either case its name stands in it."""
     name = f"bookie {bookie_id}"
     return detail if detail.startswith((f"{name} ", f"{name}:")) else f"{name}: {detail}"
@@ -153,7 +153,9 @@ def recovery_incomplete(
     """Return the error of a recovery that cannot decide: which bookies it lacks, which of them are
     in limbo, and of which entry. It may be repeated at any time; where every missing bookie is in
     limbo, repeating it decides nothing."""
-    reasons = "; ".join(said_by(bookie, error.detail) for bookie, error in sorted(missing.items()))
+    reasons = "; ".join(
+        prefix_bookie(bookie, error.detail) for bookie, error in sorted(missing.items())
+    )
     entry = {} if entry_id is None else {"entry_id": entry_id}
     return FencelogError(
         ErrorCode.RECOVERY_INCOMPLETE,

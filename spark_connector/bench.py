@@ -40,14 +40,14 @@ def main() -> None:
         everything = _frame(spark, server, topic)
         value = _frame(spark, server, topic, schema="value BINARY")
         rows = everything.count()
-        figures = {
+        metrics = {
             "count_rows_per_s": rows / _best_s(everything.count),
             "noop_rows_per_s": rows / _best_s(lambda: _drop(everything)),
             "value_rows_per_s": rows / _best_s(value.count),
         }
     finally:
         spark.stop()
-    sys.stdout.write(json.dumps({name: round(rate) for name, rate in figures.items()}) + "\n")
+    sys.stdout.write(json.dumps({name: round(rate) for name, rate in metrics.items()}) + "\n")
 
 
 async def _fill(server: str, topic: str, batches: int) -> None:

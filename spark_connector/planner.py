@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.spark_connector.options import ReadOptions
-from fencelog.spark_connector.segments import PartitionSegments, Segment
+from fencelog.spark_connector.segments import LedgerSegment, PartitionSegments
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _offsets(answer: PartitionSegments, options: ReadOptions) -> tuple[int, int]
     return start, end
 
 
-def _estimated_bytes(segment: Segment, *, messages: int) -> int:
+def _estimated_bytes(segment: LedgerSegment, *, messages: int) -> int:
     """The wanted messages' share, at least a byte an entry so that there is something to cut."""
     return max(segment.size_bytes * messages // segment.messages, segment.entries)
 

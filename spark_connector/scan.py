@@ -28,7 +28,7 @@ SMALL_BATCH_BYTES = 1 * MIB
 Emit = Callable[[pa.RecordBatch], Awaitable[None]]
 
 
-class EntryReader(Protocol):
+class EntrySource(Protocol):
     """What is needed of a ``LedgerReader``."""
 
     async def read(self, first: int, last: int) -> list[Entry]:
@@ -41,7 +41,7 @@ class _Numbered(NamedTuple):
 
 
 async def scan_range(
-    reader: EntryReader, wanted: EntryRange, schema: pa.Schema, emit: Emit
+    reader: EntrySource, wanted: EntryRange, schema: pa.Schema, emit: Emit
 ) -> None:
     """Emit the messages of a range, in order of offset, as batches of ``schema``.
 
@@ -61,7 +61,7 @@ async def scan_range(
         ) from error
 
 
-async def _first_wanted(reader: EntryReader, wanted: EntryRange) -> int:
+async def _first_wanted(reader: EntrySource, wanted: EntryRange) -> int:
     """The first entry that ends after ``start_offset`` (the last one plus 1 if none does).
 
     The ledger's metadata does not say which entry holds an offset, so this bisects: 16 small reads
@@ -83,7 +83,7 @@ async def _first_wanted(reader: EntryReader, wanted: EntryRange) -> int:
 
 
 async def _scan_from(
-    first: int, reader: EntryReader, wanted: EntryRange, schema: pa.Schema, emit: Emit
+    first: int, reader: EntrySource, wanted: EntryRange, schema: pa.Schema, emit: Emit
 ) -> None:
     loop = asyncio.get_running_loop()
     last = wanted.last_entry
@@ -106,7 +106,7 @@ async def _scan_from(
             await asyncio.gather(reading, return_exceptions=True)
 
 
-async def _read(reader: EntryReader, first: int, last: int) -> list[_Numbered]:
+async def _read(reader: EntrySource, first: int, last: int) -> list[_Numbered]:
     entries = await reader.read(first, last)
     return [_Numbered(entry, read_entry_header(entry.payload)) for entry in entries]
 

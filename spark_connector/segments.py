@@ -15,7 +15,7 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, from_json
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class LedgerSegment:
     """Entries ``first_entry`` to ``last_entry`` of a ledger hold ``messages`` messages, from
     ``base_offset`` on. ``size_bytes`` of payload, as far as the service knows."""
 
@@ -43,7 +43,7 @@ class PartitionSegments:
     partition: int
     earliest_offset: int
     end_offset: int
-    segments: tuple[Segment, ...]
+    segments: tuple[LedgerSegment, ...]
     bookies: Mapping[str, str]
 
 
@@ -69,9 +69,9 @@ def parse_segments(answer: Any) -> PartitionSegments:
     return parsed
 
 
-def _parse_segment(fields: Any) -> Segment:
+def _parse_segment(fields: Any) -> LedgerSegment:
     ledger = from_json(fields["ledger"])
-    return Segment(
+    return LedgerSegment(
         ledger=ledger,
         base_offset=int(fields["base_offset"]),
         messages=int(fields["messages"]),

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Body, Query, Request, Response
 
 from fencelog.api.admin.models import (
     PROBLEM_RESPONSES,
-    Bookie,
     Bookies,
     BrokerEntry,
     Brokers,
-    Owner,
     Owners,
-    Sweep,
+    PartitionOwner,
+    RegisteredBookie,
+    SweepReport,
     Topic,
     TopicList,
 )
@@ -111,7 +111,7 @@ def _add_listings(router: APIRouter, broker: Broker) -> None:
         """Which brokers own the topic's partitions now; unused partitions have no owner."""
         refuse_query(request)
         found = await broker.owners(TopicName.of(namespace, topic))
-        return Owners(owners=[Owner.model_validate(owner) for owner in found])
+        return Owners(owners=[PartitionOwner.model_validate(owner) for owner in found])
 
 
 def _add_cluster(router: APIRouter, broker: Broker, bookies: RegisteredBookies) -> None:
@@ -127,7 +127,7 @@ def _add_cluster(router: APIRouter, broker: Broker, bookies: RegisteredBookies) 
         refuse_query(request)
         addresses = bookies.addresses()
         found = [
-            Bookie(bookie_id=bookie_id, address=addresses.get(bookie_id))
+            RegisteredBookie(bookie_id=bookie_id, address=addresses.get(bookie_id))
             for bookie_id in bookies.available()
         ]
         return Bookies(bookies=found)
@@ -135,12 +135,12 @@ def _add_cluster(router: APIRouter, broker: Broker, bookies: RegisteredBookies) 
 
 def _add_sweep(router: APIRouter, broker: Broker) -> None:
     @router.post("/sweep", tags=["cluster"])
-    async def sweep(request: Request, dry_run: bool = False) -> Sweep:
+    async def sweep(request: Request, dry_run: bool = False) -> SweepReport:
         """Remove what belongs to nothing any more: ledgers on no list, leftovers of deleted topics.
         A broker does it every hour; `dry_run` only says what would go."""
         refuse_query(request, "dry_run")
         swept = await (broker.sweep.look() if dry_run else broker.sweep.sweep())
-        return Sweep.model_validate(asdict(swept))
+        return SweepReport.model_validate(asdict(swept))
 
 
 def topic_model(info: TopicInfo) -> Topic:

@@ -44,7 +44,7 @@ class NamespaceList(BaseModel):
     namespaces: list[Namespace]
 
 
-class Sweep(BaseModel):
+class SweepReport(BaseModel):
     """What a sweep found, of so many ledgers it looked at; ``failed``: what it could not remove."""
 
     looked_at: int
@@ -53,7 +53,7 @@ class Sweep(BaseModel):
     failed: dict[str, str]
 
 
-class Owner(BaseModel):
+class PartitionOwner(BaseModel):
     """The broker that owns a partition now."""
 
     partition: int
@@ -65,7 +65,7 @@ class Owner(BaseModel):
 class Owners(BaseModel):
     """Owned partitions only: one that nobody has used yet has no owner."""
 
-    owners: list[Owner]
+    owners: list[PartitionOwner]
 
 
 class BrokerEntry(BaseModel):
@@ -134,7 +134,7 @@ class Opened(BaseModel):
     epoch: int
 
 
-class Bookie(BaseModel):
+class RegisteredBookie(BaseModel):
     """A bookie that is registered."""
 
     bookie_id: str
@@ -142,7 +142,7 @@ class Bookie(BaseModel):
 
 
 class Bookies(BaseModel):
-    bookies: list[Bookie]
+    bookies: list[RegisteredBookie]
 
 
 class Health(BaseModel):

@@ -17,7 +17,7 @@ from fencelog.api.http.asgi import JSON, Exchange
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.targets import PREFIX, Target
 from fencelog.api.routing.forward import Forwarder
-from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.subscriptions.requests import read_body
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -39,7 +39,7 @@ class PartitionAdmin:
     """The endpoints."""
 
     def __init__(
-        self, broker: Broker, ownership: Ownership, forwarder: Forwarder, bodies: BodyReader
+        self, broker: Broker, ownership: OwnerProxy, forwarder: Forwarder, bodies: BodyReader
     ) -> None:
         self._broker = broker
         self._ownership = ownership

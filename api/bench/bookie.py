@@ -54,7 +54,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class BookieFigures:
+class BookieMetrics:
     """``restart_s``: from the start of the process until it serves. ``rss_mb`` (VmRSS) and
     ``peak_rss_mb`` (VmHWM) of the process that has stored the small entries."""
 
@@ -66,7 +66,7 @@ class BookieFigures:
     peak_rss_mb: float
 
 
-async def measure_bookie(directory: Path, seconds: float, *, sizes: Sizes) -> BookieFigures:
+async def measure_bookie(directory: Path, seconds: float, *, sizes: Sizes) -> BookieMetrics:
     """Adds for ``seconds`` of each size, then reads, a restart after SIGKILL, and memory."""
     place = directory / "adds"
     async with _bookie(place) as bookie, ledger_client([bookie]) as client:
@@ -83,7 +83,7 @@ async def measure_bookie(directory: Path, seconds: float, *, sizes: Sizes) -> Bo
         read_mb_per_s = await _read_all(bookie, small.metadata)
     restart_s = await _restart(directory / "restart", sizes.journal_mib * MIB)
     rss_mb, peak_rss_mb = await _memory(directory / "memory", sizes.entries)
-    return BookieFigures(
+    return BookieMetrics(
         small_adds_per_s=small.adds_per_s,
         large_adds_mb_per_s=large.adds_per_s * LARGE_BYTES / 1e6,
         entry_log_read_mb_per_s=read_mb_per_s,

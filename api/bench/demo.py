@@ -45,7 +45,7 @@ PIECE_DELAY_S = 0.05
 
 
 @dataclass(slots=True)
-class Outcome:
+class FileOutcome:
     """What became of one file. ``spark_lines`` is None when Spark was not asked."""
 
     file: DemoFile
@@ -112,7 +112,7 @@ class _Demo:
         self._data_dir = data_dir
         self._console = console
 
-    async def carry(self, file: DemoFile, *, kill_owner: bool) -> Outcome:
+    async def carry(self, file: DemoFile, *, kill_owner: bool) -> FileOutcome:
         """Append a file, read it back, compare."""
         loop = asyncio.get_running_loop()
         await self._run("topic", "create", file.topic)
@@ -128,7 +128,7 @@ class _Demo:
         back = self._data_dir / "read-back"
         await self._run("read", file.topic, "--partition", "0", stdout=back)
         is_same = same_up_to_final_newline(file.path, back)
-        return Outcome(file, count_lines(file.path), append_s, is_same)
+        return FileOutcome(file, count_lines(file.path), append_s, is_same)
 
     async def _append_and_kill(self, file: DemoFile) -> None:
         """Feed a file to ``fencelog append`` piece by piece, and kill the owner half-way."""
@@ -158,7 +158,7 @@ class _Demo:
             f"killed {owner.name} (pid {owner.pid}) in the middle of appending to {topic}"
         )
 
-    async def count_with_spark(self, outcomes: Sequence[Outcome]) -> list[list[Any]]:
+    async def count_with_spark(self, outcomes: Sequence[FileOutcome]) -> list[list[Any]]:
         """Fill in Spark's line counts; the ten most frequent words of the largest file."""
         self._console.print("asking Spark …")
         result, log = self._data_dir / "spark.json", self._data_dir / "spark.log"
@@ -225,7 +225,7 @@ async def _wait_or_end(process: asyncio.subprocess.Process) -> int:
 
 
 def _print_outcomes(
-    console: Console, outcomes: Sequence[Outcome], words: Sequence[Sequence[Any]]
+    console: Console, outcomes: Sequence[FileOutcome], words: Sequence[Sequence[Any]]
 ) -> None:
     from rich.table import Table
 

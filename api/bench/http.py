@@ -12,7 +12,7 @@ from typing import Any
 
 from fencelog.api.bench.limits import percentile
 from fencelog.api.bench.load import (
-    Load,
+    LoadResult,
     Response,
     closed_loop,
     connected,
@@ -31,7 +31,7 @@ WARM_UP_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class HttpFigures:
+class HttpMetrics:
     single_post_per_s: float
     single_post_p99_ms: float
     ndjson_batch_messages_per_s: float
@@ -92,13 +92,13 @@ def _values(count: int) -> Sequence[bytes]:
     return [data[i : i + MESSAGE_BYTES] for i in range(0, len(data), MESSAGE_BYTES)]
 
 
-async def measure_http(directory: Path, seconds: float) -> HttpFigures:
+async def measure_http(directory: Path, seconds: float) -> HttpMetrics:
     """Measure single posts, NDJSON batches and record batches, ``seconds`` each."""
     async with standalone(directory) as url:
         single = await measure_appends(url, single_posts(), seconds)
         ndjson = await measure_appends(url, ndjson_batches(), seconds)
         records = await measure_appends(url, record_batches(), seconds)
-    return HttpFigures(
+    return HttpMetrics(
         single_post_per_s=single.per_s,
         single_post_p99_ms=percentile(single.latencies_s, 0.99) * 1e3,
         ndjson_batch_messages_per_s=ndjson.per_s * ndjson_batches().messages,
@@ -117,7 +117,7 @@ async def standalone(directory: Path) -> AsyncIterator[str]:
         await process.stop()
 
 
-async def measure_appends(url: str, appends: Appends, seconds: float) -> Load:
+async def measure_appends(url: str, appends: Appends, seconds: float) -> LoadResult:
     """Append for a moment to warm up, then for ``seconds``; the topic must hold all of it after.
 
     Raises FencelogError(INTERNAL) if the tail offset is not the number of messages acknowledged.

@@ -31,7 +31,7 @@ WARM_UP_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerFigures:
+class LedgerMetrics:
     adds_per_s: float
     single_add_p50_ms: float
     single_add_p99_ms: float
@@ -68,7 +68,7 @@ class FixedBookies:
         return self._infos[bookie_id]
 
 
-async def measure_ledger(directory: Path, seconds: float) -> LedgerFigures:
+async def measure_ledger(directory: Path, seconds: float) -> LedgerMetrics:
     """Measure adds as fast as they go, then one at a time, ``seconds`` each."""
     async with AsyncExitStack() as stack:
         bookies = []
@@ -79,7 +79,7 @@ async def measure_ledger(directory: Path, seconds: float) -> LedgerFigures:
         await pipelined_adds(client, WARM_UP_S)
         written = await pipelined_adds(client, seconds)
         times_s = await _single_adds(client, seconds)
-    return LedgerFigures(
+    return LedgerMetrics(
         adds_per_s=written.adds_per_s,
         single_add_p50_ms=percentile(times_s, 0.50) * 1e3,
         single_add_p99_ms=percentile(times_s, 0.99) * 1e3,

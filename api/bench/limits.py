@@ -1,4 +1,4 @@
-"""The machine's own limits, measured in the same run and on the same directory as the figures.
+"""The machine's own limits, measured in the same run and on the same directory as the metrics.
 
 A figure of a bench means little without them: 100,000 durable adds a second are many on one disk
 and few on another. Everything here blocks, so it runs before an event loop is started.

@@ -136,7 +136,7 @@ def _raise(error: FencelogError) -> None:
 
 
 @dataclass(slots=True)
-class Load:
+class LoadResult:
     """What a phase of load did: requests answered, seconds it took, times of the requests."""
 
     requests: int
@@ -150,7 +150,7 @@ class Load:
 
 async def closed_loop(
     url: str, request: bytes, *, connections: int, seconds: float, status: int = 201
-) -> Load:
+) -> LoadResult:
     """Send ``request`` over and over from every connection, each waiting for its own answer.
 
     After ``seconds`` no further request is sent; those under way are waited for and counted, so
@@ -174,7 +174,7 @@ class _ClosedLoop:
         self._latencies_s: list[float] = []
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def run(self, opened: list[LoadConnection]) -> Load:
+    async def run(self, opened: list[LoadConnection]) -> LoadResult:
         begin = perf_counter()  # the loop's own clock counts whole milliseconds under uvloop
         self._end = begin + self._seconds
         self._running = len(opened)
@@ -182,7 +182,7 @@ class _ClosedLoop:
             self._start(connection)
         await self._finished
         elapsed_s = perf_counter() - begin
-        return Load(len(self._latencies_s), elapsed_s, sorted(self._latencies_s))
+        return LoadResult(len(self._latencies_s), elapsed_s, sorted(self._latencies_s))
 
     def _start(self, connection: LoadConnection) -> None:
         sent = perf_counter()

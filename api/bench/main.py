@@ -1,4 +1,4 @@
-"""``fencelog bench``: figures beside what the machine itself can do, measured in the same run."""
+"""``fencelog bench``: metrics beside what the machine itself can do, measured in the same run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Keep = Annotated[bool, typer.Option("--keep", help="Leave the data where it was 
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BenchResult:
     """What ``--json`` prints: plain numbers, units last in the names."""
 
     figures: dict[str, float]
@@ -107,7 +107,7 @@ def bookie_process(
     if flush_interval_ms is not None:
         config = replace(config, flush_interval_ms=flush_interval_ms)
     service = bench_bookie_process(metadata, config)
-    run_on_uvloop(run_service(service, greet=lambda running: None, child=child))
+    run_on_uvloop(run_service(service, print_addresses=lambda running: None, child=child))
 
 
 @app.command("http")
@@ -153,12 +153,12 @@ def _bench(
     keep: bool,
     as_json: bool,
 ) -> None:
-    """Measure the limits, then the figures (they need a loop of their own), and print both."""
+    """Measure the limits, then the metrics (they need a loop of their own), and print both."""
     console = Console(stderr=True)
     with scratch_directory(data, keep=keep) as directory, console.status(f"bench {name}"):
         limits = measure_limits(directory, min(seconds, MAX_LIMIT_S))
-        figures = run_on_uvloop(measure(directory, seconds))
-    result = Result(_rounded(asdict(figures)), _rounded(asdict(limits)))
+        measured = run_on_uvloop(measure(directory, seconds))
+    result = BenchResult(_rounded(asdict(measured)), _rounded(asdict(limits)))
     if as_json:
         typer.echo(json.dumps(asdict(result)))
     else:
@@ -177,8 +177,8 @@ def scratch_directory(parent: Path, *, keep: bool) -> Iterator[Path]:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def render(name: str, result: Result) -> Table:
-    """The figures, each beside the limit that it is read against, then the limits themselves."""
+def render(name: str, result: BenchResult) -> Table:
+    """The metrics, each beside the limit that it is read against, then the limits themselves."""
     table = Table(title=f"fencelog bench {name}", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")

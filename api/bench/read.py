@@ -27,12 +27,12 @@ times what a partition keeps in memory for readers at the tail."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFigures:
+class ReadMetrics:
     messages_per_s: float
     mb_per_s: float
 
 
-async def measure_read(directory: Path, seconds: float) -> ReadFigures:
+async def measure_read(directory: Path, seconds: float) -> ReadMetrics:
     """Fill a topic, then read it from the beginning as often as fits into ``seconds``.
 
     One connection, one request after the other. Every pass must see every message once and in
@@ -48,7 +48,7 @@ async def measure_read(directory: Path, seconds: float) -> ReadFigures:
                 await _read_all(connection, url, topic, messages)
                 count += messages
             elapsed_s = perf_counter() - begin
-    return ReadFigures(count / elapsed_s, count * MESSAGE_BYTES / elapsed_s / 1e6)
+    return ReadMetrics(count / elapsed_s, count * MESSAGE_BYTES / elapsed_s / 1e6)
 
 
 async def _fill(url: str, topic_messages: int) -> tuple[str, int]:

@@ -25,7 +25,7 @@ REQUEST_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFigures:
+class TopicMetrics:
     """Of one broker. ``bytes_per_idle_topic``: resident memory that a topic of one partition with
     one message adds, measured at the broker that took them over."""
 
@@ -38,7 +38,7 @@ class TopicFigures:
     rss_mb: float
 
 
-async def measure_topics(directory: Path, seconds: float, *, topics: int) -> TopicFigures:
+async def measure_topics(directory: Path, seconds: float, *, topics: int) -> TopicMetrics:
     """Create, fill, and take over; ``seconds`` plays no part, all topics do."""
     names = [f"/v1/topics/bench/t{number}" for number in range(topics)]
     async with running_cluster(ClusterConfig(directory, brokers=1, http_port=0)) as cluster:
@@ -55,7 +55,7 @@ async def measure_topics(directory: Path, seconds: float, *, topics: int) -> Top
             cluster, names, lambda http, name: http.head(f"{name}/partitions/0/messages")
         )
         full = resident_mb(second.pid)[0]
-    return TopicFigures(
+    return TopicMetrics(
         topics=topics,
         created_per_s=topics / created_s,
         first_appends_per_s=topics / appended_s,

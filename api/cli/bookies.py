@@ -25,12 +25,12 @@ _GIB = 1024**3
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The bookie, as it is registered.")]
 
 
-class Compaction(StrEnum):
+class CompactionAction(StrEnum):
     SUSPEND = "suspend"
     RESUME = "resume"
 
 
-class Switch(StrEnum):
+class OnOff(StrEnum):
     ON = "on"
     OFF = "off"
 
@@ -103,7 +103,7 @@ def gc(
 
 def compaction(
     bookie: IdArgument,
-    what: Annotated[Compaction, typer.Argument()],
+    what: Annotated[CompactionAction, typer.Argument()],
     metadata: MetadataOption,
     secret_file: SecretOption = None,
 ) -> None:
@@ -113,14 +113,14 @@ def compaction(
 
 def read_only(
     bookie: IdArgument,
-    switch: Annotated[Switch, typer.Argument()],
+    switch: Annotated[OnOff, typer.Argument()],
     metadata: MetadataOption,
     secret_file: SecretOption = None,
 ) -> None:
     """Let a bookie take no new entries, or take them again.
 
     Reads and recoveries go on."""
-    request = {"do": "read_only", "on": switch is Switch.ON}
+    request = {"do": "read_only", "on": switch is OnOff.ON}
     reply = _admin(metadata, secret_file, bookie, request)
     if reasons := reply.get("read_only_for"):
         typer.echo(f"bookie {bookie} is read-only (reason: {', '.join(reasons)})")

@@ -70,14 +70,14 @@ def read(
 
     Text is their bytes as they are, each followed by a newline."""
     from fencelog.api.processes.lifecycle import run_on_uvloop
-    from fencelog.api.streams.read_lines import ReadOptions, read_lines
+    from fencelog.api.streams.read_lines import ReadLinesOptions, read_lines
     from fencelog.ledgers.errors import ErrorCode, FencelogError
 
     if start not in ("earliest", "latest") and not (start.isascii() and start.isdigit()):
         raise FencelogError(
             ErrorCode.BAD_REQUEST, f"--from is earliest, latest or an offset, not {start!r}"
         )
-    options = ReadOptions(
+    options = ReadLinesOptions(
         topic_name(topic),
         server,
         partition,

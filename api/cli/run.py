@@ -61,10 +61,10 @@ def standalone(
     from fencelog.api.processes.standalone import standalone as service
 
     config = StandaloneConfig(data, http, bookies)
-    _run(service(config), _greet_standalone, child=child)
+    _run(service(config), _print_addresses_standalone, child=child)
 
 
-class Switch(StrEnum):
+class RecoverySwitch(StrEnum):
     ON = "on"
     OFF = "off"
 
@@ -88,11 +88,12 @@ def bookie(
         str, typer.Option(metavar="NAME", help="Copies are spread over racks.")
     ] = "default",
     journal_sync: Annotated[
-        Switch, typer.Option(help="off: a power loss takes acknowledged entries of this bookie.")
-    ] = Switch.ON,
+        RecoverySwitch,
+        typer.Option(help="off: a power loss takes acknowledged entries of this bookie."),
+    ] = RecoverySwitch.ON,
     journal_write: Annotated[
-        Switch, typer.Option(help="off: so does any crash; half the bytes are written.")
-    ] = Switch.ON,
+        RecoverySwitch, typer.Option(help="off: so does any crash; half the bytes are written.")
+    ] = RecoverySwitch.ON,
     read_only_at: Annotated[
         float, typer.Option(min=0.1, max=1, help="No new entries when so much of a disk is used.")
     ] = 0.95,
@@ -118,12 +119,12 @@ def bookie(
         bookie_id=id,
         read_only_at=read_only_at,
         writable_at=read_only_at - 0.05,
-        journal_sync=journal_sync is Switch.ON,
-        journal_write=journal_write is Switch.ON,
+        journal_sync=journal_sync is RecoverySwitch.ON,
+        journal_write=journal_write is RecoverySwitch.ON,
         repair_cookie=repair_cookie,
     )
     config = BookieProcessConfig(metadata, storage, listen, advertise, rack, secret_file)
-    _run(bookie_process(config), _greet, child=child)
+    _run(bookie_process(config), _print_addresses, child=child)
 
 
 def broker(
@@ -150,7 +151,7 @@ def broker(
     config = BrokerProcessConfig(
         metadata, http, advertise, id, copies, secret_file, drain_timeout_s=drain_seconds
     )
-    _run(broker_process(config), _greet, child=child)
+    _run(broker_process(config), _print_addresses, child=child)
 
 
 def zookeeper(
@@ -164,7 +165,7 @@ def zookeeper(
     from fencelog.api.local_cluster.zookeeper_main import zookeeper_process
 
     service = zookeeper_process(data, host=host, port=port, tick_ms=tick_ms)
-    _run(service, _greet, child=child)
+    _run(service, _print_addresses, child=child)
 
 
 def cluster(
@@ -187,29 +188,32 @@ def cluster(
     from fencelog.api.local_cluster.cluster import ClusterConfig, cluster_service
 
     config = ClusterConfig(data, bookies, brokers, http_port, secret_file, session_ms, tick_ms)
-    _run(cluster_service(config), _greet_cluster, child=child)
+    _run(cluster_service(config), _print_addresses_cluster, child=child)
 
 
 def _run(
-    service: AbstractAsyncContextManager[Running], greet: Callable[[Running], None], *, child: bool
+    service: AbstractAsyncContextManager[Running],
+    print_addresses: Callable[[Running], None],
+    *,
+    child: bool,
 ) -> None:
     """Run a service until it is told to stop. Any failure is exit code 1: the process is over,
     so nobody asks whether what failed may have taken effect."""
     from fencelog.api.processes.lifecycle import run_on_uvloop, run_service
 
     try:
-        run_on_uvloop(run_service(service, greet=greet, child=child))
+        run_on_uvloop(run_service(service, print_addresses=print_addresses, child=child))
     except FencelogError as error:
         complain(error.detail)
         raise typer.Exit(EXIT_ERROR) from None
 
 
-def _greet(running: Running) -> None:
+def _print_addresses(running: Running) -> None:
     words = [f"{name} {value}" for name, value in running.announcement.items()]
     typer.echo(f"fencelog is ready: {', '.join(words)}")
 
 
-def _greet_standalone(running: Running) -> None:
+def _print_addresses_standalone(running: Running) -> None:
     url, data = running.announcement["http"], running.announcement["data"]
     typer.echo(
         f"""fencelog is ready at {url}
@@ -226,7 +230,7 @@ Ctrl-C ends it; everything that was acknowledged stays."""
     )
 
 
-def _greet_cluster(running: Running) -> None:
+def _print_addresses_cluster(running: Running) -> None:
     from rich.console import Console
     from rich.table import Table
 

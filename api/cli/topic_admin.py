@@ -42,10 +42,10 @@ def stats(topic: TopicArgument, server: ServerOption = SERVER) -> None:
 
     async def look(client: FencelogClient) -> list[dict[str, Any]]:
         partitions = (await client.topic(name))["partitions"]
-        turns = asyncio.Semaphore(_STATS_AT_ONCE)
+        semaphore = asyncio.Semaphore(_STATS_AT_ONCE)
 
         async def one(partition: int) -> dict[str, Any]:
-            async with turns:
+            async with semaphore:
                 return await client.internals(name, partition)
 
         return list(await asyncio.gather(*map(one, range(partitions))))

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from fencelog.api.client.admin import AdminCalls
+from fencelog.api.client.conditions import DUPLICATE, AppendPreconditions, condition_headers
 from fencelog.api.client.consumer import Consumer
 from fencelog.api.client.http import REQUEST_TIMEOUT_S, ServiceHttp, json_object, topic_path
 from fencelog.api.client.reads import BATCH_TYPE, Page, RawPage, ReadCalls, ReadPage
 from fencelog.api.client.subscription import MAX_MESSAGES, SubscriptionCalls
-from fencelog.api.client.terms import DUPLICATE, AppendTerms, term_headers
 from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.record_batch import Message, encode_batch
 
@@ -157,13 +157,13 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         headers: Mapping[str, bytes] | None = None,
         event_time_us: int | None = None,
         partition: int | None = None,
-        **terms: Unpack[AppendTerms],
+        **conditions: Unpack[AppendPreconditions],
     ) -> Appended:
-        """Append one message; it is durable on return. ``terms`` and errors as for
+        """Append one message; it is durable on return. ``conditions`` and errors as for
         ``append_batch``."""
         message = Message(value, key, event_time_us, tuple((headers or {}).items()))
         batch = encode_batch([message])
-        return await self.append_batch(topic, batch, partition=partition, **terms)
+        return await self.append_batch(topic, batch, partition=partition, **conditions)
 
     async def append_batch(
         self,
@@ -172,14 +172,15 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         *,
         partition: int | None = None,
         key: str | None = None,
-        **terms: Unpack[AppendTerms],
+        **conditions: Unpack[AppendPreconditions],
     ) -> Appended:
         """Append a record batch, all of it to one partition or nothing; durable on return.
 
-        Without ``partition`` the service chooses one: by ``key``, else in turn. ``terms``: what
-        the append is bound to, see ``AppendTerms``. Raises FencelogError: ``error.code.effects``
-        says whether it may have been written all the same; SEQUENCE_MISMATCH, PRODUCER_FENCED,
-        PRODUCER_BUSY, PRECONDITION_FAILED where the terms do not hold.
+        Without ``partition`` the service chooses one: by ``key``, else in turn. ``conditions``:
+        what the append's conditions, see ``AppendPreconditions``. Raises FencelogError:
+        ``error.code.effects`` says whether it may have been written all the same;
+        SEQUENCE_MISMATCH, PRODUCER_FENCED, PRODUCER_BUSY, PRECONDITION_FAILED where the conditions
+        do not hold.
         """
         query: dict[str, Any] = {}
         if partition is not None:
@@ -191,7 +192,7 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
             f"{topic_path(topic)}/messages:batch",
             params=query,
             content=batch,
-            headers={"content-type": BATCH_TYPE, **term_headers(terms)},
+            headers={"content-type": BATCH_TYPE, **condition_headers(conditions)},
             lost=ErrorCode.APPEND_UNKNOWN,
         )
         (appended,) = json_object(answer)["appended"]

@@ -19,7 +19,7 @@ import asyncio
 from collections import deque
 from functools import partial
 
-from fencelog.api.client.retry import may_pass, retry_harmless
+from fencelog.api.client.retry import is_transient, retry_idempotent
 from fencelog.api.client.subscription import MAX_MESSAGES, LeasedMessage, SubscriptionCalls
 from fencelog.broker.limits import MAX_ACK_IDS
 from fencelog.ledgers.errors import Fault, FencelogError
@@ -113,7 +113,7 @@ class Consumer:
 
     async def _fill(self) -> None:
         pull = asyncio.create_task(
-            retry_harmless(
+            retry_idempotent(
                 lambda: self._client.pull(
                     self._topic,
                     self._subscription,
@@ -122,7 +122,7 @@ class Consumer:
                     lease_ms=self._lease_ms,
                     consumer=self._consumer,
                 ),
-                patience_s=None,
+                timeout_s=None,
             )
         )
         try:
@@ -162,7 +162,7 @@ class Consumer:
             try:
                 await self._send()
             except FencelogError as error:
-                if not may_pass(error):
+                if not is_transient(error):
                     raise
 
     async def _send(self) -> None:
@@ -178,11 +178,13 @@ class Consumer:
         try:
             while acks:
                 ids = acks[:MAX_ACK_IDS]
-                await retry_harmless(partial(client.ack, topic, name, ids))
+                await retry_idempotent(partial(client.ack, topic, name, ids))
                 del acks[:MAX_ACK_IDS]
             for delay_ms in list(nacks):
                 while ids := nacks[delay_ms][:MAX_ACK_IDS]:
-                    await retry_harmless(partial(client.nack, topic, name, ids, delay_ms=delay_ms))
+                    await retry_idempotent(
+                        partial(client.nack, topic, name, ids, delay_ms=delay_ms)
+                    )
                     del nacks[delay_ms][:MAX_ACK_IDS]
         finally:
             self._acks = acks + self._acks

@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from fencelog.api.client.client import Appended, FencelogClient, topic_path
-from fencelog.api.client.retry import RETRY_S, retry_refusals
-from fencelog.api.client.terms import Producer
+from fencelog.api.client.conditions import Producer
+from fencelog.api.client.retry import RETRY_S, retry_not_applied
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_values
 
@@ -36,15 +36,15 @@ class ExactlyOnceProducer:
         partition: int = 0,
         epoch: int = 0,
         fencing_token: str | None = None,
-        patience_s: float = RETRY_S,
+        timeout_s: float = RETRY_S,
     ) -> None:
-        """``epoch``: 0, or what ``PartitionAccess.claim`` has given. ``patience_s``: how long an
+        """``epoch``: 0, or what ``PartitionAccess.claim`` has given. ``timeout_s``: how long an
         append is repeated that is refused, or whose outcome is not known."""
         self._client = client
         self._topic = topic
         self._access = PartitionAccess(client, topic, partition)
         self._fencing_token = fencing_token
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self.id = producer_id
         self.partition = partition
         self.epoch = epoch
@@ -52,7 +52,7 @@ class ExactlyOnceProducer:
 
     async def resume(self) -> int:
         """Go on where the log says that this producer's epoch ended; the next sequence."""
-        found = await retry_refusals(lambda: self._access.producer(self.id))
+        found = await retry_not_applied(lambda: self._access.producer(self.id))
         if found["epoch"] > self.epoch:
             raise FencelogError(
                 ErrorCode.PRODUCER_FENCED,
@@ -73,7 +73,7 @@ class ExactlyOnceProducer:
         FencelogError: APPEND_UNKNOWN if it may have been written all the same.
         """
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + self._patience_s
+        give_up = loop.time() + self._timeout_s
         producer = Producer(self.id, self.epoch, self.sequence)
         is_unknown = False
         attempt = 0

@@ -19,7 +19,7 @@ _LONGEST_DELAY_S = 5.0
 """Between requests of somebody who goes on through an outage of any length."""
 
 
-async def retry_refusals(request: Callable[[], Awaitable[T]]) -> T:
+async def retry_not_applied(request: Callable[[], Awaitable[T]]) -> T:
     """The request's answer; refusals that are retryable and had no effect are repeated.
 
     A lost read (REQUEST_TIMEOUT) is repeated, too; a lost append has another code and is not.
@@ -42,12 +42,12 @@ async def retry_refusals(request: Callable[[], Awaitable[T]]) -> T:
         attempt += 1
 
 
-async def retry_harmless(
-    request: Callable[[], Awaitable[T]], *, patience_s: float | None = RETRY_S
+async def retry_idempotent(
+    request: Callable[[], Awaitable[T]], *, timeout_s: float | None = RETRY_S
 ) -> T:
     """The answer to a request that does no harm if it is made again, whatever became of it before.
 
-    Whatever may pass is waited for, longer and longer, for ``patience_s`` (None: without end).
+    Whatever may pass is waited for, longer and longer, for ``timeout_s`` (None: without end).
     Raises what does not pass, then the last error.
     """
     loop = asyncio.get_running_loop()
@@ -57,14 +57,14 @@ async def retry_harmless(
         try:
             return await request()
         except FencelogError as error:
-            is_over = patience_s is not None and loop.time() - began > patience_s
-            if is_over or not may_pass(error):
+            is_over = timeout_s is not None and loop.time() - began > timeout_s
+            if is_over or not is_transient(error):
                 raise
         await asyncio.sleep(delay_s)
         delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
 
-def may_pass(error: FencelogError) -> bool:
+def is_transient(error: FencelogError) -> bool:
     """Whether the same request may be answered later without anybody doing anything about it."""
     code = error.code
     return code.retryable and (code.fault is not Fault.CLIENT or code is ErrorCode.RATE_LIMITED)

@@ -71,7 +71,7 @@ class SubscriptionCalls:
         await self._service.request("DELETE", subscription_path(topic, subscription))
 
     async def subscription_stats(self, topic: str, subscription: str) -> list[dict[str, Any]]:
-        """Figures of each partition, as its owner knows them."""
+        """Metrics of each partition, as its owner knows them."""
         path = f"{subscription_path(topic, subscription)}/stats"
         answer = json_object(await self._service.request("GET", path))
         found: list[dict[str, Any]] = answer["partitions"]

@@ -42,7 +42,7 @@ OPTIONS: Mapping[str, Sequence[str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DrillOutcome:
     """``report``: what the drill printed; None: it could not be run, for the ``reason``."""
 
     drill: str
@@ -56,7 +56,7 @@ class Outcome:
         )
 
 
-Runner = Callable[[str, Sequence[str]], Awaitable[Outcome]]
+Runner = Callable[[str, Sequence[str]], Awaitable[DrillOutcome]]
 """Runs a drill with options."""
 
 
@@ -83,7 +83,7 @@ async def run_drills(
     cluster: str | None,
     *,
     runner: Runner,
-    on_outcome: Callable[[Outcome], None],
+    on_outcome: Callable[[DrillOutcome], None],
 ) -> bool:
     """Run drills one after the other; whether all were clean."""
     is_clean = True
@@ -95,7 +95,7 @@ async def run_drills(
     return is_clean
 
 
-async def run_in_process(name: str, options: Sequence[str]) -> Outcome:
+async def run_in_process(name: str, options: Sequence[str]) -> DrillOutcome:
     """Run ``fencelog drill NAME --json`` to its end."""
     process = await asyncio.create_subprocess_exec(
         *fencelog_command("drill", name, "--json", *options),
@@ -113,7 +113,7 @@ async def run_in_process(name: str, options: Sequence[str]) -> Outcome:
     lines = errors.decode(errors="replace").strip().splitlines()
     reason = lines[-1].removeprefix("fencelog: ") if lines else ""
     report = json.loads(output) if output.strip() else None
-    return Outcome(name, report, process.returncode == 0, reason)
+    return DrillOutcome(name, report, process.returncode == 0, reason)
 
 
 class Printer:
@@ -128,12 +128,12 @@ class Printer:
             self._table.add_column(name, justify="right")
         self._table.add_column("clean")
 
-    def show(self, outcome: Outcome) -> None:
+    def show(self, outcome: DrillOutcome) -> None:
         if self._as_json:
             sys.stdout.write(json.dumps(outcome.as_json()) + "\n")
             sys.stdout.flush()
             return
-        self._table.add_row(outcome.drill, *_figures(outcome.report), _verdict(outcome))
+        self._table.add_row(outcome.drill, *_metrics(outcome.report), _verdict(outcome))
         self._console.print(f"{outcome.drill}: {_verdict(outcome)}", style="dim")
         for note in (outcome.report or {}).get("notes", [outcome.reason]):
             self._console.print(f"  {note}", style="dim", soft_wrap=True)
@@ -143,13 +143,13 @@ class Printer:
             self._console.print(self._table)
 
 
-def _figures(report: Mapping[str, Any] | None) -> list[str]:
+def _metrics(report: Mapping[str, Any] | None) -> list[str]:
     names = ("acknowledged", "lost", "duplicated", "out_of_order", "failover_ms")
     values = [(report or {}).get(name) for name in names]
     return ["-" if value is None else f"{value:,.0f}" for value in values]
 
 
-def _verdict(outcome: Outcome) -> str:
+def _verdict(outcome: DrillOutcome) -> str:
     if outcome.report is None:
         return "not run"
     return "yes" if outcome.is_clean else "NO"

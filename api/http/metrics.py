@@ -1,4 +1,4 @@
-"""Figures of the HTTP service for Prometheus.
+"""Metrics of the HTTP service for Prometheus.
 
 The hot path adds plain integers; the prometheus-client objects are built from them when somebody
 asks. A counter with labels costs more than a microsecond an increment, which is a tenth of an
@@ -108,7 +108,7 @@ class ApiMetrics(Collector):
 
 
 def exposition(collectors: Iterable[Collector]) -> bytes:
-    """All figures in Prometheus' text format."""
+    """All metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)

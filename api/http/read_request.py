@@ -26,7 +26,7 @@ DEFAULT_JSON_BYTES = 1 * MIB
 _FORMS = (JSON, NDJSON, BATCH, EVENT_STREAM)
 
 
-class Place(Enum):
+class NamedPosition(Enum):
     """Positions that are not offsets."""
 
     EARLIEST = "earliest"
@@ -45,7 +45,7 @@ class ReadRequest:
     """``limit`` is None for an event stream without end. Sizes in bytes. ``compacted``: of the view
     that holds the newest message of every key."""
 
-    start: int | Place | Time
+    start: int | NamedPosition | Time
     limit: int | None
     max_bytes: int
     wait_ms: int
@@ -119,18 +119,18 @@ def _quality(parameters: bytes) -> float:
     return 1.0
 
 
-def _start(query: dict[str, str]) -> int | Place | Time:
+def _start(query: dict[str, str]) -> int | NamedPosition | Time:
     if "from_time" in query:
         if "from" in query:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST, "from and from_time together", parameter="from_time"
             )
         return Time(parse_number("from_time", query["from_time"], low=0, high=MAX_TIME_US))
-    text = query.get("from", Place.EARLIEST.value)
-    if text == Place.EARLIEST.value:
-        return Place.EARLIEST
-    if text == Place.LATEST.value:
-        return Place.LATEST
+    text = query.get("from", NamedPosition.EARLIEST.value)
+    if text == NamedPosition.EARLIEST.value:
+        return NamedPosition.EARLIEST
+    if text == NamedPosition.LATEST.value:
+        return NamedPosition.LATEST
     if text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_OFFSET:
         return int(text)
     raise FencelogError(

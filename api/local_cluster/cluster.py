@@ -24,7 +24,7 @@ from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProcessPlacement:
     """Where a process runs: the address it listens on, and the command that brings it there."""
 
     host: str = "127.0.0.1"
@@ -45,7 +45,7 @@ class ClusterConfig:
     secret_file: Path | None = None
     session_ms: int = SESSION_TIMEOUT_MS
     tick_ms: int = TICK_MS
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, ProcessPlacement] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -134,13 +134,13 @@ class Cluster:
         processes.sort(key=lambda process: process.name)
         return process
 
-    def _place(self, name: str) -> Place:
-        return self.config.places.get(name, Place())
+    def _place(self, name: str) -> ProcessPlacement:
+        return self.config.places.get(name, ProcessPlacement())
 
 
 async def start_zookeeper(config: ClusterConfig, *, port: int = 0) -> ChildProcess:
     """The cluster's ZooKeeper; port 0 takes a free one. Raises FencelogError."""
-    place = config.places.get("zookeeper", Place())
+    place = config.places.get("zookeeper", ProcessPlacement())
     command = ["zookeeper", "--host", place.host, "--port", str(port)]
     command += ["--tick-ms", str(config.tick_ms), "--data", str(config.data_dir / "zookeeper")]
     log = _log_of(config, "zookeeper")

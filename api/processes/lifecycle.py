@@ -67,14 +67,14 @@ def run_on_uvloop(main: Coroutine[Any, Any, T]) -> T:
 async def run_service(
     service: AbstractAsyncContextManager[ServiceT],
     *,
-    greet: Callable[[ServiceT], None],
+    print_addresses: Callable[[ServiceT], None],
     child: bool = False,
 ) -> None:
     """Run a service until it is told to stop; return when it has ended cleanly.
 
-    ``greet`` prints its addresses for a person. A ``child`` prints them as one line of JSON on
-    stdout instead, and stops when its stdin ends: the kernel closes the parent's end of that
-    pipe however the parent dies. Raises FencelogError from the start or from a failure.
+    ``print_addresses`` prints its addresses for a person. A ``child`` prints them as one line of
+    JSON on stdout instead, and stops when its stdin ends: the kernel closes the parent's end of
+    that pipe however the parent dies. Raises FencelogError from the start or from a failure.
     """
     with contextlib.suppress(asyncio.CancelledError), _cancelled_by_signals() as stop:
         async with contextlib.AsyncExitStack() as stack:
@@ -85,7 +85,7 @@ async def run_service(
             if child:
                 announce(running.announcement)
             else:
-                greet(running)
+                print_addresses(running)
             await running.wait_failed()
 
 

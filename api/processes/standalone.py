@@ -4,7 +4,7 @@ The broker calls the bookies directly, the same code that a bookie process runs;
 on loopback, for Spark. One directory holds all of it:
 
     DATA/lock               held by the process that uses the directory
-    DATA/metadata.sqlite    topics, chains, ledgers
+    DATA/metadata.sqlite    topics, lists of ledgers, ledgers
     DATA/bookie-1 …         one storage node each
 """
 

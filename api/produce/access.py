@@ -16,7 +16,7 @@ from fencelog.api.http.asgi import JSON, Exchange, parse_number
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.targets import Target
 from fencelog.api.routing.forward import Forwarder
-from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.subscriptions.requests import read_body
 from fencelog.broker.append.producer_access import MODES
 from fencelog.broker.limits import MAX_FENCING_TOKEN_BYTES, MAX_NAME_BYTES, MAX_WAIT_MS
@@ -44,7 +44,7 @@ class ClaimRequest(Struct, forbid_unknown_fields=True):
 class Producers:
     """The endpoints."""
 
-    def __init__(self, ownership: Ownership, forwarder: Forwarder, bodies: BodyReader) -> None:
+    def __init__(self, ownership: OwnerProxy, forwarder: Forwarder, bodies: BodyReader) -> None:
         self._ownership = ownership
         self._forwarder = forwarder
         self._bodies = bodies

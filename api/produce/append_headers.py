@@ -1,5 +1,6 @@
-"""The headers that bind an append to terms: ``Producer-Id``, ``Producer-Epoch``, ``Producer-Seq``,
-``Idempotency-Key``, ``If-Offset`` and ``Fencing-Token``; and ``Duplicate`` of the answer.
+"""The headers that make an append conditional: ``Producer-Id``, ``Producer-Epoch``,
+``Producer-Seq``, ``Idempotency-Key``, ``If-Offset`` and ``Fencing-Token``; and ``Duplicate`` of the
+answer.
 """
 
 from __future__ import annotations
@@ -7,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fencelog.api.http.asgi import RawHeaders
-from fencelog.broker.append.terms import FORGOTTEN, Terms
+from fencelog.broker.append.conditions import FORGOTTEN, AppendConditions
 from fencelog.broker.limits import MAX_FENCING_TOKEN_BYTES, MAX_IDEMPOTENCY_KEY_BYTES
 from fencelog.broker.names import check_name
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, ProducerRun, producer_digest
+from fencelog.ledgers.format.entry_header import (
+    RUN_KEY,
+    RUN_SEQUENCE,
+    SequenceRange,
+    producer_digest,
+)
 
 PRODUCER_ID = b"producer-id"
 PRODUCER_EPOCH = b"producer-epoch"
@@ -28,7 +34,7 @@ _DUPLICATE = [(b"duplicate", b"true")]
 _MAX_NUMBER = 2**63 - 1
 
 
-def read_terms(raw_headers: RawHeaders) -> Terms | None:
+def read_conditions(raw_headers: RawHeaders) -> AppendConditions | None:
     """What the headers of an append ask for; None: nothing. Raises FencelogError(BAD_REQUEST)."""
     given: dict[bytes, bytes] = {}
     for name, value in raw_headers:
@@ -38,19 +44,21 @@ def read_terms(raw_headers: RawHeaders) -> Terms | None:
             given[name] = value
     if not given:
         return None
-    return Terms(
+    return AppendConditions(
         _producer(given) or _key(given), _number(given, IF_OFFSET), _token(given.get(FENCING_TOKEN))
     )
 
 
 def check_partition_is_certain(
-    terms: Terms, *, partition: bool, key: bool, partitions: int
+    conditions: AppendConditions, *, partition: bool, key: bool, partitions: int
 ) -> None:
-    """A repetition must come to the same partition: the request names it, or, if its terms are no
-    sequence and no offset, the ``key`` that chooses it. Raises FencelogError(BAD_REQUEST)."""
+    """A repetition must come to the same partition: the request names it, or, if its conditions are
+    no sequence and no offset, the ``key`` that chooses it. Raises FencelogError(BAD_REQUEST)."""
     if partition or partitions == 1:
         return
-    if terms.if_offset is not None or (terms.run is not None and terms.run.kind == RUN_SEQUENCE):
+    if conditions.if_offset is not None or (
+        conditions.run is not None and conditions.run.kind == RUN_SEQUENCE
+    ):
         raise _bad("the topic has several partitions: Producer-Id and If-Offset need ?partition=")
     if not key:
         raise _bad(
@@ -69,7 +77,7 @@ def number_or_null(number: int) -> bytes:
     return b"null" if number == FORGOTTEN else b"%d" % number
 
 
-def _producer(given: Mapping[bytes, bytes]) -> ProducerRun | None:
+def _producer(given: Mapping[bytes, bytes]) -> SequenceRange | None:
     epoch, sequence = _number(given, PRODUCER_EPOCH), _number(given, PRODUCER_SEQ)
     if PRODUCER_ID not in given:
         if epoch is not None or sequence is not None:
@@ -80,16 +88,16 @@ def _producer(given: Mapping[bytes, bytes]) -> ProducerRun | None:
     if IDEMPOTENCY_KEY in given:
         raise _bad("Producer-Id and Idempotency-Key cannot both be given")
     name = check_name("producer", given[PRODUCER_ID].decode("latin-1"))
-    return ProducerRun(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch or 0, sequence)
+    return SequenceRange(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch or 0, sequence)
 
 
-def _key(given: Mapping[bytes, bytes]) -> ProducerRun | None:
+def _key(given: Mapping[bytes, bytes]) -> SequenceRange | None:
     key = given.get(IDEMPOTENCY_KEY)
     if key is None:
         return None
     if not 1 <= len(key) <= MAX_IDEMPOTENCY_KEY_BYTES:
         raise _bad(f"Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes, not {len(key)}")
-    return ProducerRun(0, RUN_KEY, producer_digest(key))
+    return SequenceRange(0, RUN_KEY, producer_digest(key))
 
 
 def _token(value: bytes | None) -> str | None:

@@ -24,18 +24,18 @@ from fencelog.api.http.targets import Target
 from fencelog.api.produce.append_headers import (
     appended_status,
     check_partition_is_certain,
-    read_terms,
+    read_conditions,
 )
 from fencelog.api.produce.batch_bodies import parse_json, parse_ndjson, parse_text
 from fencelog.api.routing.forward import Forwarder
-from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.routing.partitioner import (
-    Turns,
+    RoundRobin,
     group_by_partition,
     named_partition,
     partition_of_key,
 )
-from fencelog.broker.append.terms import FORGOTTEN, Appended
+from fencelog.broker.append.conditions import FORGOTTEN, AppendResult
 from fencelog.broker.limits import MAX_BODY_BYTES
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
@@ -72,16 +72,16 @@ class ProduceBatch:
     def __init__(
         self,
         broker: Broker,
-        ownership: Ownership,
+        ownership: OwnerProxy,
         forwarder: Forwarder,
-        turns: Turns,
+        round_robin: RoundRobin,
         bodies: BodyReader,
         metrics: ApiMetrics,
     ) -> None:
         self._broker = broker
         self._ownership = ownership
         self._forwarder = forwarder
-        self._turns = turns
+        self._round_robin = round_robin
         self._bodies = bodies
         self._metrics = metrics
 
@@ -98,10 +98,12 @@ class ProduceBatch:
         topic = target.topic
         count = (await self._broker.topic(topic)).config.partitions
         partition = _chosen_partition(query, count, topic)
-        terms = read_terms(exchange.headers)
-        if terms is not None:
+        conditions = read_conditions(exchange.headers)
+        if conditions is not None:
             named = "partition" in query
-            check_partition_is_certain(terms, partition=named, key="key" in query, partitions=count)
+            check_partition_is_certain(
+                conditions, partition=named, key="key" in query, partitions=count
+            )
         if partition is None and media_type != BATCH and count > 1:
             columns = _PARSERS[media_type](body)
             if columns.keys is not None:
@@ -109,13 +111,13 @@ class ProduceBatch:
                 await self._answer(exchange, parts, len(body), started)
                 return
         if partition is None:
-            partition = self._turns.next(topic, count)
+            partition = self._round_robin.next(topic, count)
 
         async def append(log: PartitionLog) -> None:
             batch = body
             if media_type != BATCH:
                 batch = encode_columns(*_PARSERS[media_type](body))
-            appended = await log.append_batch(batch, check_batch(batch), terms)
+            appended = await log.append_batch(batch, check_batch(batch), conditions)
             await self._answer(exchange, [_part(appended)], len(body), started, appended.duplicate)
 
         # All of it to one partition; another owner gets the body as it came.
@@ -127,7 +129,7 @@ class ProduceBatch:
     ) -> list[Part]:
         """Each key's messages to its partition, at the same time."""
         groups = group_by_partition(
-            columns.keys or (), partitions, self._turns.next(topic, partitions)
+            columns.keys or (), partitions, self._round_robin.next(topic, partitions)
         )
         # Every group is encoded and checked before the first one is appended: a message over a
         # limit must leave nothing written.
@@ -169,7 +171,7 @@ class ProduceBatch:
             self._metrics.appended(count, body_bytes, asyncio.get_running_loop().time() - started)
 
 
-def _part(appended: Appended) -> Part:
+def _part(appended: AppendResult) -> Part:
     offset = None if appended.offset == FORGOTTEN else appended.offset
     return Part(appended.partition, offset, appended.count)
 

@@ -22,11 +22,11 @@ from fencelog.api.produce.append_headers import (
     appended_status,
     check_partition_is_certain,
     number_or_null,
-    read_terms,
+    read_conditions,
 )
-from fencelog.api.routing.owner_proxy import Ownership
-from fencelog.api.routing.partitioner import Turns, named_partition, partition_of_key
-from fencelog.broker.append.terms import Appended, AppendFuture, Terms
+from fencelog.api.routing.owner_proxy import OwnerProxy
+from fencelog.api.routing.partitioner import RoundRobin, named_partition, partition_of_key
+from fencelog.broker.append.conditions import AppendConditions, AppendFuture, AppendResult
 from fencelog.broker.limits import MAX_DELIVERY_DELAY_MS
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -49,14 +49,14 @@ class Produce:
     def __init__(
         self,
         broker: Broker,
-        ownership: Ownership,
-        turns: Turns,
+        ownership: OwnerProxy,
+        round_robin: RoundRobin,
         bodies: BodyReader,
         metrics: ApiMetrics,
     ) -> None:
         self._broker = broker
         self._ownership = ownership
-        self._turns = turns
+        self._round_robin = round_robin
         self._bodies = bodies
         self._metrics = metrics
         # Kept, for asking asyncio for the loop is a system call (getpid) on every request.
@@ -75,7 +75,7 @@ class Produce:
         partition = self._partition(post, partitions)
 
         async def append(log: PartitionLog) -> None:
-            appended = await log.append_message(post.message(body), post.terms)
+            appended = await log.append_message(post.message(body), post.conditions)
             status, headers = appended_status(appended.duplicate)
             await exchange.respond(status, JSON, receipt(appended), headers)
             if not appended.duplicate:
@@ -98,16 +98,16 @@ class Produce:
         except FencelogError:
             return None
         log = self._broker.open_log(post.topic, partition)
-        return None if log is None else log.append_message(post.message(body), post.terms)
+        return None if log is None else log.append_message(post.message(body), post.conditions)
 
     def appended_now(self, body: bytes, seconds: float) -> None:
         """Count what ``append_now`` has appended."""
         self._metrics.appended(1, len(body), seconds)
 
     def _partition(self, post: Post, partitions: int) -> int:
-        if post.terms is not None:
+        if post.conditions is not None:
             check_partition_is_certain(
-                post.terms,
+                post.conditions,
                 partition=post.partition is not None,
                 key=post.key is not None,
                 partitions=partitions,
@@ -116,7 +116,7 @@ class Produce:
             return named_partition(post.partition, partitions, post.topic)
         if post.key is not None:
             return partition_of_key(post.key, partitions)
-        return self._turns.next(post.topic, partitions)
+        return self._round_robin.next(post.topic, partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Post:
     event_time: int | None
     headers: tuple[tuple[str, bytes], ...]
     delay_ms: int | None
-    terms: Terms | None
+    conditions: AppendConditions | None
 
     def message(self, body: bytes) -> Message:
         """The message as it is appended now: from here on its delay counts."""
@@ -153,12 +153,12 @@ def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
     delay_ms = None
     if "delay_ms" in query:
         delay_ms = parse_number("delay_ms", query["delay_ms"], low=0, high=MAX_DELIVERY_DELAY_MS)
-    terms = read_terms(headers)
+    conditions = read_conditions(headers)
     partition = query.get("partition")
-    return Post(topic, partition, key, event_time, message_headers, delay_ms, terms)
+    return Post(topic, partition, key, event_time, message_headers, delay_ms, conditions)
 
 
-def receipt(appended: Appended) -> bytes:
+def receipt(appended: AppendResult) -> bytes:
     """The body of the answer."""
     return b'{"partition":%d,"offset":%b,"publish_time":%b}' % (
         appended.partition,

@@ -1,7 +1,7 @@
 """Answers to reads: rendered a step at a time, sent at the client's pace, within bounds.
 
 A JSON answer of 100,000 messages takes long to make, so it is made in steps that take turns with
-those of other readers (``LoopTurns``), and is sent as it is made: what a client does not take is
+those of other readers (``LoopYielder``), and is sent as it is made: what a client does not take is
 not rendered. Small answers leave at once, in one piece and with their length.
 
 What an answer is made from is counted until its client has taken it. Where that comes to too much,
@@ -18,7 +18,7 @@ from typing import Protocol
 from fencelog.api.http.asgi import Buffer, ClientGone, Exchange
 from fencelog.api.http.json_render import ValueForm, encode_joined, message_object
 from fencelog.broker.limits import ANSWER_BYTES, ANSWER_STALL_MS, ANSWER_TURN_MS
-from fencelog.broker.read.read_fairness import STEP_MESSAGES, ByteTurns, LoopTurns
+from fencelog.broker.read.read_fairness import STEP_MESSAGES, FairByteSemaphore, LoopYielder
 from fencelog.broker.read.rows import Row, rows_in_steps
 from fencelog.broker.read.stored import CompactedBatch, ReadResult
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -56,8 +56,8 @@ class Answers:
     """What all reads of one service share."""
 
     def __init__(self, limit: int = ANSWER_BYTES) -> None:
-        self._bytes = ByteTurns(limit)
-        self._steps = LoopTurns()
+        self._bytes = FairByteSemaphore(limit)
+        self._steps = LoopYielder()
 
     @asynccontextmanager
     async def read(

@@ -9,7 +9,7 @@ import msgspec
 from fencelog.api.http.asgi import JSON, Exchange
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.targets import Target
-from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.owner_proxy import OwnerProxy
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
@@ -22,7 +22,7 @@ MAX_REQUEST_BYTES = 1024
 class Compactions:
     """The endpoints."""
 
-    def __init__(self, broker: Broker, ownership: Ownership, bodies: BodyReader) -> None:
+    def __init__(self, broker: Broker, ownership: OwnerProxy, bodies: BodyReader) -> None:
         self._broker = broker
         self._ownership = ownership
         self._bodies = bodies

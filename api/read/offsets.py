@@ -11,7 +11,7 @@ from fencelog.api.http.asgi import JSON, Exchange, parse_number
 from fencelog.api.http.read_request import MAX_TIME_US
 from fencelog.api.http.targets import PREFIX, Target
 from fencelog.api.routing.forward import Forwarder
-from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.subscriptions.owners import together
 from fencelog.ledgers.errors import ErrorCode
 
@@ -25,10 +25,10 @@ _AT_ONCE = 16
 """Partitions asked at the same time: each may take a few reads from bookies."""
 
 
-class Offsets:
+class OffsetRoutes:
     """The endpoints."""
 
-    def __init__(self, broker: Broker, ownership: Ownership, forwarder: Forwarder) -> None:
+    def __init__(self, broker: Broker, ownership: OwnerProxy, forwarder: Forwarder) -> None:
         self._broker = broker
         self._ownership = ownership
         self._forwarder = forwarder

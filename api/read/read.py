@@ -15,7 +15,7 @@ from fencelog.api.http.asgi import BATCH, EVENT_STREAM, JSON, NDJSON, OCTETS, Bu
 from fencelog.api.http.json_render import encode_objects
 from fencelog.api.http.message_headers import message_headers
 from fencelog.api.http.metrics import ApiMetrics
-from fencelog.api.http.read_request import Place, ReadRequest, Time, read_request
+from fencelog.api.http.read_request import NamedPosition, ReadRequest, Time, read_request
 from fencelog.api.http.sse import PING, PING_INTERVAL_MS, control_event, message_events
 from fencelog.api.http.targets import Target
 from fencelog.api.http.waits import Waits
@@ -28,7 +28,7 @@ from fencelog.api.read.answers import (
     respond,
     send_piece,
 )
-from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.broker.read.rows import end_of_rows, rows_in_steps
 from fencelog.broker.read.stored import ReadResult
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -45,7 +45,7 @@ _STREAM_HEADERS = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"
 class Read:
     """The endpoints that read."""
 
-    def __init__(self, ownership: Ownership, waits: Waits, metrics: ApiMetrics) -> None:
+    def __init__(self, ownership: OwnerProxy, waits: Waits, metrics: ApiMetrics) -> None:
         self._ownership = ownership
         self._waits = waits
         self._metrics = metrics
@@ -213,9 +213,9 @@ class Read:
 
 async def start_offset(source: Source, request: ReadRequest) -> int:
     """The offset at which a read begins."""
-    if request.start is Place.EARLIEST:
+    if request.start is NamedPosition.EARLIEST:
         return source.earliest_offset
-    if request.start is Place.LATEST:
+    if request.start is NamedPosition.LATEST:
         return source.tail_offset
     if isinstance(request.start, Time):
         return await source.offset_for_time(request.start.us)

@@ -10,7 +10,7 @@ from fencelog.api.http.asgi import Exchange
 from fencelog.api.http.waits import Waits
 from fencelog.api.routing.forward import FORWARDED, Forwarder, OwnerUnreachable, lost_answer
 from fencelog.broker.names import TopicName
-from fencelog.broker.partition.forwards import OwnerGone
+from fencelog.broker.partition.forwards import OwnerLost
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _LET_GO = (ErrorCode.DRAINING, ErrorCode.NO_OWNER)
 """Of a log: it was closed, or lost, and certainly nothing was done."""
 
 
-class Ownership:
+class OwnerProxy:
     """Finds the owner of a partition for a request and has it served there."""
 
     def __init__(self, broker: Broker, forwarder: Forwarder, waits: Waits) -> None:
@@ -110,7 +110,7 @@ class Ownership:
     ) -> T:
         """The result of ``remote(url)``. Raises _Elsewhere if that broker is not the owner, or not
         any more, and nothing was done; else what ``remote`` raises, APPEND_UNKNOWN, READ_UNKNOWN,
-        OwnerGone for no exchange.
+        OwnerLost for no exchange.
         """
         broker = self._broker
         try:
@@ -118,7 +118,7 @@ class Ownership:
         except OwnerUnreachable as error:
             await broker.report_dead_owner(topic, partition, url)
             raise _Elsewhere from error
-        except OwnerGone as error:
+        except OwnerLost as error:
             if exchange is None:
                 raise
             if exchange.method == "POST" or exchange.started:

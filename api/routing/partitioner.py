@@ -29,7 +29,7 @@ def named_partition(text: str, partitions: int, topic: TopicName) -> int:
     return int(text)
 
 
-class Turns:
+class RoundRobin:
     """The partitions of each topic (or whatever ``topic`` is) in turn, one a request: a request
     stays whole."""
 

@@ -36,11 +36,11 @@ from fencelog.api.produce.access import Producers
 from fencelog.api.produce.batch import ProduceBatch
 from fencelog.api.produce.single import Post, Produce, read_post
 from fencelog.api.read.compaction_routes import Compactions
-from fencelog.api.read.offsets import Offsets
+from fencelog.api.read.offsets import OffsetRoutes
 from fencelog.api.read.read import Read
 from fencelog.api.routing.forward import Forwarder
-from fencelog.api.routing.owner_proxy import Ownership
-from fencelog.api.routing.partitioner import Turns
+from fencelog.api.routing.owner_proxy import OwnerProxy
+from fencelog.api.routing.partitioner import RoundRobin
 from fencelog.api.routing.peers import HttpPeers
 from fencelog.api.server.framework import build_framework
 from fencelog.api.subscriptions.app import build_subscriptions
@@ -171,18 +171,18 @@ def build_app(
 ) -> Application:
     """The application of a broker that has been started.
 
-    ``peers``: the way to other brokers; ``collectors``: further figures for ``/metrics``.
+    ``peers``: the way to other brokers; ``collectors``: further metrics for ``/metrics``.
     """
     metrics = ApiMetrics()
     forwarder = Forwarder()
     waits = Waits()
-    ownership = Ownership(broker, forwarder, waits)
-    turns = Turns()
+    ownership = OwnerProxy(broker, forwarder, waits)
+    round_robin = RoundRobin()
     bodies = BodyReader()
-    produce = Produce(broker, ownership, turns, bodies, metrics)
-    batch = ProduceBatch(broker, ownership, forwarder, turns, bodies, metrics)
+    produce = Produce(broker, ownership, round_robin, bodies, metrics)
+    batch = ProduceBatch(broker, ownership, forwarder, round_robin, bodies, metrics)
     read = Read(ownership, waits, metrics)
-    offsets = Offsets(broker, ownership, forwarder)
+    offsets = OffsetRoutes(broker, ownership, forwarder)
     compactions = Compactions(broker, ownership, bodies)
     endpoints: dict[Endpoint, dict[str, Handler]] = {
         Endpoint.PRODUCE: {"POST": produce.post},

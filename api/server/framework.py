@@ -1,4 +1,4 @@
-"""The FastAPI half of the application: administration, health, figures and documentation."""
+"""The FastAPI half of the application: administration, health, metrics and documentation."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _add_health(
         responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text format"}},
     )
     async def metrics() -> Response:
-        """Figures for Prometheus."""
+        """Metrics for Prometheus."""
         return Response(exposition(collectors), media_type=CONTENT_TYPE.decode())
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fencelog.api.admin.models import Problem
 from fencelog.api.server.partition_openapi import partition_paths
-from fencelog.api.server.producers_openapi import TERMS, producer_paths
+from fencelog.api.server.producers_openapi import CONDITIONS, producer_paths
 from fencelog.api.server.read_openapi import read_paths
 from fencelog.api.server.subscription_openapi import subscription_paths, subscription_schemas
 from fencelog.broker.limits import MAX_BODY_BYTES, MAX_READ_MESSAGES, MAX_WAIT_MS
@@ -64,7 +64,7 @@ def _produce() -> Json:
             _header("Fencelog-Event-Time", _INT64, "µs since 1970 UTC"),
             _header("Fencelog-Deliver-At", _INT64, "Subscriptions hand it out then; µs since 1970"),
             _query("delay_ms", _INT64, "Subscriptions hand it out so much later"),
-            *TERMS,
+            *CONDITIONS,
         ],
         _appended("AppendedMessage"),
         {"*/*": _BYTES},
@@ -81,7 +81,7 @@ def _produce_batch() -> Json:
             *_TOPIC,
             _query("partition", _INT64, "Append all of it to this partition"),
             _query("key", _TEXT, "Append all of it to this key's partition"),
-            *TERMS,
+            *CONDITIONS,
         ],
         _appended("AppendedBatch"),
         {

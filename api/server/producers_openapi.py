@@ -1,4 +1,4 @@
-"""Terms of appends, and who may append, for ``/openapi.json``: they are plain ASGI."""
+"""Conditions of appends, and who may append, for ``/openapi.json``: they are plain ASGI."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _header(name: str, schema: Json, text: str) -> Json:
     return {"name": name, "in": "header", "schema": schema, "description": text}
 
 
-TERMS = (
+CONDITIONS = (
     _header("Producer-Id", _TEXT, "Who appends; the append is written once"),
     _header("Producer-Epoch", _INT64, "Which instance of it; a higher one ends the lower ones"),
     _header("Producer-Seq", _INT64, "The number of the first message, without a gap from 0"),

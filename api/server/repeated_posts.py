@@ -27,7 +27,7 @@ NOT_REPEATED = TERM_HEADERS | {
     b"fencelog-forwarded",
 }
 """Headers whose requests are more than a head and a body, or not for this broker to move, or bound
-to terms: one that repeats such a head repeats an append, and is answered in another way."""
+to conditions: one that repeats such a head repeats an append, and is answered in another way."""
 
 
 @dataclass(frozen=True, slots=True)

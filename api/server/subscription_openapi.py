@@ -11,8 +11,8 @@ from fencelog.api.subscriptions.requests import (
     Acked,
     AckRequest,
     ExtendRequest,
+    FoundOffsets,
     NackRequest,
-    Offsets,
     PullRequest,
     Replayed,
     ReplayRequest,
@@ -50,7 +50,7 @@ _VERBS: tuple[tuple[str, str, str, type[Struct], type[Struct] | str], ...] = (
     ),
     ("nack", "Give messages back", "They come again after `delay_ms`.", NackRequest, Stale),
     ("extend", "Extend leases", "To `lease_ms` from now.", ExtendRequest, Stale),
-    ("seek", "Move to another place", "What is leased is forgotten.", SeekRequest, Offsets),
+    ("seek", "Move to another place", "What is leased is forgotten.", SeekRequest, FoundOffsets),
     (
         "replay-dead-letters",
         "Send dead letters back",
@@ -70,7 +70,7 @@ def subscription_paths() -> Json:
     stats: Json = {"type": "object", "properties": {"partitions": {"type": "array"}}}
     paths[f"{PATH}/stats"] = {
         "get": _operation(
-            "subscription_stats", "Figures of each partition", "", {"application/json": stats}
+            "subscription_stats", "Metrics of each partition", "", {"application/json": stats}
         )
     }
     events = _operation(

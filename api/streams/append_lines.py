@@ -1,4 +1,4 @@
-"""A byte stream's lines into a topic: reading ahead, one lane per partition."""
+"""A byte stream's lines into a topic: reading ahead, one appender per partition."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import BinaryIO
 from fencelog.api.client import FencelogClient
 from fencelog.api.routing.partitioner import partition_of_key
 from fencelog.api.streams.appender import PartitionAppender
+from fencelog.api.streams.exactly_once_stream import ExactlyOnceStream
 from fencelog.api.streams.line_batches import CHUNK_BYTES, MAX_LINES, LineBatch, LineBatcher
-from fencelog.api.streams.producer_lane import ProducerLane
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 
-Lane = PartitionAppender | ProducerLane
+Appender = PartitionAppender | ExactlyOnceStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +59,21 @@ async def append_lines(
     async with contextlib.AsyncExitStack() as stack:
         source = stack.enter_context(_opened(file))
         client = await stack.enter_async_context(FencelogClient(options.server))
-        lanes = await _lanes(client, options)
-        feed = _Feed(_batches(source, name, options.key), lanes, on_progress)
+        appenders = await _appenders(client, options)
+        feed = _Feed(_batches(source, name, options.key), appenders, on_progress)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, feed.interrupt)
         stack.callback(loop.remove_signal_handler, signal.SIGINT)
         await feed.run()
         if feed.error is not None:
             raise _where(feed.error, feed, name)
-        return Summary(_in_words(lanes), feed.interrupted)
+        return Summary(_in_words(appenders), feed.interrupted)
 
 
-async def _lanes(client: FencelogClient, options: AppendOptions) -> Sequence[Lane]:
+async def _appenders(client: FencelogClient, options: AppendOptions) -> Sequence[Appender]:
     topic = await client.topic(options.topic)
     if options.producer_id is not None:
-        return [_producer_lane(client, options, options.producer_id, topic["partitions"])]
+        return [_exactly_once_stream(client, options, options.producer_id, topic["partitions"])]
     partitions: list[int | None] = [options.partition]
     if options.partition is None and options.key is None:
         partitions = list(range(topic["partitions"]))
@@ -85,9 +85,9 @@ async def _lanes(client: FencelogClient, options: AppendOptions) -> Sequence[Lan
     ]
 
 
-def _producer_lane(
+def _exactly_once_stream(
     client: FencelogClient, options: AppendOptions, producer_id: str, partitions: int
-) -> ProducerLane:
+) -> ExactlyOnceStream:
     """Sequences count in one partition, so there must be no doubt which."""
     partition = options.partition
     if partition is None and options.key is not None:
@@ -98,7 +98,7 @@ def _producer_lane(
             f"{options.topic} has {partitions} partitions: give --partition or --key with "
             "--producer-id",
         )
-    return ProducerLane(
+    return ExactlyOnceStream(
         client,
         options.topic,
         producer_id,
@@ -109,17 +109,17 @@ def _producer_lane(
 
 
 class _Feed:
-    """Deals batches out to the lanes. Once it is stopped no lane begins another batch; the one
-    it has under way ends."""
+    """Deals batches out to the appenders. Once it is stopped no appender begins another batch; the
+    one it has under way ends."""
 
     def __init__(
         self,
         batches: AsyncIterator[LineBatch],
-        lanes: Sequence[Lane],
+        appenders: Sequence[Appender],
         on_progress: Callable[[int], None],
     ) -> None:
         self._batches = batches
-        self._lanes = lanes
+        self._appenders = appenders
         self._on_progress = on_progress
         self._queue: asyncio.Queue[LineBatch | None] = asyncio.Queue(maxsize=1)
         self._reading: asyncio.Task[None] | None = None
@@ -130,13 +130,13 @@ class _Feed:
 
     @property
     def acknowledged(self) -> int:
-        return sum(lane.acknowledged for lane in self._lanes)
+        return sum(appender.acknowledged for appender in self._appenders)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             self._reading = group.create_task(self._read_ahead())
-            for lane in self._lanes:
-                group.create_task(self._run_lane(lane))
+            for appender in self._appenders:
+                group.create_task(self._run_appender(appender))
 
     def interrupt(self) -> None:
         self.interrupted = True
@@ -154,17 +154,17 @@ class _Feed:
         except FencelogError as error:
             self._fail(error)  # what was read before it is appended all the same
         finally:
-            for _ in self._lanes:
+            for _ in self._appenders:
                 await self._queue.put(None)
 
-    async def _run_lane(self, lane: Lane) -> None:
+    async def _run_appender(self, appender: Appender) -> None:
         while (batch := await self._queue.get()) is not None:
             if not self._stopped:
-                await self._append(lane, batch)
+                await self._append(appender, batch)
 
-    async def _append(self, lane: Lane, batch: LineBatch) -> None:
+    async def _append(self, appender: Appender, batch: LineBatch) -> None:
         try:
-            await lane.append(batch.lines)
+            await appender.append(batch.lines)
         except FencelogError as error:
             if error.code.effects is Effects.MAYBE:
                 self.unknown.append(batch)
@@ -227,14 +227,16 @@ def _where(error: FencelogError, feed: _Feed, name: str) -> FencelogError:
     return FencelogError(error.code, detail, **error.extra)
 
 
-def _in_words(lanes: Sequence[Lane]) -> str:
-    total = sum(lane.acknowledged for lane in lanes)
+def _in_words(appenders: Sequence[Appender]) -> str:
+    total = sum(appender.acknowledged for appender in appenders)
     parts = [
-        f"partition {lane.partition} up to offset {lane.end - 1}"
-        for lane in lanes
-        if lane.end is not None and lane.acknowledged
+        f"partition {appender.partition} up to offset {appender.end - 1}"
+        for appender in appenders
+        if appender.end is not None and appender.acknowledged
     ]
-    skipped = sum(lane.skipped for lane in lanes if isinstance(lane, ProducerLane))
+    skipped = sum(
+        appender.skipped for appender in appenders if isinstance(appender, ExactlyOnceStream)
+    )
     if skipped:
         parts.append(f"{skipped:,} were there")
     return f"{total:,} messages" + (f" ({', '.join(parts)})" if parts else "")

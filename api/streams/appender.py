@@ -16,7 +16,7 @@ import asyncio
 from functools import partial
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.client.retry import RETRY_S, retry_refusals
+from fencelog.api.client.retry import RETRY_S, retry_not_applied
 from fencelog.ledgers.errors import Effects, FencelogError
 from fencelog.ledgers.record_batch import encode_columns, encode_values, open_batch
 
@@ -77,7 +77,7 @@ class PartitionAppender:
             batch = encode_values(values)
         else:
             batch = encode_columns(values, [self._key.encode()] * len(values), None, None)
-        appended = await retry_refusals(
+        appended = await retry_not_applied(
             lambda: self._client.append_batch(
                 self._topic, batch, partition=self._partition, key=self._key
             )
@@ -91,7 +91,9 @@ class PartitionAppender:
 
     async def _tail(self, partition: int) -> int:
         read = self._client.read
-        page = await retry_refusals(lambda: read(self._topic, partition, "latest", max_messages=1))
+        page = await retry_not_applied(
+            lambda: read(self._topic, partition, "latest", max_messages=1)
+        )
         return page.tail_offset
 
     async def _find_written(self, values: list[bytes], lost: FencelogError) -> int:
@@ -119,7 +121,7 @@ class PartitionAppender:
 
     async def _owner_epoch(self, partition: int) -> int | None:
         """The epoch of the partition's owner now; None: nobody owns it."""
-        owners = await retry_refusals(lambda: self._client.owners(self._topic))
+        owners = await retry_not_applied(lambda: self._client.owners(self._topic))
         for owner in owners:
             if owner["partition"] == partition and owner["epoch"] is not None:
                 return int(owner["epoch"])
@@ -131,7 +133,7 @@ class PartitionAppender:
         position, at_tail = start, False
         while not at_tail:
             read = partial(self._client.read, self._topic, partition, position)
-            page = await retry_refusals(read)
+            page = await retry_not_applied(read)
             for frame in page.batches:
                 values = open_batch(frame.batch)[1].values()
                 found += values[max(0, position - frame.base_offset) :]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import BinaryIO
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.client.retry import RETRY_S, retry_harmless
+from fencelog.api.client.retry import RETRY_S, retry_idempotent
 from fencelog.api.client.subscription import LeasedMessage
 from fencelog.api.http.json_render import ValueForm, encode_objects, message_object
 from fencelog.ledgers.record_batch import Message
@@ -44,7 +44,7 @@ async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
     left = options.limit
     async with FencelogClient(options.server) as client:
         while left is None or left > 0:
-            messages = await retry_harmless(
+            messages = await retry_idempotent(
                 partial(
                     client.pull,
                     options.topic,
@@ -54,7 +54,7 @@ async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
                     lease_ms=options.lease_ms,
                     consumer=options.consumer,
                 ),
-                patience_s=None if options.follow else RETRY_S,
+                timeout_s=None if options.follow else RETRY_S,
             )
             if not messages:
                 if options.follow:
@@ -65,7 +65,9 @@ async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
             out.flush()
             if options.acknowledge:
                 ids = [message.ack_id for message in messages]
-                await retry_harmless(partial(client.ack, options.topic, options.subscription, ids))
+                await retry_idempotent(
+                    partial(client.ack, options.topic, options.subscription, ids)
+                )
             if left is not None:
                 left -= len(messages)
 

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from fencelog.api.client import FencelogClient, Page
 from fencelog.api.client.reads import LOG
-from fencelog.api.client.retry import retry_refusals
+from fencelog.api.client.retry import retry_not_applied
 from fencelog.broker.limits import MAX_READ_MESSAGES
 from fencelog.ledgers.record_batch import open_batch
 
@@ -19,7 +19,7 @@ JSON_LINES = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOptions:
+class ReadLinesOptions:
     """See ``fencelog read --help``. ``start``: earliest, latest or an offset; ``from_time_us``,
     if there is one, takes its place."""
 
@@ -34,7 +34,7 @@ class ReadOptions:
     view: str = LOG
 
 
-async def read_lines(options: ReadOptions, out: BinaryIO) -> None:
+async def read_lines(options: ReadLinesOptions, out: BinaryIO) -> None:
     """Write messages, each as one line, until the tail (to follow: the end of a terminated topic)
     or the limit.
 
@@ -92,7 +92,7 @@ class _Output:
 
 
 async def _copy(
-    client: FencelogClient, options: ReadOptions, partition: int, output: _Output
+    client: FencelogClient, options: ReadLinesOptions, partition: int, output: _Output
 ) -> None:
     """One partition to the output; the next page is on its way while this one is written."""
     read = _read_json if options.as_json else _read_values
@@ -102,7 +102,7 @@ async def _copy(
         start: int | str, time_us: int | None = None
     ) -> asyncio.Task[tuple[list[bytes], Page]]:
         return asyncio.create_task(
-            retry_refusals(
+            retry_not_applied(
                 lambda: read(
                     client,
                     options.topic,

@@ -13,15 +13,15 @@ from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.targets import Endpoint, Target
 from fencelog.api.http.waits import Waits
 from fencelog.api.routing.forward import Forwarder
-from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.subscriptions.admin import add_subscription_routes
 from fencelog.api.subscriptions.dead_letters import Appending, DeadLetterTopics
-from fencelog.api.subscriptions.holds import Holds
+from fencelog.api.subscriptions.exclusive_lease import ExclusiveLease
 from fencelog.api.subscriptions.lifecycle import SubscriptionLifecycle
 from fencelog.api.subscriptions.owners import SubscriptionOwners
 from fencelog.api.subscriptions.peer import CursorRequests
-from fencelog.api.subscriptions.pull import Pull
-from fencelog.api.subscriptions.replay import Replay
+from fencelog.api.subscriptions.pull import PullService
+from fencelog.api.subscriptions.replay import DeadLetterReplay
 from fencelog.api.subscriptions.verbs import SubscriptionVerbs
 from fencelog.api.subscriptions.views import SubscriptionViews
 
@@ -34,7 +34,7 @@ Handler = Callable[[Exchange, Target], Awaitable[None]]
 def build_subscriptions(
     router: APIRouter,
     broker: Broker,
-    ownership: Ownership,
+    ownership: OwnerProxy,
     forwarder: Forwarder,
     waits: Waits,
     bodies: BodyReader,
@@ -44,12 +44,12 @@ def build_subscriptions(
     appending = Appending(ownership, forwarder)
     letters = DeadLetterTopics(broker, appending)
     owners = SubscriptionOwners(broker, ownership, forwarder, letters.of)
-    holds = Holds(owners)
-    pull = Pull(broker, owners, holds)
+    exclusive_lease = ExclusiveLease(owners)
+    pull = PullService(broker, owners, exclusive_lease)
     lifecycle = SubscriptionLifecycle(broker, owners)
-    verbs = SubscriptionVerbs(broker, owners, pull, holds, waits, bodies, metrics)
+    verbs = SubscriptionVerbs(broker, owners, pull, exclusive_lease, waits, bodies, metrics)
     views = SubscriptionViews(broker, owners, pull, waits, metrics)
-    replay = Replay(broker, lifecycle, pull, verbs, appending, bodies)
+    replay = DeadLetterReplay(broker, lifecycle, pull, verbs, appending, bodies)
     cursors = CursorRequests(broker, owners, bodies)
     add_subscription_routes(router, broker, lifecycle)
     return {

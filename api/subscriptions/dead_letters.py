@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fencelog.api.client.terms import IDEMPOTENCY_KEY
+from fencelog.api.client.conditions import IDEMPOTENCY_KEY
 from fencelog.api.http.asgi import BATCH
 from fencelog.api.routing.forward import Forwarder
-from fencelog.api.routing.owner_proxy import Ownership
-from fencelog.broker.append.terms import Terms
+from fencelog.api.routing.owner_proxy import OwnerProxy
+from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.subscription_config import SubscriptionInfo
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_KEY, ProducerRun, producer_digest
+from fencelog.ledgers.format.entry_header import RUN_KEY, SequenceRange, producer_digest
 from fencelog.ledgers.limits import MAX_HEADER_BYTES, MAX_HEADERS
 from fencelog.ledgers.record_batch import Message, encode_batch
 
@@ -48,17 +48,17 @@ _OURS = frozenset((*_ORIGIN, HEADERS_OMITTED, REPLAY_FOR))
 class Appending:
     """Appends single messages to any topic, wherever its owners are."""
 
-    def __init__(self, ownership: Ownership, forwarder: Forwarder) -> None:
+    def __init__(self, ownership: OwnerProxy, forwarder: Forwarder) -> None:
         self._ownership = ownership
         self._forwarder = forwarder
 
     async def append(self, topic: TopicName, partition: int, message: Message, key: str) -> None:
         """Append the message, once for all calls with the same ``key`` that fall in the topic's
         idempotency window. Raises FencelogError as an append does."""
-        terms = Terms(ProducerRun(1, RUN_KEY, producer_digest(key.encode())))
+        conditions = AppendConditions(SequenceRange(1, RUN_KEY, producer_digest(key.encode())))
 
         async def local(log: PartitionLog) -> None:
-            await log.append_message(message, terms)
+            await log.append_message(message, conditions)
 
         async def remote(url: str) -> None:
             path = f"/v1/topics/{topic.namespace}/{topic.topic}/messages:batch"
@@ -85,7 +85,7 @@ class DeadLetterTopics:
     def of(self, topic: TopicInfo) -> TopicDeadLetters:
         return TopicDeadLetters(self, topic)
 
-    async def bury(
+    async def forward(
         self, topic: TopicInfo, info: SubscriptionInfo, partition: int, message: PulledMessage
     ) -> None:
         """Append the message to the dead letter topic. Raises FencelogError."""
@@ -124,9 +124,9 @@ class TopicDeadLetters:
         self._topics = topics
         self._topic = topic
 
-    async def bury(self, info: SubscriptionInfo, partition: int, message: PulledMessage) -> None:
-        """See ``DeadLetterTopics.bury``."""
-        await self._topics.bury(self._topic, info, partition, message)
+    async def forward(self, info: SubscriptionInfo, partition: int, message: PulledMessage) -> None:
+        """See ``DeadLetterTopics.forward``."""
+        await self._topics.forward(self._topic, info, partition, message)
 
 
 def dead_letter_topic(source: TopicName, info: SubscriptionInfo) -> TopicName:

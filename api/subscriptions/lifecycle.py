@@ -10,7 +10,7 @@ from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
 from fencelog.api.subscriptions.requests import CursorRequest
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.subscription_config import Start, SubscriptionConfig, SubscriptionInfo
-from fencelog.broker.registry.subscription_registry import Registered
+from fencelog.broker.registry.subscription_registry import RegisteredSubscription
 from fencelog.broker.registry.topics import TopicInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -27,7 +27,7 @@ class SubscriptionLifecycle:
 
     async def create(
         self, topic: TopicInfo, name: str, config: SubscriptionConfig, start: Start
-    ) -> tuple[Registered, bool]:
+    ) -> tuple[RegisteredSubscription, bool]:
         """The subscription, with its cursor in every partition, and whether it is new.
 
         Where a partition could not be reached the subscription is there all the same: creating it
@@ -61,7 +61,7 @@ class SubscriptionLifecycle:
                 letters = await self._broker.topic(dead_letter_topic(topic.name, info))
                 await self._delete(letters, replay_name(info.subscription_id))
 
-    async def _delete(self, topic: TopicInfo, name: str) -> Registered:
+    async def _delete(self, topic: TopicInfo, name: str) -> RegisteredSubscription:
         registered = await self._broker.subscriptions.delete(topic.topic_id, name)
         request = CursorRequest(registered.info.subscription_id)
         await self._owners.drop_everywhere(Asked(topic, registered), request)

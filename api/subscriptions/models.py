@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from fencelog.broker.registry.subscription_config import Start, SubscriptionConfig
-from fencelog.broker.registry.subscription_registry import Registered
+from fencelog.broker.registry.subscription_registry import RegisteredSubscription
 
 _STRICT = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 _DEFAULT = SubscriptionConfig()
@@ -81,7 +81,7 @@ class SubscriptionList(BaseModel):
     subscriptions: list[Subscription]
 
 
-def subscription_model(registered: Registered) -> Subscription:
+def subscription_model(registered: RegisteredSubscription) -> Subscription:
     info = registered.info
     start: Any = info.start
     if not isinstance(start, str):

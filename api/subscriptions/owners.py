@@ -19,9 +19,9 @@ from fencelog.api.http.asgi import Exchange
 from fencelog.api.http.problems import problem
 from fencelog.api.http.targets import Endpoint
 from fencelog.api.routing.forward import Forwarder
-from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.subscriptions.requests import Done
-from fencelog.broker.registry.subscription_registry import Registered, encode_registered
+from fencelog.broker.registry.subscription_registry import RegisteredSubscription, encode_registered
 from fencelog.broker.registry.topics import TopicInfo
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 
@@ -39,7 +39,7 @@ class Asked:
     """Whose question it is. ``exchange`` None: one that may go to other brokers at any time."""
 
     topic: TopicInfo
-    subscription: Registered
+    subscription: RegisteredSubscription
     exchange: Exchange | None = None
 
     @property
@@ -55,7 +55,7 @@ class SubscriptionOwners:
     def __init__(
         self,
         broker: Broker,
-        ownership: Ownership,
+        ownership: OwnerProxy,
         forwarder: Forwarder,
         dead_letters: Callable[[TopicInfo], DeadLetters],
     ) -> None:
@@ -110,7 +110,7 @@ class SubscriptionOwners:
 
     async def drop_everywhere(self, asked: Asked, request: msgspec.Struct) -> None:
         """Drop the cursor in every partition that can be reached; the others' owners find out that
-        the subscription is gone (``SubscriptionUpkeep``)."""
+        the subscription is gone (``CursorReconciler``)."""
         subscription_id = asked.subscription.info.subscription_id
         body = msgspec.json.encode(request)
 
@@ -124,7 +124,7 @@ class SubscriptionOwners:
         await together({p: drop_one(p) for p in partitions_of(asked.topic)})
 
     async def open_cursor(
-        self, log: PartitionLog, topic: TopicInfo, subscription: Registered
+        self, log: PartitionLog, topic: TopicInfo, subscription: RegisteredSubscription
     ) -> None:
         """Open the cursor in this log if it is not there yet. It is durable then, also where
         somebody else has just opened it: the next owner has to find it."""

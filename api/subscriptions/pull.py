@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from fencelog.api.http.json_render import ValueForm, encode_objects, message_object
 from fencelog.api.http.targets import Endpoint
-from fencelog.api.routing.partitioner import Turns
-from fencelog.api.subscriptions.holds import Holds
+from fencelog.api.routing.partitioner import RoundRobin
+from fencelog.api.subscriptions.exclusive_lease import ExclusiveLease
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
-from fencelog.api.subscriptions.requests import HoldRequest, Pulled, PullRequest
-from fencelog.api.subscriptions.wait import Waiting
+from fencelog.api.subscriptions.requests import LeaseRequest, Pulled, PullRequest
+from fencelog.api.subscriptions.wait import SubscriptionWaits
 from fencelog.broker.registry.subscription_config import SubscriptionInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -34,34 +34,38 @@ if TYPE_CHECKING:
 Raws = list[Raw]
 
 
-class Pull:
+class PullService:
     """Takes messages for consumers."""
 
-    def __init__(self, broker: Broker, owners: SubscriptionOwners, holds: Holds) -> None:
+    def __init__(
+        self, broker: Broker, owners: SubscriptionOwners, exclusive_lease: ExclusiveLease
+    ) -> None:
         self._broker = broker
         self._owners = owners
-        self._holds = holds
-        self._waiting = Waiting(broker, owners)
-        self._turns = Turns()
+        self._exclusive_lease = exclusive_lease
+        self._waiting = SubscriptionWaits(broker, owners)
+        self._round_robin = RoundRobin()
 
     async def pull(self, asked: Asked, partitions: Sequence[int], request: PullRequest) -> Raws:
         """Messages as JSON, perhaps none: then there was none for ``request.wait`` seconds.
 
         Raises FencelogError when nothing was found and a partition could not be asked.
         """
-        hold = HoldRequest(request.consumer, request.lease_ms)
+        lease = LeaseRequest(request.consumer, request.lease_ms)
         if len(partitions) == 1:
             from_one = partial(self._from_one, asked, partitions[0], request)
-            return await self._holds.while_held(asked, hold, from_one, wait_s=request.wait)
+            return await self._exclusive_lease.while_held(
+                asked, lease, from_one, wait_s=request.wait
+            )
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.wait
         at_once = replace(request, wait=0)
-        place = self._turns.next(asked.subscription.info.subscription_id, len(partitions))
+        place = self._round_robin.next(asked.subscription.info.subscription_id, len(partitions))
         first, *others = [*partitions[place:], *partitions[:place]]
         near = [p for p in others if self._broker.open_log(asked.topic.name, p) is not None]
         from_many = partial(self._from_many, asked, request=at_once)
-        found, errors = await self._holds.while_held(
-            asked, hold, partial(from_many, [first, *near])
+        found, errors = await self._exclusive_lease.while_held(
+            asked, lease, partial(from_many, [first, *near])
         )
         while not found:
             left_s = max(0.0, deadline - loop.time())
@@ -70,7 +74,9 @@ class Pull:
             )
             if not ready:
                 break
-            found, errors = await self._holds.while_held(asked, hold, partial(from_many, ready))
+            found, errors = await self._exclusive_lease.while_held(
+                asked, lease, partial(from_many, ready)
+            )
             if not left_s:
                 break
         if errors and not found:

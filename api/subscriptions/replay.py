@@ -31,7 +31,7 @@ from fencelog.api.subscriptions.dead_letters import (
 from fencelog.api.subscriptions.lifecycle import SubscriptionLifecycle
 from fencelog.api.subscriptions.owners import Asked, partitions_of
 from fencelog.api.subscriptions.parts import find
-from fencelog.api.subscriptions.pull import Pull
+from fencelog.api.subscriptions.pull import PullService
 from fencelog.api.subscriptions.requests import PullRequest, Replayed, ReplayRequest, read_body
 from fencelog.api.subscriptions.verbs import SubscriptionVerbs, respond
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
@@ -54,14 +54,14 @@ class _Letter(AnyMessage, forbid_unknown_fields=False, gc=False, kw_only=True):
     ack_id: str
 
 
-class Replay:
+class DeadLetterReplay:
     """Sends dead letters back."""
 
     def __init__(
         self,
         broker: Broker,
         lifecycle: SubscriptionLifecycle,
-        pull: Pull,
+        pull: PullService,
         verbs: SubscriptionVerbs,
         appending: Appending,
         bodies: BodyReader,

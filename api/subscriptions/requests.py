@@ -62,7 +62,7 @@ class WaitRequest(Struct, forbid_unknown_fields=True, frozen=True):
     consumer: Consumer = ""
 
 
-class HoldRequest(Struct, forbid_unknown_fields=True, frozen=True):
+class LeaseRequest(Struct, forbid_unknown_fields=True, frozen=True):
     """Between brokers: be the one consumer, for this long; ``renew``: only if it is already."""
 
     consumer: Consumer = ""
@@ -132,7 +132,7 @@ class Stale(Struct, frozen=True):
     stale: list[str] = []
 
 
-class Offsets(Struct, frozen=True):
+class FoundOffsets(Struct, frozen=True):
     offsets: list[PartitionOffset]
 
 

@@ -17,7 +17,7 @@ from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.targets import Endpoint, Target
 from fencelog.api.http.waits import Waits
-from fencelog.api.subscriptions.holds import Holds
+from fencelog.api.subscriptions.exclusive_lease import ExclusiveLease
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners, all_or_problem, together
 from fencelog.api.subscriptions.parts import (
     by_partition,
@@ -26,14 +26,14 @@ from fencelog.api.subscriptions.parts import (
     find,
     one_a_partition,
 )
-from fencelog.api.subscriptions.pull import Pull
+from fencelog.api.subscriptions.pull import PullService
 from fencelog.api.subscriptions.requests import (
     Acked,
     AckRequest,
     ExtendRequest,
-    HoldRequest,
+    FoundOffsets,
+    LeaseRequest,
     NackRequest,
-    Offsets,
     PartitionOffset,
     Pulled,
     PullRequest,
@@ -43,7 +43,7 @@ from fencelog.api.subscriptions.requests import (
     only_one,
     read_body,
 )
-from fencelog.api.subscriptions.wait import Waiting
+from fencelog.api.subscriptions.wait import SubscriptionWaits
 from fencelog.broker.limits import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class SubscriptionVerbs:
         self,
         broker: Broker,
         owners: SubscriptionOwners,
-        pull: Pull,
-        holds: Holds,
+        pull: PullService,
+        exclusive_lease: ExclusiveLease,
         waits: Waits,
         bodies: BodyReader,
         metrics: ApiMetrics,
@@ -69,8 +69,8 @@ class SubscriptionVerbs:
         self._broker = broker
         self._owners = owners
         self._pull = pull
-        self._holds = holds
-        self._waiting = Waiting(broker, owners)
+        self._exclusive_lease = exclusive_lease
+        self._waiting = SubscriptionWaits(broker, owners)
         self._waits = waits
         self._bodies = bodies
         self._metrics = metrics
@@ -104,9 +104,9 @@ class SubscriptionVerbs:
 
     async def hold(self, exchange: Exchange, target: Target) -> None:
         """200 ``{}``: the consumer of the body is the only one. Raises SUBSCRIPTION_BUSY."""
-        request = await self._read(exchange, HoldRequest)
+        request = await self._read(exchange, LeaseRequest)
         asked = await find(self._broker, exchange, target)
-        await respond(exchange, await self._holds.at_arbiter(asked, request))
+        await respond(exchange, await self._exclusive_lease.at_arbiter(asked, request))
 
     # -- giving back -----------------------------------------------------------------------------
 
@@ -197,8 +197,8 @@ class SubscriptionVerbs:
             parts = {p: extend(p, ids) for p, ids in groups.items()}
             return await self._stale(exchange.path, parts)
 
-        hold = HoldRequest(request.consumer, lease_ms, renew=True)
-        await respond(exchange, await self._holds.while_held(asked, hold, extend_all))
+        hold = LeaseRequest(request.consumer, lease_ms, renew=True)
+        await respond(exchange, await self._exclusive_lease.while_held(asked, hold, extend_all))
 
     async def _stale(self, path: str, parts: dict[int, Coroutine[Any, Any, Stale]]) -> Stale:
         done, errors = await together(parts)
@@ -222,17 +222,17 @@ class SubscriptionVerbs:
         )
         offsets = [offset for answer in done.values() for offset in answer.offsets]
         all_or_problem(done, errors, exchange.path, offsets=msgspec.to_builtins(offsets))
-        await respond(exchange, Offsets(offsets))
+        await respond(exchange, FoundOffsets(offsets))
 
     def _seek(
         self, asked: Asked, partition: int, request: SeekRequest
-    ) -> Coroutine[Any, Any, Offsets]:
-        async def local(log: PartitionLog) -> Offsets:
+    ) -> Coroutine[Any, Any, FoundOffsets]:
+        async def local(log: PartitionLog) -> FoundOffsets:
             wanted = await seek_offset(log, request)
             offset = await log.subscriptions.seek(asked.subscription.info, wanted)
-            return Offsets([PartitionOffset(partition, offset)])
+            return FoundOffsets([PartitionOffset(partition, offset)])
 
-        return self._owners.ask(asked, partition, Endpoint.SEEK, request, local, Offsets)
+        return self._owners.ask(asked, partition, Endpoint.SEEK, request, local, FoundOffsets)
 
     # -- parts -----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What a subscription shows: its figures, and its messages as an event stream with leases.
+"""What a subscription shows: its metrics, and its messages as an event stream with leases.
 
 An event stream is a pull that never ends: each message is leased when it is sent. It stops sending
 when ``max_outstanding`` of the subscription are not acknowledged, and goes on as they are; the
@@ -21,7 +21,7 @@ from fencelog.api.http.targets import Endpoint, Target
 from fencelog.api.http.waits import Waits
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners, all_or_problem, together
 from fencelog.api.subscriptions.parts import chosen_partitions, find
-from fencelog.api.subscriptions.pull import Pull
+from fencelog.api.subscriptions.pull import PullService
 from fencelog.api.subscriptions.requests import Done, PullRequest
 from fencelog.api.subscriptions.verbs import respond
 from fencelog.broker.limits import MAX_LEASE_MS, MAX_READ_MESSAGES
@@ -58,7 +58,7 @@ class SubscriptionViews:
         self,
         broker: Broker,
         owners: SubscriptionOwners,
-        pull: Pull,
+        pull: PullService,
         waits: Waits,
         metrics: ApiMetrics,
     ) -> None:
@@ -69,19 +69,19 @@ class SubscriptionViews:
         self._metrics = metrics
 
     async def stats(self, exchange: Exchange, target: Target) -> None:
-        """200 ``{"partitions": […]}``. Raises READ_UNKNOWN with the figures of those partitions
+        """200 ``{"partitions": […]}``. Raises READ_UNKNOWN with the metrics of those partitions
         that could be asked."""
         asked = await find(self._broker, exchange, target)
         parts = {p: self._stats(asked, p) for p in chosen_partitions(exchange, asked)}
         done, errors = await together(parts)
-        found = [figures for answer in done.values() for figures in answer.partitions]
+        found = [stats for answer in done.values() for stats in answer.partitions]
         all_or_problem(done, errors, exchange.path, code=ErrorCode.READ_UNKNOWN, partitions=found)
         await respond(exchange, Stats(found))
 
     async def _stats(self, asked: Asked, partition: int) -> Stats:
         async def local(log: PartitionLog) -> Stats:
-            figures = log.subscriptions.stats(asked.subscription.info.subscription_id)
-            return Stats([{"partition": partition, **figures}])
+            stats = log.subscriptions.stats(asked.subscription.info.subscription_id)
+            return Stats([{"partition": partition, **stats}])
 
         endpoint = Endpoint.SUBSCRIPTION_STATS
         return await self._owners.ask(asked, partition, endpoint, Done(), local, Stats)

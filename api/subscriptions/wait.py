@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Waits = list[Coroutine[Any, Any, Ready]]
 
 
-class Waiting:
+class SubscriptionWaits:
     """Asks owners to say when there is something."""
 
     def __init__(self, broker: Broker, owners: SubscriptionOwners) -> None:
@@ -43,9 +43,9 @@ class Waiting:
                 groups.setdefault(url, []).append(partition)
         waits: Waits = []
         for url, group in groups.items():
-            question = WaitRequest(group, wait_s, consumer)
+            request = WaitRequest(group, wait_s, consumer)
             waits.append(
-                self.wait_here(asked, question) if url is None else self._there(asked, question)
+                self.wait_here(asked, request) if url is None else self._there(asked, request)
             )
         ready, failed = await _first(waits)
         return ready, errors + failed

@@ -3,8 +3,8 @@
 Everything a bookie does to its disks goes through here, so that a test can lose what was not
 synced, tear what was half written, or fail any single call. Two kinds of things:
 
-* ``Lane``: runs blocking work in order, away from the event loop. Only lanes own threads.
-* the blocking calls themselves, to be made inside lane work only. They raise ``OSError``.
+* ``IoThread``: runs blocking work in order, away from the event loop. Only I/O threads own threads.
+* the blocking calls themselves, to be made on an I/O thread only. They raise ``OSError``.
 
 What the storage relies on (and STORAGE.md explains): after ``sync`` returned, the bytes written
 before it are there after any crash; without it any part of them may be, in any order. A file that
@@ -25,7 +25,7 @@ Buffer = bytes | bytearray | memoryview
 Done = Callable[[BaseException | None], None]
 
 
-class Lane(Protocol):
+class IoThread(Protocol):
     """Blocking work, one piece after the other, in the order of the calls."""
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
@@ -101,8 +101,8 @@ class DiskSpace:
 class Disk(Protocol):
     """A machine's disks."""
 
-    def lane(self, name: str) -> Lane:
-        """A new lane with a thread of its own. The caller closes it."""
+    def io_thread(self, name: str) -> IoThread:
+        """A new I/O thread with a thread of its own. The caller closes it."""
 
     def lock(self, path: Path) -> DirectoryLock | None:
         """Take a lock that dies with the process. None: another one holds it."""

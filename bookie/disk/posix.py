@@ -1,4 +1,4 @@
-"""The Disk port on a POSIX machine: plain system calls, and one thread per lane."""
+"""The Disk port on a POSIX machine: plain system calls, and one thread each."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _IOV_MAX = 1024
 """Buffers that Linux takes in one vectored write."""
 
 
-class PosixLane:
-    """One daemon thread that takes work from a queue and reports on the loop that made the lane."""
+class PosixIoThread:
+    """One daemon thread that takes work from a queue and reports on the loop that made the I/O
+    thread."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -36,7 +37,7 @@ class PosixLane:
         self._thread.start()
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
-        self._hand_over(work, lambda error, _result: done(error))
+        self._enqueue(work, lambda error, _result: done(error))
 
     async def run(self, work: Callable[[], T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
@@ -49,7 +50,7 @@ class PosixLane:
             else:
                 future.set_exception(error)
 
-        self._hand_over(work, done)
+        self._enqueue(work, done)
         return await future
 
     async def close(self) -> None:
@@ -59,14 +60,14 @@ class PosixLane:
         await asyncio.shield(self._ended)
         self._thread.join()
 
-    def _hand_over(self, work: Callable[[], object], done: Callable[..., None]) -> None:
-        check(not self._closing, f"lane {self._thread.name} is closed")
+    def _enqueue(self, work: Callable[[], object], done: Callable[..., None]) -> None:
+        check(not self._closing, f"I/O thread {self._thread.name} is closed")
         self._queue.put((work, done))
 
     def _work(self) -> None:
         report = self._loop.call_soon_threadsafe
-        # A loop that was closed without closing the lane (an interpreter on its way out) takes no
-        # more reports; there is nobody left to answer then.
+        # A loop that was closed before the I/O thread (the interpreter exits) takes no more reports,
+        # and no caller is left to answer.
         with suppress(RuntimeError):
             while (item := self._queue.get()) is not None:
                 work, done = item
@@ -138,8 +139,8 @@ class PosixLock:
 class PosixDisk:
     """The disks of this machine. Holds no state: one may serve any number of bookies."""
 
-    def lane(self, name: str) -> PosixLane:
-        return PosixLane(name)
+    def io_thread(self, name: str) -> PosixIoThread:
+        return PosixIoThread(name)
 
     def lock(self, path: Path) -> PosixLock | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from fencelog.bookie.engine.lacs import Lacs
-from fencelog.bookie.engine.overlaps import Overlaps
+from fencelog.bookie.engine.recovery_add_dedup import RecoveryAddDedup
 from fencelog.bookie.engine.throttle import Throttle
-from fencelog.bookie.format.ledger_state import LedgerState, LedgerStates
+from fencelog.bookie.format.ledger_state import BookieLedgerState, LedgerStates
 from fencelog.bookie.format.records import RecordType
 from fencelog.bookie.format.runs import Range, missing_ranges
 from fencelog.bookie.journal.journal import Journal
@@ -57,7 +57,7 @@ class Adds:
             take=self._take_held,
             on_change=on_pressure,
         )
-        self._overlaps = Overlaps(
+        self._recovery_add_dedup = RecoveryAddDedup(
             stored_ranges=stored_ranges,
             cached_ranges=cache.ranges,
             generation=lambda: flusher.completed,
@@ -67,7 +67,7 @@ class Adds:
         )
 
     def start(self) -> None:
-        self._overlaps.start()
+        self._recovery_add_dedup.start()
 
     @property
     def are_waiting(self) -> bool:
@@ -149,7 +149,7 @@ class Adds:
 
     async def close(self) -> None:
         """After ``refuse``: end the look-ups too."""
-        await self._overlaps.close()
+        await self._recovery_add_dedup.close()
 
     # -- one add -----------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Adds:
             return False
         return self._throttle.is_holding or not self._cache.has_room(recovery=False)
 
-    def _admit(self, ledger_id: int, *, recovery: bool) -> LedgerState | None:
+    def _admit(self, ledger_id: int, *, recovery: bool) -> BookieLedgerState | None:
         """The state of the ledger (None: a new one) if an add may be taken now.
 
         Raises FencelogError: LEDGER_FENCED, NO_SUCH_LEDGER (it was deleted), READ_ONLY,
@@ -193,7 +193,7 @@ class Adds:
 
     def _take(
         self,
-        state: LedgerState | None,
+        state: BookieLedgerState | None,
         header: RunHeader,
         run: bytes,
         *,
@@ -203,7 +203,7 @@ class Adds:
         if state is None or header.first_entry_id > state.last_entry:
             self._store(header, run, on_reply)
         else:
-            self._overlaps.add(header, run, recovery=recovery, on_reply=on_reply)
+            self._recovery_add_dedup.add(header, run, recovery=recovery, on_reply=on_reply)
 
     def _store(self, header: RunHeader, run: bytes, on_reply: AddCallback) -> None:
         """Cache and journal a run none of whose entries is stored here."""

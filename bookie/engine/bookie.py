@@ -1,14 +1,16 @@
 """One bookie: what requests mean, and when they may be answered.
 
 Runs on one event loop, transport-free: ``server/server.py`` puts it on TCP, ``server/local.py``
-into the same process. Nothing here blocks: cached runs are answered at once, the rest is lane work.
-A ledger lives in one of the bookie's shards (``engine/shard.py``); here is what they share.
+into the same process. Nothing here blocks: cached runs are answered at once, the rest runs on an
+I/O thread. A ledger lives in one of the bookie's shards (``engine/shard.py``); here is what they
+share.
 
 The promises (PROTOCOL.md), and where they are kept:
 * an add is answered after its record is synced (``journal.append``), in the order of the journal;
 * a fence holds from the moment of the request, and no reply to a fencing request, negative ones
   included, leaves before it is durable (``engine/fences.py``);
-* an entry that is stored is never replaced: what overlaps it is trimmed (``engine/overlaps.py``);
+* an entry that is stored is never replaced: what overlaps it is trimmed
+  (``engine/recovery_add_dedup.py``);
 * "not there" is said only when cache and index were read without error (``engine/reads.py``);
 * the LAC that is told never goes back (``engine/lacs.py``);
 * what may have been forgotten is fenced before anything is served (``engine/boot.py``);
@@ -22,7 +24,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.disk.port import Disk, DiskSpace, Lane
+from fencelog.bookie.disk.port import Disk, DiskSpace, IoThread
 from fencelog.bookie.engine.admin import StatusPart, Verb, own_verbs
 from fencelog.bookie.engine.entry_list import list_entries
 from fencelog.bookie.engine.fences import Fenced
@@ -51,7 +53,7 @@ class Bookie:
         self._config = config
         self._identity = identity
         self._directory = directory
-        self._lane: Lane
+        self._io_thread: IoThread
         self._is_marked_unsynced = False
         self._loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[FencelogError] = self._loop.create_future()
@@ -101,14 +103,14 @@ class Bookie:
         cookies: CookieRegistry | None,
         stack: AsyncExitStack,
     ) -> Bookie:
-        lane = disk.lane("bookie-directory")
-        stack.push_async_callback(lane.close)
+        io_thread = disk.io_thread("bookie-directory")
+        stack.push_async_callback(io_thread.close)
         directory = DataDirectory(disk, config)
-        await lane.run(directory.lock)
+        await io_thread.run(directory.lock)
         stack.callback(directory.unlock)
-        identity = await claim_directories(directory, config, lane, cookies, host)
+        identity = await claim_directories(directory, config, io_thread, cookies, host)
         bookie = cls(config, directory, identity)
-        bookie._lane = lane
+        bookie._io_thread = io_thread
         for shard in directory.shards:
             opened = await open_shard(
                 shard,
@@ -121,7 +123,7 @@ class Bookie:
             )
             await bookie._add_shard(opened, disk)
         if not config.is_synced:
-            await lane.run(directory.mark_unsynced)
+            await io_thread.run(directory.mark_unsynced)
             bookie._is_marked_unsynced = True
         space = await bookie.space()
         for started in bookie.shards:
@@ -153,7 +155,7 @@ class Bookie:
                     for shard in self.shards:
                         await shard.flush()
                     if self._is_marked_unsynced:
-                        await self._lane.run(self._directory.unmark_unsynced)
+                        await self._io_thread.run(self._directory.unmark_unsynced)
                         self._is_marked_unsynced = False
                 except (OSError, FencelogError) as error:
                     self._fail(FencelogError(ErrorCode.STORAGE_FAILED, f"flush failed: {error}"))
@@ -244,7 +246,7 @@ class Bookie:
 
     async def space(self) -> DiskSpace:
         """Of the fullest of its disks. Raises FencelogError(STORAGE_FAILED)."""
-        return await self._lane.run(self._directory.space)
+        return await self._io_thread.run(self._directory.space)
 
     async def free_bytes(self) -> int:
         """What the fullest of its disks has left. Raises FencelogError(STORAGE_FAILED)."""
@@ -276,7 +278,7 @@ class Bookie:
         for shard in self.shards:
             await shard.settle(sync=True)
         try:
-            self._identity = await self._lane.run(
+            self._identity = await self._io_thread.run(
                 lambda: self._directory.set_state(self._identity, State.READY)
             )
         except OSError as error:

@@ -29,7 +29,7 @@ async def list_entries(shard: Shard, ledger_id: int, from_entry: int) -> EntryLi
     if from_entry <= state.last_entry:
         index = shard.storage.index
         places.append(
-            await shard.read_lane.run(
+            await shard.read_io_thread.run(
                 lambda: [
                     (run.first_entry_id, run.last_entry_id)
                     for run in islice(index.runs_from(ledger_id, from_entry), MAX_LISTED_RUNS)

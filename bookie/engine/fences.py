@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from fencelog.bookie.format.control_records import ledger_body
-from fencelog.bookie.format.ledger_state import LedgerState, LedgerStates
+from fencelog.bookie.format.ledger_state import BookieLedgerState, LedgerStates
 from fencelog.bookie.format.records import RecordType
 from fencelog.bookie.journal.journal import Journal
 from fencelog.ledgers.errors import FencelogError
@@ -76,7 +76,7 @@ class Fences:
         self._journal.append(kind, ledger_body(ledger_id), lambda error: _report(state, error))
 
 
-def _report(state: LedgerState, error: FencelogError | None) -> None:
+def _report(state: BookieLedgerState, error: FencelogError | None) -> None:
     """Not a change to be flushed: what is flushed is durable by then."""
     if error is None:
         state.fence_durable = True

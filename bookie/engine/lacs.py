@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from fencelog.bookie.format.control_records import lac_body
-from fencelog.bookie.format.ledger_state import LedgerState, LedgerStates
+from fencelog.bookie.format.ledger_state import BookieLedgerState, LedgerStates
 from fencelog.bookie.format.records import RecordType
 from fencelog.bookie.journal.journal import Journal
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -31,7 +31,7 @@ class Lacs:
 
     # -- what is told to us ------------------------------------------------------------------
 
-    def learn(self, ledger_id: int, state: LedgerState, lac: int, *, journaled: bool) -> None:
+    def learn(self, ledger_id: int, state: BookieLedgerState, lac: int, *, journaled: bool) -> None:
         """A LAC that is higher than what is known; if ``journaled``, it comes with the record that
         is appended next, and is told once that is durable."""
         state.lac = lac
@@ -63,19 +63,19 @@ class Lacs:
 
     # -- what we tell ------------------------------------------------------------------------
 
-    def durable(self, state: LedgerState) -> int:
+    def durable(self, state: BookieLedgerState) -> int:
         """The highest LAC that can be told now."""
         if state.lac_sequence < self._journal.durable_before:
-            state.told_lac = state.lac
-        return state.told_lac
+            state.reported_lac = state.lac
+        return state.reported_lac
 
-    async def latest(self, state: LedgerState) -> int:
+    async def latest(self, state: BookieLedgerState) -> int:
         """The highest LAC known now, when it can be told. Raises FencelogError."""
         lac = state.lac
         if self.durable(state) < lac:
             await self._journal.settle()
-            state.told_lac = max(state.told_lac, lac)
-        return state.told_lac
+            state.reported_lac = max(state.reported_lac, lac)
+        return state.reported_lac
 
     # -- waiting -----------------------------------------------------------------------------
 

@@ -7,12 +7,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.disk.port import Disk, Lane
+from fencelog.bookie.disk.port import Disk, IoThread
 from fencelog.bookie.format.ledger_state import LedgerStates
 from fencelog.bookie.format.records import FILE_HEADER_BYTES, Record
 from fencelog.bookie.journal.file import JournalPosition
 from fencelog.bookie.journal.journal import Journal
-from fencelog.bookie.journal.replay import Replay
+from fencelog.bookie.journal.replay import JournalReplay
 from fencelog.bookie.storage.shard_directory import ShardDirectory
 from fencelog.bookie.storage.storage import Storage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -32,8 +32,8 @@ class OpenShard:
     storage: Storage
     states: LedgerStates
     journal: Journal
-    write_lane: Lane
-    read_lane: Lane
+    write_io_thread: IoThread
+    read_io_thread: IoThread
 
 
 async def open_shard(
@@ -47,24 +47,24 @@ async def open_shard(
     on_failure: Callable[[FencelogError], None],
 ) -> OpenShard:
     """``stack`` closes what is opened. Raises OSError, and FencelogError as ``Bookie.open``."""
-    write_lane = disk.lane("bookie-write")
-    stack.push_async_callback(write_lane.close)
-    storage = await write_lane.run(
+    write_io_thread = disk.io_thread("bookie-write")
+    stack.push_async_callback(write_io_thread.close)
+    storage = await write_io_thread.run(
         lambda: Storage(disk, directory, config, host, incarnation=incarnation)
     )
-    stack.push_async_callback(write_lane.run, storage.close)
-    read_lane = disk.lane("bookie-read")  # closed before the files that it reads
-    stack.push_async_callback(read_lane.close)
-    journal_lane = disk.lane("bookie-journal")
-    stack.push_async_callback(journal_lane.close)
-    sync_lane = disk.lane("bookie-sync")
-    stack.push_async_callback(sync_lane.close)
+    stack.push_async_callback(write_io_thread.run, storage.close)
+    read_io_thread = disk.io_thread("bookie-read")  # closed before the files that it reads
+    stack.push_async_callback(read_io_thread.close)
+    journal_io_thread = disk.io_thread("bookie-journal")
+    stack.push_async_callback(journal_io_thread.close)
+    sync_io_thread = disk.io_thread("bookie-sync")
+    stack.push_async_callback(sync_io_thread.close)
     states = LedgerStates()
-    states.load(await write_lane.run(lambda: list(storage.index.states())))
+    states.load(await write_io_thread.run(lambda: list(storage.index.states())))
     journal = Journal(
         disk=disk,
-        lane=journal_lane,
-        sync_lane=sync_lane,
+        io_thread=journal_io_thread,
+        sync_io_thread=sync_io_thread,
         host=host,
         directory=directory.paths.journal,
         incarnation=incarnation,
@@ -73,7 +73,9 @@ async def open_shard(
         on_failure=on_failure,
     )
     stack.push_async_callback(journal.close)
-    return OpenShard(directory, incarnation, storage, states, journal, write_lane, read_lane)
+    return OpenShard(
+        directory, incarnation, storage, states, journal, write_io_thread, read_io_thread
+    )
 
 
 async def replay_journal(
@@ -86,9 +88,9 @@ async def replay_journal(
 ) -> JournalPosition:
     """Take back the records that the index does not have, in order; returns where the journal goes
     on: the next sequence, in a new file. Raises OSError, FencelogError(CORRUPT)."""
-    lane, mark = opened.write_lane, opened.storage.mark
-    replay = await lane.run(
-        lambda: Replay(
+    io_thread, mark = opened.write_io_thread, opened.storage.mark
+    replay = await io_thread.run(
+        lambda: JournalReplay(
             disk,
             opened.directory.paths.journal,
             start=opened.storage.checkpoint,
@@ -96,7 +98,7 @@ async def replay_journal(
         )
     )
     try:
-        while records := await lane.run(lambda: replay.next_records(_REPLAY_CHUNK_BYTES)):
+        while records := await io_thread.run(lambda: replay.next_records(_REPLAY_CHUNK_BYTES)):
             for record, end in records:
                 if record.sequence < mark:
                     continue
@@ -104,7 +106,7 @@ async def replay_journal(
                 if must_flush():
                     await flush(end)
     finally:
-        await lane.run(replay.close)
+        await io_thread.run(replay.close)
     end = replay.position
     if end.sequence < mark:
         raise FencelogError(

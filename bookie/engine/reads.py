@@ -12,9 +12,9 @@ from typing import TypedDict
 
 from fencelog.bookie.engine.fences import Fenced
 from fencelog.bookie.engine.lacs import Lacs
-from fencelog.bookie.format.ledger_state import LedgerState, LedgerStates
+from fencelog.bookie.format.ledger_state import BookieLedgerState, LedgerStates
 from fencelog.bookie.format.runs import Range, join_runs
-from fencelog.bookie.storage.read_ahead import ReadAhead
+from fencelog.bookie.storage.read_ahead import ShardReadAhead
 from fencelog.bookie.storage.write_cache import WriteCache
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_LAC_WAIT_MS, MAX_READ_BYTES, MAX_RUN_ENTRIES
@@ -35,7 +35,7 @@ class Reads:
         *,
         cache: WriteCache,
         states: LedgerStates,
-        stored: ReadAhead,
+        stored: ShardReadAhead,
         lacs: Lacs,
         fence: Callable[[int], Fenced | None],
         refusal: Callable[[], FencelogError | None],
@@ -107,7 +107,7 @@ class Reads:
         if fenced is not None and (error := await fenced) is not None:
             raise error
 
-    def known(self, ledger_id: int) -> LedgerState:
+    def known(self, ledger_id: int) -> BookieLedgerState:
         """Raises FencelogError: NO_SUCH_LEDGER, or the refusal."""
         if (refusal := self._refusal()) is not None:
             raise refusal

@@ -20,7 +20,7 @@ from fencelog.bookie.engine.reads import Reads
 from fencelog.bookie.format.control_records import take_back
 from fencelog.bookie.format.records import Record, RecordType
 from fencelog.bookie.storage.flush import Flusher
-from fencelog.bookie.storage.read_ahead import ReadAhead
+from fencelog.bookie.storage.read_ahead import ShardReadAhead
 from fencelog.bookie.storage.write_cache import WriteCache
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import read_run_header
@@ -50,17 +50,17 @@ class Shard:
         self.states = states = opened.states
         self.storage = opened.storage
         self.cache = WriteCache(config.write_cache_bytes // config.shard_count)
-        self.write_lane = opened.write_lane
-        self.read_lane = opened.read_lane
+        self.write_io_thread = opened.write_io_thread
+        self.read_io_thread = opened.read_io_thread
         self.fences = Fences(states, journal)
         self.lacs = Lacs(states, journal)
         self.reads = Reads(
             bookie_id,
             cache=self.cache,
             states=states,
-            stored=ReadAhead(
+            stored=ShardReadAhead(
                 opened.storage.reads,
-                opened.read_lane,
+                opened.read_io_thread,
                 cache_bytes=config.read_cache_bytes // config.shard_count,
             ),
             lacs=self.lacs,
@@ -71,7 +71,7 @@ class Shard:
             cache=self.cache,
             states=states,
             storage=opened.storage,
-            lane=opened.write_lane,
+            io_thread=opened.write_io_thread,
             journal=journal,
             interval_ms=config.flush_interval_ms,
             on_room=lambda: self.adds.release(),

@@ -29,7 +29,7 @@ _ZEROS = bytes(6)
 
 
 @dataclass(slots=True)
-class LedgerState:
+class BookieLedgerState:
     """One ledger. That there is a state at all means that the bookie knows the ledger."""
 
     fenced: bool = False
@@ -50,7 +50,7 @@ class LedgerState:
     """How often that happened since the start: who found everything there looks at it again."""
     lac_sequence: int = 0
     """Of the journal record that told ``lac``; 0: it was there at the start."""
-    told_lac: int = -1
+    reported_lac: int = -1
     """The highest LAC that was found to be durable, hence may be told."""
 
     def encode(self) -> bytes:
@@ -59,7 +59,7 @@ class LedgerState:
         return _STATE.pack(_VERSION, flags, _ZEROS, self.last_entry, self.lac)
 
 
-def decode_state(ledger_id: int, data: bytes) -> LedgerState:
+def decode_state(ledger_id: int, data: bytes) -> BookieLedgerState:
     """Takes what ``encode`` makes and nothing else: a flag that this version does not know could
     mean that something must not be answered. Raises FencelogError(CORRUPT)."""
     if len(data) == _STATE.size:
@@ -68,13 +68,13 @@ def decode_state(ledger_id: int, data: bytes) -> LedgerState:
         if known and last_entry >= -1 and lac >= -1:
             fenced = bool(flags & _FENCED)
             limbo, deleted = bool(flags & _LIMBO), bool(flags & _DELETED)
-            return LedgerState(fenced, fenced, last_entry, lac, limbo, deleted)
+            return BookieLedgerState(fenced, fenced, last_entry, lac, limbo, deleted)
     raise FencelogError(
         ErrorCode.CORRUPT, f"index: state of ledger {ledger_id} is not valid: {data.hex()}"
     )
 
 
-TOMBSTONE = LedgerState(fenced=True, fence_durable=True, deleted=True, removals=-1)
+TOMBSTONE = BookieLedgerState(fenced=True, fence_durable=True, deleted=True, removals=-1)
 """Of all ledgers whose deletion is in the index: nothing more of them will ever change."""
 
 
@@ -82,14 +82,14 @@ class LedgerStates:
     """All the ledgers of a bookie, and which of them changed since the last flush."""
 
     def __init__(self) -> None:
-        self._states: dict[int, LedgerState] = {}
+        self._states: dict[int, BookieLedgerState] = {}
         self._deleted = 0
         self.in_limbo: set[int] = set()
         """Those that are: kept beside, for there may be a million others."""
         self._dirty: set[int] = set()
         self._removed: set[int] = set()
 
-    def load(self, states: Iterable[tuple[int, LedgerState]]) -> None:
+    def load(self, states: Iterable[tuple[int, BookieLedgerState]]) -> None:
         for ledger_id, state in states:
             self._states[ledger_id] = TOMBSTONE if state.deleted else state
             self._deleted += state.deleted
@@ -101,20 +101,20 @@ class LedgerStates:
         """How many there are that are not deleted."""
         return len(self._states) - self._deleted
 
-    def get(self, ledger_id: int) -> LedgerState | None:
+    def get(self, ledger_id: int) -> BookieLedgerState | None:
         return self._states.get(ledger_id)
 
-    def change(self, ledger_id: int) -> LedgerState:
+    def change(self, ledger_id: int) -> BookieLedgerState:
         """The state of a ledger, made if it is new, to be changed by the caller now."""
         self._dirty.add(ledger_id)
         state = self._states.get(ledger_id)
         if state is None:
-            state = self._states[ledger_id] = LedgerState()
+            state = self._states[ledger_id] = BookieLedgerState()
         elif state is TOMBSTONE:
             state = self._states[ledger_id] = replace(TOMBSTONE)
         return state
 
-    def set_limbo(self, ledger_id: int, on: bool) -> LedgerState:
+    def set_limbo(self, ledger_id: int, on: bool) -> BookieLedgerState:
         """Put a ledger in limbo, which fences it, or take it out; returns its state."""
         state = self.change(ledger_id)
         state.limbo = on
@@ -122,7 +122,7 @@ class LedgerStates:
         (self.in_limbo.add if on else self.in_limbo.discard)(ledger_id)
         return state
 
-    def remove(self, ledger_id: int, *, deleted: bool) -> LedgerState:
+    def remove(self, ledger_id: int, *, deleted: bool) -> BookieLedgerState:
         """The ledger's entries go with the next flush. ``deleted``: a tombstone stays, for
         ever; else it is in limbo, for somebody with old metadata may still ask."""
         state = self.change(ledger_id)
@@ -131,7 +131,7 @@ class LedgerStates:
         self._deleted += deleted and not state.deleted
         state.deleted = state.deleted or deleted
         self.set_limbo(ledger_id, not state.deleted)
-        state.last_entry = state.lac = state.told_lac = -1
+        state.last_entry = state.lac = state.reported_lac = -1
         self._removed.add(ledger_id)
         return state
 
@@ -151,7 +151,7 @@ class LedgerStates:
             if state.deleted:
                 self._states[ledger_id] = TOMBSTONE
 
-    def items(self) -> list[tuple[int, LedgerState]]:
+    def items(self) -> list[tuple[int, BookieLedgerState]]:
         """All that are known, as of now."""
         return list(self._states.items())
 

@@ -17,7 +17,7 @@ import logging
 from functools import partial
 from typing import Any
 
-from fencelog.bookie.disk.port import Lane
+from fencelog.bookie.disk.port import IoThread
 from fencelog.bookie.engine.admin import arguments
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.shard import Shard
@@ -44,13 +44,13 @@ _MOST_RANGES = 16
 
 
 class Garbage:
-    """The service of one bookie; ``run`` it. ``lane`` is its own; whoever owns it closes it, then
-    calls ``close``."""
+    """The service of one bookie; ``run`` it. ``io_thread`` is its own; whoever owns it closes it,
+    then calls ``close``."""
 
     def __init__(
         self,
         bookie: Bookie,
-        lane: Lane,
+        io_thread: IoThread,
         metadata: ClusterMetadata,
         config: GarbageConfig,
         *,
@@ -58,7 +58,7 @@ class Garbage:
         on_damage: OnDamage,
     ) -> None:
         self._bookie = bookie
-        self._lane = lane
+        self._io_thread = io_thread
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._ledgers = LedgerGarbage(bookie, metadata, grace_ms=config.grace_ms)
@@ -69,7 +69,7 @@ class Garbage:
             must_stop=lambda: self._is_suspended,
         )
         self._files = [
-            FileGarbage(shard, lane, limits, on_damage=on_damage) for shard in bookie.shards
+            FileGarbage(shard, io_thread, limits, on_damage=on_damage) for shard in bookie.shards
         ]
         self._is_suspended = False
         self._asked = asyncio.Event()
@@ -113,7 +113,7 @@ class Garbage:
             self._passes += 1
 
     def close(self) -> None:
-        """When the lane has ended."""
+        """When the I/O thread has ended."""
         for files in self._files:
             files.close()
 
@@ -162,7 +162,7 @@ class Garbage:
     async def _compact_index(self, shard: Shard, removed: list[int]) -> None:
         kept = [ledger_id for ledger_id, state in shard.states.items() if not state.deleted]
         for first, last in id_ranges(removed, kept, _MOST_RANGES):
-            await self._lane.run(partial(shard.storage.index.compact, first, last))
+            await self._io_thread.run(partial(shard.storage.index.compact, first, last))
 
     def _spare_bytes(self) -> int:
         """What is in memory has to find room, whatever we do; the reserve is for us, too."""

@@ -1,9 +1,9 @@
 """Getting the space of one shard's entry logs back: which bytes are live, says the index.
 
 No footer and no counter is believed: the whole index is read. Which files are looked at is settled
-before, on the lane that writes, hence between two flushes: everything that points to them, or ever
-will, was in the index by then. A file goes only if nothing points to it, its header says that it is
-an entry log of this bookie, and all that was read of the index is on the disk.
+before, on the I/O thread that writes, hence between two flushes: everything that points to them, or
+ever will, was in the index by then. A file goes only if nothing points to it, its header says that
+it is an entry log of this bookie, and all that was read of the index is on the disk.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from fencelog.bookie.disk.port import Lane
+from fencelog.bookie.disk.port import IoThread
 from fencelog.bookie.engine.shard import Shard
 from fencelog.bookie.format.records import FILE_HEADER_BYTES
 from fencelog.bookie.gc.core import LogFile, dead_files, next_round, sparse_files
-from fencelog.bookie.storage.compaction import MAX_COMPACTED_RUNS, Compaction, remove_entry_log
+from fencelog.bookie.storage.compaction import (
+    MAX_COMPACTED_RUNS,
+    EntryLogCompaction,
+    remove_entry_log,
+)
 from fencelog.bookie.storage.entry_log import StoredRun, entry_log_name, open_entry_log, records_end
 from fencelog.bookie.storage.entry_log_writer import EntryLogPlace
 from fencelog.bookie.storage.index import FIRST
@@ -53,14 +57,14 @@ class FileLimits:
 
 
 class FileGarbage:
-    """The entry logs of one shard. One call of ``collect`` at a time; ``lane`` does the reading,
-    copying and removing, whoever owns it closes it before ``close``."""
+    """The entry logs of one shard. One call of ``collect`` at a time; ``io_thread`` does the
+    reading, copying and removing, whoever owns it closes it before ``close``."""
 
     def __init__(
-        self, shard: Shard, lane: Lane, limits: FileLimits, *, on_damage: OnDamage
+        self, shard: Shard, io_thread: IoThread, limits: FileLimits, *, on_damage: OnDamage
     ) -> None:
         self._shard = shard
-        self._lane = lane
+        self._io_thread = io_thread
         self._limits = limits
         self._on_damage = on_damage
         self._storage = shard.storage
@@ -78,12 +82,12 @@ class FileGarbage:
         files, newest = await self._look()
         sparse = (*dead_files(newest), *sparse_files(newest, below))
         if any(file.record_bytes for file in sparse):
-            await self._shard.write_lane.run(self._storage.begin_entry_log)
+            await self._shard.write_io_thread.run(self._storage.begin_entry_log)
             files, _ = await self._look()
         await self._remove(file.file_id for file in dead_files(files))
         left = sparse_files(files, below)
         while left and not self._limits.must_stop():
-            space = await self._lane.run(self._space)
+            space = await self._io_thread.run(self._space)
             chosen = next_round(
                 left,
                 free_bytes=space,
@@ -100,7 +104,7 @@ class FileGarbage:
             left = tuple(file for file in left if file not in chosen)
 
     def close(self) -> None:
-        """When the lane has ended."""
+        """When the I/O thread has ended."""
         self._reader.close()
 
     # -- what there is -------------------------------------------------------------------------
@@ -108,11 +112,11 @@ class FileGarbage:
     async def _look(self) -> tuple[list[LogFile], list[LogFile]]:
         """The files that can go, and the newest ones, which cannot. Those whose header is damaged
         are neither."""
-        survey = await self._shard.write_lane.run(self._storage.survey)
+        survey = await self._shard.write_io_thread.run(self._storage.survey)
         sizes: dict[int, tuple[int, int]] = {}
         for file_id in (*survey.sealed, *survey.newest):
             try:
-                sizes[file_id] = await self._lane.run(partial(self._measure, file_id))
+                sizes[file_id] = await self._io_thread.run(partial(self._measure, file_id))
             except (FencelogError, OSError) as error:
                 _log.error("entry log %x of %s is kept: %s", file_id, self._place.directory, error)
         live = await self._live_bytes()
@@ -147,7 +151,7 @@ class FileGarbage:
         live: dict[int, int] = {}
         position: bytes | None = FIRST
         while position is not None:
-            sizes, position = await self._lane.run(
+            sizes, position = await self._io_thread.run(
                 partial(self._index.bytes_behind, position, _RUNS_AT_ONCE)
             )
             for file_id, size in sizes.items():
@@ -163,10 +167,10 @@ class FileGarbage:
     async def _remove(self, file_ids: Iterable[int]) -> None:
         """Of files to which nothing that can be read of the index points."""
         for file_id in file_ids:
-            await self._shard.write_lane.run(self._index.check_durable)
-            await self._lane.run(partial(remove_entry_log, self._place, file_id))
-            await self._lane.run(partial(self._reader.forget, file_id))
-            await self._shard.read_lane.run(partial(self._storage.forget_entry_log, file_id))
+            await self._shard.write_io_thread.run(self._index.check_durable)
+            await self._io_thread.run(partial(remove_entry_log, self._place, file_id))
+            await self._io_thread.run(partial(self._reader.forget, file_id))
+            await self._shard.read_io_thread.run(partial(self._storage.forget_entry_log, file_id))
             self.removed_files += 1
 
     # -- compaction ------------------------------------------------------------------------------
@@ -175,11 +179,11 @@ class FileGarbage:
         """Copy what is live of the files to new ones, and remove those to which nothing points any
         more: not those with a run that could not be copied, whatever the reason."""
         sources = {file.file_id for file in files}
-        new: Compaction | None = None
+        new: EntryLogCompaction | None = None
         position: bytes | None = FIRST
         try:
             while position is not None:
-                runs, position = await self._lane.run(
+                runs, position = await self._io_thread.run(
                     partial(self._index.runs_behind, position, _RUNS_AT_ONCE)
                 )
                 left = deque(run for run in runs if run.file_id in sources)
@@ -197,15 +201,15 @@ class FileGarbage:
                 await self._finish(new)
         finally:
             if new is not None:
-                await self._lane.run(new.close)
+                await self._io_thread.run(new.close)
         live = await self._live_bytes()
         await self._remove(sorted(sources - live.keys()))
 
-    async def _begin(self) -> Compaction:
-        file_id = await self._shard.write_lane.run(self._storage.next_entry_log_id)
-        return await self._lane.run(lambda: Compaction(self._place, file_id))
+    async def _begin(self) -> EntryLogCompaction:
+        file_id = await self._shard.write_io_thread.run(self._storage.next_entry_log_id)
+        return await self._io_thread.run(lambda: EntryLogCompaction(self._place, file_id))
 
-    async def _copy(self, new: Compaction, left: deque[StoredRun]) -> None:
+    async def _copy(self, new: EntryLogCompaction, left: deque[StoredRun]) -> None:
         """Copy some of the runs, which are taken from ``left``."""
         failed: list[tuple[StoredRun, FencelogError]] = []
 
@@ -219,19 +223,19 @@ class FileGarbage:
                     failed.append((run, error))
             return new.size - before
 
-        copied = await self._lane.run(work)
+        copied = await self._io_thread.run(work)
         self.copied_bytes += copied
         for run, error in failed:
             _log.error("compaction leaves a run where it is: %s", error.detail)
             self._on_damage(run, error)
         await asyncio.sleep(copied / self._limits.bytes_per_s)
 
-    async def _finish(self, new: Compaction) -> None:
+    async def _finish(self, new: EntryLogCompaction) -> None:
         """Make the new file one that counts, then let the index point to it."""
-        await self._lane.run(new.finish)
-        await self._lane.run(new.close)
+        await self._io_thread.run(new.finish)
+        await self._io_thread.run(new.close)
         try:
-            await self._shard.write_lane.run(lambda: self._index.repoint(new.moves))
+            await self._shard.write_io_thread.run(lambda: self._index.repoint(new.moves))
         except OSError as error:
             failed = FencelogError(ErrorCode.STORAGE_FAILED, f"garbage collection: {error}")
             self._shard.report_failure(failed)

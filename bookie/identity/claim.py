@@ -21,10 +21,17 @@ finds its compare-and-set refused.
 from __future__ import annotations
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.disk.port import Lane
-from fencelog.bookie.identity.cookie_registry import CookieRegistry, Held
+from fencelog.bookie.disk.port import IoThread
+from fencelog.bookie.identity.cookie_registry import CookieRegistry, StoredCookie
 from fencelog.bookie.identity.cookies import Identity, State
-from fencelog.bookie.identity.cookies_core import Found, Make, Refuse, Registered, Wish, decide
+from fencelog.bookie.identity.cookies_core import (
+    Found,
+    Make,
+    Refuse,
+    RegisteredCookie,
+    StartRequest,
+    decide,
+)
 from fencelog.bookie.identity.data_directory import DataDirectory
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host
@@ -33,7 +40,7 @@ from fencelog.ledgers.host import Host
 async def claim_directories(
     directory: DataDirectory,
     config: BookieConfig,
-    lane: Lane,
+    io_thread: IoThread,
     registry: CookieRegistry | None,
     host: Host,
 ) -> Identity:
@@ -44,31 +51,33 @@ async def claim_directories(
     METADATA_NOT_FOUND (a store without an instance), METADATA_CONFLICT (another process was
     faster), METADATA_UNAVAILABLE, METADATA_UNKNOWN.
     """
-    found = await lane.run(directory.look)
+    found = await io_thread.run(directory.look)
     bookie_id = config.bookie_id or (found.identity and found.identity.bookie_id)
     bookie_id = bookie_id or f"bookie-{host.random_bytes(4).hex()}"
     held = await registry.read(bookie_id) if registry else _believed(found)
-    wish = Wish(bookie_id, host.random_bytes(16).hex(), config.repair_cookie)
-    decision = decide(found, held.registered, wish)
+    request = StartRequest(bookie_id, host.random_bytes(16).hex(), config.repair_cookie)
+    decision = decide(found, held.registered, request)
     if isinstance(decision, Refuse):
         raise FencelogError(decision.code, decision.reason)
     identity = decision.identity
     if isinstance(decision, Make):
         made = decision
-        await lane.run(lambda: directory.make(made, host))
+        await io_thread.run(lambda: directory.make(made, host))
     elif identity != found.identity:
-        await lane.run(lambda: directory.write_identity(identity))
+        await io_thread.run(lambda: directory.write_identity(identity))
     if found.is_unsynced:
-        await lane.run(directory.unmark_unsynced)
+        await io_thread.run(directory.unmark_unsynced)
     if registry and held.registered.cookie != identity.cookie:
         await registry.register(identity.cookie, held)
     if identity.state is State.NEW:
-        return await lane.run(lambda: directory.set_state(identity, State.FORGOT))
+        return await io_thread.run(lambda: directory.set_state(identity, State.FORGOT))
     return identity
 
 
-def _believed(found: Found) -> Held:
+def _believed(found: Found) -> StoredCookie:
     if found.identity is None:
-        return Held(Registered(""))
+        return StoredCookie(RegisteredCookie(""))
     cookie = found.identity.cookie
-    return Held(Registered(cookie.instance, None if found.identity.state is State.NEW else cookie))
+    return StoredCookie(
+        RegisteredCookie(cookie.instance, None if found.identity.state is State.NEW else cookie)
+    )

@@ -29,13 +29,13 @@ async def repair_cookie(
     cookies = CookieRegistry(store)
     before = await registered_cookie(cookies, config.bookie_id or "")
     async with contextlib.AsyncExitStack() as stack:
-        lane = disk.lane("cookie-repair")
-        stack.push_async_callback(lane.close)
+        io_thread = disk.io_thread("cookie-repair")
+        stack.push_async_callback(io_thread.close)
         directory = DataDirectory(disk, config)
         try:
-            await lane.run(directory.lock)
+            await io_thread.run(directory.lock)
             stack.callback(directory.unlock)
-            return before, await claim_directories(directory, config, lane, cookies, host)
+            return before, await claim_directories(directory, config, io_thread, cookies, host)
         except OSError as error:
             raise FencelogError(
                 ErrorCode.STORAGE_FAILED, f"cannot repair {config.data_dir}: {error}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fencelog.bookie.identity.cookies import Cookie, decode_cookie, encode_cookie
-from fencelog.bookie.identity.cookies_core import Registered
+from fencelog.bookie.identity.cookies_core import RegisteredCookie
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.instance import check_session, create_instance, read_instance
@@ -18,10 +18,10 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredCookie:
     """What the store said, and the version of the cookie (None: there is none)."""
 
-    registered: Registered
+    registered: RegisteredCookie
     version: Version | None = None
 
 
@@ -32,7 +32,7 @@ class CookieRegistry:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
-    async def read(self, bookie_id: str) -> Held:
+    async def read(self, bookie_id: str) -> StoredCookie:
         """The instance and the cookie, none older than this call. Raises METADATA_NOT_FOUND for a
         store without an instance."""
         session_id = self._store.session_id
@@ -49,11 +49,11 @@ class CookieRegistry:
         check_session(self._store, session_id, f"read the cookie of bookie {bookie_id}")
         is_serving = serving is not None
         if node is None:
-            return Held(Registered(instance, None, is_serving))
+            return StoredCookie(RegisteredCookie(instance, None, is_serving))
         cookie = decode_cookie(f"{COOKIES_PATH}/{bookie_id}", node.value)
-        return Held(Registered(instance, cookie, is_serving), node.version)
+        return StoredCookie(RegisteredCookie(instance, cookie, is_serving), node.version)
 
-    async def register(self, cookie: Cookie, held: Held) -> None:
+    async def register(self, cookie: Cookie, held: StoredCookie) -> None:
         """Compare-and-set: put a cookie in the place of what was read. That it stands there after
         a lost reply is known by its incarnation. Raises METADATA_CONFLICT when another process was
         faster."""
@@ -96,7 +96,7 @@ class CookieRegistry:
         """Raises METADATA_CONFLICT, METADATA_NOT_FOUND."""
         await self._store.delete(f"{COOKIES_PATH}/{bookie_id}", version)
 
-    async def _read_back(self, bookie_id: str, error: FencelogError) -> Held:
+    async def _read_back(self, bookie_id: str, error: FencelogError) -> StoredCookie:
         """What stands there after a write that did not succeed; ``error`` is raised if it was
         refused for another reason than what stands there."""
         if error.code in (

@@ -49,7 +49,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredCookie:
     """What the metadata store says. ``is_serving``: a process is registered under the id."""
 
     instance: str
@@ -58,7 +58,7 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class StartRequest:
     """Who is to start. ``fresh``: an incarnation that nobody had, should one be needed."""
 
     bookie_id: str
@@ -92,47 +92,51 @@ class Refuse:
 Decision = Start | Make | Refuse
 
 
-def decide(found: Found, registered: Registered, wish: Wish) -> Decision:
+def decide(found: Found, registered: RegisteredCookie, request: StartRequest) -> Decision:
     """Whether a bookie may go on with the directories that it was given, and as whom."""
-    refusal = next(_of_identity(found, registered, wish), None)
+    refusal = next(_of_identity(found, registered, request), None)
     if refusal is not None:
         return refusal
     identity, current = found.identity, registered.cookie
     expected = current
     if identity and (current is None or current.incarnation in _incarnations(identity)):
         expected = identity.cookie
-    against = chain(_of_layout(found, expected), _of_directories(found, expected, wish))
+    against = chain(_of_layout(found, expected), _of_directories(found, expected, request))
     if (refusal := next(against, None)) is not None:
         return refusal
     lost = frozenset(_lost(found, expected))
     if expected is None:
-        return Make(_first(found, registered, wish), lost)
+        return Make(_first(found, registered, request), lost)
     if identity is not None and identity.state is State.NEW and expected is identity.cookie:
-        return _in_use(found, wish, lost) if registered.is_serving else Make(identity, lost)
+        return _in_use(found, request, lost) if registered.is_serving else Make(identity, lost)
     replaces = "" if current is None else current.incarnation
     if not lost and identity is not None:
         if found.is_unsynced:
-            cookie = identity.cookie.remade(frozenset(), wish.fresh)
+            cookie = identity.cookie.remade(frozenset(), request.fresh)
             identity = Identity(cookie, State.FORGOT, replaces)
         return Start(identity)
-    if not wish.may_repair:
-        return Refuse(ErrorCode.CORRUPT, f"{_who(wish)} has lost {_names(found, lost)}. {REPAIR}")
+    if not request.may_repair:
+        return Refuse(
+            ErrorCode.CORRUPT, f"{_who(request)} has lost {_names(found, lost)}. {REPAIR}"
+        )
     if registered.is_serving:
-        return _in_use(found, wish, lost)
+        return _in_use(found, request, lost)
     state = State.NEW if DATA in lost else State.FORGOT
-    return Make(Identity(expected.remade(lost, wish.fresh), state, replaces), lost)
+    return Make(Identity(expected.remade(lost, request.fresh), state, replaces), lost)
 
 
-def _of_identity(found: Found, registered: Registered, wish: Wish) -> Iterator[Refuse]:
+def _of_identity(
+    found: Found, registered: RegisteredCookie, request: StartRequest
+) -> Iterator[Refuse]:
     """What the identity and the registered cookie tell against a start."""
     identity, current = found.identity, registered.cookie
     if current is not None and current.instance != registered.instance:
         yield Refuse(
             ErrorCode.BAD_REQUEST,
-            f"the cookie registered of {_who(wish)} is of another cluster: its instance is "
+            f"the cookie registered of {_who(request)} is of another cluster: its instance is "
             f"{current.instance}, that of the metadata store is {registered.instance}. If this "
             "cluster has taken the place of the other one for good, `fencelog cookie delete "
-            f"{wish.bookie_id}` and give empty directories",
+            f"{request.bookie_id}` and give empty directories",
         )
     if identity is None:
         if found.others:
@@ -144,16 +148,16 @@ def _of_identity(found: Found, registered: Registered, wish: Wish) -> Iterator[R
             )
         return
     who = f"data directory {found.path}"
-    if identity.cookie.bookie_id != wish.bookie_id:
+    if identity.cookie.bookie_id != request.bookie_id:
         yield Refuse(
             ErrorCode.BAD_REQUEST,
-            f"{who} belongs to bookie {identity.cookie.bookie_id}, not to {wish.bookie_id}: "
+            f"{who} belongs to bookie {identity.cookie.bookie_id}, not to {request.bookie_id}: "
             "give the directory or the --id that belong together",
         )
     if identity.cookie.instance != registered.instance:
         yield Refuse(
             ErrorCode.BAD_REQUEST,
-            f"{who} of {_who(wish)} is of another cluster: its instance is "
+            f"{who} of {_who(request)} is of another cluster: its instance is "
             f"{identity.cookie.instance}, that of the metadata store is {registered.instance}. "
             "Name the store it belongs to, or give empty directories",
         )
@@ -162,21 +166,21 @@ def _of_identity(found: Found, registered: Registered, wish: Wish) -> Iterator[R
     if current is None:
         yield Refuse(
             ErrorCode.BAD_REQUEST,
-            f"{who} holds data of {_who(wish)}, but the metadata store has no cookie of it. If it "
-            "was decommissioned, empty its directories; if --metadata names the wrong store, name "
+            f"{who} holds data of {_who(request)}, but the metadata store has no cookie of it. If "
+            "it was decommissioned, empty its directories; if --metadata names the wrong store, name "
             "the right one; if the store was emptied, restore it first",
         )
     elif current.directory != identity.cookie.directory:
         yield Refuse(
             ErrorCode.BAD_REQUEST,
-            f"{_who(wish)} is registered with another data directory than {found.path}: either "
+            f"{_who(request)} is registered with another data directory than {found.path}: either "
             "another process runs under this id (give each its own --id), or this is a disk that "
             "was replaced (empty it; what was on it is on other bookies)",
         )
     elif current.incarnation not in _incarnations(identity):
         yield Refuse(
             ErrorCode.BAD_REQUEST,
-            f"{who} is an older copy of {_who(wish)}: it is incarnation "
+            f"{who} is an older copy of {_who(request)}: it is incarnation "
             f"{identity.cookie.incarnation}, {current.incarnation} is registered. Give the newest; "
             f"if that is lost, empty this one. {REPAIR}",
         )
@@ -198,7 +202,9 @@ def _of_layout(found: Found, expected: Cookie | None) -> Iterator[Refuse]:
             )
 
 
-def _of_directories(found: Found, expected: Cookie | None, wish: Wish) -> Iterator[Refuse]:
+def _of_directories(
+    found: Found, expected: Cookie | None, request: StartRequest
+) -> Iterator[Refuse]:
     """What a mark, or that there is none, tells against a start."""
     for directory in found.directories:
         path, mark = directory.path, directory.mark
@@ -209,21 +215,21 @@ def _of_directories(found: Found, expected: Cookie | None, wish: Wish) -> Iterat
                     f"{path} has no cookie, but holds {', '.join(directory.others)}: look what it "
                     "is. A directory that is given to a bookie has to be empty at first",
                 )
-        elif mark.bookie_id != wish.bookie_id:
+        elif mark.bookie_id != request.bookie_id:
             yield Refuse(
                 ErrorCode.BAD_REQUEST,
-                f"{path} belongs to bookie {mark.bookie_id}, not to {wish.bookie_id}",
+                f"{path} belongs to bookie {mark.bookie_id}, not to {request.bookie_id}",
             )
         elif mark.place != directory.place:
             yield Refuse(
                 ErrorCode.BAD_REQUEST,
-                f"{path} is {_ordinal(mark.place)} of {_who(wish)} and was given as "
+                f"{path} is {_ordinal(mark.place)} of {_who(request)} and was given as "
                 f"{_ordinal(directory.place)}: {ROUTING}",
             )
         elif mark.is_made and mark.made_in not in _known(found.identity, expected, mark.place):
             yield Refuse(
                 ErrorCode.BAD_REQUEST,
-                f"{path} was {_ordinal(mark.place)} of {_who(wish)} at another time: it was "
+                f"{path} was {_ordinal(mark.place)} of {_who(request)} at another time: it was "
                 "replaced, or what it belongs to is gone. Give the right one, or empty this one",
             )
 
@@ -248,10 +254,14 @@ def _lost(found: Found, expected: Cookie | None) -> Iterator[Place]:
             yield place
 
 
-def _first(found: Found, registered: Registered, wish: Wish) -> Identity:
+def _first(found: Found, registered: RegisteredCookie, request: StartRequest) -> Identity:
     kinds = [directory.place[0] for directory in found.directories]
-    journals, ledgers = ((wish.fresh,) * kinds.count(kind) for kind in (Kind.JOURNAL, Kind.LEDGER))
-    cookie = Cookie(wish.bookie_id, registered.instance, wish.fresh, wish.fresh, journals, ledgers)
+    journals, ledgers = (
+        (request.fresh,) * kinds.count(kind) for kind in (Kind.JOURNAL, Kind.LEDGER)
+    )
+    cookie = Cookie(
+        request.bookie_id, registered.instance, request.fresh, request.fresh, journals, ledgers
+    )
     return Identity(cookie, State.NEW)
 
 
@@ -259,10 +269,10 @@ def _incarnations(identity: Identity) -> tuple[str, str]:
     return identity.cookie.incarnation, identity.replaces
 
 
-def _in_use(found: Found, wish: Wish, lost: frozenset[Place]) -> Refuse:
+def _in_use(found: Found, request: StartRequest, lost: frozenset[Place]) -> Refuse:
     return Refuse(
         ErrorCode.BAD_REQUEST,
-        f"{_who(wish)} has lost {_names(found, lost)}, but a process is registered as this "
+        f"{_who(request)} has lost {_names(found, lost)}, but a process is registered as this "
         "bookie: stop it, or wait until its session has expired, before a repair",
     )
 
@@ -277,5 +287,5 @@ def _ordinal(place: Place) -> str:
     return f"{place[0].value} directory {place[1] + 1}"
 
 
-def _who(wish: Wish) -> str:
-    return f"bookie {wish.bookie_id}"
+def _who(request: StartRequest) -> str:
+    return f"bookie {request.bookie_id}"

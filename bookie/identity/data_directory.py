@@ -43,7 +43,7 @@ _LOST_AND_FOUND = "lost+found"
 
 
 class DataDirectory:
-    """Paths and small files. Its methods block: they are lane work. They raise OSError, and
+    """Paths and small files. Its methods block: call them on an I/O thread. They raise OSError, and
     FencelogError where they say so."""
 
     def __init__(self, disk: Disk, config: BookieConfig) -> None:

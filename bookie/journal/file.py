@@ -49,7 +49,7 @@ class Group:
 
 
 class JournalFile:
-    """The file being written. Its methods block: they are lane work.
+    """The file being written. Its methods block: call them on an I/O thread.
 
     Page cache: none is dropped behind the writing. A file that is written over is written over in
     memory that it has already, and a page of which a group fills only a part need not be read

@@ -4,13 +4,13 @@ Records are collected while those before them are being synced, then written and
 group (group commit: no timer, so a lone add waits for nothing but the disk).
 
     event loop    append(record, callback) ... one batch per group ... callbacks(None)
-    sync lane            write A, sync A │ sync B    │ sync C, D        one at a time, ever
-    write lane                   write B │ write C │ write D            under load only
+    sync thread           write A, sync A │ sync B    │ sync C, D        one at a time, ever
+    write thread                  write B │ write C │ write D            under load only
 
 Under load the next group is written while the former one is being synced; one sync covers all that
-was written before it began. One lane alone syncs: of two at once, either could be told of the
-other's failure. One lane alone writes at any time, so a group is never behind a hole that is still
-to be filled. A file is begun only when all of the one before it is synced.
+was written before it began. One thread alone syncs: of two at once, either could be told of the
+other's failure. One thread alone writes at any time, so a group is never behind a hole that is
+still to be filled. A file is begun only when all of the one before it is synced.
 
 Each record says what had really been synced when it was written (``durable``). A record that is not
 valid and that a later one calls durable is therefore damaged, however many groups were on their
@@ -21,7 +21,7 @@ What if the process dies here? Before the sync returned: nobody was told; replay
 finds whole, as "may have taken effect" allows. After: replay finds it.
 
 What if a write or a sync fails? Nothing is written or synced any more, and all who wait are told,
-also those whose group the other lane may yet make durable: "unknown" covers them.
+also those whose group the other I/O thread may yet make durable: "unknown" covers them.
 
 Unsynced (``BookieConfig.journal_sync``) a group of runs alone is answered when it was written; any
 other record, a roll and ``sync`` still sync. So what a crash takes is behind the last sync, and to
@@ -39,7 +39,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from fencelog.bookie.disk.port import Buffer, Disk, Done, Lane
+from fencelog.bookie.disk.port import Buffer, Disk, Done, IoThread
 from fencelog.bookie.format.records import FILE_HEADER_BYTES, RecordType, record_bytes
 from fencelog.bookie.journal.file import Group, JournalPosition
 from fencelog.bookie.journal.writer import JournalWriter
@@ -66,8 +66,8 @@ class Journal:
         self,
         *,
         disk: Disk,
-        lane: Lane,
-        sync_lane: Lane,
+        io_thread: IoThread,
+        sync_io_thread: IoThread,
         host: Host,
         directory: Path,
         incarnation: bytes,
@@ -77,8 +77,8 @@ class Journal:
     ) -> None:
         self._writer = JournalWriter(
             disk=disk,
-            lane=lane,
-            sync_lane=sync_lane,
+            io_thread=io_thread,
+            sync_io_thread=sync_io_thread,
             host=host,
             directory=directory,
             incarnation=incarnation,
@@ -94,7 +94,7 @@ class Journal:
         self._writing: Group | None = None
         self._written: list[Group] = []
         self._syncing: list[Group] = []
-        """What the sync lane is at work on. It may be writing the last of them first: then that
+        """What the sync thread is at work on. It may be writing the last of them first: then that
         one is ``_writing`` too."""
         self._last: Group | None = None
         """The one with the latest records, unless all is answered."""
@@ -165,8 +165,8 @@ class Journal:
             raise error
 
     def fail(self, error: FencelogError) -> None:
-        """Hand nothing more to the lanes; whatever waits gets ``error``. What is in flight gets it
-        too: it may yet become durable, which "unknown" covers."""
+        """Hand nothing more to the I/O threads; whatever waits gets ``error``. What is in flight
+        gets it too: it may yet become durable, which "unknown" covers."""
         if self._error is not None:
             return
         self._error = error
@@ -210,15 +210,15 @@ class Journal:
         """Not at once: whatever else this turn of the loop brings joins the group."""
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._hand_over)
+            self._loop.call_soon(self._submit_ready)
 
-    def _hand_over(self) -> None:
+    def _submit_ready(self) -> None:
         self._scheduled = False
         self._work(under_load=bool(self._syncing))
 
     def _work(self, *, under_load: bool) -> None:
-        """Hand to the lanes what they can do now. ``under_load``: other groups are in flight, or
-        were until now; else the group is alone, and one piece of work writes and syncs it."""
+        """Hand to the I/O threads what they can do now. ``under_load``: other groups are in flight,
+        or were until now; else the group is alone, and one piece of work writes and syncs it."""
         if self._error is not None:
             return
         if self._waiting and self._writing is None:
@@ -278,7 +278,7 @@ class Journal:
         return done
 
     def _answer(self, synced_before: int) -> None:
-        """What the sync lane was at work on is done."""
+        """What the sync thread was at work on is done."""
         groups, self._syncing = self._syncing, []
         if self._writing is groups[-1]:
             self._writing = None

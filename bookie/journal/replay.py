@@ -51,8 +51,9 @@ def corrupt(path: Path, offset: int, what: str) -> FencelogError:
     )
 
 
-class Replay:
-    """Records from a checkpoint to the end of the journal. Its methods block: they are lane work.
+class JournalReplay:
+    """Records from a checkpoint to the end of the journal. Its methods block: call them on an I/O
+    thread.
 
     When it is done, ``position`` is the end and ``last_file_id`` the highest file id in use.
     Everything it returns is durable, since the bookie is about to answer on the strength of it:

@@ -22,7 +22,8 @@ MAX_SPARES = 2
 
 class SpareFiles:
     """The spares of a journal directory. Holds no state: what is on disk is all there is, so one
-    lane may ``keep`` while another one takes. Its methods block: they are lane work."""
+    I/O thread may ``keep`` while another one takes. Its methods block: call them on an I/O
+    thread."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
@@ -45,7 +46,7 @@ class SpareFiles:
         return self.path(ids[0]) if ids else None
 
     def remove_all(self) -> None:
-        """Give their space back. On the lane that takes them. Raises OSError."""
+        """Give their space back. On the I/O thread that takes them. Raises OSError."""
         for file_id in self._ids():
             self._disk.remove(self.path(file_id))
 

@@ -1,7 +1,7 @@
-"""What the lanes do to the journal's files. The journal decides what is done when.
+"""What the I/O threads do to the journal's files. The journal decides what is done when.
 
-Three kinds of work: write a group (``lane``), sync the file (``sync_lane``), or both in one piece
-(``sync_lane``), in a new file if that is where the group begins.
+Three kinds of work: write a group (``io_thread``), sync the file (``sync_io_thread``), or both in
+one piece (``sync_io_thread``), in a new file if that is where the group begins.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fencelog.bookie.disk.port import Disk, Done, Lane
+from fencelog.bookie.disk.port import Disk, Done, IoThread
 from fencelog.bookie.format.records import JOURNAL_MAGIC, FileHeader
 from fencelog.bookie.journal.file import Group, JournalFile
 from fencelog.bookie.journal.spare_files import SpareFiles
@@ -24,16 +24,16 @@ class JournalWriter:
         self,
         *,
         disk: Disk,
-        lane: Lane,
-        sync_lane: Lane,
+        io_thread: IoThread,
+        sync_io_thread: IoThread,
         host: Host,
         directory: Path,
         incarnation: bytes,
         max_file_bytes: int,
     ) -> None:
         self._disk = disk
-        self._lane = lane
-        self._sync_lane = sync_lane
+        self._io_thread = io_thread
+        self._sync_io_thread = sync_io_thread
         self._host = host
         self._directory = directory
         self._incarnation = incarnation
@@ -46,14 +46,14 @@ class JournalWriter:
     async def begin(self, file_id: int, sequence: int) -> None:
         """Begin a file, whose first record gets ``sequence``. Raises OSError."""
         header = self._header(file_id, sequence)
-        await self._sync_lane.run(lambda: self._create(header))
+        await self._sync_io_thread.run(lambda: self._create(header))
 
     def write(self, group: Group, *, durable: int, done: Done) -> None:
-        self._submit(self._lane, lambda: self._open_file.write(group, durable=durable), done)
+        self._submit(self._io_thread, lambda: self._open_file.write(group, durable=durable), done)
 
     def sync(self, done: Done) -> None:
         """Make durable what was written before."""
-        self._submit(self._sync_lane, lambda: self._open_file.sync(), done)
+        self._submit(self._sync_io_thread, lambda: self._open_file.sync(), done)
 
     def commit(self, group: Group, *, durable: int, finish: bool, done: Done) -> None:
         """Write a group and, if it asks for that, sync it and all before it. ``finish``: the file
@@ -72,20 +72,20 @@ class JournalWriter:
             if group.sync:
                 self._open_file.sync()
 
-        self._submit(self._sync_lane, work, done)
+        self._submit(self._sync_io_thread, work, done)
 
     async def remove_spares(self) -> None:
         """Raises OSError."""
-        await self._sync_lane.run(SpareFiles(self._disk, self._directory).remove_all)
+        await self._sync_io_thread.run(SpareFiles(self._disk, self._directory).remove_all)
 
     async def close(self) -> None:
         """Wait for what is in flight, and close the file."""
-        await self._lane.run(lambda: None)
-        await self._sync_lane.run(self._close_file)
+        await self._io_thread.run(lambda: None)
+        await self._sync_io_thread.run(self._close_file)
 
-    def _submit(self, lane: Lane, work: Callable[[], None], done: Done) -> None:
+    def _submit(self, io_thread: IoThread, work: Callable[[], None], done: Done) -> None:
         def guarded() -> None:
-            # The other lane's failure may not have come to the event loop yet.
+            # The other I/O thread's failure may not have come to the event loop yet.
             if self._has_failed:
                 raise OSError("a write or a sync had failed before")
             try:
@@ -94,7 +94,7 @@ class JournalWriter:
                 self._has_failed = True
                 raise
 
-        lane.submit(guarded, done)
+        io_thread.submit(guarded, done)
 
     # -- the file --------------------------------------------------------------------------------
 

@@ -76,17 +76,17 @@ async def maintenance(
             interval_ms=settings.scrub_interval_ms,
         )
         stack.push_async_callback(scrubber.close)
-        lane = disk.lane("bookie-garbage")
+        io_thread = disk.io_thread("bookie-garbage")
         collector = Garbage(
             bookie,
-            lane,
+            io_thread,
             ClusterMetadata(store, lambda: read_instance(store), bookie.instance),
             settings.garbage,
             entry_log_bytes=config.entry_log_bytes,
             on_damage=integrity.on_damage,
         )
         stack.callback(collector.close)
-        stack.push_async_callback(lane.close)
+        stack.push_async_callback(io_thread.close)
         services: dict[str, Service] = {
             "disk watch": watch.run,
             "garbage": collector.run,

@@ -19,8 +19,8 @@ from fencelog.bookie.disk.port import (
     Disk,
     DiskSpace,
     File,
+    IoThread,
     KeyValueStore,
-    Lane,
 )
 from fencelog.bookie.disk.rocks_store import RocksStore, rocks_options
 
@@ -83,8 +83,8 @@ class ReadOnlyDisk:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
 
-    def lane(self, name: str) -> Lane:
-        return self._disk.lane(name)
+    def io_thread(self, name: str) -> IoThread:
+        return self._disk.io_thread(name)
 
     def lock(self, path: Path) -> DirectoryLock | None:
         return self._disk.lock(path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fencelog.bookie.disk.port import KeyValueStore
-from fencelog.bookie.format.ledger_state import LedgerState
+from fencelog.bookie.format.ledger_state import BookieLedgerState
 from fencelog.bookie.offline.inspect_records import Item
 from fencelog.bookie.storage.entry_log import StoredRun
 from fencelog.bookie.storage.index import Index
@@ -22,7 +22,7 @@ class IndexedLedger:
     """What the index has of one ledger. ``runs`` are to be taken before the next ledger."""
 
     ledger_id: int
-    state: LedgerState | None
+    state: BookieLedgerState | None
     runs: Iterator[StoredRun]
 
 
@@ -69,7 +69,7 @@ def describe_run(run: StoredRun) -> Item:
     }
 
 
-def describe_state(state: LedgerState | None) -> Item:
+def describe_state(state: BookieLedgerState | None) -> Item:
     if state is None:
         return {"state": "missing"}
     flags = {"fenced": state.fenced, "limbo": state.limbo, "deleted": state.deleted}

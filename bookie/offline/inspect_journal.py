@@ -9,7 +9,7 @@ from pathlib import Path
 from fencelog.bookie.disk.port import Disk
 from fencelog.bookie.format.records import FILE_HEADER_BYTES, JOURNAL_MAGIC, Record
 from fencelog.bookie.journal.file import JournalPosition, journal_ids, journal_name
-from fencelog.bookie.journal.replay import Replay
+from fencelog.bookie.journal.replay import JournalReplay
 from fencelog.bookie.offline.inspect_records import Item, describe, places, read_file_header
 from fencelog.bookie.storage.shard_directory import ShardDirectory
 from fencelog.ledgers.errors import FencelogError
@@ -42,7 +42,7 @@ def journal_records(
     where a start would refuse.
     """
     start = shard.read_checkpoint()
-    replay = Replay(disk, shard.paths.journal, start=start, incarnation=incarnation)
+    replay = JournalReplay(disk, shard.paths.journal, start=start, incarnation=incarnation)
     at = replay.position
     try:
         while records := replay.next_records(_CHUNK_BYTES):

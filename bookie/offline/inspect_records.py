@@ -28,7 +28,7 @@ _MARK_AT = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordSpan:
     """``record`` begins at ``offset``; None: no byte from ``offset`` to ``end`` is in a record."""
 
     offset: int
@@ -36,14 +36,14 @@ class Place:
     record: Record | None
 
 
-def places(file: File, end: int, *, seed: int) -> Iterator[Place]:
+def places(file: File, end: int, *, seed: int) -> Iterator[RecordSpan]:
     """All records of a file from its header to ``end``, and what is between them."""
     fetch = windowed(file)
     at = FILE_HEADER_BYTES
     while at < end:
         record = read_record(fetch, at, seed=seed)
         following = _next_record(fetch, at + 8, end, seed=seed) if record is None else record.end
-        yield Place(at, following, record)
+        yield RecordSpan(at, following, record)
         at = following
 
 

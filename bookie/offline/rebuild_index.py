@@ -29,12 +29,12 @@ from fencelog.bookie.format.ledger_state import LedgerStates
 from fencelog.bookie.format.records import RECORD_HEADER_BYTES, Record
 from fencelog.bookie.format.runs import missing_ranges
 from fencelog.bookie.identity.cookies import Identity, State
-from fencelog.bookie.journal.replay import Replay
+from fencelog.bookie.journal.replay import JournalReplay
 from fencelog.bookie.offline.inspect_disk import ReadOnlyDisk
 from fencelog.bookie.offline.inspect_entry_log import read_entry_log_header
 from fencelog.bookie.offline.inspect_records import Item, places
 from fencelog.bookie.offline.offline import Offline
-from fencelog.bookie.offline.verify import Problem, index_problems
+from fencelog.bookie.offline.verify import VerifyProblem, index_problems
 from fencelog.bookie.storage.entry_log import (
     StoredRun,
     decode_footer,
@@ -55,7 +55,7 @@ _BATCH_BYTES = 8 * MIB
 """Of runs that are copied."""
 
 
-def damaged_indexes(data: Offline) -> list[tuple[ShardDirectory, Problem]]:
+def damaged_indexes(data: Offline) -> list[tuple[ShardDirectory, VerifyProblem]]:
     """The shards whose indexes are to be made again, with the first reason for each."""
     disk = ReadOnlyDisk(data.disk)
     count = len(data.shards)
@@ -131,7 +131,9 @@ class _NewIndex:
         self._incarnation = identity.directory_bytes
         # Before the new index: it says whether there is a journal to go by.
         start = shard.read_checkpoint()
-        self._replay = Replay(disk, self._paths.journal, start=start, incarnation=self._incarnation)
+        self._replay = JournalReplay(
+            disk, self._paths.journal, start=start, incarnation=self._incarnation
+        )
         self._file_ids = entry_log_ids(disk, self._paths.entry_log)
         place = EntryLogPlace(
             disk, self._paths.entry_log, self._incarnation, lambda: host.random_bytes(16)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fencelog.bookie.disk.port import Disk, File, KeyValueStore
-from fencelog.bookie.format.ledger_state import LedgerState
+from fencelog.bookie.format.ledger_state import BookieLedgerState
 from fencelog.bookie.format.records import FileHeader
 from fencelog.bookie.identity.cookies import Identity, Mark
 from fencelog.bookie.offline.inspect_entry_log import read_entry_log_header
 from fencelog.bookie.offline.inspect_index import IndexedLedger, index_ledgers
 from fencelog.bookie.offline.inspect_journal import journal_records
-from fencelog.bookie.offline.inspect_records import Place, places
+from fencelog.bookie.offline.inspect_records import RecordSpan, places
 from fencelog.bookie.offline.offline import Offline
 from fencelog.bookie.storage.entry_log import (
     EntryLogReader,
@@ -40,7 +40,7 @@ _MOST_SHOWN = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class VerifyProblem:
     """``offset`` is None where the whole file is meant."""
 
     path: Path
@@ -52,7 +52,7 @@ class Problem:
         return f"{where}: {self.what}"
 
 
-def verify(data: Offline) -> Iterator[Problem]:
+def verify(data: Offline) -> Iterator[VerifyProblem]:
     """All that is wrong with a bookie's data. ``data.disk`` is one that is only read."""
     try:
         identity = data.identity()
@@ -68,7 +68,7 @@ def verify(data: Offline) -> Iterator[Problem]:
             yield _problem(shard.paths.ledgers, error)
 
 
-def _marks(data: Offline, identity: Identity) -> Iterator[Problem]:
+def _marks(data: Offline, identity: Identity) -> Iterator[VerifyProblem]:
     """The cookies of the directories that were given."""
     try:
         found = data.directory.look().directories
@@ -80,12 +80,12 @@ def _marks(data: Offline, identity: Identity) -> Iterator[Problem]:
         expected = Mark(identity.bookie_id, directory.place, made_in, is_made=True)
         if directory.mark != expected:
             what = f"is {directory.mark}, not {expected}" if directory.mark else "is missing"
-            yield Problem(Path(directory.path, "cookie"), None, what)
+            yield VerifyProblem(Path(directory.path, "cookie"), None, what)
 
 
 def index_problems(
     disk: Disk, shard: ShardDirectory, number: int = 0, count: int = 1
-) -> Iterator[Problem]:
+) -> Iterator[VerifyProblem]:
     """What makes an index worth a new one: it cannot be read to its end, it is older than the
     checkpoint, or it makes no sense. Runs are not read."""
     path = shard.paths.index
@@ -105,7 +105,7 @@ def index_problems(
         store.close()
 
 
-def _mark_problems(index: Index, shard: ShardDirectory) -> Iterator[Problem]:
+def _mark_problems(index: Index, shard: ShardDirectory) -> Iterator[VerifyProblem]:
     mark = index.mark()
     try:
         checkpoint = shard.read_checkpoint()
@@ -113,42 +113,46 @@ def _mark_problems(index: Index, shard: ShardDirectory) -> Iterator[Problem]:
         return  # told elsewhere
     if mark < checkpoint.sequence:
         what = f"has the records before {mark}; the checkpoint says {checkpoint.sequence}"
-        yield Problem(shard.paths.index, None, what)
+        yield VerifyProblem(shard.paths.index, None, what)
 
 
 def _ledger_problems(
     path: Path, ledger: IndexedLedger, number: int, count: int
-) -> Iterator[Problem]:
+) -> Iterator[VerifyProblem]:
     ledger_id, state = ledger.ledger_id, ledger.state
     if ledger_id % count != number:
-        yield Problem(path, None, f"ledger {ledger_id} does not belong to shard {number}")
+        yield VerifyProblem(path, None, f"ledger {ledger_id} does not belong to shard {number}")
     if state is None:
-        yield Problem(path, None, f"ledger {ledger_id} has runs and no state")
+        yield VerifyProblem(path, None, f"ledger {ledger_id} has runs and no state")
     end = -1
     for run in ledger.runs:
         name = f"run {run.first_entry_id}..{run.last_entry_id} of ledger {ledger_id}"
         if run.first_entry_id <= end:
-            yield Problem(path, None, f"{name} overlaps the one before, which ends with {end}")
+            yield VerifyProblem(
+                path, None, f"{name} overlaps the one before, which ends with {end}"
+            )
         if run.first_entry_id > run.last_entry_id or run.first_entry_id < 0:
-            yield Problem(path, None, f"{name} is none")
+            yield VerifyProblem(path, None, f"{name} is none")
         end = run.last_entry_id
     if state is not None:
         yield from _state_problems(path, ledger_id, state, end)
 
 
-def _state_problems(path: Path, ledger_id: int, state: LedgerState, end: int) -> Iterator[Problem]:
+def _state_problems(
+    path: Path, ledger_id: int, state: BookieLedgerState, end: int
+) -> Iterator[VerifyProblem]:
     if state.deleted and end >= 0:
-        yield Problem(path, None, f"ledger {ledger_id} is deleted and has runs up to {end}")
+        yield VerifyProblem(path, None, f"ledger {ledger_id} is deleted and has runs up to {end}")
     elif end > state.last_entry:
         what = f"ledger {ledger_id} ends with {state.last_entry}, its runs with {end}"
-        yield Problem(path, None, what)
+        yield VerifyProblem(path, None, what)
 
 
-def _unknown_keys(path: Path, store: KeyValueStore) -> Iterator[Problem]:
+def _unknown_keys(path: Path, store: KeyValueStore) -> Iterator[VerifyProblem]:
     ends = (b"", *(bytes([key[0] + 1]) for key in _KNOWN_KEYS))
     for first, end in zip(ends, (*_KNOWN_KEYS, b"\xff" * 32), strict=True):
         for key, value in store.scan(first, end):
-            yield Problem(path, None, f"{key.hex()} -> {value.hex()} means nothing")
+            yield VerifyProblem(path, None, f"{key.hex()} -> {value.hex()} means nothing")
 
 
 class _Shard:
@@ -163,7 +167,7 @@ class _Shard:
         self._number = number
         self._count = count
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[VerifyProblem]:
         yield from self._checkpoint()
         yield from index_problems(self._disk, self._shard, self._number, self._count)
         yield from self._journal()
@@ -171,13 +175,13 @@ class _Shard:
         for file_id in entry_log_ids(self._disk, self._shard.paths.entry_log):
             yield from self._entry_log(file_id)
 
-    def _checkpoint(self) -> Iterator[Problem]:
+    def _checkpoint(self) -> Iterator[VerifyProblem]:
         try:
             self._shard.read_checkpoint()
         except FencelogError as error:
             yield _problem(self._shard.paths.checkpoint, error)
 
-    def _journal(self) -> Iterator[Problem]:
+    def _journal(self) -> Iterator[VerifyProblem]:
         path = self._shard.paths.journal
         try:
             end = 0
@@ -188,7 +192,9 @@ class _Shard:
             yield _problem(path, error)
             return
         if mark is not None and end < mark:
-            yield Problem(path, None, f"ends before record {end}; up to {mark} had been synced")
+            yield VerifyProblem(
+                path, None, f"ends before record {end}; up to {mark} had been synced"
+            )
 
     def _mark(self) -> int | None:
         try:
@@ -202,7 +208,7 @@ class _Shard:
         finally:
             store.close()
 
-    def _runs(self) -> Iterator[Problem]:
+    def _runs(self) -> Iterator[VerifyProblem]:
         """Each run that the index points to."""
         paths = self._shard.paths
         try:
@@ -220,14 +226,14 @@ class _Shard:
             reader.close()
             store.close()
 
-    def _run(self, reader: EntryLogReader, run: StoredRun) -> Iterator[Problem]:
+    def _run(self, reader: EntryLogReader, run: StoredRun) -> Iterator[VerifyProblem]:
         try:
             reader.read(run)
         except FencelogError as error:
             path = self._shard.paths.entry_log / entry_log_name(run.file_id)
             yield _problem(path, error, run.offset)
 
-    def _entry_log(self, file_id: int) -> Iterator[Problem]:
+    def _entry_log(self, file_id: int) -> Iterator[VerifyProblem]:
         """The header; of a sealed file every record, and what the footer says of them. What the
         end of another one holds means nothing unless the index points to it."""
         path = self._shard.paths.entry_log / entry_log_name(file_id)
@@ -239,18 +245,18 @@ class _Shard:
         try:
             header = read_entry_log_header(file, file_id, self._incarnation)
             if header is None:
-                yield Problem(path, 0, "entry log header is damaged")
+                yield VerifyProblem(path, 0, "entry log header is damaged")
                 return
             yield from _log_problems(path, file, header)
         finally:
             file.close()
 
 
-def _log_problems(path: Path, file: File, header: FileHeader) -> Iterator[Problem]:
+def _log_problems(path: Path, file: File, header: FileHeader) -> Iterator[VerifyProblem]:
     footer = decode_footer(file, seed=header.seed)
     end = records_end(file)
     sizes: dict[int, int] = {}
-    damaged: list[Place] = []
+    damaged: list[RecordSpan] = []
     for place in places(file, end, seed=header.seed):
         if place.record is None:
             damaged.append(place)
@@ -261,27 +267,31 @@ def _log_problems(path: Path, file: File, header: FileHeader) -> Iterator[Proble
         yield from _lost_footer(path, sizes, damaged[-1:])
         return
     for place in damaged[:_MOST_SHOWN]:
-        yield Problem(path, place.offset, f"damaged up to offset {place.end}")
+        yield VerifyProblem(path, place.offset, f"damaged up to offset {place.end}")
     if sizes != footer and not damaged:
-        yield Problem(path, end, "footer is damaged, or does not say what the records are")
+        yield VerifyProblem(path, end, "footer is damaged, or does not say what the records are")
 
 
-def _lost_footer(path: Path, sizes: dict[int, int], last: list[Place]) -> Iterator[Problem]:
+def _lost_footer(
+    path: Path, sizes: dict[int, int], last: list[RecordSpan]
+) -> Iterator[VerifyProblem]:
     """A file without a footer was cut off by a crash; unless just as many bytes end it as the
     footer would have, and are none."""
     size = len(encode_footer(sizes, offset=0, seed=0))
     for place in last:
         if place.end - place.offset == size:
-            yield Problem(path, place.offset, "footer is damaged")
+            yield VerifyProblem(path, place.offset, "footer is damaged")
 
 
-def _problem(path: Path, error: OSError | FencelogError, offset: int | None = None) -> Problem:
+def _problem(
+    path: Path, error: OSError | FencelogError, offset: int | None = None
+) -> VerifyProblem:
     """An error as a problem; where it is, is said once."""
     if isinstance(error, OSError):
-        return Problem(path, offset, str(error.strerror or error).removeprefix(f"{path}: "))
+        return VerifyProblem(path, offset, str(error.strerror or error).removeprefix(f"{path}: "))
     path = Path(error.extra.get("path", path))
     offset = error.extra.get("offset", offset)
     what = error.detail
     for where in (f"{path} at offset {offset}", f"{path}"):
         what = what.removeprefix(where).lstrip(": ")
-    return Problem(path, offset, what)
+    return VerifyProblem(path, offset, what)

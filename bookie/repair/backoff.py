@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fencelog.bookie.repair.copies import NoCopy, PutOff
-from fencelog.bookie.repair.core import Lack, pause_s
+from fencelog.bookie.repair.core import MissingReason, pause_s
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _SHOWN = 20
@@ -16,9 +16,9 @@ _SHOWN_CHARACTERS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """``why``: a ``Lack``, that of a ``PutOff``, or the code of an error. ``bookies``: those in
-    limbo, where that is why nothing can be decided: waiting alone will not help."""
+class PostponedLedger:
+    """``why``: a ``MissingReason``, that of a ``PutOff``, or the code of an error. ``bookies``:
+    those in limbo, where that is why nothing can be decided: waiting alone will not help."""
 
     why: str
     detail: str
@@ -26,24 +26,24 @@ class Waiting:
     bookies: tuple[str, ...] = ()
 
     @classmethod
-    def for_reason(cls, error: FencelogError, bookie_id: str) -> Waiting:
+    def for_reason(cls, error: FencelogError, bookie_id: str) -> PostponedLedger:
         """``bookie_id``: of this bookie, in whose repair the error came up."""
         if isinstance(error, PutOff):
             return cls(error.why, error.detail)
         if isinstance(error, NoCopy):
             in_limbo = {*error.in_limbo, bookie_id} if error.in_limbo else set()
-            return cls(error.lack.value, error.detail, error.entry_id, tuple(sorted(in_limbo)))
+            return cls(error.reason.value, error.detail, error.entry_id, tuple(sorted(in_limbo)))
         if error.code is ErrorCode.RECOVERY_INCOMPLETE:
             bookies = tuple(error.extra["bookies_in_limbo"])
             if bookies and list(bookies) == error.extra["missing_bookies"]:
                 entry_id = error.extra.get("entry_id")
-                return cls(Lack.IN_LIMBO.value, error.detail, entry_id, bookies)
+                return cls(MissingReason.IN_LIMBO.value, error.detail, entry_id, bookies)
         return cls(error.code.slug, error.detail)
 
 
 @dataclass(slots=True)
 class _PutOff:
-    waiting: Waiting
+    waiting: PostponedLedger
     attempts: int
     due: float
 
@@ -58,7 +58,7 @@ class WaitingLedgers:
         put_off = self._put_off.get((what, ledger_id))
         return put_off is None or put_off.due <= now
 
-    def put_off(self, what: str, ledger_id: int, waiting: Waiting, now: float) -> bool:
+    def put_off(self, what: str, ledger_id: int, waiting: PostponedLedger, now: float) -> bool:
         """Try again later, and later each time. Whether the reason is another than before."""
         before = self._put_off.get((what, ledger_id))
         attempts = 1 if before is None else before.attempts + 1
@@ -82,15 +82,15 @@ class WaitingLedgers:
 
     def status(self) -> dict[str, Any]:
         """How many wait, and the first of them, those first that do not wait for somebody."""
-        order = {Lack.LOST.value: 0, Lack.IN_LIMBO.value: 1}
+        order = {MissingReason.LOST.value: 0, MissingReason.IN_LIMBO.value: 1}
         waiting = sorted(
             self._put_off.items(), key=lambda item: (order.get(item[1].waiting.why, 2), item[0])
         )
         reasons = [put_off.waiting.why for _, put_off in waiting]
         return {
             "ledgers_waiting": len(waiting),
-            "ledgers_lost": reasons.count(Lack.LOST.value),
-            "ledgers_wholly_in_limbo": reasons.count(Lack.IN_LIMBO.value),
+            "ledgers_lost": reasons.count(MissingReason.LOST.value),
+            "ledgers_wholly_in_limbo": reasons.count(MissingReason.IN_LIMBO.value),
             "waiting": [
                 {
                     "ledger_id": ledger_id,

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 
 from fencelog.bookie.disk.rate_limit import Pace
-from fencelog.bookie.repair.core import Piece, why_lacking
-from fencelog.ledgers.errors import ErrorCode, FencelogError, said_by
+from fencelog.bookie.repair.core import CopyRange, missing_reason
+from fencelog.ledgers.errors import ErrorCode, FencelogError, prefix_bookie
 from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.format.run import slice_run
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -28,15 +28,17 @@ class PutOff(FencelogError):
 
 
 class NoCopy(FencelogError):
-    """Nobody gave a copy of an entry; ``lack`` says what may be concluded from that."""
+    """Nobody gave a copy of an entry; ``missing`` says what may be concluded from that."""
 
     def __init__(self, ledger_id: int, entry_id: int, failed: Mapping[str, FencelogError]) -> None:
-        self.lack = why_lacking(failed)
+        self.reason = missing_reason(failed)
         self.entry_id = entry_id
         self.in_limbo = tuple(
             sorted(b for b, error in failed.items() if error.code is ErrorCode.LEDGER_IN_LIMBO)
         )
-        said = "; ".join(said_by(bookie, error.detail) for bookie, error in sorted(failed.items()))
+        said = "; ".join(
+            prefix_bookie(bookie, error.detail) for bookie, error in sorted(failed.items())
+        )
         super().__init__(
             ErrorCode.READ_UNKNOWN,
             f"no other bookie gave entry {entry_id} of ledger {ledger_id}"
@@ -55,17 +57,17 @@ class Copies:
         self._loop = asyncio.get_running_loop()
         self._resting: dict[str, tuple[float, FencelogError]] = {}
 
-    async def run(self, metadata: LedgerMetadata, piece: Piece, entry_id: int) -> bytes:
+    async def run(self, metadata: LedgerMetadata, copy_range: CopyRange, entry_id: int) -> bytes:
         """A run of entries of the piece that begins with this one, at most COPY_READ_BYTES of them
         but at least one, each with its digest verified. Raises NoCopy."""
         failed: dict[str, FencelogError] = {}
-        for bookie_id in piece.sources:
+        for bookie_id in copy_range.sources:
             until, reason = self._resting.get(bookie_id, (0.0, None))
             if reason is not None and self._loop.time() < until:
                 failed[bookie_id] = reason
                 continue
             try:
-                run = await self._ask(bookie_id, metadata, piece, entry_id)
+                run = await self._ask(bookie_id, metadata, copy_range, entry_id)
             except FencelogError as error:
                 failed[bookie_id] = error
                 if not error.code.is_negative and error.code not in _WELL:
@@ -85,13 +87,13 @@ class Copies:
         self._resting.clear()
 
     async def _ask(
-        self, bookie_id: str, metadata: LedgerMetadata, piece: Piece, entry_id: int
+        self, bookie_id: str, metadata: LedgerMetadata, copy_range: CopyRange, entry_id: int
     ) -> bytes:
         reply = await self._bookies.client(bookie_id).read(
             metadata.ledger_id,
             entry_id,
-            max_entries=piece.last - entry_id + 1,
+            max_entries=copy_range.last - entry_id + 1,
             max_bytes=COPY_READ_BYTES,
         )
         verified_reply(reply, metadata, entry_id, bookie_id=bookie_id, key=self._key)
-        return slice_run(reply.run, entry_id, piece.last)
+        return slice_run(reply.run, entry_id, copy_range.last)

@@ -22,10 +22,10 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 300.0
 bookie that restarts, or one that is gone for hours."""
 
 
-class Standing(Enum):
+class LimboStatus(Enum):
     """What is to be done about a ledger in limbo, by its metadata."""
 
-    STRANGER = "stranger"
+    NOT_MEMBER = "stranger"
     """No fragment names the bookie (any more): nothing tells what it should hold, so it cannot say
     "no", and others have the entries."""
     UNCLOSED = "unclosed"
@@ -33,10 +33,10 @@ class Standing(Enum):
     CLOSED = "closed"
 
 
-def standing(metadata: LedgerMetadata, bookie_id: str) -> Standing:
+def limbo_status(metadata: LedgerMetadata, bookie_id: str) -> LimboStatus:
     if not any(bookie_id in fragment.bookies for fragment in metadata.fragments):
-        return Standing.STRANGER
-    return Standing.CLOSED if metadata.is_closed else Standing.UNCLOSED
+        return LimboStatus.NOT_MEMBER
+    return LimboStatus.CLOSED if metadata.is_closed else LimboStatus.UNCLOSED
 
 
 def wanted_ranges(
@@ -76,7 +76,7 @@ def _share(metadata: LedgerMetadata, index: int, low: int, high: int) -> Iterato
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CopyRange:
     """Entries that the same ``sources`` have, to be asked in this order."""
 
     first: int
@@ -84,7 +84,7 @@ class Piece:
     sources: tuple[str, ...]
 
 
-def pieces(metadata: LedgerMetadata, bookie_id: str, entries: Range) -> Iterator[Piece]:
+def copy_ranges(metadata: LedgerMetadata, bookie_id: str, entries: Range) -> Iterator[CopyRange]:
     """Whom ``bookie_id`` may ask for entries, whether they are its own or not: at most
     MAX_RUN_ENTRIES at a time, of a striped ledger one. Whoever is first takes turns by ledger."""
     first, last = entries
@@ -95,18 +95,20 @@ def pieces(metadata: LedgerMetadata, bookie_id: str, entries: Range) -> Iterator
             members = write_set(begin, ensemble_size=size, write_quorum=copies)
             others = [bookies[i] for i in sorted(members) if bookies[i] != bookie_id]
             turn = metadata.ledger_id % len(others) if others else 0
-            yield Piece(begin, min(begin + step - 1, high, last), (*others[turn:], *others[:turn]))
+            yield CopyRange(
+                begin, min(begin + step - 1, high, last), (*others[turn:], *others[:turn])
+            )
 
 
-def missing_pieces(
+def missing_copy_ranges(
     metadata: LedgerMetadata, bookie_id: str, wanted: Iterable[Range], held: Availability
-) -> Iterator[Piece]:
+) -> Iterator[CopyRange]:
     """What is to be copied: of the ranges ``wanted`` those entries that are not ``held``."""
     for entries in held.missing_from(wanted):
-        yield from pieces(metadata, bookie_id, entries)
+        yield from copy_ranges(metadata, bookie_id, entries)
 
 
-class Lack(Enum):
+class MissingReason(Enum):
     """Why there is no copy of an entry."""
 
     LOST = "lost"
@@ -118,13 +120,13 @@ class Lack(Enum):
     """Somebody could not be asked, or could not tell: to be tried again."""
 
 
-def why_lacking(failed: Mapping[str, FencelogError]) -> Lack:
+def missing_reason(failed: Mapping[str, FencelogError]) -> MissingReason:
     """``failed``: what each other member of the write set has answered."""
     codes = [error.code for error in failed.values() if not error.code.is_negative]
     if not codes:
-        return Lack.LOST
+        return MissingReason.LOST
     in_limbo = all(code is ErrorCode.LEDGER_IN_LIMBO for code in codes)
-    return Lack.IN_LIMBO if in_limbo else Lack.UNREACHED
+    return MissingReason.IN_LIMBO if in_limbo else MissingReason.UNREACHED
 
 
 def pause_s(attempts: int) -> float:

@@ -10,7 +10,7 @@ import logging
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.format.runs import Range
 from fencelog.bookie.repair.copies import Copies, NoCopy, PutOff
-from fencelog.bookie.repair.core import Lack, Piece, pieces
+from fencelog.bookie.repair.core import CopyRange, MissingReason, copy_ranges
 from fencelog.bookie.storage.entry_log import StoredRun
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import merge_runs, read_run_header
@@ -89,15 +89,15 @@ class DamagedRuns:
             return
         runs: list[bytes] = []
         try:
-            for piece in pieces(metadata, self._bookie.bookie_id, entries):
-                runs += await self._all_of(metadata, piece)
-        except NoCopy as lack:
-            if lack.lack is Lack.LOST and lack.entry_id > metadata.last_entry_id:
+            for copy_range in copy_ranges(metadata, self._bookie.bookie_id, entries):
+                runs += await self._all_of(metadata, copy_range)
+        except NoCopy as missing:
+            if missing.reason is MissingReason.LOST and missing.entry_id > metadata.last_entry_id:
                 raise PutOff(
                     "behind_the_end",
                     f"entries {entries[0]}..{entries[1]} of ledger {metadata.ledger_id} are one "
                     f"run here; it ends at {metadata.last_entry_id}, and nobody has what is behind",
-                ) from lack
+                ) from missing
             raise
         await shard.adds.replace(runs[0] if len(runs) == 1 else merge_runs(runs))
         self.replaced += 1
@@ -108,11 +108,11 @@ class DamagedRuns:
             metadata.ledger_id,
         )
 
-    async def _all_of(self, metadata: LedgerMetadata, piece: Piece) -> list[bytes]:
+    async def _all_of(self, metadata: LedgerMetadata, copy_range: CopyRange) -> list[bytes]:
         """A stored run is no larger than MAX_RUN_BYTES, and so is what it is made of."""
         runs: list[bytes] = []
-        entry_id = piece.first
-        while entry_id <= piece.last:
-            runs.append(await self._copies.run(metadata, piece, entry_id))
+        entry_id = copy_range.first
+        while entry_id <= copy_range.last:
+            runs.append(await self._copies.run(metadata, copy_range, entry_id))
             entry_id = read_run_header(runs[-1]).last_entry_id + 1
         return runs

@@ -31,10 +31,10 @@ from typing import Any
 from fencelog.bookie.disk.rate_limit import Pace
 from fencelog.bookie.engine.admin import arguments
 from fencelog.bookie.engine.bookie import Bookie
-from fencelog.bookie.format.ledger_state import LedgerState
-from fencelog.bookie.repair.backoff import Waiting, WaitingLedgers
+from fencelog.bookie.format.ledger_state import BookieLedgerState
+from fencelog.bookie.repair.backoff import PostponedLedger, WaitingLedgers
 from fencelog.bookie.repair.copies import Copies, PutOff
-from fencelog.bookie.repair.core import Standing, standing
+from fencelog.bookie.repair.core import LimboStatus, limbo_status
 from fencelog.bookie.repair.damage import DamagedRuns
 from fencelog.bookie.repair.missing import MissingEntries
 from fencelog.bookie.storage.entry_log import StoredRun
@@ -150,7 +150,7 @@ class Integrity:
             self._at = None
 
     def _put_off(self, what: str, ledger_id: int, error: FencelogError) -> None:
-        waiting = Waiting.for_reason(error, self._bookie.bookie_id)
+        waiting = PostponedLedger.for_reason(error, self._bookie.bookie_id)
         if self._waiting.put_off(what, ledger_id, waiting, self._loop.time()):
             _log.warning(
                 "bookie %s cannot repair ledger %d now (%s): %s",
@@ -170,16 +170,16 @@ class Integrity:
             removals = state.removals
             metadata, version = await self._ledgers.get(ledger_id)
             self._copies.check_key(metadata)
-            match standing(metadata, self._bookie.bookie_id):
-                case Standing.STRANGER:
+            match limbo_status(metadata, self._bookie.bookie_id):
+                case LimboStatus.NOT_MEMBER:
                     raise PutOff(
-                        Standing.STRANGER.value,
+                        LimboStatus.NOT_MEMBER.value,
                         f"ledger {ledger_id} does not name bookie {self._bookie.bookie_id}",
                     )
-                case Standing.UNCLOSED:
+                case LimboStatus.UNCLOSED:
                     await self._recover(ledger_id)
                     continue
-                case Standing.CLOSED:
+                case LimboStatus.CLOSED:
                     await self._missing.copy(metadata)
             # Only now, when all is here: what has changed since it was looked at?
             if await self._ledgers.get_latest(ledger_id) != (metadata, version):
@@ -193,7 +193,7 @@ class Integrity:
                 return
         raise PutOff("changing", f"ledger {ledger_id} was changed each time during its repair")
 
-    def _in_limbo(self, ledger_id: int) -> LedgerState | None:
+    def _in_limbo(self, ledger_id: int) -> BookieLedgerState | None:
         """The state of a ledger that is in limbo, else None. Raises PutOff while its entries are
         on their way out: what is here now will not be."""
         state = self._bookie.shard(ledger_id).states.get(ledger_id)

@@ -7,7 +7,7 @@ from itertools import islice
 
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.repair.copies import Copies, NoCopy
-from fencelog.bookie.repair.core import Lack, Piece, missing_pieces, wanted_ranges
+from fencelog.bookie.repair.core import CopyRange, MissingReason, missing_copy_ranges, wanted_ranges
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import read_run_header
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -44,33 +44,40 @@ class MissingEntries:
             end = metadata.last_entry_id if held.next_entry is None else held.next_entry - 1
             wanted = wanted_ranges(metadata, me, position, end)
             while ranges := list(islice(wanted, _RANGES_AT_ONCE)):
-                missing = missing_pieces(metadata, me, ranges, held.availability)
+                missing = missing_copy_ranges(metadata, me, ranges, held.availability)
                 while batch := list(islice(missing, COPIES_AT_ONCE)):
                     await self._copy_batch(metadata, batch, lost)
                 await asyncio.sleep(0)
             position = held.next_entry
         if lost:
-            raise next((lack for lack in lost if lack.lack is Lack.LOST), lost[0])
+            raise next(
+                (missing for missing in lost if missing.reason is MissingReason.LOST), lost[0]
+            )
 
     async def _copy_batch(
-        self, metadata: LedgerMetadata, batch: list[Piece], lost: list[NoCopy]
+        self, metadata: LedgerMetadata, batch: list[CopyRange], lost: list[NoCopy]
     ) -> None:
-        tasks = [self._loop.create_task(self._copy_piece(metadata, piece, lost)) for piece in batch]
+        tasks = [
+            self._loop.create_task(self._copy_range(metadata, copy_range, lost))
+            for copy_range in batch
+        ]
         try:
             for task in tasks:
                 await task
         finally:
             await cancel_all(tasks)
 
-    async def _copy_piece(self, metadata: LedgerMetadata, piece: Piece, lost: list[NoCopy]) -> None:
+    async def _copy_range(
+        self, metadata: LedgerMetadata, copy_range: CopyRange, lost: list[NoCopy]
+    ) -> None:
         """Raises NoCopy where somebody could not be asked, or too much is lost to go on."""
-        entry_id = piece.first
-        while entry_id <= piece.last:
+        entry_id = copy_range.first
+        while entry_id <= copy_range.last:
             try:
-                run = await self._copies.run(metadata, piece, entry_id)
-            except NoCopy as lack:
-                lost.append(lack)
-                if lack.lack is Lack.UNREACHED or len(lost) > MAX_LOST_ENTRIES_NOTED:
+                run = await self._copies.run(metadata, copy_range, entry_id)
+            except NoCopy as missing:
+                lost.append(missing)
+                if missing.reason is MissingReason.UNREACHED or len(lost) > MAX_LOST_ENTRIES_NOTED:
                     raise
                 entry_id += 1
                 continue

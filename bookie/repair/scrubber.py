@@ -1,9 +1,9 @@
 """Reads, slowly, every stored run that the index points to, and finds those that are damaged.
 
 Bits rot where nobody looks, and a copy is lost for good once the last other one is. The index is
-asked on the reading lane, where it belongs, for a few runs at a time; files are read on a lane of
-the scrubber's own, with its own handles, so that no read of a client waits for its disk. What the
-page cache holds is no proof of what the disk holds, so it is dropped before.
+asked on the reading thread, where it belongs, for a few runs at a time; files are read on a I/O
+thread of the scrubber's own, with its own handles, so that no read of a client waits for its disk.
+What the page cache holds is no proof of what the disk holds, so it is dropped before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from fencelog.bookie.disk.port import Disk, File, Lane
+from fencelog.bookie.disk.port import Disk, File, IoThread
 from fencelog.bookie.disk.rate_limit import Pace
 from fencelog.bookie.engine.admin import arguments
 from fencelog.bookie.engine.bookie import Bookie
@@ -49,7 +49,7 @@ class Scrubber:
     ) -> None:
         self._bookie = bookie
         self._disk = disk
-        self._lane: Lane = disk.lane("bookie-scrub")
+        self._io_thread: IoThread = disk.io_thread("bookie-scrub")
         self._on_damage = on_damage
         self._pace = Pace(bytes_per_s)
         self._interval_s = interval_ms / 1000
@@ -101,7 +101,7 @@ class Scrubber:
 
     async def close(self) -> None:
         """After ``run`` was cancelled."""
-        await self._lane.close()
+        await self._io_thread.close()
 
     async def _scrub_now(self, given: dict[str, Any]) -> dict[str, Any]:
         arguments(given, {}, {"ledger": int})
@@ -147,7 +147,7 @@ class Scrubber:
                     break
             return runs
 
-        return await shard.read_lane.run(work)
+        return await shard.read_io_thread.run(work)
 
     async def _unreadable(
         self, shard: Shard, runs: Sequence[StoredRun]
@@ -166,7 +166,7 @@ class Scrubber:
                         found.append((stored, error))
             return found
 
-        return await self._lane.run(work)
+        return await self._io_thread.run(work)
 
     async def _look_again(self, shard: Shard, stored: StoredRun) -> None:
         """Compaction may have moved it, or garbage collection removed it. And a disk, or a process

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from fencelog.bookie.engine.bookie import Bookie
-from fencelog.bookie.server.handshake import Greeting
-from fencelog.bookie.server.read_requests import Answer, question_of
+from fencelog.bookie.server.handshake import ServerHandshake
+from fencelog.bookie.server.read_requests import Answer, read_request_of
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.format.run import verify_run
 from fencelog.ledgers.limits import (
@@ -84,10 +84,10 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._frames = FrameReader()
         self._transport: asyncio.Transport | None = None
-        self._greeting = Greeting(
+        self._handshake = ServerHandshake(
             self._bookie.bookie_id, self._bookie.incarnation, server.authenticator
         )
-        self._greeted = False
+        self._handshake_done = False
         self._hello_deadline: asyncio.TimerHandle | None = None
         self._out: list[bytes] = []
         self._reads: deque[tuple[int, int, Answer]] = deque()
@@ -156,8 +156,8 @@ class Connection(asyncio.Protocol):
     def _handle(self, frame: Frame) -> None:
         """Carry out one request. Raises ProtocolError."""
         op = frame.op
-        if not self._greeted:
-            self._greet(frame)
+        if not self._handshake_done:
+            self._take_handshake_step(frame)
         elif frame.flags & ~_FLAGS.get(op, 0):
             raise ProtocolError(f"operation {op} with flags {frame.flags:#x} is not valid")
         elif op == Op.ADD:
@@ -169,15 +169,15 @@ class Connection(asyncio.Protocol):
         else:
             self._ask(frame)
 
-    def _greet(self, frame: Frame) -> None:
+    def _take_handshake_step(self, frame: Frame) -> None:
         """Take one more step of the handshake. Raises ProtocolError."""
-        greeting = self._greeting
-        if answer := greeting.answer(frame):
+        handshake = self._handshake
+        if answer := handshake.answer(frame):
             self._send(answer)
-        if greeting.is_refused:
+        if handshake.is_refused:
             self._loop.call_soon(self._hang_up)
-        elif greeting.is_accepted:
-            self._greeted = True
+        elif handshake.is_accepted:
+            self._handshake_done = True
             self._frames.accept_large_frames()
             if self._hello_deadline is not None:
                 self._hello_deadline.cancel()
@@ -213,14 +213,14 @@ class Connection(asyncio.Protocol):
 
     def _ask(self, frame: Frame) -> None:
         """Answer a question when its turn comes. Raises ProtocolError."""
-        question = question_of(self._bookie, frame, self._greeting.features)
-        if question.fences is not None:
+        read_request = read_request_of(self._bookie, frame, self._handshake.features)
+        if read_request.fences is not None:
             # In the order of the requests, although the answer may have to wait.
-            self._bookie.fence(question.fences)
-        if question.waits:
-            self._wait(frame, question.answer)
+            self._bookie.fence(read_request.fences)
+        if read_request.waits:
+            self._wait(frame, read_request.answer)
         else:
-            self._queue_read(frame, question.answer)
+            self._queue_read(frame, read_request.answer)
 
     def _wait(self, frame: Frame, answer: Answer) -> None:
         """Carry out a long poll, which takes time and next to nothing else: outside the queue of

@@ -23,7 +23,7 @@ from fencelog.ledgers.rpc.wire import (
 )
 
 
-class Greeting:
+class ServerHandshake:
     """One connection's. Exactly one of ``is_accepted`` and ``is_refused`` becomes true; before,
     nothing but HELLO and AUTH is valid."""
 
@@ -41,7 +41,7 @@ class Greeting:
         self._authenticator = authenticator
         self._known = features | required
         self._required = required
-        self._greeted = False
+        self._handshake_done = False
         self._proof: Generator[bytes, bytes, bytes] | None = None
         self._steps = 0
         self.features: Set[str] = frozenset()
@@ -56,9 +56,9 @@ class Greeting:
         """
         if self.is_refused:
             return b""
-        if frame.op == Op.HELLO and not self._greeted:
+        if frame.op == Op.HELLO and not self._handshake_done:
             step = self._hello
-        elif frame.op == Op.AUTH and self._greeted:
+        elif frame.op == Op.AUTH and self._handshake_done:
             step = self._auth
         else:
             raise ProtocolError(f"operation {frame.op} is not valid in a handshake")
@@ -79,7 +79,7 @@ class Greeting:
                 f"asks for authentication by {method}, the client offers "
                 f"{hello.get('auth') or 'none'}"
             )
-        self._greeted = True
+        self._handshake_done = True
         self.is_accepted = not method
         fields = {
             "version": VERSION,

@@ -29,7 +29,7 @@ Answer = Callable[[], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class BookieReadRequest:
     """``fences``: the ledger to be fenced at once. ``waits``: it takes time and next to nothing
     else."""
 
@@ -38,7 +38,7 @@ class Question:
     waits: bool = False
 
 
-def question_of(bookie: Bookie, frame: Frame, features: Set[str]) -> Question:
+def read_request_of(bookie: Bookie, frame: Frame, features: Set[str]) -> BookieReadRequest:
     """What a frame asks a bookie, on a connection that agreed on ``features``. Raises
     ProtocolError."""
     op, body = frame.op, frame.body
@@ -46,18 +46,22 @@ def question_of(bookie: Bookie, frame: Frame, features: Set[str]) -> Question:
     if op == Op.READ and len(body) == READ_BODY.size:
         ledger_id, first, max_entries, max_bytes = READ_BODY.unpack(body)
         read = partial(_read, bookie, ledger_id, first, max_entries, max_bytes, fence=fence)
-        return Question(read, ledger_id if fence else None)
+        return BookieReadRequest(read, ledger_id if fence else None)
     if op == Op.READ_LAC and len(body) == READ_LAC_BODY.size:
         ledger_id, above, wait_ms, zero = READ_LAC_BODY.unpack(body)
         if zero:
             raise ProtocolError(f"READ_LAC ends with {zero}, not 0")
         read_lac = partial(_read_lac, bookie, ledger_id, above, wait_ms, fence=fence)
-        return Question(read_lac, ledger_id if fence else None, bool(wait_ms) and not fence)
+        return BookieReadRequest(
+            read_lac, ledger_id if fence else None, bool(wait_ms) and not fence
+        )
     if FEATURE_OF.get(op) in features:
         if op == Op.LIST_ENTRIES and len(body) == LIST_ENTRIES_BODY.size:
-            return Question(partial(_list_entries, bookie, *LIST_ENTRIES_BODY.unpack(body)))
+            return BookieReadRequest(
+                partial(_list_entries, bookie, *LIST_ENTRIES_BODY.unpack(body))
+            )
         if op == Op.ADMIN:
-            return Question(partial(_admin, bookie, decode_object(body)))
+            return BookieReadRequest(partial(_admin, bookie, decode_object(body)))
     raise ProtocolError(f"operation {op} with {len(body)} bytes is not valid here")
 
 

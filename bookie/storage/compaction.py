@@ -4,8 +4,8 @@
         ──► index: what still points to the old place points to the new one, one batch, durable
         ──► the old files are removed, directory synced ──► readers close them
 
-Everything here blocks: work of the lane of garbage collection (``gc/files.py``), but for the
-index, which is written on the lane that writes.
+Everything here blocks: work of the I/O thread of garbage collection (``gc/files.py``), but for the
+index, which is written on the I/O thread that writes.
 
 What if the process dies here? Before the rename: a start removes the file. Between rename and
 index: nothing points to it, and a later pass removes it. After the index: nothing points to the old
@@ -29,7 +29,7 @@ MAX_COMPACTED_RUNS = 32 * 1024
 """In one file: what the index is to be told in one batch, while flushes wait."""
 
 
-class Compaction:
+class EntryLogCompaction:
     """One new entry log, made of runs of old ones. Use it, then ``close`` it in any case."""
 
     def __init__(self, place: EntryLogPlace, file_id: int) -> None:

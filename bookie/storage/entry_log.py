@@ -129,7 +129,7 @@ def open_entry_log(disk: Disk, directory: Path, file_id: int, *, incarnation: by
 
 
 class EntryLogReader:
-    """Reads runs back and verifies them. Its methods block: they are work of one lane."""
+    """Reads runs back and verifies them. Its methods block: call them on one I/O thread."""
 
     def __init__(self, disk: Disk, directory: Path, *, incarnation: bytes) -> None:
         self._disk = disk

@@ -1,4 +1,5 @@
-"""Writing entry logs (their format: ``storage/entry_log.py``). All of it blocks: lane work."""
+"""Writing entry logs (their format: ``storage/entry_log.py``). All of it blocks: call it on an I/O
+thread."""
 
 from __future__ import annotations
 

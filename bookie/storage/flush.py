@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 from errno import ENOSPC
 
-from fencelog.bookie.disk.port import Lane
+from fencelog.bookie.disk.port import IoThread
 from fencelog.bookie.format.ledger_state import LedgerStates
 from fencelog.bookie.journal.file import JournalPosition
 from fencelog.bookie.journal.journal import Journal
@@ -32,7 +32,7 @@ class Flusher:
         cache: WriteCache,
         states: LedgerStates,
         storage: Storage,
-        lane: Lane,
+        io_thread: IoThread,
         journal: Journal,
         interval_ms: int,
         on_room: Callable[[], None],
@@ -41,7 +41,7 @@ class Flusher:
         self._cache = cache
         self._states = states
         self._storage = storage
-        self._lane = lane
+        self._io_thread = io_thread
         self._journal = journal
         self._interval_s = interval_ms / 1000
         self._on_room = on_room
@@ -122,11 +122,11 @@ class Flusher:
         has_moved = flushed.position != self._storage.checkpoint
         if has_moved or not flushed.is_empty:
             await self._journal.settle(sync=True)
-            await self._lane.run(lambda: self._storage.store(flushed))
+            await self._io_thread.run(lambda: self._storage.store(flushed))
         self._cache.release()
         self._states.are_removed(flushed.removed)
         self.completed += 1
         self._on_room()
         if has_moved:
-            await self._lane.run(lambda: self._storage.write_checkpoint(flushed.position))
+            await self._io_thread.run(lambda: self._storage.write_checkpoint(flushed.position))
         self._begun = None

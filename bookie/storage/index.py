@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from fencelog.bookie.disk.port import KeyValueStore
-from fencelog.bookie.format.ledger_state import LedgerState, decode_state
+from fencelog.bookie.format.ledger_state import BookieLedgerState, decode_state
 from fencelog.bookie.format.records import record_bytes
 from fencelog.bookie.format.runs import Range
 from fencelog.bookie.storage.entry_log import StoredRun
@@ -37,7 +37,7 @@ _LAST_ENTRY = (1 << 64) - 2
 
 
 class Index:
-    """Typed access to the store. Its methods block: they are lane work. They raise
+    """Typed access to the store. Its methods block: call them on an I/O thread. They raise
     FencelogError(STORAGE_FAILED) when the store cannot be read, CORRUPT for senseless values."""
 
     def __init__(self, store: KeyValueStore) -> None:
@@ -63,8 +63,8 @@ class Index:
     def repoint(self, moves: Iterable[tuple[StoredRun, StoredRun]]) -> int:
         """Let what still points to the first place of a move point to the second, durable in an
         entry log too: what was removed or replaced meanwhile stays so. All of it is durable on
-        return; how many were moved. On the lane of ``write``, so that nothing is written between
-        look and write. Raises as ``write``, and FencelogError."""
+        return; how many were moved. On the I/O thread of ``write``, so that nothing is written
+        between look and write. Raises as ``write``, and FencelogError."""
         try:
             items = [
                 (_run_key(old), _location(new))
@@ -78,7 +78,7 @@ class Index:
         return len(items)
 
     def check_durable(self) -> None:
-        """On the lane of ``write``: all that could be read so far is on the disk. Raises
+        """On the I/O thread of ``write``: all that could be read so far is on the disk. Raises
         FencelogError(STORAGE_FAILED) once a write has failed: what it wrote may be seen."""
         if self._has_failed:
             raise _failed(OSError("a write has failed"))
@@ -163,7 +163,7 @@ class Index:
             found.append((run.first_entry_id, run.last_entry_id))
         return found
 
-    def states(self) -> Iterator[tuple[int, LedgerState]]:
+    def states(self) -> Iterator[tuple[int, BookieLedgerState]]:
         """All the ledgers that the bookie knows."""
         try:
             for key, value in self._store.scan(b"L", b"M"):

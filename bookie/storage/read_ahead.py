@@ -8,7 +8,7 @@ import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from fencelog.bookie.disk.port import Lane
+from fencelog.bookie.disk.port import IoThread
 from fencelog.bookie.format.runs import Range, join_runs
 from fencelog.bookie.storage.read_cache import ReadCache
 from fencelog.bookie.storage.stored_reads import StoredReads
@@ -19,7 +19,7 @@ _AHEAD_BYTES = 2 * MIB
 """Read ahead of a reader: what the disk gives while one answer is on its way."""
 
 _MAX_AHEAD = 4
-"""Ledgers read ahead at a time, so that other reads get their turn on the lane."""
+"""Ledgers read ahead at a time, so that other reads get their turn on the I/O thread."""
 
 _MAX_STRIDE = 64
 """A reader that skips no more than this is still reading on: other bookies hold the rest."""
@@ -39,12 +39,12 @@ class _Reader:
     """Where nothing was stored yet when it was looked for."""
 
 
-class ReadAhead:
-    """Reads of one shard, on its reading lane. Used on the event loop."""
+class ShardReadAhead:
+    """Reads of one shard, on its reading thread. Used on the event loop."""
 
-    def __init__(self, reads: StoredReads, lane: Lane, *, cache_bytes: int) -> None:
+    def __init__(self, reads: StoredReads, io_thread: IoThread, *, cache_bytes: int) -> None:
         self._reads = reads
-        self._lane = lane
+        self._io_thread = io_thread
         self._cache = ReadCache(cache_bytes)
         self._ahead_bytes = min(_AHEAD_BYTES, cache_bytes // 4)
         self._loop = asyncio.get_running_loop()
@@ -88,7 +88,7 @@ class ReadAhead:
                 runs, first_entry_id, max_entries=max_entries, max_bytes=max_bytes
             )
 
-        runs, run = await self._lane.run(work)
+        runs, run = await self._io_thread.run(work)
         self._cache.put(runs)
         if run is not None:
             self._read_on(ledger_id, first_entry_id, run)
@@ -96,7 +96,7 @@ class ReadAhead:
 
     async def ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
         """What of the entries wanted is stored. Raises FencelogError(CORRUPT, STORAGE_FAILED)."""
-        return await self._lane.run(lambda: self._reads.ranges(ledger_id, wanted))
+        return await self._io_thread.run(lambda: self._reads.ranges(ledger_id, wanted))
 
     def _read_on(self, ledger_id: int, first_entry_id: int, run: bytes) -> None:
         """Somebody was given ``run``: if he reads in order, read ahead of him."""
@@ -135,4 +135,4 @@ class ReadAhead:
             self._cache.put(runs)
             fetched.set_result(None)
 
-        self._lane.submit(work, done)
+        self._io_thread.submit(work, done)

@@ -61,8 +61,8 @@ def shard_paths(config: BookieConfig) -> list[ShardPaths]:
 
 
 class ShardDirectory:
-    """The files of one shard. Its methods block: they are lane work. They raise OSError, and
-    FencelogError where they say so."""
+    """The files of one shard. Its methods block: call them on an I/O thread. They raise OSError,
+    and FencelogError where they say so."""
 
     def __init__(self, disk: Disk, paths: ShardPaths) -> None:
         self._disk = disk

@@ -1,7 +1,7 @@
 """Entry logs and index together: where runs go at a flush and come from at a read.
 
-Writing is work of one lane, reading of another; the index is what makes a run visible to readers,
-so they never meet a run that is not durable.
+Writing is work of one I/O thread, reading of another; the index is what makes a run visible to
+readers, so they never meet a run that is not durable.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Survey:
 
 
 class Storage:
-    """One shard's entry logs, index and checkpoint. Its methods block: lane work."""
+    """One shard's entry logs, index and checkpoint. Its methods block: call them on an I/O
+    thread."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Storage:
         self._incarnation = incarnation
         self._reader = self.entry_log_reader(disk)
         self.reads = StoredReads(self.index, self._reader)
-        """For the reading lane."""
+        """For the reading thread."""
 
     def _checked_mark(self) -> int:
         """How far the index reaches: at least to the checkpoint, or part of it was lost."""
@@ -104,14 +105,15 @@ class Storage:
         return self._checkpoint
 
     def entry_log_reader(self, disk: Disk) -> EntryLogReader:
-        """Another reader of these entry logs: one belongs to one lane, whose owner closes it."""
+        """Another reader of these entry logs: one belongs to one I/O thread, whose owner closes
+        it."""
         return EntryLogReader(disk, self._paths.entry_log, incarnation=self._incarnation)
 
     def forget_entry_log(self, file_id: int) -> None:
-        """On the reading lane: it was removed."""
+        """On the reading thread: it was removed."""
         self._reader.forget(file_id)
 
-    # -- the writing lane --------------------------------------------------------------------
+    # -- the writing thread --------------------------------------------------------------------
 
     def store(self, flushed: FlushedState) -> None:
         """Write the runs to entry logs, then the index. Raises OSError.

@@ -1,4 +1,4 @@
-"""Reading runs back from index and entry logs. Blocks: work of the reading lane."""
+"""Reading runs back from index and entry logs. Blocks: work of the reading thread."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from fencelog.broker.append.gate import AppendGate
+from fencelog.broker.append.conditional_appends import ConditionalAppends
 from fencelog.broker.append.producer_access import WAIT
-from fencelog.broker.append.producer_table import Producer
+from fencelog.broker.append.producer_table import ProducerState
 from fencelog.broker.ledger_list.state_core import Event
 from fencelog.broker.ledger_list.state_log import StateLog
 from fencelog.broker.limits import MAX_WAITING_CHANGES
@@ -29,9 +29,9 @@ from fencelog.ledgers.format.entry_header import producer_digest
 class AccessChanges:
     """Of one partition. Callers that go away leave a change under way."""
 
-    def __init__(self, gate: AppendGate, state_log: StateLog) -> None:
-        self._gate = gate
-        self._access = gate.access
+    def __init__(self, appends: ConditionalAppends, state_log: StateLog) -> None:
+        self._appends = appends
+        self._access = appends.access
         self._state_log = state_log
         self._turn = asyncio.Lock()
         self._changed: asyncio.Event | None = None
@@ -52,7 +52,7 @@ class AccessChanges:
         digest = producer_digest(producer_id.encode())
 
         def claim() -> Event:
-            known = self._gate.producers.get(digest)
+            known = self._appends.producers.get(digest)
             seen = -1 if known is None else known.epoch
             return self._access.claim(producer_id, mode, seen_epoch=seen)
 
@@ -74,9 +74,9 @@ class AccessChanges:
         """Let everybody append again. Raises PRODUCER_FENCED besides what ``fence`` raises."""
         await self._change(lambda: self._access.release(producer_id, epoch))
 
-    async def producer(self, producer_id: str) -> Producer | None:
+    async def producer(self, producer_id: str) -> ProducerState | None:
         """What the log holds of a producer, all that it has on its way settled. READ_UNKNOWN."""
-        return await self._gate.producer(producer_digest(producer_id.encode()))
+        return await self._appends.producer(producer_digest(producer_id.encode()))
 
     def close(self) -> None:
         """The log has ended: who waits for a release is told so."""
@@ -94,7 +94,7 @@ class AccessChanges:
         return {
             "fencing_token": self._access.token,
             "exclusive": None if holder is None else holder._asdict(),
-            "count": self._gate.producers.count,
+            "count": self._appends.producers.count,
         }
 
     async def _change(self, decide: Callable[[], Event]) -> Event:
@@ -118,11 +118,11 @@ class AccessChanges:
             decide()  # what is refused anyhow holds nobody up
             await self._prove_writable()
             try:
-                await self._gate.drain()
+                await self._appends.drain()
                 event = decide()
                 self._state_log.admit()
             except BaseException:
-                self._gate.open()
+                self._appends.open()
                 raise
             self._access.apply(event)
             recorded = self._state_log.recorded(event)
@@ -148,11 +148,11 @@ class AccessChanges:
 
     def _open(self) -> None:
         """The change is durable."""
-        self._gate.open()
+        self._appends.open()
         self._tell()
 
     def _refuse_until(self, recorded: asyncio.Future[None], error: FencelogError) -> None:
-        self._gate.refuse(
+        self._appends.refuse(
             FencelogError(
                 ErrorCode.BOOKIE_UNAVAILABLE,
                 f"a change of who may append is not durable yet: {error.detail}",

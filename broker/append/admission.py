@@ -35,7 +35,7 @@ class Admission:
         """From now on; what a rate owes is forgotten if it is another."""
         former = self._policy
         self._policy = policy
-        self._pipeline.room.limit = policy.max_pending_bytes
+        self._pipeline.pending_limit.limit = policy.max_pending_bytes
         names = ("publish_messages_per_s", "publish_bytes_per_s")
         if self._rate is None or any(getattr(policy, n) != getattr(former, n) for n in names):
             self._rate = publish_rate(policy, self._loop.time)
@@ -49,7 +49,9 @@ class Admission:
         refuses = is_over and self._policy.backlog_action == BACKLOG_REFUSE
         refusal = self._refusal() if refuses else None
         limited = self._rate is not None or refusal is not None
-        self._pipeline.room.limits = PublishLimits(self._rate, refusal) if limited else None
+        self._pipeline.pending_limit.limits = (
+            PublishLimits(self._rate, refusal) if limited else None
+        )
         if holds != self._pipeline.is_paused:
             self._pipeline.is_paused = holds
             self._pipeline.schedule_pump()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from fencelog.broker.append.terms import (
-    Appended,
+from fencelog.broker.append.conditions import (
     AppendFuture,
+    AppendResult,
     Runs,
     Tracked,
     fail_all,
@@ -28,7 +28,7 @@ from fencelog.ledgers.record_batch import Message, encode_batch, encode_values
 __all__ = [
     "MAX_BATCH_BYTES",
     "AppendFuture",
-    "Appended",
+    "AppendResult",
     "PendingBytes",
     "PendingEntry",
     "WaitingGroup",
@@ -82,11 +82,11 @@ class PendingEntry:
         if not self.is_group:
             for future in self.futures:
                 if not future.done():
-                    future.set_result(Appended(partition, offset, self.count, time))
+                    future.set_result(AppendResult(partition, offset, self.count, time))
             return
         for place, future in enumerate(self.futures, offset):
             if not future.done():
-                future.set_result(Appended(partition, place, 1, time))
+                future.set_result(AppendResult(partition, place, 1, time))
 
     def fail(self, error: FencelogError) -> None:
         """Tell every caller the same, and forget them."""

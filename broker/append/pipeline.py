@@ -20,7 +20,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from fencelog.broker.append.gate import AppendGate, Record
+from fencelog.broker.append.conditional_appends import ConditionalAppends, Record
+from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.append.pending import (
     MAX_BATCH_BYTES,
     AppendFuture,
@@ -30,11 +31,10 @@ from fencelog.broker.append.pending import (
     check_batch_size,
     message_size,
 )
+from fencelog.broker.append.pending_bytes import PendingBytesLimit
 from fencelog.broker.append.producer_access import Access
 from fencelog.broker.append.producer_table import ProducerTable
 from fencelog.broker.append.queue import AppendQueue, tracked_of
-from fencelog.broker.append.room import AppendRoom
-from fencelog.broker.append.terms import Terms
 from fencelog.broker.ledger_list.ledger_port import EntryWriter
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check, copy_of
@@ -56,7 +56,8 @@ OnStored = Callable[[list[StoredBatch]], None]
 
 class AppendPipeline:
     """Appends of one partition. ``tail_offset``: the end of what is acknowledged. ``gate``: the way
-    in for those that are bound to terms, and for all while ``is_gated``; ``record`` is for it."""
+    in for those that are conditional, and for all while ``checks_every_append``; ``record`` is for
+    it."""
 
     def __init__(
         self,
@@ -74,9 +75,9 @@ class AppendPipeline:
         self.partition = partition
         self.tail_offset = tail_offset
         self.last_publish_us = self.settled_publish_us = last_publish_us
-        self.room = AppendRoom(partition, broker_pending)
-        self.count = self.room.count
-        self.held = True
+        self.pending_limit = PendingBytesLimit(partition, broker_pending)
+        self.count = self.pending_limit.count
+        self.sends_blocked = True
         self.refusal: FencelogError | None = None
         self.is_paused = False
         """Appends wait although there is a ledger."""
@@ -91,20 +92,24 @@ class AppendPipeline:
         self.has_producers = False
         self._pump_scheduled = False
         self._loop = asyncio.get_running_loop()
-        self.gate = AppendGate(self, producers or ProducerTable(), access or Access(), record)
-        self.is_gated = not self.gate.access.is_open
+        self.conditional = ConditionalAppends(
+            self, producers or ProducerTable(), access or Access(), record
+        )
+        self.checks_every_append = not self.conditional.access.is_open
 
     # -- for callers -----------------------------------------------------------------------------
 
-    def append_message(self, message: Message, terms: Terms | None = None) -> AppendFuture:
-        if terms is not None or self.is_gated:
-            return self.gate.append_message(message, terms)
+    def append_message(
+        self, message: Message, conditions: AppendConditions | None = None
+    ) -> AppendFuture:
+        if conditions is not None or self.checks_every_append:
+            return self.conditional.append_message(message, conditions)
         future: AppendFuture = self._loop.create_future()
         try:
             size = message_size(message)
             if self.refusal is not None:
                 raise copy_of(self.refusal)
-            self.room.admit(size, 1)
+            self.pending_limit.admit(size, 1)
         except FencelogError as error:
             future.set_exception(error)
             return future
@@ -117,10 +122,10 @@ class AppendPipeline:
         return future
 
     def append_batch(
-        self, batch: bytes, info: BatchInfo, terms: Terms | None = None
+        self, batch: bytes, info: BatchInfo, conditions: AppendConditions | None = None
     ) -> AppendFuture:
-        if terms is not None or self.is_gated:
-            return self.gate.append_batch(batch, info, terms)
+        if conditions is not None or self.checks_every_append:
+            return self.conditional.append_batch(batch, info, conditions)
         future: AppendFuture = self._loop.create_future()
         size = len(batch)
         try:
@@ -128,7 +133,7 @@ class AppendPipeline:
                 check_batch_size(size)
             if self.refusal is not None:
                 raise copy_of(self.refusal)
-            self.room.admit(size, info.count)
+            self.pending_limit.admit(size, info.count)
         except FencelogError as error:
             future.set_exception(error)
             return future
@@ -147,7 +152,7 @@ class AppendPipeline:
 
     @property
     def pending_bytes(self) -> int:
-        return self.room.pending_bytes
+        return self.pending_limit.pending_bytes
 
     @property
     def is_drained(self) -> bool:
@@ -171,20 +176,20 @@ class AppendPipeline:
         self._next_number = 0
         self._last_run_entry = -1
         self.has_producers = False
-        self.held = False
+        self.sends_blocked = False
         self._pump()
 
     def acknowledged(self, last_entry_id: int) -> None:
         """All entries of the present ledger up to this one are durable."""
         self._settle(last_entry_id)
         self._pump()
-        if self.is_gated or self.gate.waiting:
-            self.gate.progressed()
+        if self.checks_every_append or self.conditional.waiting:
+            self.conditional.progressed()
 
     def resolve(self, last_entry_id: int) -> None:
         """The failed ledger was recovered and ends at this entry: what is in it is acknowledged,
         the rest waits for the next ledger, in its old order."""
-        check(self.held, "a ledger is resolved while it is in use")
+        check(self.sends_blocked, "a ledger is resolved while it is in use")
         self._settle(last_entry_id)
         while self._in_flight:
             entry = self._in_flight.pop()
@@ -195,13 +200,13 @@ class AppendPipeline:
                 entry.entry_id = -1
                 self.queue.put_back(entry)
         self._recount()
-        self.gate.progressed()
+        self.conditional.progressed()
 
     def refuse_waiting(self, error: FencelogError) -> None:
         """Fail what has not reached a ledger."""
         self.count(-self.queue.give_up(error))
         self._recount()
-        self.gate.progressed()
+        self.conditional.progressed()
 
     def give_up(self, waiting: FencelogError, handed: FencelogError) -> None:
         """Fail every append: ``handed`` for those that reached a ledger whose end is not known.
@@ -213,7 +218,7 @@ class AppendPipeline:
         for entry in self._in_flight:
             entry.fail(handed)
         self._recount()
-        self.gate.give_up(waiting)
+        self.conditional.give_up(waiting)
 
     def discard(self) -> None:
         """Forget what is in flight: this instance is finished. After ``give_up`` only."""
@@ -226,7 +231,7 @@ class AppendPipeline:
     def _recount(self) -> None:
         """Appends were given up: only those that are left are on their way."""
         self.queue.recount(self.tail_offset + sum(entry.count for entry in self._in_flight))
-        self.gate.producers.push_again((*tracked_of(self._in_flight), *self.queue.tracked))
+        self.conditional.producers.retrack((*tracked_of(self._in_flight), *self.queue.tracked))
 
     def _pump_now(self) -> None:
         self._pump_scheduled = False
@@ -235,9 +240,9 @@ class AppendPipeline:
     def _pump(self) -> None:
         """Hand waiting appends to the ledger as far as the limits in flight allow."""
         items = self.queue.items
-        if self.held or self.is_paused or self._writer is None:
+        if self.sends_blocked or self.is_paused or self._writer is None:
             return
-        while items and not self.held and self._has_room(items[0]):
+        while items and not self.sends_blocked and self._has_room(items[0]):
             head = items.popleft()
             entry = self.queue.build(head) if isinstance(head, WaitingGroup) else head
             if not self._push(self._writer, entry):
@@ -289,7 +294,7 @@ class AppendPipeline:
             self.settled_publish_us = entry.publish_time_us
             if entry.runs is not None:
                 self.has_producers = True
-                self.gate.settled(entry, entry.runs.found, offset)
+                self.conditional.settled(entry, entry.runs.found, offset)
             entry.succeed(self.partition, offset)
             stored.append(
                 StoredBatch(offset, entry.count, entry.publish_time_us, memoryview(entry.batch))

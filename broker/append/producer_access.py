@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fencelog.broker.append.terms import Terms
+from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.ledger_list.state_core import Event
 from fencelog.broker.limits import MAX_CHOSEN_EPOCH, MAX_CLAIMED_PRODUCERS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -24,7 +24,7 @@ EXCLUSIVE, FENCING, WAIT = "exclusive", "fencing", "wait"
 MODES = (EXCLUSIVE, FENCING, WAIT)
 
 
-class Holder(NamedTuple):
+class ExclusiveProducer(NamedTuple):
     """The producer that alone may append, with this epoch."""
 
     producer_id: str
@@ -38,7 +38,7 @@ class Access:
 
     def __init__(self) -> None:
         self.token: str | None = None
-        self.holder: Holder | None = None
+        self.holder: ExclusiveProducer | None = None
         self._given_epoch = 0
         self._lowest: OrderedDict[str, int] = OrderedDict()
         self._lowest_of: dict[bytes, int] = {}
@@ -48,13 +48,13 @@ class Access:
         """Whether everybody may append."""
         return self.token is None and self.holder is None
 
-    def check(self, terms: Terms) -> None:
+    def check(self, conditions: AppendConditions) -> None:
         """Raises PRECONDITION_FAILED, PRODUCER_BUSY, PRODUCER_FENCED; BAD_REQUEST: an epoch that is
         too high."""
-        if terms.fencing_token != self.token:
+        if conditions.fencing_token != self.token:
             why = "has another fencing token" if self.token is not None else "has no fencing token"
             raise FencelogError(ErrorCode.PRECONDITION_FAILED, f"the partition {why}")
-        run, holder = terms.run, self.holder
+        run, holder = conditions.run, self.holder
         if run is not None and run.kind == RUN_SEQUENCE:
             lowest = self._lowest_of.get(run.id, 0)
             if run.epoch < lowest:
@@ -109,7 +109,7 @@ class Access:
                 if self.holder is not None and self.holder.producer_id != producer_id:
                     self._raise_lowest(self.holder.producer_id, self.holder.epoch + 1)
                 self._raise_lowest(producer_id, epoch)
-                self.holder = Holder(producer_id, epoch)
+                self.holder = ExclusiveProducer(producer_id, epoch)
                 self._given_epoch = max(self._given_epoch, epoch)
             case ["released", str(), int()]:
                 self.holder = None
@@ -147,7 +147,7 @@ def _fenced(epoch: int, wanted: int) -> FencelogError:
     )
 
 
-def _busy(holder: Holder) -> FencelogError:
+def _busy(holder: ExclusiveProducer) -> FencelogError:
     return FencelogError(
         ErrorCode.PRODUCER_BUSY,
         f"producer {holder.producer_id} holds the partition exclusively",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fencelog.broker.append.producer_table import ProducerTable
-from fencelog.broker.ledger_list.ledger_list import Chain, Sealed
+from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed
 from fencelog.broker.ledger_list.ledger_port import EntryReader, Ledgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import EntryHeader, read_entry_header, read_runs
@@ -27,15 +27,19 @@ _Found = tuple[EntryHeader, bytes, int]
 
 
 async def replay_producers(
-    ledgers: Ledgers, chain: Chain, recovered: Mapping[int, Sealed], table: ProducerTable
+    ledgers: Ledgers, ledger_list: LedgerList, recovered: Mapping[int, Sealed], table: ProducerTable
 ) -> None:
     """Bring ``table``, which has its snapshot, up to the end of a recovered log.
 
-    ``recovered``: the facts of the ledgers that the chain does not know, at least. Raises
+    ``recovered``: the facts of the ledgers that the ledger list does not know, at least. Raises
     FencelogError: READ_UNKNOWN, CORRUPT (also where the snapshot knows more than the log holds).
     """
-    base = chain.segments[0].base_offset or 0 if chain.segments else chain.start_offset
-    for segment in chain.segments:
+    base = (
+        ledger_list.segments[0].base_offset or 0
+        if ledger_list.segments
+        else ledger_list.start_offset
+    )
+    for segment in ledger_list.segments:
         facts = recovered.get(segment.ledger_id) or segment.sealed
         if facts is None:
             raise FencelogError(ErrorCode.INTERNAL, f"ledger {segment.ledger_id} is not recovered")
@@ -45,7 +49,7 @@ async def replay_producers(
             found = await _entries_with_runs(reader, facts.entries - 1, table.end_offset - base)
             for header, stored, size in reversed(found):
                 offset = base + header.first_number
-                table.settle(read_runs(stored, header), offset, header.publish_time_us, size)
+                table.commit(read_runs(stored, header), offset, header.publish_time_us, size)
         base = end
     if table.end_offset > base:
         raise FencelogError(

@@ -17,24 +17,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fencelog.broker.append.terms import FORGOTTEN, Tracked
+from fencelog.broker.append.conditions import FORGOTTEN, Tracked
 from fencelog.broker.ledger_list.state_core import Event
 from fencelog.broker.limits import (
-    KEPT_RUNS,
     MAX_IDEMPOTENCY_KEYS,
     MAX_REPLAY_BYTES,
     MAX_REPLAY_ENTRIES,
     MAX_REPLAY_RUNS,
+    RECENT_APPENDS,
 )
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, ProducerRun
+from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, SequenceRange
 
 ROWS_PER_EVENT = 500
 """Producers or keys in one event of the state log: some 100 KiB."""
 
 
-class Kept(NamedTuple):
+class RecentAppend(NamedTuple):
     """Messages in the log; ``sequence`` (0 for a key) and ``offset`` of the first."""
 
     sequence: int
@@ -44,16 +44,16 @@ class Kept(NamedTuple):
 
 
 @dataclass(slots=True)
-class Producer:
-    """``kept``: its epoch's latest runs, the newest last; never empty."""
+class ProducerState:
+    """``recent``: its epoch's latest runs, the newest last; never empty."""
 
     epoch: int
     next_sequence: int
-    kept: tuple[Kept, ...]
+    recent: tuple[RecentAppend, ...]
 
     @property
     def end_offset(self) -> int:
-        return self.kept[-1].offset + self.kept[-1].rows
+        return self.recent[-1].offset + self.recent[-1].rows
 
 
 class ProducerTable:
@@ -68,17 +68,17 @@ class ProducerTable:
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
         self.end_offset = 0
-        self._producers: OrderedDict[bytes, Producer] = OrderedDict()
-        self._keys: OrderedDict[bytes, Kept] = OrderedDict()
-        self._pushed: dict[bytes, deque[Tracked]] = {}
-        self._pushed_keys: dict[bytes, Tracked] = {}
+        self._producers: OrderedDict[bytes, ProducerState] = OrderedDict()
+        self._keys: OrderedDict[bytes, RecentAppend] = OrderedDict()
+        self._in_flight: dict[bytes, deque[Tracked]] = {}
+        self._in_flight_keys: dict[bytes, Tracked] = {}
         self._changed: set[bytes] = set()
         self._changed_keys: set[bytes] = set()
-        self._untold = _Untold()
+        self._unpersisted = _Unpersisted()
 
     # -- for appends -----------------------------------------------------------------------------
 
-    def find(self, run: ProducerRun, *, now_us: int) -> Kept | Tracked | None:
+    def find(self, run: SequenceRange, *, now_us: int) -> RecentAppend | Tracked | None:
         """What is known of an append: where it is in the log, with which append on its way it ends,
         or None: it is new and may be pushed.
 
@@ -86,14 +86,14 @@ class ProducerTable:
         log), PRODUCER_FENCED.
         """
         if run.kind == RUN_KEY:
-            kept = self._keys.get(run.id)
+            recent = self._keys.get(run.id)
             window_us = self.policy.idempotency_window_ms * 1000
-            if kept is not None and now_us < kept.publish_time_us + window_us:
-                return kept
-            return self._pushed_keys.get(run.id)
+            if recent is not None and now_us < recent.publish_time_us + window_us:
+                return recent
+            return self._in_flight_keys.get(run.id)
         known = self._producers.get(run.id)
-        pushed = self._pushed.get(run.id, ())
-        epoch = pushed[-1].run.epoch if pushed else -1 if known is None else known.epoch
+        in_flight = self._in_flight.get(run.id, ())
+        epoch = in_flight[-1].run.epoch if in_flight else -1 if known is None else known.epoch
         if run.epoch < epoch:
             raise FencelogError(
                 ErrorCode.PRODUCER_FENCED,
@@ -103,8 +103,8 @@ class ProducerTable:
         same = known is not None and known.epoch == run.epoch
         settled = known.next_sequence if known is not None and same else 0
         following = settled
-        if pushed and run.epoch == epoch:
-            following = _end(pushed[-1].run)
+        if in_flight and run.epoch == epoch:
+            following = _end(in_flight[-1].run)
         if run.sequence == following:
             return None
         if _end(run) > following:
@@ -116,29 +116,29 @@ class ProducerTable:
             )
         if known is not None and _end(run) <= settled:
             return _original(known, run)
-        return next(t for t in pushed if t.run.epoch == epoch and _end(t.run) >= _end(run))
+        return next(t for t in in_flight if t.run.epoch == epoch and _end(t.run) >= _end(run))
 
-    def push(self, tracked: Tracked) -> None:
+    def track(self, tracked: Tracked) -> None:
         """An append that ``find`` knew nothing of is on its way."""
         run = tracked.run
         if run.kind == RUN_KEY:
-            self._pushed_keys[run.id] = tracked
+            self._in_flight_keys[run.id] = tracked
         else:
-            self._pushed.setdefault(run.id, deque()).append(tracked)
+            self._in_flight.setdefault(run.id, deque()).append(tracked)
 
-    def push_again(self, tracked: Iterable[Tracked]) -> None:
+    def retrack(self, tracked: Iterable[Tracked]) -> None:
         """These, in their order, and no others are still on their way."""
-        self._pushed.clear()
-        self._pushed_keys.clear()
+        self._in_flight.clear()
+        self._in_flight_keys.clear()
         for each in tracked:
-            self.push(each)
+            self.track(each)
 
-    def last_pushed(self, producer: bytes) -> Tracked | None:
+    def last_tracked(self, producer: bytes) -> Tracked | None:
         """The producer's latest append that is on its way."""
-        pushed = self._pushed.get(producer)
-        return pushed[-1] if pushed else None
+        in_flight = self._in_flight.get(producer)
+        return in_flight[-1] if in_flight else None
 
-    def get(self, producer: bytes) -> Producer | None:
+    def get(self, producer: bytes) -> ProducerState | None:
         """What is settled of a producer."""
         return self._producers.get(producer)
 
@@ -149,50 +149,53 @@ class ProducerTable:
 
     # -- what is in the log ----------------------------------------------------------------------
 
-    def settle(
-        self, runs: Sequence[ProducerRun], offset: int, publish_time_us: int, size: int
+    def commit(
+        self, runs: Sequence[SequenceRange], offset: int, publish_time_us: int, size: int
     ) -> None:
         """An entry with these runs, of ``size`` bytes, is in the log from ``offset`` on. Called in
         the order of the log; what a snapshot told already changes nothing."""
-        self._untold.add(len(runs), size)
+        self._unpersisted.add(len(runs), size)
         for run in runs:
-            kept = Kept(run.sequence, offset, run.rows, publish_time_us)
+            recent = RecentAppend(run.sequence, offset, run.rows, publish_time_us)
             if run.kind == RUN_SEQUENCE:
-                self._settle_sequence(run, kept)
+                self._commit_sequence(run, recent)
             elif run.kind == RUN_KEY:
-                self._settle_key(run.id, kept)
+                self._commit_key(run.id, recent)
             offset += run.rows
         self.end_offset = max(self.end_offset, offset)
 
-    def _settle_sequence(self, run: ProducerRun, kept: Kept) -> None:
+    def _commit_sequence(self, run: SequenceRange, recent: RecentAppend) -> None:
         known = self._producers.get(run.id)
         if known is None or known.epoch != run.epoch:
-            before: tuple[Kept, ...] = ()
+            before: tuple[RecentAppend, ...] = ()
         else:
-            before = known.kept[1 - KEPT_RUNS :]
-        if known is None or known.end_offset <= kept.offset:
-            self._producers[run.id] = Producer(run.epoch, _end(run), (*before, kept))
+            before = known.recent[1 - RECENT_APPENDS :]
+        if known is None or known.end_offset <= recent.offset:
+            self._producers[run.id] = ProducerState(run.epoch, _end(run), (*before, recent))
             self._producers.move_to_end(run.id)
             self._changed.add(run.id)
             self._forget_silent()
-        pushed = self._pushed.get(run.id)
-        if pushed is not None:
-            while pushed and (pushed[0].run.epoch, _end(pushed[0].run)) <= (run.epoch, _end(run)):
-                pushed.popleft()
-            if not pushed:
-                del self._pushed[run.id]
+        in_flight = self._in_flight.get(run.id)
+        if in_flight is not None:
+            while in_flight and (in_flight[0].run.epoch, _end(in_flight[0].run)) <= (
+                run.epoch,
+                _end(run),
+            ):
+                in_flight.popleft()
+            if not in_flight:
+                del self._in_flight[run.id]
 
-    def _settle_key(self, key: bytes, kept: Kept) -> None:
+    def _commit_key(self, key: bytes, recent: RecentAppend) -> None:
         known = self._keys.get(key)
-        if known is None or known.offset < kept.offset:
-            self._remember_key(key, kept)
+        if known is None or known.offset < recent.offset:
+            self._remember_key(key, recent)
             self._changed_keys.add(key)
-        self._pushed_keys.pop(key, None)
+        self._in_flight_keys.pop(key, None)
 
-    def _remember_key(self, key: bytes, kept: Kept) -> None:
-        self._keys[key] = kept
+    def _remember_key(self, key: bytes, recent: RecentAppend) -> None:
+        self._keys[key] = recent
         self._keys.move_to_end(key)
-        self._forget_old(kept.publish_time_us)
+        self._forget_old(recent.publish_time_us)
 
     def _forget_silent(self) -> None:
         while len(self._producers) > self.policy.max_producers:
@@ -210,7 +213,7 @@ class ProducerTable:
     @property
     def is_change_due(self) -> bool:
         """Whether the state log should be told, so that a takeover has little to read."""
-        return self._untold.is_much
+        return self._unpersisted.is_much
 
     def changes(self) -> Iterator[Event]:
         """Events that say what was settled since the last time. ``end_offset`` comes with the last
@@ -219,7 +222,7 @@ class ProducerTable:
         keys = [(key, k) for key, k in self._keys.items() if key in self._changed_keys]
         self._changed.clear()
         self._changed_keys.clear()
-        self._untold = _Untold()
+        self._unpersisted = _Unpersisted()
         return self._events(producers, keys)
 
     def snapshot(self) -> Iterator[Event]:
@@ -229,34 +232,34 @@ class ProducerTable:
 
     def apply(self, event: Event) -> None:
         _, producers, keys, end_offset = event
-        for name, epoch, next_sequence, kept in producers:
+        for name, epoch, next_sequence, recent in producers:
             id_ = bytes.fromhex(name)
-            runs = tuple(Kept(*run) for run in kept)
-            self._producers[id_] = Producer(epoch, next_sequence, runs)
+            runs = tuple(RecentAppend(*run) for run in recent)
+            self._producers[id_] = ProducerState(epoch, next_sequence, runs)
             self._producers.move_to_end(id_)
             self._forget_silent()
-        for name, kept in keys:
-            self._remember_key(bytes.fromhex(name), Kept(*kept))
+        for name, recent in keys:
+            self._remember_key(bytes.fromhex(name), RecentAppend(*recent))
         if end_offset is not None:
             self.end_offset = end_offset
 
     def _events(
-        self, producers: list[tuple[bytes, Producer]], keys: list[tuple[bytes, Kept]]
+        self, producers: list[tuple[bytes, ProducerState]], keys: list[tuple[bytes, RecentAppend]]
     ) -> Iterator[Event]:
         for part in _parts(producers):
             yield [
                 "producers",
-                [[id_.hex(), p.epoch, p.next_sequence, p.kept] for id_, p in part],
+                [[id_.hex(), p.epoch, p.next_sequence, p.recent] for id_, p in part],
                 [],
                 None,
             ]
         for keys_part in _parts(keys):
-            yield ["producers", [], [[key.hex(), kept] for key, kept in keys_part], None]
+            yield ["producers", [], [[key.hex(), recent] for key, recent in keys_part], None]
         yield ["producers", [], [], self.end_offset]
 
 
 @dataclass(slots=True)
-class _Untold:
+class _Unpersisted:
     """What was settled since the state log was told."""
 
     entries: int = 0
@@ -277,16 +280,16 @@ class _Untold:
         )
 
 
-def _end(run: ProducerRun) -> int:
+def _end(run: SequenceRange) -> int:
     return run.sequence + run.rows
 
 
-def _original(known: Producer, run: ProducerRun) -> Kept:
-    for kept in known.kept:
-        if kept.sequence <= run.sequence and _end(run) <= kept.sequence + kept.rows:
-            offset = kept.offset + run.sequence - kept.sequence
-            return Kept(run.sequence, offset, run.rows, kept.publish_time_us)
-    return Kept(run.sequence, FORGOTTEN, run.rows, FORGOTTEN)
+def _original(known: ProducerState, run: SequenceRange) -> RecentAppend:
+    for recent in known.recent:
+        if recent.sequence <= run.sequence and _end(run) <= recent.sequence + recent.rows:
+            offset = recent.offset + run.sequence - recent.sequence
+            return RecentAppend(run.sequence, offset, run.rows, recent.publish_time_us)
+    return RecentAppend(run.sequence, FORGOTTEN, run.rows, FORGOTTEN)
 
 
 def _parts(items: list[tuple[bytes, Any]]) -> Iterator[list[tuple[bytes, Any]]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from fencelog.broker.append.conditions import AppendFuture, Tracked
 from fencelog.broker.append.pending import PendingEntry, WaitingGroup
-from fencelog.broker.append.terms import AppendFuture, Tracked
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.record_batch import Message
 

@@ -67,7 +67,7 @@ class Balancer:
             if slot is not None:  # its topic may have been deleted since
                 log.info("%s goes to %s, which is less loaded", slot, move.to)
                 self._directory.took(move.to, move.score)
-                await slot.hand_over(move.to)
+                await slot.transfer(move.to)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

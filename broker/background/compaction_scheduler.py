@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from fencelog.broker.partition.partition_log import PartitionLog
 
 
-class CompactionKeeper:
+class CompactionScheduler:
     """``start`` it, ``close`` it. ``logs``: those that are open here now, None for others."""
 
     def __init__(self, logs: Callable[[], Iterable[PartitionLog | None]], host: Host) -> None:
         self._logs = logs
         self._host = host
         self._asked: list[PartitionLog] = []
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -43,7 +43,7 @@ class CompactionKeeper:
         """Compact this log next, whatever its policy says."""
         if log not in self._asked:
             self._asked.append(log)
-            self._news.set()
+            self._wakeup.set()
 
     def is_asked(self, log: PartitionLog) -> bool:
         """Whether it still waits for its turn."""
@@ -53,10 +53,10 @@ class CompactionKeeper:
         while True:
             log = self._asked[0] if self._asked else self._most_due()
             if log is None:
-                self._news.clear()
+                self._wakeup.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(COMPACTION_LOOK_MS / 1000):
-                        await self._news.wait()
+                        await self._wakeup.wait()
                 continue
             if log.is_serving:
                 await log.compaction.run()

@@ -21,14 +21,17 @@ from contextlib import suppress
 from fencelog.broker.limits import SUBSCRIPTION_LOOK_MS
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.partition.partition_slot import PartitionSlot
-from fencelog.broker.registry.subscription_registry import Registered, SubscriptionRegistry
+from fencelog.broker.registry.subscription_registry import (
+    RegisteredSubscription,
+    SubscriptionRegistry,
+)
 from fencelog.broker.subscriptions.table import SubscriptionTable
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 log = logging.getLogger(__name__)
 
 
-class SubscriptionUpkeep:
+class CursorReconciler:
     """Looks through the open partitions of a broker."""
 
     def __init__(
@@ -54,7 +57,7 @@ class SubscriptionUpkeep:
 
     async def look(self) -> None:
         """Look once. What cannot be done now is done at the next look. Never raises."""
-        found: dict[str, list[Registered]] = {}
+        found: dict[str, list[RegisteredSubscription]] = {}
         doubtful: dict[str, list[tuple[PartitionLog, set[str]]]] = {}
         try:
             subscribed = await self._registry.topic_ids()
@@ -99,7 +102,7 @@ class SubscriptionUpkeep:
         for registered in await self._registry.list_latest(topic_id):
             await _begin_if_missing(subscriptions, registered)
 
-    async def _subscriptions(self, topic_id: str) -> list[Registered]:
+    async def _subscriptions(self, topic_id: str) -> list[RegisteredSubscription]:
         found = []
         for name in await self._registry.list_names(topic_id):
             try:
@@ -110,7 +113,7 @@ class SubscriptionUpkeep:
         return found
 
 
-async def _open_missing(opened: PartitionLog, found: list[Registered]) -> set[str]:
+async def _open_missing(opened: PartitionLog, found: list[RegisteredSubscription]) -> set[str]:
     """Open the cursors that are missing; which there are of none of these subscriptions."""
     left = set(opened.subscriptions.all())
     for registered in found:
@@ -118,7 +121,9 @@ async def _open_missing(opened: PartitionLog, found: list[Registered]) -> set[st
     return left - {registered.info.subscription_id for registered in found}
 
 
-async def _begin_if_missing(subscriptions: SubscriptionTable, registered: Registered) -> None:
+async def _begin_if_missing(
+    subscriptions: SubscriptionTable, registered: RegisteredSubscription
+) -> None:
     info = registered.info
     if info.config.durable and info.subscription_id not in subscriptions.all():
         await subscriptions.begin(registered)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from math import ceil
 
-from fencelog.broker.ledger_list.store import ChainLost
+from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.broker.partition.partition_log import PartitionLog
 
 STEPS = 50
@@ -23,7 +23,7 @@ AT_ONCE = 16
 log = logging.getLogger(__name__)
 
 
-class RetentionKeeper:
+class RetentionScheduler:
     """``logs``: those that are open now (None: one that is not)."""
 
     def __init__(
@@ -67,7 +67,7 @@ class RetentionKeeper:
     async def _tend(self, each: PartitionLog) -> None:
         try:
             await each.retention.tend()
-        except ChainLost:
+        except LedgerListLost:
             pass  # the log has ended
         except Exception:
             log.exception("retention of %s failed", each.name)

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fencelog.broker.background.sweep_core import Tag, is_garbage, tag_of
-from fencelog.broker.ledger_list.codec import decode_chain
-from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.codec import decode_ledger_list
+from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.ledger_port import Ledgers
-from fencelog.broker.ledger_list.store import chain_path
+from fencelog.broker.ledger_list.store import ledger_list_path
 from fencelog.broker.limits import SWEEP_LEDGERS_PER_S
 from fencelog.broker.registry.subscription_registry import SUBSCRIPTIONS_PATH
 from fencelog.broker.registry.topic_deletion import LOGS_PATH
@@ -188,13 +188,13 @@ class Sweep:
         tag = tag_of(metadata.properties)
         if tag is None:
             return False
-        chain = await self._chain(tag)
+        ledger_list = await self._ledger_list(tag)
         is_gone = False
-        if chain is None or chain.deleted:
+        if ledger_list is None or ledger_list.deleted:
             is_gone = await self._is_gone(sweep, tag.topic_id)
         age_s = (self._host.now_us() - metadata.created_us) / 1e6
         return is_garbage(
-            tag, ledger_id, chain, topic_is_gone=is_gone, age_s=age_s, grace_s=self._grace_s
+            tag, ledger_id, ledger_list, topic_is_gone=is_gone, age_s=age_s, grace_s=self._grace_s
         )
 
     async def _is_gone(self, sweep: _Pass, topic_id: str) -> bool:
@@ -203,14 +203,14 @@ class Sweep:
             sweep.gone.add(topic_id)
         return topic_id in sweep.gone
 
-    async def _chain(self, tag: Tag) -> Chain | None:
+    async def _ledger_list(self, tag: Tag) -> LedgerList | None:
         try:
-            node = await self._store.get(chain_path(tag.topic_id, tag.partition))
+            node = await self._store.get(ledger_list_path(tag.topic_id, tag.partition))
         except FencelogError as error:
             if error.code is ErrorCode.METADATA_NOT_FOUND:
                 return None
             raise
-        return decode_chain(node.value)
+        return decode_ledger_list(node.value)
 
 
 class Sweeper:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.ledger_list import LedgerList
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,17 @@ def tag_of(properties: Mapping[str, str]) -> Tag | None:
 def is_garbage(
     tag: Tag,
     ledger_id: int,
-    chain: Chain | None,
+    ledger_list: LedgerList | None,
     *,
     topic_is_gone: bool,
     age_s: float,
     grace_s: float,
 ) -> bool:
-    """Whether a ledger can be deleted. It was read first, then the ``chain`` (None: there is none),
-    then the registry; ``topic_is_gone``: no topic has the id. ``age_s``: since it was created."""
-    if chain is not None and not chain.deleted:
-        return tag.epoch < chain.epoch and ledger_id not in chain.ledgers
+    """Whether a ledger can be deleted. It was read first, then the ``ledger_list`` (None: there is
+    none), then the registry; ``topic_is_gone``: no topic has the id. ``age_s``: since it was
+    created."""
+    if ledger_list is not None and not ledger_list.deleted:
+        return tag.epoch < ledger_list.epoch and ledger_id not in ledger_list.ledgers
     return topic_is_gone and age_s >= grace_s
 
 

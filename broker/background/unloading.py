@@ -54,7 +54,7 @@ class Unloading:
             raise FencelogError(ErrorCode.NOT_FOUND, f"no broker {to} is registered")
         if not slot.is_here:
             await slot.check_free()
-        return await slot.hand_over(to)
+        return await slot.transfer(to)
 
     async def drain(self) -> int:
         """Take no partition any more, and hand every one that is open to another broker; requests
@@ -74,16 +74,16 @@ class Unloading:
         await self._balancer.stop()
         not_taken = 0
 
-        async def hand_over(slot: PartitionSlot) -> None:
+        async def transfer(slot: PartitionSlot) -> None:
             nonlocal not_taken
-            taker = await slot.hand_over()
+            taker = await slot.transfer()
             not_taken += taker is None
 
         try:
             async with asyncio.timeout(self._timeout_s):
                 # What was being opened when the draining began comes to light later.
                 while here := [slot for slot in self._slots.values() if slot.is_here]:
-                    await few_at_a_time(hand_over, here)
+                    await few_at_a_time(transfer, here)
         except TimeoutError:
             left = sum(slot.is_here for slot in self._slots.values())
             log.warning("%d partitions were not handed over in time", left)

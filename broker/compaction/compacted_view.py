@@ -13,12 +13,12 @@ from fencelog.broker.append.rates import DispatchLimit
 from fencelog.broker.compaction.compacted_entry import read_compacted
 from fencelog.broker.ledger_list.ledger_list import Compacted
 from fencelog.broker.ledger_list.ledger_port import Ledgers
-from fencelog.broker.ledger_list.store import ChainNode
+from fencelog.broker.ledger_list.store import LedgerListStore
 from fencelog.broker.read.log_reader import LogReader
-from fencelog.broker.read.read_ahead import BrokerReads, Found, ReadAhead
+from fencelog.broker.read.read_ahead import BrokerReads, Found, LogReadAhead
 from fencelog.broker.read.segment_reader import SegmentReader
 from fencelog.broker.read.stored import CompactedBatch, ReadResult
-from fencelog.broker.read.time_index import Place
+from fencelog.broker.read.time_index import TimeIndexEntry
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.entry_header import read_entry_header
 from fencelog.ledgers.format.run import Entry
@@ -50,12 +50,12 @@ class CompactedReader(SegmentReader):
     async def offset_for_time(self, time_us: int) -> int:
         reader = await self.reader()
 
-        async def read(entry_id: int) -> Place:
+        async def read(entry_id: int) -> TimeIndexEntry:
             (entry,) = await reader.read(entry_id, entry_id)
             header = read_entry_header(entry.payload)
-            return Place(entry_id, header.publish_time_us, header.first_number)
+            return TimeIndexEntry(entry_id, header.publish_time_us, header.first_number)
 
-        end = Place(reader.last_confirmed + 1, 0, self._end_offset)
+        end = TimeIndexEntry(reader.last_confirmed + 1, 0, self._end_offset)
         place = await self._times.first_at(time_us, end, read)
         if place is end:
             return self._end_offset
@@ -71,7 +71,7 @@ class CompactedView:
     """Reads of one log's view; without one they are reads of the log."""
 
     def __init__(
-        self, node: ChainNode, ledgers: Ledgers, reader: LogReader, reads: BrokerReads
+        self, node: LedgerListStore, ledgers: Ledgers, reader: LogReader, reads: BrokerReads
     ) -> None:
         self._node = node
         self._ledgers = ledgers
@@ -79,7 +79,7 @@ class CompactedView:
         self._reads = reads
         self._of: Compacted | None = None
         self._ledger: CompactedReader | None = None
-        self._catch_up: ReadAhead | None = None
+        self._catch_up: LogReadAhead | None = None
 
         self.limit: Callable[[], DispatchLimit | None] = lambda: None
         """What slows reads of the partition down."""
@@ -95,7 +95,7 @@ class CompactedView:
     @property
     def earliest_offset(self) -> int:
         """A view begins with the log, whatever of that was trimmed since."""
-        return self._reader.earliest_offset if self._node.chain.compacted is None else 0
+        return self._reader.earliest_offset if self._node.ledger_list.compacted is None else 0
 
     async def read(
         self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
@@ -117,7 +117,7 @@ class CompactedView:
     ) -> ReadResult:
         """The same without a limit."""
         while True:
-            compacted = self._node.chain.compacted
+            compacted = self._node.ledger_list.compacted
             if compacted is None or offset >= compacted.end_offset:
                 return await self._reader.read(
                     offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
@@ -128,7 +128,7 @@ class CompactedView:
                     compacted, offset, max_messages=max_messages, max_bytes=max_bytes
                 )
             except FencelogError:
-                if self._node.chain.compacted is compacted:
+                if self._node.ledger_list.compacted is compacted:
                     raise
                 continue  # the view was replaced, and its ledger deleted
             if batches:
@@ -139,7 +139,7 @@ class CompactedView:
         """The first offset of the view whose publish time is at or after ``time_us``, the tail if
         there is none. Raises as ``read``."""
         while True:
-            compacted = self._node.chain.compacted
+            compacted = self._node.ledger_list.compacted
             if compacted is None:
                 return await self._reader.offset_for_time(time_us)
             self._reader.check_open()
@@ -151,7 +151,7 @@ class CompactedView:
                         return found
                 return max(compacted.end_offset, await self._reader.offset_for_time(time_us))
             except FencelogError:
-                if self._node.chain.compacted is compacted:
+                if self._node.ledger_list.compacted is compacted:
                     raise
 
     def clear(self) -> None:
@@ -177,6 +177,6 @@ class CompactedView:
         for ledger_id in compacted.ledgers:  # one, or none where nothing is left
             ledger = CompactedReader(self._ledgers, ledger_id, end_offset=end)
             self._ledger = ledger
-            self._catch_up = ReadAhead(
+            self._catch_up = LogReadAhead(
                 self._reads, ledger.load, is_worth=lambda offset: offset < end
             )

@@ -2,10 +2,10 @@
 
 A pass reads the log from the former horizon to its present end twice: once for the keys, once for
 the messages that are kept (``compaction_core``). They are written, behind what is kept of the
-former view, to a ledger of their own; when that is closed, one compare-and-set of the chain makes
-it the view, and the former ledger is deleted. So a crash, or a takeover, at any step leaves the
-former view as it was, or the new one whole; a ledger that is on no list carries the log's name and
-epoch, and is swept by them.
+former view, to a ledger of their own; when that is closed, one compare-and-set of the ledger list
+makes it the view, and the former ledger is deleted. So a crash, or a takeover, at any step leaves
+the former view as it was, or the new one whole; a ledger that is on no list carries the log's name
+and epoch, and is swept by them.
 
 A pass is a reader like others: it takes turns with them, of bytes and of the event loop. Producers,
 sequences and cursors know nothing of it.
@@ -23,10 +23,10 @@ from fencelog.broker.compaction.compacted_view import CompactedView
 from fencelog.broker.compaction.core import NewestOffsets, ViewEntry
 from fencelog.broker.ledger_list.ledger_list import Compacted
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
-from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.limits import COMPACTION_RETRY_MS, MAX_COMPACTION_KEYS, MAX_READ_MESSAGES
 from fencelog.broker.read.log_reader import LogReader
-from fencelog.broker.read.read_fairness import LoopTurns
+from fencelog.broker.read.read_fairness import LoopYielder
 from fencelog.broker.read.rows import Row, rows_in_steps
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
@@ -40,16 +40,16 @@ ENTRIES_IN_FLIGHT = 8
 log = logging.getLogger(__name__)
 
 
-class Compaction:
+class LogCompaction:
     """One log's compaction. It has a task only while a pass runs."""
 
     def __init__(
         self,
-        node: ChainNode,
+        node: LedgerListStore,
         factory: LedgerFactory,
         reader: LogReader,
         view: CompactedView,
-        turns: LoopTurns,
+        yielder: LoopYielder,
         *,
         max_keys: int = MAX_COMPACTION_KEYS,
     ) -> None:
@@ -57,7 +57,7 @@ class Compaction:
         self._factory = factory
         self._reader = reader
         self._view = view
-        self._turns = turns
+        self._yielder = yielder
         self._max_keys = max_keys
         self._running: asyncio.Task[None] | None = None
         self._error: FencelogError | None = None
@@ -70,21 +70,21 @@ class Compaction:
     @property
     def horizon(self) -> int:
         """The offset up to which the log is compacted."""
-        compacted = self._node.chain.compacted
+        compacted = self._node.ledger_list.compacted
         return 0 if compacted is None else compacted.end_offset
 
     def due_us(self, interval_ms: int) -> int | None:
         """When the view wants to be brought up to date; None while there is nothing new."""
         if self._reader.tail_offset <= max(self.horizon, self._reader.earliest_offset):
             return None
-        compacted = self._node.chain.compacted
+        compacted = self._node.ledger_list.compacted
         due = 0 if compacted is None else compacted.created_us + interval_ms * 1000
         return max(due, self._not_before_us)
 
     def status(self) -> dict[str, Any]:
         """JSON-compatible. ``state``: ``none`` (there is no view), ``running``, ``failed`` (the
         last pass; ``error`` says why, and it is tried again) or ``ready``."""
-        compacted = self._node.chain.compacted
+        compacted = self._node.ledger_list.compacted
         state = "none" if compacted is None else "ready"
         if self._running is not None:
             state = "running"
@@ -139,7 +139,7 @@ class Compaction:
         begin = max(horizon, self._reader.earliest_offset)
         newest = NewestOffsets(self._max_keys, tombstones_from=tombstones_from)
         end = await self._look(newest, begin, end)
-        output = ViewWriter(self._factory, self._node.chain.epoch)
+        output = ViewWriter(self._factory, self._node.ledger_list.epoch)
         try:
             async for rows in self._rows(0, horizon):
                 await output.add([row for row in rows if newest.keeps_former(row[0], row[2])])
@@ -149,10 +149,10 @@ class Compaction:
         except BaseException:
             await output.abandon()
             raise
-        former = self._node.chain.compacted
+        former = self._node.ledger_list.compacted
         try:
-            await self._node.change(lambda chain: chain.with_compacted(compacted))
-        except ChainLost as lost:
+            await self._node.change(lambda ledger_list: ledger_list.with_compacted(compacted))
+        except LedgerListLost as lost:
             await output.discard(lost)
             raise
         for ledger_id in () if former is None else former.ledgers:
@@ -175,7 +175,7 @@ class Compaction:
                 offset, max_messages=MAX_READ_MESSAGES, max_bytes=READ_BYTES
             )
             for rows in rows_in_steps(result.entries, start=begin, end=end):
-                await self._turns.turn()
+                await self._yielder.turn()
                 yield rows
             offset = result.next_offset
 
@@ -190,7 +190,7 @@ class ViewWriter:
         self._entry = ViewEntry()
         self._messages = 0
         self._last_entry = -1
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
     async def add(self, rows: list[Row]) -> None:
         """Raises FencelogError when the ledger fails, or cannot be made."""
@@ -223,16 +223,16 @@ class ViewWriter:
             with suppress(FencelogError):
                 await self._factory.ledgers.delete(self._ledger.ledger_id, unfenced=True)
 
-    async def discard(self, lost: ChainLost) -> None:
+    async def discard(self, lost: LedgerListLost) -> None:
         """The same after its listing was refused."""
         if self._ledger is not None:
             await self._factory.discard(self._ledger, lost)
 
     def on_ack(self, ledger: OpenLedger) -> None:
-        self._news.set()
+        self._wakeup.set()
 
     def on_failure(self, ledger: OpenLedger) -> None:
-        self._news.set()
+        self._wakeup.set()
 
     async def _write(self) -> None:
         if self._ledger is None:
@@ -248,5 +248,5 @@ class ViewWriter:
         while ledger.last_confirmed < entry_id:
             if ledger.failure is not None:
                 raise FencelogError(ledger.failure.code, ledger.failure.detail)
-            self._news.clear()
-            await self._news.wait()
+            self._wakeup.clear()
+            await self._wakeup.wait()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-from fencelog.broker.dispatch.consumers import Consumers
+from fencelog.broker.dispatch.consumers import ConsumerTable
 from fencelog.broker.dispatch.cursor_core import Cursor, within
 from fencelog.broker.dispatch.leases import Leases
 from fencelog.broker.limits import MAX_ACK_RANGES, MAX_HELD_MESSAGES
@@ -27,12 +27,14 @@ class Dispatch(ABC):
     must follow in the same turn.
     """
 
-    def __init__(self, cursor: Cursor, config: SubscriptionConfig, consumers: Consumers) -> None:
+    def __init__(
+        self, cursor: Cursor, config: SubscriptionConfig, consumers: ConsumerTable
+    ) -> None:
         self.cursor = cursor
         self.config = config
         self.consumers = consumers
         self.leases = Leases()
-        self.burying: set[int] = set()
+        self.dead_letters: set[int] = set()
         self.delayed: dict[int, float] = {}
         """Messages that wait for a time, and when it comes."""
         self.next_offset = cursor.acks.acked_to
@@ -60,7 +62,7 @@ class Dispatch(ABC):
     @property
     def held(self) -> int:
         """Messages that are remembered because they have to wait."""
-        return len(self.burying)
+        return len(self.dead_letters)
 
     def may_read(self, now: float) -> bool:
         """Whether new messages may be looked at."""
@@ -81,14 +83,14 @@ class Dispatch(ABC):
 
     def offer(self, consumer: str, offset: int, key: bytes | None, due: float | None) -> bool:
         """A new message: whether to hand it out; else it is kept. ``due``: not before then."""
-        if self.cursor.failures and self._is_hopeless(offset):
-            self.burying.add(offset)
+        if self.cursor.failures and self._max_deliveries_exceeded(offset):
+            self.dead_letters.add(offset)
             return False
         return self._offer(consumer, offset, key, due)
 
     @abstractmethod
     def _offer(self, consumer: str, offset: int, key: bytes | None, due: float | None) -> bool:
-        """As ``offer``, of a message that is not to be buried."""
+        """As ``offer``, of a message that is not to be forwarded."""
 
     # -- what became of messages -----------------------------------------------------------------
 
@@ -98,8 +100,8 @@ class Dispatch(ABC):
         for offset in ended:
             self.leases.end(offset)
         self._returned(ended)
-        if self.burying:
-            self.burying.difference_update(within(self.burying, first, end))
+        if self.dead_letters:
+            self.dead_letters.difference_update(within(self.dead_letters, first, end))
 
     @abstractmethod
     def _returned(self, offsets: list[int]) -> None:
@@ -126,13 +128,13 @@ class Dispatch(ABC):
         again: list[int] = []
         for offset in offsets:
             failures[offset] = failures.get(offset, 0) + 1
-            if self._is_hopeless(offset):
-                self.burying.add(offset)
+            if self._max_deliveries_exceeded(offset):
+                self.dead_letters.add(offset)
             else:
                 again.append(offset)
         return again
 
-    def _is_hopeless(self, offset: int) -> bool:
+    def _max_deliveries_exceeded(self, offset: int) -> bool:
         most = self.config.max_deliveries
         return most is not None and self.cursor.failures.get(offset, 0) >= most
 

@@ -13,7 +13,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
 @dataclass(slots=True, eq=False)
-class Consumer:
+class ConsumerState:
     since: float
     seen: float
     until: float
@@ -24,11 +24,11 @@ class Consumer:
         return self.waits > 0 or now < self.until
 
 
-class Consumers:
+class ConsumerTable:
     """Names of consumers and what is known of them."""
 
     def __init__(self) -> None:
-        self.by_name: dict[str, Consumer] = {}
+        self.by_name: dict[str, ConsumerState] = {}
 
     def arrive(self, name: str, now: float, until: float) -> None:
         """It asks for messages. Raises FencelogError(LIMIT_REACHED)."""
@@ -41,7 +41,7 @@ class Consumers:
             raise FencelogError(
                 ErrorCode.LIMIT_REACHED, f"{MAX_CONSUMERS} consumers pull from the partition"
             )
-        self.by_name[name] = Consumer(now, now, until)
+        self.by_name[name] = ConsumerState(now, now, until)
 
     def touch(self, name: str, now: float, until: float) -> None:
         """It was heard of, if it is known."""
@@ -63,7 +63,7 @@ class Consumers:
                 return name
         return None
 
-    def there(self, now: float) -> dict[str, Consumer]:
+    def there(self, now: float) -> dict[str, ConsumerState]:
         return {name: found for name, found in self.by_name.items() if found.is_there(now)}
 
     def forget_gone_first(self, now: float) -> None:

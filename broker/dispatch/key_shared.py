@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain
 
-from fencelog.broker.dispatch.consumers import Consumers
+from fencelog.broker.dispatch.consumers import ConsumerTable
 from fencelog.broker.dispatch.cursor_core import Cursor, within
 from fencelog.broker.dispatch.shared import SharedDispatch
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
@@ -39,7 +39,9 @@ class _Key:
 
 
 class KeySharedDispatch(SharedDispatch):
-    def __init__(self, cursor: Cursor, config: SubscriptionConfig, consumers: Consumers) -> None:
+    def __init__(
+        self, cursor: Cursor, config: SubscriptionConfig, consumers: ConsumerTable
+    ) -> None:
         super().__init__(cursor, config, consumers)
         self._keys: dict[bytes, _Key] = {}
         self._name_of: dict[int, bytes] = {}

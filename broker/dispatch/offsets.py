@@ -9,7 +9,7 @@ _FEW = 16
 """So many changes are made one by one, each moving what is behind it; more, by one pass."""
 
 
-class Offsets:
+class OffsetSet:
     """A sorted set of offsets, of some ten thousand at most."""
 
     def __init__(self, offsets: Iterable[int] = ()) -> None:

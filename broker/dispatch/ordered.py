@@ -8,7 +8,7 @@ from the first one on.
 from __future__ import annotations
 
 from fencelog.broker.dispatch.base import Dispatch
-from fencelog.broker.dispatch.consumers import Consumers
+from fencelog.broker.dispatch.consumers import ConsumerTable
 from fencelog.broker.dispatch.cursor_core import Cursor
 from fencelog.broker.registry.subscription_config import EXCLUSIVE, SubscriptionConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -18,7 +18,9 @@ class OrderedDispatch(Dispatch):
     """What counts as a failure: of messages that were refused, each; of a lease that ran out, the
     first message alone, since those behind it were only waiting for it."""
 
-    def __init__(self, cursor: Cursor, config: SubscriptionConfig, consumers: Consumers) -> None:
+    def __init__(
+        self, cursor: Cursor, config: SubscriptionConfig, consumers: ConsumerTable
+    ) -> None:
         super().__init__(cursor, config, consumers)
         self._holder: str | None = None
         self._resume_at = 0.0
@@ -66,7 +68,7 @@ class OrderedDispatch(Dispatch):
             )
 
     def _offer(self, consumer: str, offset: int, key: bytes | None, due: float | None) -> bool:
-        return offset not in self.burying
+        return offset not in self.dead_letters
 
     def expire(self, now: float) -> list[int]:
         expired = self.leases.take_expired(now)

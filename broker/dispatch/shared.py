@@ -9,9 +9,9 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 from fencelog.broker.dispatch.base import Dispatch
-from fencelog.broker.dispatch.consumers import Consumers
+from fencelog.broker.dispatch.consumers import ConsumerTable
 from fencelog.broker.dispatch.cursor_core import Cursor, within
-from fencelog.broker.dispatch.offsets import Offsets
+from fencelog.broker.dispatch.offsets import OffsetSet
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
 
 _SPARE = 64
@@ -19,9 +19,11 @@ _SPARE = 64
 
 
 class SharedDispatch(Dispatch):
-    def __init__(self, cursor: Cursor, config: SubscriptionConfig, consumers: Consumers) -> None:
+    def __init__(
+        self, cursor: Cursor, config: SubscriptionConfig, consumers: ConsumerTable
+    ) -> None:
         super().__init__(cursor, config, consumers)
-        self._ready = Offsets()
+        self._ready = OffsetSet()
         self._times: list[tuple[float, int]] = []
 
     @property

@@ -1,4 +1,4 @@
-"""The chain's encoding: JSON, so that an operator can read the node with any ZooKeeper tool.
+"""The ledger list's encoding: JSON, so that an operator can read the node with any ZooKeeper tool.
 
     {"v": 2, "epoch": 3, "token": "…", "owner": "broker-1", "last_publish_us": 17…, "start": 0,
      "segments": [
@@ -19,45 +19,45 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fencelog.broker.ledger_list.ledger_list import Chain, Compacted, Sealed, Segment
+from fencelog.broker.ledger_list.ledger_list import Compacted, LedgerList, Sealed, Segment
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_METADATA_BYTES
 
 FORMAT_VERSION = 2
 
 
-def encode_chain(chain: Chain) -> bytes:
+def encode_ledger_list(ledger_list: LedgerList) -> bytes:
     """Raises FencelogError(BAD_REQUEST) when the list has outgrown a metadata node."""
     fields: dict[str, Any] = {
         "v": FORMAT_VERSION,
-        "epoch": chain.epoch,
-        "token": chain.token,
-        "owner": chain.owner,
-        "last_publish_us": chain.last_publish_us,
-        "start": chain.start_offset,
-        "segments": [_segment_to_json(segment) for segment in chain.segments],
+        "epoch": ledger_list.epoch,
+        "token": ledger_list.token,
+        "owner": ledger_list.owner,
+        "last_publish_us": ledger_list.last_publish_us,
+        "start": ledger_list.start_offset,
+        "segments": [_segment_to_json(segment) for segment in ledger_list.segments],
     }
-    if chain.state_ledger is not None:
-        fields["state"] = chain.state_ledger
-    if chain.compacted is not None:
-        fields["compacted"] = _compacted_to_json(chain.compacted)
-    fields.update({flag: True for flag in _FLAGS if getattr(chain, flag)})
+    if ledger_list.state_ledger is not None:
+        fields["state"] = ledger_list.state_ledger
+    if ledger_list.compacted is not None:
+        fields["compacted"] = _compacted_to_json(ledger_list.compacted)
+    fields.update({flag: True for flag in _FLAGS if getattr(ledger_list, flag)})
     data = json.dumps(fields, separators=(",", ":")).encode()
     if len(data) > MAX_METADATA_BYTES:
         raise FencelogError(
             ErrorCode.BAD_REQUEST,
-            f"a list of {len(chain.segments)} ledgers takes {len(data)} bytes of metadata",
+            f"a list of {len(ledger_list.segments)} ledgers takes {len(data)} bytes of metadata",
         )
     return data
 
 
-def decode_chain(data: bytes) -> Chain:
+def decode_ledger_list(data: bytes) -> LedgerList:
     """Raises FencelogError(CORRUPT)."""
     try:
         fields = json.loads(data)
         if fields["v"] != FORMAT_VERSION:
             raise ValueError(f"version {fields['v']}")
-        return Chain(
+        return LedgerList(
             epoch=int(fields["epoch"]),
             token=str(fields["token"]),
             owner=str(fields["owner"]),

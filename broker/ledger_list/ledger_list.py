@@ -1,7 +1,7 @@
-"""The chain: the list of ledgers that make up one partition's log, and its legal changes.
+"""The ledger list: the list of ledgers that make up one partition's log, and its legal changes.
 
-A chain is an immutable value in one metadata node, changed only by compare-and-set under a fresh
-token. What must hold of every chain, and is checked at every change:
+A ledger list is an immutable value in one metadata node, changed only by compare-and-set under a
+fresh token. What must hold of every ledger list, and is checked at every change:
 
 * offsets are dense: a segment's base is its predecessor's base and messages together;
 * only the last two segments may be unsealed (a roll lists its successor before the old ledger is
@@ -12,8 +12,9 @@ token. What must hold of every chain, and is checked at every change:
 An empty ledger is dropped only at a takeover, when its metadata says CLOSED with no entry: "not
 found" and "no answer" prove nothing (apache/pulsar#26074).
 
-Beside the messages' ledgers the chain names the one ledger of the partition's state (``state_log``)
-and those of its compacted view: a takeover replaces all of them with the same compare-and-set.
+Beside the messages' ledgers the ledger list names the one ledger of the partition's state
+(``state_log``) and those of its compacted view: a takeover replaces all of them with the same
+compare-and-set.
 """
 
 from __future__ import annotations
@@ -78,10 +79,10 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class LedgerList:
     """``token`` names the change that wrote this value, ``owner`` the broker that took it over last
-    (for people). ``terminated``: nothing is ever appended again; ``deleted`` chains stay deleted.
-    ``start_offset``: nothing below is readable any more.
+    (for people). ``terminated``: nothing is ever appended again; ``deleted`` ledger lists stay
+    deleted. ``start_offset``: nothing below is readable any more.
     """
 
     epoch: int = 0
@@ -120,7 +121,7 @@ class Chain:
 
     def taken_over(
         self, sealed: Mapping[int, Sealed], *, ledger_id: int | None, created_us: int, owner: str
-    ) -> Chain:
+    ) -> LedgerList:
         """A new owner's first step: all ledgers sealed, the empty ones dropped, its own added
         (None: the log is terminated)."""
         segments = self.segments
@@ -144,14 +145,14 @@ class Chain:
             )
         )
 
-    def with_next(self, *, ledger_id: int, created_us: int) -> Chain:
+    def with_next(self, *, ledger_id: int, created_us: int) -> LedgerList:
         """A roll's first step. The base is known if the last ledger is sealed already."""
         check(not self.is_rolling, "a second roll before the first is finished")
         check(not self.terminated, "a terminated log gets no ledger")
         following = Segment(ledger_id, created_us, self.next_base, epoch=self.epoch)
         return _checked(replace(self, segments=(*self.segments, following)))
 
-    def with_sealed(self, ledger_id: int, sealed: Sealed) -> Chain:
+    def with_sealed(self, ledger_id: int, sealed: Sealed) -> LedgerList:
         """A ledger was closed: its size is known, and its successor's base with it."""
         return _checked(
             replace(
@@ -161,17 +162,17 @@ class Chain:
             )
         )
 
-    def with_state(self, ledger_id: int) -> Chain:
+    def with_state(self, ledger_id: int) -> LedgerList:
         """The state log goes on in this ledger, which begins with all that the former told."""
         return _checked(replace(self, state_ledger=ledger_id))
 
-    def with_compacted(self, compacted: Compacted) -> Chain:
+    def with_compacted(self, compacted: Compacted) -> LedgerList:
         """A new compacted view, in place of the former."""
         former = 0 if self.compacted is None else self.compacted.end_offset
         check(compacted.end_offset >= former, "the compacted view goes back")
         return _checked(replace(self, compacted=compacted))
 
-    def trimmed(self, ledger_ids: Sequence[int]) -> Chain:
+    def trimmed(self, ledger_ids: Sequence[int]) -> LedgerList:
         """Drop the oldest segments, exactly these. The last one goes only if the log is
         terminated: appends need it, and an unsealed ledger may still get some."""
         count = len(ledger_ids)
@@ -182,17 +183,17 @@ class Chain:
         end = (dropped[-1].end_offset if dropped else None) or 0
         return _checked(replace(self, segments=kept, start_offset=max(self.start_offset, end)))
 
-    def with_start(self, offset: int) -> Chain:
+    def with_start(self, offset: int) -> LedgerList:
         """Nothing below ``offset`` is readable any more. It never goes back."""
         return _checked(replace(self, start_offset=max(self.start_offset, offset)))
 
-    def as_terminated(self) -> Chain:
+    def as_terminated(self) -> LedgerList:
         """Nothing is appended any more; all ledgers are sealed."""
         check(all(s.sealed is not None for s in self.segments), "a ledger is not sealed yet")
         return _checked(replace(self, terminated=True))
 
-    def as_deleted(self) -> Chain:
-        """Nobody may change or take over this chain any more."""
+    def as_deleted(self) -> LedgerList:
+        """Nobody may change or take over this ledger list any more."""
         return replace(self, deleted=True)
 
 
@@ -206,14 +207,14 @@ def _sealed(segments: tuple[Segment, ...], ledger_id: int, sealed: Sealed) -> tu
     return tuple(changed)
 
 
-def _checked(chain: Chain) -> Chain:
-    segments = chain.segments
-    check(not chain.deleted, "a deleted chain is not changed")
+def _checked(ledger_list: LedgerList) -> LedgerList:
+    segments = ledger_list.segments
+    check(not ledger_list.deleted, "a deleted ledger list is not changed")
     check(len({s.ledger_id for s in segments}) == len(segments), "a ledger is listed twice")
-    check(bool(segments) or chain.terminated, "a log without a ledger")
+    check(bool(segments) or ledger_list.terminated, "a log without a ledger")
     check(not segments or segments[0].base_offset is not None, "the log has no beginning")
     for before, after in pairwise(segments):
         check(before.end_offset == after.base_offset, f"gap before ledger {after.ledger_id}")
     old = segments[:-MAX_UNSEALED]
     check(all(segment.sealed is not None for segment in old), "an old ledger is not sealed")
-    return chain
+    return ledger_list

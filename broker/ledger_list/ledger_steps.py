@@ -1,9 +1,9 @@
 """The single steps by which a log's ledgers change: create, list, recover, close, mark sealed.
 
 Each either succeeds or leaves things so that the next attempt, or the next owner, gets them right.
-Steps that must succeed are tried until they do; before every new attempt the chain is read again
-and the leadership is asked for. A chain that another owner has changed, or is about to, is never
-fought over: ChainLost.
+Steps that must succeed are tried until they do; before every new attempt the ledger list is read
+again and the leadership is asked for. A ledger list that another owner has changed, or is about to,
+is never fought over: LedgerListLost.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fencelog.broker.ledger_list.ledger_list import Chain, Sealed
+from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
-from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.ledgers.errors import FencelogError, check
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
@@ -32,7 +32,7 @@ class LedgerSteps:
 
     def __init__(
         self,
-        node: ChainNode,
+        node: LedgerListStore,
         factory: LedgerFactory,
         ledger: OpenLedger | None,
         is_leader: Callable[[], Awaitable[bool]],
@@ -44,30 +44,35 @@ class LedgerSteps:
 
     async def create(self) -> OpenLedger:
         """A new ledger, on no list yet."""
-        ledger = await self._factory.create(self._node.chain.epoch)
+        ledger = await self._factory.create(self._node.ledger_list.epoch)
         self._open.append(ledger)
         return ledger
 
     async def list(
-        self, ledger: OpenLedger, *, after: Callable[[Chain], Chain] = lambda chain: chain
+        self,
+        ledger: OpenLedger,
+        *,
+        after: Callable[[LedgerList], LedgerList] = lambda ledger_list: ledger_list,
     ) -> None:
         """Put a new ledger on the list (``after`` another change of it); it may be used once this
-        has returned. Raises ChainLost; BAD_REQUEST if the list has grown too long."""
+        has returned. Raises LedgerListLost; BAD_REQUEST if the list has grown too long."""
         created_us = self._factory.host.now_us()
         try:
             await self._node.change(
-                lambda chain: after(chain).with_next(
+                lambda ledger_list: after(ledger_list).with_next(
                     ledger_id=ledger.ledger_id, created_us=created_us
                 )
             )
-        except ChainLost as lost:
+        except LedgerListLost as lost:
             await self._factory.discard(ledger, lost)
             raise
 
     async def recover(self, ledger: OpenLedger) -> LedgerMetadata:
         """Fence and close a ledger that failed, and learn its last entry."""
         await self._let_go(ledger)
-        metadata = await self.insist(lambda: self._factory.ledgers.recover(ledger.ledger_id))
+        metadata = await self.retry_until_done(
+            lambda: self._factory.ledgers.recover(ledger.ledger_id)
+        )
         check(
             metadata.last_entry_id >= ledger.last_confirmed,
             f"ledger {ledger.ledger_id} was recovered below an acknowledged entry",
@@ -90,11 +95,11 @@ class LedgerSteps:
         return metadata
 
     async def mark_sealed(self, ledger_id: int, sealed: Sealed) -> None:
-        """Say in the chain what a closed ledger holds."""
-        await self._node.change(lambda chain: chain.with_sealed(ledger_id, sealed))
+        """Say in the ledger list what a closed ledger holds."""
+        await self._node.change(lambda ledger_list: ledger_list.with_sealed(ledger_id, sealed))
 
-    async def insist(self, step: Callable[[], Awaitable[T]]) -> T:
-        """The result of ``step``, tried until it works. Raises ChainLost only."""
+    async def retry_until_done(self, step: Callable[[], Awaitable[T]]) -> T:
+        """The result of ``step``, tried until it works. Raises LedgerListLost only."""
         pause_s = RETRY_MIN_S
         while True:
             try:
@@ -106,10 +111,10 @@ class LedgerSteps:
             await self.check_still_ours()
 
     async def check_still_ours(self) -> None:
-        """Raises ChainLost where another owner has changed the chain, or is about to."""
+        """Raises LedgerListLost where another owner has changed the ledger list, or is about to."""
         await self._node.check_unchanged()
         if not await self._is_leader():
-            raise ChainLost(self._node.path, self._node.chain)
+            raise LedgerListLost(self._node.path, self._node.ledger_list)
 
     async def abandon_all(self) -> None:
         """Let every ledger go as it is; the next owner recovers them."""

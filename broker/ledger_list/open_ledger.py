@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fencelog.broker.ledger_list.ledger_port import EntryWriter, Ledgers
-from fencelog.broker.ledger_list.store import ChainLost
+from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host
@@ -76,12 +76,12 @@ class LedgerFactory:
         )
         return ledger
 
-    async def discard(self, ledger: OpenLedger, lost: ChainLost) -> None:
+    async def discard(self, ledger: OpenLedger, lost: LedgerListLost) -> None:
         """Remove a ledger whose listing was refused, if the list proves that it is not there.
 
         The refusal is final (the version has moved on), so a list without it will stay without.
         """
         await ledger.writer.abandon()
-        if lost.chain is None or ledger.ledger_id not in lost.chain.ledgers:
+        if lost.ledger_list is None or ledger.ledger_id not in lost.ledger_list.ledgers:
             with suppress(FencelogError):  # an empty ledger that nobody lists may stay behind
                 await self.ledgers.delete(ledger.ledger_id, unfenced=True)  # its writer is gone

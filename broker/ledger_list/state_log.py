@@ -1,14 +1,14 @@
 """The state log: what the sections of ``state_core`` are rebuilt from after a takeover.
 
-It is one ledger, named by the partition's chain. It begins with a snapshot and goes on with events.
-When it has grown, has failed, or belongs to a former owner, the state goes on in a new one: a
-snapshot of what is in memory is written there, and only then a compare-and-set of the chain puts it
-in the former one's place. So
+It is one ledger, named by the partition's ledger list. It begins with a snapshot and goes on with
+events. When it has grown, has failed, or belongs to a former owner, the state goes on in a new one:
+a snapshot of what is in memory is written there, and only then a compare-and-set of the ledger list
+puts it in the former one's place. So
 
 * a takeover fences, recovers and reads one ledger, and the same compare-and-set that makes it owner
   refuses every later change of the former owner's;
 * a failed ledger need not be recovered by its writer: all that was on the way to it is in the
-  snapshot, and durable once the chain names that;
+  snapshot, and durable once the ledger list names that;
 * a topic without subscriptions and producers has none.
 
 Events reach the log in the order in which the state was changed. Whoever changes a section must
@@ -31,7 +31,7 @@ from fencelog.broker.ledger_list.state_waiting import (
     state_unknown,
     succeed,
 )
-from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.limits import MAX_STATE_EVENTS_WAITING, STATE_LEDGER_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 from fencelog.ledgers.format.entry_header import KIND_STATE, pack_entry
@@ -46,13 +46,18 @@ class StateLog:
     """Writes one partition's state log. It has a task only while there is something to write."""
 
     def __init__(
-        self, node: ChainNode, factory: LedgerFactory, state: PartitionState, *, patience_s: float
+        self,
+        node: LedgerListStore,
+        factory: LedgerFactory,
+        state: PartitionState,
+        *,
+        timeout_s: float,
     ) -> None:
-        """``patience_s``: after it a caller is told that the outcome is unknown."""
+        """``timeout_s``: after it a caller is told that the outcome is unknown."""
         self._node = node
         self._factory = factory
         self._state = state
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._ledger: OpenLedger | None = None
         self._next: asyncio.Task[OpenLedger] | None = None
@@ -60,7 +65,7 @@ class StateLog:
         self._in_ledger = 0
         self._snapshot_bytes = 0
         self._ledger_bytes = 0
-        self._news: asyncio.Event | None = None
+        self._wakeup: asyncio.Event | None = None
         self._scribe: asyncio.Task[None] | None = None
         self._refusal: FencelogError | None = None
         self.on_stop: Callable[[FencelogError], None] = lambda error: None
@@ -89,8 +94,8 @@ class StateLog:
         return future
 
     async def settled(self, future: asyncio.Future[None]) -> None:
-        """Wait for one that was recorded. Raises STATE_UNKNOWN, after ``patience_s`` too."""
-        await asyncio.wait((future,), timeout=self._patience_s)
+        """Wait for one that was recorded. Raises STATE_UNKNOWN, after ``timeout_s`` too."""
+        await asyncio.wait((future,), timeout=self._timeout_s)
         if not future.done():
             raise self._unknown("its bookies or the metadata do not answer")
         future.result()
@@ -133,8 +138,8 @@ class StateLog:
         self._tell()
 
     def _tell(self) -> None:
-        if self._news is not None:
-            self._news.set()
+        if self._wakeup is not None:
+            self._wakeup.set()
 
     # -- the scribe ------------------------------------------------------------------------------
 
@@ -167,10 +172,10 @@ class StateLog:
             self._scribe = None
 
     async def _try_again(self, error: FencelogError) -> None:
-        """The chain could not be changed. A log that refused from then on what it is told, while
-        messages come and go, would be of no use: all that waits goes into the next ledger. Raises
-        the error where the chain is not ours to change any more."""
-        if isinstance(error, ChainLost):
+        """The ledger list could not be changed. A log that refused from then on what it is told,
+        while messages come and go, would be of no use: all that waits goes into the next ledger.
+        Raises the error where the ledger list is not ours to change any more."""
+        if isinstance(error, LedgerListLost):
             raise error
         self._node.check_held()
         log.error("%s: its state log cannot go on yet: %s", self._node.path, error)
@@ -191,7 +196,7 @@ class StateLog:
         return self._ledger is not None and self._ledger.failure is None
 
     async def _create(self) -> OpenLedger:
-        return await self._factory.create(self._node.chain.epoch)
+        return await self._factory.create(self._node.ledger_list.epoch)
 
     async def _append_waiting(self) -> None:
         """All that waits, as one group. If the ledger fails it waits on, for the next one."""
@@ -226,11 +231,11 @@ class StateLog:
                 self._in_ledger, self._ledger_bytes = sizes
                 await self._rest(ledger.failure)
                 return
-            former_id = self._node.chain.state_ledger
-            await self._node.change(lambda chain: chain.with_state(ledger.ledger_id))
+            former_id = self._node.ledger_list.state_ledger
+            await self._node.change(lambda ledger_list: ledger_list.with_state(ledger.ledger_id))
         except BaseException as error:
             self._waiting = taken + self._waiting
-            if isinstance(error, ChainLost):
+            if isinstance(error, LedgerListLost):
                 await self._factory.discard(ledger, error)
                 raise
             # Listed or not: in neither of the two is anything durable until the list says more.
@@ -274,8 +279,8 @@ class StateLog:
         while ledger.last_confirmed < entry_id:
             if ledger.failure is not None:
                 return False
-            self._news = asyncio.Event()
-            await self._news.wait()
+            self._wakeup = asyncio.Event()
+            await self._wakeup.wait()
         return True
 
     async def _rest(self, error: FencelogError | None) -> None:

@@ -1,13 +1,13 @@
-"""A chain in the metadata store: read, and changed by one compare-and-set at a time.
+"""A ledger list in the metadata store: read, and changed by one compare-and-set at a time.
 
 Every change carries a fresh random token. A reply that was lost is resolved by sending the same
 change again and, on a conflict, reading back: our token there means that it had landed. So a
 listed ledger is never taken for an unlisted one (Pravega#4721 lost a log that way). Anything else
-means that another owner has changed the chain: this instance has lost it, for good.
+means that another owner has changed the ledger list: this instance has lost it, for good.
 
-Several parts of a log change its chain (rolls, the state log, trims, compaction): ``change`` lets
-one at a time, and goes on to the end of one whose caller has gone away, since the next must know
-what became of it.
+Several parts of a log change its ledger list (rolls, the state log, trims, compaction): ``change``
+lets one at a time, and goes on to the end of one whose caller has gone away, since the next must
+know what became of it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from fencelog.broker.ledger_list.codec import decode_chain, encode_chain
-from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.codec import decode_ledger_list, encode_ledger_list
+from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.instance import catch_up, check_session
@@ -29,26 +29,27 @@ RETRY_S = 0.25
 _TRANSIENT = (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN)
 
 
-class ChainLost(FencelogError):
-    """Somebody else has changed the chain. ``chain`` is what stands there now, None if nothing."""
+class LedgerListLost(FencelogError):
+    """Somebody else has changed the ledger list. ``ledger_list`` is what stands there now, None if
+    nothing."""
 
-    def __init__(self, path: str, chain: Chain | None) -> None:
-        gone = chain is None or chain.deleted
+    def __init__(self, path: str, ledger_list: LedgerList | None) -> None:
+        gone = ledger_list is None or ledger_list.deleted
         super().__init__(
             ErrorCode.TOPIC_NOT_FOUND if gone else ErrorCode.NO_OWNER,
             f"{path} was deleted" if gone else f"{path} was taken over by another broker",
         )
-        self.chain = chain
+        self.ledger_list = ledger_list
 
 
-def chain_path(topic_id: str, partition: int) -> str:
+def ledger_list_path(topic_id: str, partition: int) -> str:
     return f"/logs/{topic_id}/{partition}"
 
 
-class ChainNode:
-    """One instance's hold on a chain; ``chain`` is the last value it read or wrote.
+class LedgerListStore:
+    """One instance's hold on a ledger list; ``ledger_list`` is the last value it read or wrote.
 
-    ``lost`` is set, and ``on_lost`` called once, when another instance has changed the chain:
+    ``lost`` is set, and ``on_lost`` called once, when another instance has changed the ledger list:
     every later change raises it again.
     """
 
@@ -59,25 +60,25 @@ class ChainNode:
         self._version = NO_VERSION
         self._turn = asyncio.Lock()
         self._changing: asyncio.Task[None] | None = None
-        self.chain = Chain()
-        self.lost: ChainLost | None = None
+        self.ledger_list = LedgerList()
+        self.lost: LedgerListLost | None = None
         self._closed = False
-        self.on_lost: Callable[[ChainLost], None] = lambda lost: None
+        self.on_lost: Callable[[LedgerListLost], None] = lambda lost: None
 
     async def load(self) -> None:
-        """Read the chain. Raises METADATA_NOT_FOUND, METADATA_UNAVAILABLE, CORRUPT."""
+        """Read the ledger list. Raises METADATA_NOT_FOUND, METADATA_UNAVAILABLE, CORRUPT."""
         node = await self._store.get(self.path)
-        self.chain, self._version = decode_chain(node.value), node.version
+        self.ledger_list, self._version = decode_ledger_list(node.value), node.version
 
     async def create(self) -> bool:
-        """Make the node with an empty chain. False: it is there, and still to be loaded."""
+        """Make the node with an empty ledger list. False: it is there, and still to be loaded."""
         try:
-            self._version = await self._store.create(self.path, encode_chain(Chain()))
+            self._version = await self._store.create(self.path, encode_ledger_list(LedgerList()))
         except FencelogError as error:
             if error.code is not ErrorCode.METADATA_EXISTS:
                 raise
             return False
-        self.chain = Chain()
+        self.ledger_list = LedgerList()
         return True
 
     async def delete(self) -> None:
@@ -90,35 +91,37 @@ class ChainNode:
                 raise
 
     async def check_unchanged(self) -> None:
-        """Raises ChainLost if another instance had changed the chain when this was called, whatever
-        a server of the store is behind: that costs a write. Waits out a store that cannot be
-        reached."""
+        """Raises LedgerListLost if another instance had changed the ledger list when this was
+        called, whatever a server of the store is behind: that costs a write. Waits out a store that
+        cannot be reached."""
         async with self._turn:
             if self._changing is not None:
                 await asyncio.wait((self._changing,))
             self.check_held()
             found = await self._read_latest()
-            if found is None or found.token != self.chain.token:
-                lost = ChainLost(self.path, found)
+            if found is None or found.token != self.ledger_list.token:
+                lost = LedgerListLost(self.path, found)
                 self._lose(lost)
                 raise lost
 
-    async def change(self, next_of: Callable[[Chain], Chain]) -> None:
-        """Replace the chain by ``next_of`` it and return once that stands there.
+    async def change(self, next_of: Callable[[LedgerList], LedgerList]) -> None:
+        """Replace the ledger list by ``next_of`` it and return once that stands there.
 
-        Raises ChainLost; BAD_REQUEST if it is too large, NO_OWNER if this hold has ended (nothing
-        was written); METADATA_UNKNOWN if it ends meanwhile; what ``next_of`` raises. Goes on trying
-        while the store does not answer, since a change of unknown outcome must be resolved before
-        the next. A caller that is cancelled leaves it under way.
+        Raises LedgerListLost; BAD_REQUEST if it is too large, NO_OWNER if this hold has ended
+        (nothing was written); METADATA_UNKNOWN if it ends meanwhile; what ``next_of`` raises. Goes
+        on trying while the store does not answer, since a change of unknown outcome must be
+        resolved before the next. A caller that is cancelled leaves it under way.
         """
         async with self._turn:
             if self._changing is not None:
                 await asyncio.wait((self._changing,))  # its caller has gone away
             self.check_held()
-            chain = replace(next_of(self.chain), token=self._host.random_bytes(16).hex())
-            value = encode_chain(chain)
+            ledger_list = replace(
+                next_of(self.ledger_list), token=self._host.random_bytes(16).hex()
+            )
+            value = encode_ledger_list(ledger_list)
             changing = self._changing = asyncio.get_running_loop().create_task(
-                self._commit(chain, value)
+                self._commit(ledger_list, value)
             )
             changing.add_done_callback(_retrieve)
             await asyncio.wait((changing,))
@@ -130,9 +133,10 @@ class ChainNode:
             changing.result()
 
     def check_held(self) -> None:
-        """Raises ChainLost, or NO_OWNER, if this instance may not change the chain any more."""
+        """Raises LedgerListLost, or NO_OWNER, if this instance may not change the ledger list any
+        more."""
         if self.lost is not None:
-            raise ChainLost(self.path, self.lost.chain)
+            raise LedgerListLost(self.path, self.lost.ledger_list)
         if self._closed:
             raise FencelogError(ErrorCode.NO_OWNER, f"{self.path} was closed here")
 
@@ -144,15 +148,15 @@ class ChainNode:
             self._changing.cancel()
             await asyncio.wait((self._changing,))
 
-    async def _commit(self, chain: Chain, value: bytes) -> None:
+    async def _commit(self, ledger_list: LedgerList, value: bytes) -> None:
         try:
-            self._version = await self._set(value, chain.token)
-        except ChainLost as lost:
+            self._version = await self._set(value, ledger_list.token)
+        except LedgerListLost as lost:
             self._lose(lost)
             raise
-        self.chain = chain
+        self.ledger_list = ledger_list
 
-    def _lose(self, lost: ChainLost) -> None:
+    def _lose(self, lost: LedgerListLost) -> None:
         if self.lost is None:
             self.lost = lost
             self.on_lost(lost)
@@ -166,14 +170,14 @@ class ChainNode:
                     found, version = await self._read_back()
                     if found is not None and found.token == token:
                         return version
-                    raise ChainLost(self.path, found) from error
+                    raise LedgerListLost(self.path, found) from error
                 if error.code is ErrorCode.METADATA_NOT_FOUND:
-                    raise ChainLost(self.path, None) from error
+                    raise LedgerListLost(self.path, None) from error
                 if error.code not in _TRANSIENT:
                     raise
             await asyncio.sleep(RETRY_S)
 
-    async def _read_latest(self) -> Chain | None:
+    async def _read_latest(self) -> LedgerList | None:
         while True:
             try:
                 session_id = await catch_up(self._store)
@@ -185,11 +189,11 @@ class ChainNode:
                     raise
             await asyncio.sleep(RETRY_S)
 
-    async def _read_back(self) -> tuple[Chain | None, Version]:
+    async def _read_back(self) -> tuple[LedgerList | None, Version]:
         while True:
             try:
                 node = await self._store.get(self.path)
-                return decode_chain(node.value), node.version
+                return decode_ledger_list(node.value), node.version
             except FencelogError as error:
                 if error.code is ErrorCode.METADATA_NOT_FOUND:
                     return None, NO_VERSION

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class Patience:
+class Deadline:
     """Calls ``on_end`` once, ``limit_s`` after the first ``begin``, unless ``stop`` comes before:
     whatever else goes wrong meanwhile makes nobody wait longer."""
 

@@ -1,14 +1,14 @@
 """The writing half of a partition's log: the present ledger, its roll, and its replacement.
 
-One task, the keeper, does everything that changes the chain, one thing at a time; appends and
+One task does everything that changes the ledger list, one thing at a time; appends and
 acknowledgements pass it by. Whatever it meets, these hold:
 
 * a roll lists the new ledger while the old one is still written, then holds appends until the old
   one is drained, switches, and closes it; the next roll begins only after that;
 * a ledger that failed is recovered first; what recovery found in it is acknowledged, the rest is
   sent to the next ledger;
-* a chain that somebody else has changed is never fought over: the instance is finished;
-* a log that is terminated has no present ledger any more, and the keeper only waits for the end.
+* a ledger list that somebody else has changed is never fought over: the instance is finished;
+* a log that is terminated has no present ledger any more, and the task only waits for the end.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_list import MAX_SEGMENTS
 from fencelog.broker.ledger_list.ledger_steps import LedgerSteps
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
-from fencelog.broker.ledger_list.store import ChainLost, ChainNode
-from fencelog.broker.log.deadline import Patience
-from fencelog.broker.log.ledger_endings import LedgerEndings
+from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
+from fencelog.broker.log.deadline import Deadline
+from fencelog.broker.log.ledger_closer import LedgerCloser
 from fencelog.broker.log.roll_clock import RollClock
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.log_reader import LogReader
@@ -38,7 +38,7 @@ class LogWriter:
 
     def __init__(
         self,
-        node: ChainNode,
+        node: LedgerListStore,
         factory: LedgerFactory,
         ledger: OpenLedger | None,
         pipeline: AppendPipeline,
@@ -57,21 +57,21 @@ class LogWriter:
         self._reader = reader
         self._config = config
         self._steps = LedgerSteps(node, factory, ledger, is_leader)
-        self._endings = LedgerEndings(node, self._steps, pipeline, reader, host=factory.host)
+        self._closer = LedgerCloser(node, self._steps, pipeline, reader, host=factory.host)
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._stopping = False
-        self._clock = RollClock(policy, self._news.set)
+        self._clock = RollClock(policy, self._wakeup.set)
         self._terminating: asyncio.Future[None] | None = None
-        self._patience = Patience(config.repair_patience_s, self._lose_patience)
+        self._deadline = Deadline(config.append_timeout_s, self._on_append_timeout)
         self.lost: FencelogError | None = None
         node.on_lost = self.finish  # whichever part of the log has met another owner's change
         if ledger is None:
             self._end()
         else:
             self._switch(ledger)
-        self._keeper = self._loop.create_task(self._keep(), name=f"keeper of {node.path}")
+        self._task = self._loop.create_task(self._keep(), name=f"writer of {node.path}")
 
     @property
     def is_serving(self) -> bool:
@@ -102,7 +102,7 @@ class LogWriter:
             raise copy_of(self.lost or self._closing())
         if self._terminating is None:
             self._terminating = self._loop.create_future()
-            self._news.set()
+            self._wakeup.set()
         await asyncio.wait((self._terminating,))
         self._terminating.result()
 
@@ -116,15 +116,15 @@ class LogWriter:
         if self._ledger is not None:
             self._pipeline.refusal = refusal
         self._stopping = True
-        self._news.set()
-        await asyncio.wait((self._keeper,), timeout=self._config.close_timeout_s)
+        self._wakeup.set()
+        await asyncio.wait((self._task,), timeout=self._config.close_timeout_s)
         await self.abandon(refusal)
 
     async def abandon(self, error: FencelogError) -> None:
         """End at once. Appends in flight are of unknown outcome. Never raises."""
         self.finish(error)
-        self._keeper.cancel()
-        await asyncio.wait((self._keeper,))
+        self._task.cancel()
+        await asyncio.wait((self._task,))
         await self._node.close()
         await self._steps.abandon_all()
 
@@ -135,17 +135,17 @@ class LogWriter:
             return
         self._pipeline.acknowledged(ledger.last_confirmed)
         self._reader.confirm(ledger.last_confirmed)
-        if self._pipeline.held or self._stopping or self._is_roll_due():
-            self._news.set()
+        if self._pipeline.sends_blocked or self._stopping or self._is_roll_due():
+            self._wakeup.set()
 
     def on_failure(self, ledger: OpenLedger) -> None:
         if ledger is not self._ledger or self.lost is not None:
             return
-        self._pipeline.held = True
-        self._patience.begin()
-        self._news.set()
+        self._pipeline.sends_blocked = True
+        self._deadline.begin()
+        self._wakeup.set()
 
-    # -- the keeper ------------------------------------------------------------------------------
+    # -- the task --------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
         try:
@@ -158,10 +158,10 @@ class LogWriter:
                 elif ledger is not None and self._is_roll_due() and not self._stopping:
                     await self._roll(ledger)
                 else:
-                    self._news.clear()
-                    await self._news.wait()
+                    self._wakeup.clear()
+                    await self._wakeup.wait()
             await self._seal_last()
-        except ChainLost as lost:
+        except LedgerListLost as lost:
             log.info("%s: %s", self._node.path, lost)
             self.finish(lost)
         except FencelogError as error:
@@ -173,54 +173,54 @@ class LogWriter:
             self.finish(FencelogError(ErrorCode.INTERNAL, f"{self._node.path} has stopped"))
 
     def _is_roll_due(self) -> bool:
-        return self._clock.is_due() and len(self._node.chain.segments) < MAX_SEGMENTS
+        return self._clock.is_due() and len(self._node.ledger_list.segments) < MAX_SEGMENTS
 
     async def _roll(self, old: OpenLedger) -> None:
         """Create, list, hold until the old ledger is drained, switch, close the old one."""
         try:
             following = await self._steps.create()
             await self._steps.list(following)
-        except ChainLost:
+        except LedgerListLost:
             raise
         except FencelogError as error:
             log.warning("%s: cannot roll now: %s", self._node.path, error)
             self._clock.postpone()
             return
-        await self._endings.drain(old, self._news)
+        await self._closer.drain(old, self._wakeup)
         if old.failure is None:
-            facts = self._endings.facts_of(old)
+            facts = self._closer.facts_of(old)
             self._switch(following)
-            sealed = await self._endings.close(old, facts)
+            sealed = await self._closer.close(old, facts)
         else:
-            sealed = await self._endings.resolve(old)
+            sealed = await self._closer.resolve(old)
             self._switch(following)
         await self._steps.mark_sealed(old.ledger_id, sealed)
 
     async def _terminate(self, ledger: OpenLedger) -> None:
         """Hold appends, settle what is on its way, close the last ledger and, in one change of the
-        chain, mark it sealed and the log terminated."""
-        self._patience.begin()
-        await self._endings.drain(ledger, self._news)
+        ledger list, mark it sealed and the log terminated."""
+        self._deadline.begin()
+        await self._closer.drain(ledger, self._wakeup)
         if ledger.failure is None:
-            sealed = await self._endings.close(ledger, self._endings.facts_of(ledger))
+            sealed = await self._closer.close(ledger, self._closer.facts_of(ledger))
         else:
-            sealed = await self._endings.resolve(ledger)
+            sealed = await self._closer.resolve(ledger)
         await self._node.change(
-            lambda chain: chain.with_sealed(ledger.ledger_id, sealed).as_terminated()
+            lambda ledger_list: ledger_list.with_sealed(ledger.ledger_id, sealed).as_terminated()
         )
         self._end()
 
     def _end(self) -> None:
-        """The chain says that the log is terminated."""
+        """The ledger list says that the log is terminated."""
         self._clock.stop()
-        self._patience.stop()
+        self._deadline.stop()
         self._ledger = None
         error = FencelogError(
             ErrorCode.TOPIC_TERMINATED,
             f"{self._node.path} ends at offset {self._pipeline.tail_offset}",
             tail_offset=self._pipeline.tail_offset,
         )
-        self._pipeline.held = True
+        self._pipeline.sends_blocked = True
         self._pipeline.refusal = error
         self._pipeline.give_up(error, error)
         self._reader.end()
@@ -229,24 +229,25 @@ class LogWriter:
 
     async def _replace_failed(self, failed: OpenLedger) -> None:
         """Recover the ledger that failed, tell its appends apart, and go on in a new one."""
-        sealed = await self._endings.resolve(failed)
-        following = await self._steps.insist(self._steps.create)
+        sealed = await self._closer.resolve(failed)
+        following = await self._steps.retry_until_done(self._steps.create)
         await self._steps.list(
-            following, after=lambda chain: chain.with_sealed(failed.ledger_id, sealed)
+            following, after=lambda ledger_list: ledger_list.with_sealed(failed.ledger_id, sealed)
         )
         self._switch(following)
 
     async def _seal_last(self) -> None:
-        """The graceful end: close the ledger and say so in the chain, to spare the next owner."""
+        """The graceful end: close the ledger and say so in the ledger list, to spare the next
+        owner."""
         ledger = self._ledger
         if ledger is not None:
-            sealed = await self._endings.close(ledger, self._endings.facts_of(ledger))
+            sealed = await self._closer.close(ledger, self._closer.facts_of(ledger))
             await self._steps.mark_sealed(ledger.ledger_id, sealed)
 
     def _switch(self, ledger: OpenLedger) -> None:
         """Everything in the old ledger is settled: go on in this one."""
         self._node.check_held()  # another part of the log may have met another owner meanwhile
-        self._patience.stop()
+        self._deadline.stop()
         if not self._stopping:
             self._pipeline.refusal = None
         self._ledger = ledger
@@ -259,7 +260,7 @@ class LogWriter:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def _lose_patience(self) -> None:
+    def _on_append_timeout(self) -> None:
         """The ledger has failed and is not replaced yet, or the log is not terminated yet: callers
         are told, new ones refused meanwhile."""
         terminating = self._terminating is not None
@@ -276,8 +277,8 @@ class LogWriter:
             return
         self.lost = error
         self._clock.stop()
-        self._patience.stop()
-        self._pipeline.held = True
+        self._deadline.stop()
+        self._pipeline.sends_blocked = True
         self._pipeline.refusal = error
         self._pipeline.give_up(error, self._unknown(error.detail))
         self._pipeline.discard()

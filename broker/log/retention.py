@@ -1,9 +1,9 @@
 """Keeps one log within its policy: lets ledgers go, and subscriptions that lag too far behind.
 
-A ledger is taken out of the chain first and deleted after; what a crash leaves between the two the
-sweep finds. Which ledgers may go is decided at the moment of the change, when no cursor can come to
-be in front of it any more: the log's ``earliest_offset`` is raised in the same turn of the event
-loop, and a cursor is never opened, or moved back, below that.
+A ledger is taken out of the ledger list first and deleted after; what a crash leaves between the
+two the sweep finds. Which ledgers may go is decided at the moment of the change, when no cursor can
+come to be in front of it any more: the log's ``earliest_offset`` is raised in the same turn of the
+event loop, and a cursor is never opened, or moved back, below that.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from math import inf
 from typing import Protocol
 
 from fencelog.broker.append.pipeline import AppendPipeline
-from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.ledger_port import Ledgers
-from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.log.backlog_core import quota_bound
 from fencelog.broker.log.log_writer import LogWriter
 from fencelog.broker.log.retention_core import (
@@ -39,7 +39,7 @@ PRECISION = 20
 log = logging.getLogger(__name__)
 
 
-class Cursors(Protocol):
+class DurableCursors(Protocol):
     """What retention needs of a partition's durable subscriptions."""
 
     def all(self) -> list[str]:
@@ -69,17 +69,17 @@ class _NothingToDo(Exception):
 class Retention:
     """One log's. It has no task: ``tend`` is called now and then.
 
-    ``settle_below(offset)`` returns when nothing below the offset is needed to rebuild what the log
-    remembers; it is called before ledgers go. ``over_quota`` is told after every look whether the
-    slowest subscription is over its quota, and what the quota's action is not doing itself.
+    ``ensure_persisted(offset)`` returns when nothing below the offset is needed to rebuild what the
+    log remembers; it is called before ledgers go. ``over_quota`` is told after every look whether
+    the slowest subscription is over its quota, and what the quota's action is not doing itself.
     ``complete_cursors()`` returns when every durable subscription that was registered before has a
-    cursor here; nothing goes before it has, once.
-    ``unlisted``: ledgers that the takeover has dropped.
+    cursor here; nothing goes before it has, once. ``unlisted``: ledgers that the takeover has
+    dropped.
     """
 
     def __init__(
         self,
-        node: ChainNode,
+        node: LedgerListStore,
         writer: LogWriter,
         pipeline: AppendPipeline,
         reader: LogReader,
@@ -87,8 +87,8 @@ class Retention:
         *,
         policy: Policy,
         host: Host,
-        cursors: Cursors,
-        settle_below: Callable[[int], Awaitable[None]],
+        cursors: DurableCursors,
+        ensure_persisted: Callable[[int], Awaitable[None]],
         over_quota: Callable[[bool], None],
         complete_cursors: Callable[[], Awaitable[None]],
         unlisted: Iterable[int] = (),
@@ -101,19 +101,19 @@ class Retention:
         self._ledgers = ledgers
         self._host = host
         self._cursors = cursors
-        self._settle_below = settle_below
+        self._ensure_persisted = ensure_persisted
         self._over_quota = over_quota
         self._complete_cursors = complete_cursors
         self._has_all_cursors = False
         self._loop = asyncio.get_running_loop()
         self._unlisted = set(unlisted)
-        """To be deleted as soon as the chain does not list them."""
+        """To be deleted as soon as the ledger list does not list them."""
         self._old_below: dict[int, tuple[int, float]] = {}
         self._turn = asyncio.Lock()
 
     def extents(self) -> list[Extent]:
         """The log's ledgers as they stand."""
-        return extents(self._node.chain, self._present())
+        return extents(self._node.ledger_list, self._present())
 
     async def trim(self, before: int) -> Trimmed:
         """Forget everything below ``before``: at once for readers, its space as whole ledgers.
@@ -140,18 +140,18 @@ class Retention:
             return True
         return (
             bool(self._unlisted)
-            or bool(self._trimmable(self._node.chain))
+            or bool(self._trimmable(self._node.ledger_list))
             or self._is_roll_wanted()
         )
 
     async def tend(self) -> None:
         """Do what the policy asks for now; what fails is tried again the next time. Raises
-        ChainLost."""
+        LedgerListLost."""
         async with self._turn:
             for step in (self._expire, self._check_quota, self._retain, self._delete_unlisted):
                 try:
                     await step()
-                except ChainLost:
+                except LedgerListLost:
                     raise
                 except FencelogError as error:
                     log.warning("%s: %s", self._node.path, error)
@@ -159,12 +159,12 @@ class Retention:
     # -- retention -------------------------------------------------------------------------------
 
     async def _retain(self) -> None:
-        if self._trimmable(self._node.chain):
+        if self._trimmable(self._node.ledger_list):
             await self._let_go()
         self._roll_if_wanted()
 
     async def _let_go(self, before: int = 0) -> None:
-        """Take out of the chain what may go; ``before``: and forget everything below it."""
+        """Take out of the ledger list what may go; ``before``: and forget everything below it."""
         if not self._has_all_cursors:
             await self._complete_cursors()
             # Whoever creates one from now on is told of this partition, or finds it in the
@@ -174,22 +174,22 @@ class Retention:
         # acknowledged since.
         ends = {
             segment.ledger_id: segment.end_offset
-            for segment in self._node.chain.segments
+            for segment in self._node.ledger_list.segments
             if segment.end_offset is not None
         }
-        settled = max([before, *(ends[gone] for gone in self._trimmable(self._node.chain))])
-        await self._settle_below(settled)
+        settled = max([before, *(ends[gone] for gone in self._trimmable(self._node.ledger_list))])
+        await self._ensure_persisted(settled)
 
-        def next_of(chain: Chain) -> Chain:
+        def next_of(ledger_list: LedgerList) -> LedgerList:
             start = start_after_trim(
                 before,
                 self._reader.tail_offset,
                 unacknowledged=self._cursors.slowest_offset(),
                 policy=self.policy,
             )
-            started = chain.with_start(start)
+            started = ledger_list.with_start(start)
             gone = [id_ for id_ in self._trimmable(started) if ends.get(id_, inf) <= settled]
-            if not gone and started.start_offset == chain.start_offset:
+            if not gone and started.start_offset == ledger_list.start_offset:
                 raise _NothingToDo
             trimmed = started.trimmed(gone)
             self._reader.trim(trimmed.start_offset)
@@ -204,9 +204,9 @@ class Retention:
             await self._acknowledge_below(self._reader.earliest_offset)
         await self._delete_unlisted()
 
-    def _trimmable(self, chain: Chain) -> Sequence[int]:
+    def _trimmable(self, ledger_list: LedgerList) -> Sequence[int]:
         return trimmable(
-            chain,
+            ledger_list,
             self._present(),
             self.policy,
             now_us=self._host.now_us(),
@@ -215,7 +215,7 @@ class Retention:
 
     def _is_roll_wanted(self) -> bool:
         return is_roll_wanted(
-            self._node.chain,
+            self._node.ledger_list,
             self._present(),
             self.policy,
             now_us=self._host.now_us(),
@@ -239,7 +239,7 @@ class Retention:
         )
 
     async def _delete_unlisted(self) -> None:
-        for ledger_id in sorted(self._unlisted - self._node.chain.ledgers):
+        for ledger_id in sorted(self._unlisted - self._node.ledger_list.ledgers):
             try:
                 await self._ledgers.delete(ledger_id)
             except FencelogError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencelog.broker.ledger_list.ledger_list import Chain, Segment
+from fencelog.broker.ledger_list.ledger_list import LedgerList, Segment
 from fencelog.broker.policy import Policy
 
 
@@ -26,17 +26,17 @@ class Extent:
     last_publish_us: int
 
 
-def extents(chain: Chain, present: Extent | None) -> list[Extent]:
-    """The chain's sealed ledgers, and the one that is written (None: the log is terminated).
+def extents(ledger_list: LedgerList, present: Extent | None) -> list[Extent]:
+    """The ledger list's sealed ledgers, and the one that is written (None: the log is terminated).
 
     One that is being closed while messages go on in the next is left out for that moment.
     """
-    sealed = [part for part in map(_extent, chain.segments) if part is not None]
+    sealed = [part for part in map(_extent, ledger_list.segments) if part is not None]
     return sealed if present is None else [*sealed, present]
 
 
 def trimmable(
-    chain: Chain,
+    ledger_list: LedgerList,
     present: Extent | None,
     policy: Policy,
     *,
@@ -50,27 +50,27 @@ def trimmable(
     """
     after = 0
     if policy.retention_bytes is not None:
-        after = sum(part.size for part in extents(chain, present))
+        after = sum(part.size for part in extents(ledger_list, present))
     gone = []
-    candidates = chain.segments if chain.terminated else chain.segments[:-1]
+    candidates = ledger_list.segments if ledger_list.terminated else ledger_list.segments[:-1]
     for segment in candidates:
         part = _extent(segment)
         if part is None:
             break
         after -= part.size
-        if part.end_offset > chain.start_offset:
+        if part.end_offset > ledger_list.start_offset:
             if not _is_over(part, after, policy, now_us):
                 break
-            if not _is_compacted(chain, part.end_offset, policy):
+            if not _is_compacted(ledger_list, part.end_offset, policy):
                 break
-            if _is_held(part.end_offset, unacknowledged, policy):
+            if _is_unacknowledged(part.end_offset, unacknowledged, policy):
                 break
         gone.append(segment.ledger_id)
     return gone
 
 
 def is_roll_wanted(
-    chain: Chain,
+    ledger_list: LedgerList,
     present: Extent | None,
     policy: Policy,
     *,
@@ -81,11 +81,11 @@ def is_roll_wanted(
     is in it may go, or it alone holds as much as is kept."""
     if present is None or present.end_offset == present.base_offset:
         return False
-    if present.end_offset <= chain.start_offset:
+    if present.end_offset <= ledger_list.start_offset:
         return True
-    if _is_held(present.end_offset, unacknowledged, policy):
+    if _is_unacknowledged(present.end_offset, unacknowledged, policy):
         return False
-    if not _is_compacted(chain, present.base_offset + 1, policy):
+    if not _is_compacted(ledger_list, present.base_offset + 1, policy):
         return False  # once for each compaction: the next one has the rest of it
     too_large = policy.retention_bytes is not None and present.size >= policy.retention_bytes
     return too_large or _is_expired(present, policy, now_us)
@@ -109,7 +109,7 @@ def _is_expired(part: Extent, policy: Policy, now_us: int) -> bool:
     return part.last_publish_us < now_us - policy.retention_ms * 1000
 
 
-def _is_held(end_offset: int, unacknowledged: int | None, policy: Policy) -> bool:
+def _is_unacknowledged(end_offset: int, unacknowledged: int | None, policy: Policy) -> bool:
     return (
         unacknowledged is not None
         and not policy.trim_unacknowledged
@@ -117,9 +117,9 @@ def _is_held(end_offset: int, unacknowledged: int | None, policy: Policy) -> boo
     )
 
 
-def _is_compacted(chain: Chain, end_offset: int, policy: Policy) -> bool:
+def _is_compacted(ledger_list: LedgerList, end_offset: int, policy: Policy) -> bool:
     """Whether the compacted view has what is below an offset, if there is to be one."""
-    horizon = 0 if chain.compacted is None else chain.compacted.end_offset
+    horizon = 0 if ledger_list.compacted is None else ledger_list.compacted.end_offset
     return policy.compaction_ms is None or end_offset <= horizon
 
 

@@ -10,7 +10,7 @@ from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.partition.opening_gate import OpeningGate
 from fencelog.broker.partition.ownership import Ownership
-from fencelog.broker.partition.transfer import HandOver
+from fencelog.broker.partition.transfer import PartitionTransfer
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.tail_cache import TailCaches
 from fencelog.broker.registry.topics import TopicRegistry
@@ -21,12 +21,12 @@ from fencelog.ledgers.host import Host
 @dataclass(frozen=True, slots=True)
 class BrokerServices:
     """Handed to every partition. ``bookie_addresses``: ``host:port`` of bookies by id;
-    ``complete_cursors``: see ``SubscriptionUpkeep.complete``."""
+    ``complete_cursors``: see ``CursorReconciler.complete``."""
 
     topics: TopicRegistry
     ledgers: Ledgers
     ownership: Ownership
-    others: HandOver
+    others: PartitionTransfer
     host: Host
     config: BrokerConfig
     bookie_addresses: Callable[[], dict[str, str]]

@@ -8,14 +8,14 @@ from typing import Any
 
 from fencelog.broker.append.admission import Admission
 from fencelog.broker.append.pipeline import AppendPipeline
-from fencelog.broker.ledger_list.ledger_list import Chain, Segment
+from fencelog.broker.ledger_list.ledger_list import LedgerList, Segment
 from fencelog.broker.log.backlog_core import bytes_from
 from fencelog.broker.log.retention_core import Extent
 from fencelog.broker.subscriptions.subscriptions import Subscriptions
 
 
 def describe_log(
-    chain: Chain,
+    ledger_list: LedgerList,
     parts: Sequence[Extent],
     pipeline: AppendPipeline,
     admission: Admission,
@@ -27,18 +27,20 @@ def describe_log(
     for stats in cursors.values():
         stats["backlog_bytes"] = bytes_from(parts, stats["acked_to"])
     return {
-        "epoch": chain.epoch,
-        "owner": chain.owner,
-        "earliest_offset": chain.start_offset,
+        "epoch": ledger_list.epoch,
+        "owner": ledger_list.owner,
+        "earliest_offset": ledger_list.start_offset,
         "tail_offset": pipeline.tail_offset,
         "last_publish_us": pipeline.settled_publish_us,
-        "terminated": chain.terminated,
+        "terminated": ledger_list.terminated,
         "size": sum(part.size for part in parts),
-        "segments": [_segment(segment) for segment in chain.segments],
-        "state_ledger": chain.state_ledger,
-        "compacted_ledgers": [] if chain.compacted is None else list(chain.compacted.ledgers),
+        "segments": [_segment(segment) for segment in ledger_list.segments],
+        "state_ledger": ledger_list.state_ledger,
+        "compacted_ledgers": []
+        if ledger_list.compacted is None
+        else list(ledger_list.compacted.ledgers),
         "pending_bytes": pipeline.pending_bytes,
-        "held": pipeline.held,
+        "held": pipeline.sends_blocked,
         "over_backlog_quota": admission.is_over_quota,
         "subscriptions": cursors,
     }

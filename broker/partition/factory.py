@@ -10,16 +10,16 @@ from fencelog.broker.append.admission import Admission
 from fencelog.broker.append.pending import PendingBytes
 from fencelog.broker.append.pipeline import AppendPipeline
 from fencelog.broker.append.producer_access import Access
+from fencelog.broker.append.producer_snapshot import ProducerSnapshot
 from fencelog.broker.append.producer_table import ProducerTable
-from fencelog.broker.append.producers_told import ProducersTold
 from fencelog.broker.compaction.compacted_view import CompactedView
-from fencelog.broker.compaction.compaction import Compaction
+from fencelog.broker.compaction.compaction import LogCompaction
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.dispatch.cursor_core import Cursors
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.ledger_list.state_core import PartitionState
 from fencelog.broker.ledger_list.state_log import StateLog
-from fencelog.broker.ledger_list.store import ChainNode
+from fencelog.broker.ledger_list.store import LedgerListStore
 from fencelog.broker.log.log_writer import LogWriter
 from fencelog.broker.log.retention import Retention
 from fencelog.broker.partition.takeover import take_over
@@ -32,10 +32,10 @@ from fencelog.broker.subscriptions.table import SubscriptionTable
 
 
 class TakenLog:
-    """A log that was taken over: its chain, the ledger to write (None: it is terminated), and what
-    the partition remembers."""
+    """A log that was taken over: its ledger list, the ledger to write (None: it is terminated), and
+    what the partition remembers."""
 
-    def __init__(self, node: ChainNode, factory: LedgerFactory, policy: Policy) -> None:
+    def __init__(self, node: LedgerListStore, factory: LedgerFactory, policy: Policy) -> None:
         self.node = node
         self.factory = factory
         self.policy = policy
@@ -49,7 +49,7 @@ class TakenLog:
 
     async def take(self, owner: str) -> None:
         """See ``take_over``."""
-        former = self.node.chain.ledgers
+        former = self.node.ledger_list.ledgers
         try:
             self.ledger = await take_over(
                 self.node, self.factory, self.state, self.producers, owner=owner
@@ -57,7 +57,7 @@ class TakenLog:
         except BaseException:
             await self.node.close()
             raise
-        self.dropped = former - self.node.chain.ledgers
+        self.dropped = former - self.node.ledger_list.ledgers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class LogParts:
     writer: LogWriter
     state_log: StateLog
     subscriptions: Subscriptions
-    compaction: Compaction
+    compaction: LogCompaction
     retention: Retention
     admission: Admission
 
@@ -89,10 +89,16 @@ def make_parts(
     """Once made they serve."""
     node, factory, policy = log.node, log.factory, log.policy
     ledgers, host = factory.ledgers, factory.host
-    state_log = StateLog(node, factory, log.state, patience_s=config.repair_patience_s)
-    reader = LogReader(ledgers, node.chain, caches, reads)
+    state_log = StateLog(node, factory, log.state, timeout_s=config.append_timeout_s)
+    reader = LogReader(ledgers, node.ledger_list, caches, reads)
     subscriptions = Subscriptions(
-        reader, state_log, log.cursors, policy, host, partition=partition, epoch=node.chain.epoch
+        reader,
+        state_log,
+        log.cursors,
+        policy,
+        host,
+        partition=partition,
+        epoch=node.ledger_list.epoch,
     )
     pipeline = _pipeline(log, reader, state_log, partition=partition, pending=pending)
     writer = LogWriter(
@@ -117,13 +123,13 @@ def make_parts(
         policy=policy,
         host=host,
         cursors=subscriptions,
-        settle_below=ProducersTold(log.producers, state_log).below,
+        ensure_persisted=ProducerSnapshot(log.producers, state_log).ensure_persisted,
         over_quota=admission.over_quota,
         complete_cursors=partial(complete_cursors, subscriptions),
         unlisted=log.dropped,
     )
     view = CompactedView(node, ledgers, reader, reads)
-    compaction = Compaction(node, factory, reader, view, reads.steps)
+    compaction = LogCompaction(node, factory, reader, view, reads.steps)
     return LogParts(
         pipeline, reader, writer, state_log, subscriptions, compaction, retention, admission
     )
@@ -135,7 +141,7 @@ def _pipeline(
     return AppendPipeline(
         partition,
         tail_offset=reader.tail_offset,
-        last_publish_us=log.node.chain.last_publish_us,
+        last_publish_us=log.node.ledger_list.last_publish_us,
         now_us=log.factory.host.now_us,
         on_stored=reader.stored,
         broker_pending=pending,

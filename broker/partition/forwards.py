@@ -12,13 +12,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fencelog.broker.limits import OWNER_GONE_MS
+from fencelog.broker.limits import OWNER_LOST_MS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 T = TypeVar("T")
 
 
-class OwnerGone(FencelogError):
+class OwnerLost(FencelogError):
     """The owner that a request was passed on to is not the owner any more, and did not answer.
     What it has done is not known."""
 
@@ -38,7 +38,7 @@ class Forwards:
 
     async def run(self, url: str, work: Callable[[], Awaitable[T]], *, owner_url: str | None) -> T:
         """The result of ``work()``, which asks the broker at ``url``; ``owner_url`` is who owns the
-        partition now. Raises OwnerGone OWNER_GONE_MS after another, or nobody, owns it."""
+        partition now. Raises OwnerLost OWNER_LOST_MS after another, or nobody, owns it."""
         try:
             async with asyncio.timeout(None) as limit:
                 self._limits[limit] = url
@@ -49,7 +49,7 @@ class Forwards:
                     del self._limits[limit]
         except TimeoutError:
             if limit.expired():
-                raise OwnerGone(url) from None
+                raise OwnerLost(url) from None
             raise
 
     def owner_is(self, owner_url: str | None) -> None:
@@ -64,4 +64,4 @@ class Forwards:
         if is_owner:
             limit.reschedule(None)
         elif limit.when() is None:
-            limit.reschedule(asyncio.get_running_loop().time() + OWNER_GONE_MS / 1000)
+            limit.reschedule(asyncio.get_running_loop().time() + OWNER_LOST_MS / 1000)

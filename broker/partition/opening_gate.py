@@ -21,20 +21,20 @@ class OpeningGate:
     def __init__(
         self, limit: int = MAX_OPENING_PARTITIONS, *, slow_ms: int = SLOW_OPENING_MS
     ) -> None:
-        self._turns = asyncio.Semaphore(limit)
+        self._slots = asyncio.Semaphore(limit)
         self._slow_s = slow_ms / 1000
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn; what takes longer than ``slow_ms`` goes on without one."""
-        await self._turns.acquire()
+        await self._slots.acquire()
         holds = True
 
         def let_go() -> None:
             nonlocal holds
             if holds:
                 holds = False
-                self._turns.release()
+                self._slots.release()
 
         slow = asyncio.get_running_loop().call_later(self._slow_s, let_go)
         try:

@@ -26,7 +26,7 @@ RECLAIM_RETRY_S = 1.0
 log = logging.getLogger(__name__)
 
 
-class Holder(Protocol):
+class NodeOwner(Protocol):
     """Whose node it is."""
 
     @property
@@ -59,7 +59,7 @@ class OwnerNode:
     )
 
     def __init__(
-        self, ownership: Ownership, topic_id: str, partition: int, *, holder: Holder
+        self, ownership: Ownership, topic_id: str, partition: int, *, holder: NodeOwner
     ) -> None:
         self.other: Owner | None = None
         self._ownership = ownership
@@ -116,7 +116,7 @@ class OwnerNode:
             self._set_other(None)
 
     async def while_owner(self, url: str, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of ``work()``, which asks the owner at ``url``. Raises OwnerGone when that one
+        """The result of ``work()``, which asks the owner at ``url``. Raises OwnerLost when that one
         owns the partition no more and has not answered."""
         if self._forwards is None:
             self._forwards = Forwards()

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from fencelog.broker.ledger_list.codec import decode_chain
-from fencelog.broker.ledger_list.store import chain_path
+from fencelog.broker.ledger_list.codec import decode_ledger_list
+from fencelog.broker.ledger_list.store import ledger_list_path
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import MetadataStore, Version, Versioned, Watch
 
@@ -108,12 +108,12 @@ class Ownership:
 
     async def _epoch(self, topic_id: str, partition: int) -> int:
         try:
-            node = await self._store.get(chain_path(topic_id, partition))
+            node = await self._store.get(ledger_list_path(topic_id, partition))
         except FencelogError as error:
             if error.code is ErrorCode.METADATA_NOT_FOUND:
                 return 0
             raise
-        return decode_chain(node.value).epoch
+        return decode_ledger_list(node.value).epoch
 
     def is_ours(self, owner: Owner) -> bool:
         """Whether the node belongs to this broker's present session."""

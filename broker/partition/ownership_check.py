@@ -1,6 +1,6 @@
 """An owner that hears of appends which it does not have looks whether the log is still its own.
 
-Who was replaced learns it from the bookies, by the next entry, or from the chain, by the next
+Who was replaced learns it from the bookies, by the next entry, or from the ledger list, by the next
 change. One that only refuses appends touches neither, and a producer that has gone on with the new
 owner would be told of a gap by the former one: a definite answer, and wrong. So such an append is
 refused only after a look that began when it was there.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.ledgers.errors import FencelogError
 
 PAUSE_S = 0.1
@@ -20,37 +20,37 @@ PAUSE_S = 0.1
 log = logging.getLogger(__name__)
 
 
-class ChainDoubt:
+class OwnershipCheck:
     """Of one partition's log. ``node.on_lost`` tells what comes of it; idle it costs nothing."""
 
-    def __init__(self, node: ChainNode, *, patience_s: float) -> None:
-        """``patience_s``: for one look, while the metadata store does not answer."""
+    def __init__(self, node: LedgerListStore, *, timeout_s: float) -> None:
+        """``timeout_s``: for one look, while the metadata store does not answer."""
         self._node = node
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._asked: list[asyncio.Future[bool]] = []
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._not_before_s = 0.0
         self._closed = False
 
-    def look(self) -> asyncio.Future[bool]:
-        """Read the chain, soon and after this call: whether the log is still this owner's, as far
-        as can be told. Whoever asks meanwhile shares the next look."""
+    def check_soon(self) -> asyncio.Future[bool]:
+        """Read the ledger list, soon and after this call: whether the log is still this owner's, as
+        far as can be told. Whoever asks meanwhile shares the next look."""
         asked: asyncio.Future[bool] = self._loop.create_future()
         if self._closed:
             asked.set_result(False)
             return asked
         self._asked.append(asked)
-        if self._looking is None:
-            self._looking = self._loop.create_task(self._run(), name=f"look at {self._node.path}")
+        if self._checking is None:
+            self._checking = self._loop.create_task(self._run(), name=f"look at {self._node.path}")
         return asked
 
     async def close(self) -> None:
         """Look no more. Never raises."""
         self._closed = True
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait((self._looking,))
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.wait((self._checking,))
         self._answer(self._asked, is_ours=False)
 
     async def _run(self) -> None:
@@ -65,13 +65,13 @@ class ChainDoubt:
                 finally:
                     self._answer(asked, is_ours=is_ours)
         finally:
-            self._looking = None
+            self._checking = None
 
     async def _is_ours(self) -> bool:
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 await self._node.check_unchanged()
-        except ChainLost as lost:
+        except LedgerListLost as lost:
             log.info("%s: %s", self._node.path, lost)
         except TimeoutError:
             log.warning("%s: cannot tell whether it is still ours: no answer", self._node.path)

@@ -13,10 +13,10 @@ from fencelog.broker.append.rates import dispatch_limit
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory
-from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.partition.describe import describe_log
 from fencelog.broker.partition.factory import LogParts, TakenLog, make_parts
-from fencelog.broker.partition.ownership_check import ChainDoubt
+from fencelog.broker.partition.ownership_check import OwnershipCheck
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.stored import ReadResult
@@ -35,16 +35,17 @@ async def _has_all(subscriptions: SubscriptionTable) -> None:
 
 
 class PartitionLog:
-    """An open log. Made by ``open``; ended by ``close`` or, when it lost its chain, by itself."""
+    """An open log. Made by ``open``; ended by ``close`` or, when it lost its ledger list, by
+    itself."""
 
     def __init__(
         self,
-        node: ChainNode,
+        node: LedgerListStore,
         parts: LogParts,
         bookie_addresses: Callable[[], dict[str, str]],
         *,
         close_timeout_s: float,
-        patience_s: float,
+        timeout_s: float,
     ) -> None:
         self._close_timeout_s = close_timeout_s
         self._closing = False
@@ -61,18 +62,19 @@ class PartitionLog:
         self.subscriptions = parts.subscriptions
         self.compaction = parts.compaction
         self.compaction.view.limit = self.subscriptions.limit = lambda: self._dispatch
-        self.access = AccessChanges(pipeline.gate, parts.state_log)
+        self.access = AccessChanges(pipeline.conditional, parts.state_log)
         """Who may append."""
-        self._doubt = ChainDoubt(node, patience_s=patience_s)
-        pipeline.gate.look = self._doubt.look
+        self._ownership_check = OwnershipCheck(node, timeout_s=timeout_s)
+        pipeline.conditional.on_stale_suspected = self._ownership_check.check_soon
         self.terminate = parts.writer.terminate
         """End the log for good, see ``LogWriter.terminate``."""
         # The hot path, bound once.
         self.append_message = pipeline.append_message
-        """Append one message, if its terms hold. The future gives ``Appended`` once the message is
-        durable, in log order. It fails with FencelogError: APPEND_UNKNOWN (it may be in the log);
-        OVERLOADED, NO_OWNER, DRAINING, BOOKIE_UNAVAILABLE, TOPIC_NOT_FOUND, PAYLOAD_TOO_LARGE,
-        SEQUENCE_MISMATCH, PRODUCER_FENCED, PRODUCER_BUSY, PRECONDITION_FAILED (it is not)."""
+        """Append one message, if its conditions hold. The future gives ``Appended`` once the
+        message is durable, in log order. It fails with FencelogError: APPEND_UNKNOWN (it may be in
+        the log); OVERLOADED, NO_OWNER, DRAINING, BOOKIE_UNAVAILABLE, TOPIC_NOT_FOUND,
+        PAYLOAD_TOO_LARGE, SEQUENCE_MISMATCH, PRODUCER_FENCED, PRODUCER_BUSY, PRECONDITION_FAILED
+        (it is not)."""
         self.append_batch = pipeline.append_batch
         """Append a record batch that passed ``check_batch``: all of it at consecutive offsets, or
         nothing. Futures as for ``append_message``; ``Appended.count`` is the batch's."""
@@ -80,7 +82,7 @@ class PartitionLog:
     @classmethod
     async def open(
         cls,
-        node: ChainNode,
+        node: LedgerListStore,
         ledgers: Ledgers,
         *,
         partition: int,
@@ -99,8 +101,8 @@ class PartitionLog:
 
         ``node`` was loaded. ``is_leader`` is asked before a failed ledger is replaced, ``on_lost``
         is called once when the log has ended; ``complete_cursors`` opens those that the registry
-        of subscriptions has and the log has not. Raises FencelogError: ChainLost when another owner
-        was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
+        of subscriptions has and the log has not. Raises FencelogError: LedgerListLost when another
+        owner was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
         """
         factory = LedgerFactory(ledgers, policy.replication, host, node.path.removeprefix("/logs/"))
         taken = TakenLog(node, factory, policy)
@@ -121,7 +123,7 @@ class PartitionLog:
             parts,
             bookie_addresses,
             close_timeout_s=config.close_timeout_s,
-            patience_s=config.repair_patience_s,
+            timeout_s=config.append_timeout_s,
         )
 
     def apply_policy(self, policy: Policy) -> None:
@@ -133,7 +135,7 @@ class PartitionLog:
             self._admission.apply_policy(policy)
             self._dispatch = dispatch_limit(policy, asyncio.get_running_loop().time)
             self._writer.apply_policy(policy)
-            self._pipeline.gate.producers.policy = policy
+            self._pipeline.conditional.producers.policy = policy
 
     @property
     def partition(self) -> int:
@@ -147,7 +149,7 @@ class PartitionLog:
     @property
     def epoch(self) -> int:
         """Grows with every takeover of the log."""
-        return self._node.chain.epoch
+        return self._node.ledger_list.epoch
 
     @property
     def is_serving(self) -> bool:
@@ -204,7 +206,7 @@ class PartitionLog:
     def internals(self) -> dict[str, Any]:
         """JSON-compatible, see ``log_internals``."""
         return {"compaction": self.compaction.status()} | describe_log(
-            self._node.chain,
+            self._node.ledger_list,
             self.retention.extents(),
             self._pipeline,
             self._admission,
@@ -214,7 +216,7 @@ class PartitionLog:
     async def check_unchanged(self) -> None:
         """Look whether another owner has taken the log over; it ends here if so. Waits out a store
         that cannot be reached."""
-        with suppress(ChainLost):  # whoever is told of the end knows already
+        with suppress(LedgerListLost):  # whoever is told of the end knows already
             await self._node.check_unchanged()
 
     async def offset_for_time(self, time_us: int) -> int:
@@ -233,7 +235,7 @@ class PartitionLog:
         """Let appends under way finish, seal the last ledger, end. Never raises."""
         self._closing = True
         self._admission.close()
-        await self._doubt.close()
+        await self._ownership_check.close()
         await self.compaction.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._close_timeout_s):
@@ -246,7 +248,7 @@ class PartitionLog:
     async def abandon(self, error: FencelogError) -> None:
         """End at once, as after a crash; callers get ``error`` or APPEND_UNKNOWN. Never raises."""
         self._admission.close()
-        await self._doubt.close()
+        await self._ownership_check.close()
         await self.compaction.close()
         await self._state_log.abandon(error)
         self.access.close()

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from fencelog.broker.cluster.load import Meter
-from fencelog.broker.ledger_list.store import ChainLost
+from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.broker.partition.broker_services import BrokerServices
 from fencelog.broker.partition.owner_node import OwnerNode
 from fencelog.broker.partition.ownership import NotOwner
@@ -33,8 +33,8 @@ class PartitionSlot:
     """
 
     __slots__ = (
-        "_burying",
         "_closed",
+        "_disposing",
         "_log",
         "_move",
         "_moved",
@@ -56,7 +56,7 @@ class PartitionSlot:
         self._owner = OwnerNode(services.ownership, info.topic_id, partition, holder=self)
         self._log: PartitionLog | None = None
         self._opening: asyncio.Task[PartitionLog] | None = None
-        self._burying: asyncio.Task[None] | None = None
+        self._disposing: asyncio.Task[None] | None = None
         self._move: asyncio.Task[str | None] | None = None
         self._moved: asyncio.Event | None = None
         self._closed: FencelogError | None = None
@@ -105,7 +105,7 @@ class PartitionSlot:
         if self._log is not None:
             self._log.apply_policy(info.policy)
 
-    async def hand_over(self, to: str | None = None) -> str | None:
+    async def transfer(self, to: str | None = None) -> str | None:
         """Finish appends, seal the log, give up the owner node, and have another broker open it.
 
         The id of the broker that took it, None if none did: then it is free for the next request.
@@ -118,12 +118,12 @@ class PartitionSlot:
                 return None
             self._moved = asyncio.Event()
             move = self._move = asyncio.get_running_loop().create_task(
-                self._hand_over(to), name=f"handing over {self}"
+                self._transfer(to), name=f"handing over {self}"
             )
         await asyncio.wait((move,))
         return None if move.cancelled() else move.result()
 
-    async def _hand_over(self, to: str | None) -> str | None:
+    async def _transfer(self, to: str | None) -> str | None:
         try:
             if self._opening is not None:
                 await asyncio.wait((self._opening,))
@@ -162,8 +162,8 @@ class PartitionSlot:
         open_log, self._log = self._log, None
         if open_log is not None:
             await (open_log.close() if error is None else open_log.abandon(error))
-        if self._burying is not None:
-            await asyncio.wait((self._burying,))
+        if self._disposing is not None:
+            await asyncio.wait((self._disposing,))
         await self._owner.release()
 
     def forget_owner(self, url: str) -> None:
@@ -190,8 +190,8 @@ class PartitionSlot:
         timeout_s = services.config.open_timeout_s
         try:
             async with services.gate.turn(), asyncio.timeout(timeout_s):
-                if self._burying is not None:  # it ends with giving up the node, not a later one
-                    await asyncio.wait((self._burying,))
+                if self._disposing is not None:  # it ends with giving up the node, not a later one
+                    await asyncio.wait((self._disposing,))
                 await self._choose(take=take)
                 await self._owner.claim()
                 try:
@@ -236,7 +236,7 @@ class PartitionSlot:
         for _ in range(TAKEOVER_ATTEMPTS - 1):
             try:
                 return await self._take_over()
-            except ChainLost as lost:
+            except LedgerListLost as lost:
                 if lost.code is not ErrorCode.NO_OWNER or not await self._is_leader():
                     raise
                 log.info("%s: starts again: %s", self, lost)
@@ -244,7 +244,7 @@ class PartitionSlot:
 
     async def _take_over(self) -> PartitionLog:
         services = self._services
-        node = await services.topics.open_chain(self.info, self.partition)
+        node = await services.topics.open_ledger_list(self.info, self.partition)
         return await PartitionLog.open(
             node,
             services.ledgers,
@@ -282,17 +282,17 @@ class PartitionSlot:
 
     def lost_to(self, error: NotOwner) -> None:
         """Another broker's node stands where ours was."""
-        self._bury(error)
+        self._dispose(error)
 
     def _on_lost(self) -> None:
         """The log has ended by itself, or is being closed."""
-        self._bury(FencelogError(ErrorCode.NO_OWNER, f"{self} was lost"))
+        self._dispose(FencelogError(ErrorCode.NO_OWNER, f"{self} was lost"))
 
-    def _bury(self, error: FencelogError) -> None:
+    def _dispose(self, error: FencelogError) -> None:
         lost, self._log = self._log, None
         if lost is not None:
-            self._burying = asyncio.get_running_loop().create_task(self._let_rest(lost, error))
+            self._disposing = asyncio.get_running_loop().create_task(self._abandon(lost, error))
 
-    async def _let_rest(self, lost: PartitionLog, error: FencelogError) -> None:
+    async def _abandon(self, lost: PartitionLog, error: FencelogError) -> None:
         await lost.abandon(error)
         await self._owner.release()

@@ -20,7 +20,7 @@ from fencelog.broker.ledger_list.ledger_list import Sealed
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.ledger_list.state_core import PartitionState, decode_events
-from fencelog.broker.ledger_list.store import ChainLost, ChainNode
+from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import KIND_STATE, read_entry_header
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -30,23 +30,24 @@ _DELETED_MEANWHILE = (ErrorCode.LEDGER_NOT_FOUND, ErrorCode.READ_UNKNOWN, ErrorC
 
 
 async def take_over(
-    node: ChainNode,
+    node: LedgerListStore,
     factory: LedgerFactory,
     state: PartitionState,
     producers: ProducerTable,
     *,
     owner: str,
 ) -> OpenLedger | None:
-    """Steps 2 to 4 on a chain that was just loaded; ``node.chain`` is the new one afterwards, and
-    ``state``, which was empty, what the state log says; ``producers``, a section of it, is brought
-    up to the end of the log. A terminated log gets no ledger: None. What the new chain does not
-    list any more was proved empty, and is the caller's to delete.
+    """Steps 2 to 4 on a ledger list that was just loaded; ``node.ledger_list`` is the new one
+    afterwards, and ``state``, which was empty, what the state log says; ``producers``, a section of
+    it, is brought up to the end of the log. A terminated log gets no ledger: None. What the new
+    ledger list does not list any more was proved empty, and is the caller's to delete.
 
-    Raises ChainLost, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN, CORRUPT, METADATA_….
+    Raises LedgerListLost, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN, CORRUPT,
+    METADATA_….
     """
-    former = node.chain
+    former = node.ledger_list
     if former.deleted:
-        raise ChainLost(node.path, former)
+        raise LedgerListLost(node.path, former)
     try:
         sealed = await _recover_all(node, factory)
         if former.state_ledger is not None:
@@ -61,14 +62,14 @@ async def take_over(
     created_us = factory.host.now_us()
     try:
         await node.change(
-            lambda chain: chain.taken_over(
+            lambda ledger_list: ledger_list.taken_over(
                 sealed,
                 ledger_id=None if ledger is None else ledger.ledger_id,
                 created_us=created_us,
                 owner=owner,
             )
         )
-    except ChainLost as lost:
+    except LedgerListLost as lost:
         if ledger is not None:
             await factory.discard(ledger, lost)
         raise
@@ -79,10 +80,10 @@ async def take_over(
     return ledger
 
 
-async def _recover_all(node: ChainNode, factory: LedgerFactory) -> dict[int, Sealed]:
+async def _recover_all(node: LedgerListStore, factory: LedgerFactory) -> dict[int, Sealed]:
     """Fence and close what has to be; the facts of each ledger by its id."""
     found: dict[int, Sealed] = {}
-    for segment in node.chain.to_recover:
+    for segment in node.ledger_list.to_recover:
         metadata = await factory.ledgers.recover(segment.ledger_id)
         sealed = await _facts_of(factory.ledgers, metadata, now_us=factory.host.now_us())
         if segment.sealed is not None and segment.sealed.messages != sealed.messages:
@@ -114,7 +115,7 @@ async def _read_state(ledgers: Ledgers, metadata: LedgerMetadata, state: Partiti
 
 
 async def _facts_of(ledgers: Ledgers, metadata: LedgerMetadata, *, now_us: int) -> Sealed:
-    """What the chain records of a closed ledger, computed from its last entry."""
+    """What the ledger list records of a closed ledger, computed from its last entry."""
     last = await ledgers.reader(metadata).read_last()
     if last is None:
         return Sealed(entries=0, messages=0, size=0, last_publish_us=0, sealed_us=now_us)

@@ -20,7 +20,7 @@ OFFERS = 2
 log = logging.getLogger(__name__)
 
 
-class HandOver:
+class PartitionTransfer:
     """The transfer of partitions between this broker and the others."""
 
     def __init__(

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.ledger_port import EntryWriter, Ledgers
-from fencelog.broker.read.read_ahead import BrokerReads, Found, ReadAhead
+from fencelog.broker.read.read_ahead import BrokerReads, Found, LogReadAhead
 from fencelog.broker.read.segment_reader import SegmentReader
 from fencelog.broker.read.stored import ReadResult, StoredBatch
-from fencelog.broker.read.tail_cache import TailBell, TailCache, TailCaches
+from fencelog.broker.read.tail_cache import TailCache, TailCaches, TailNotifier
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
@@ -23,18 +23,18 @@ class LogReader:
     """Reads never go past ``tail_offset``, the end of what is acknowledged."""
 
     def __init__(
-        self, ledgers: Ledgers, chain: Chain, caches: TailCaches, reads: BrokerReads
+        self, ledgers: Ledgers, ledger_list: LedgerList, caches: TailCaches, reads: BrokerReads
     ) -> None:
-        """``chain`` as committed at takeover: all its segments are sealed, except the ledger that
-        is about to be written (a terminated log has none)."""
+        """``ledger_list`` as committed at takeover: all its segments are sealed, except the ledger
+        that is about to be written (a terminated log has none)."""
         self._ledgers = ledgers
         self._cache = TailCache(caches)
-        self._catch_up = ReadAhead(reads, self._load, is_worth=self._is_in_ledgers_alone)
-        self._bell = TailBell()
+        self._catch_up = LogReadAhead(reads, self._load, is_worth=self._is_in_ledgers_alone)
+        self._notifier = TailNotifier()
         self._segments: list[SegmentReader] = []
         self._bases: list[int] = []
         self.last_publish_us = 0
-        for segment in chain.segments:
+        for segment in ledger_list.segments:
             if segment.sealed is not None and segment.base_offset is not None:
                 self.last_publish_us = max(self.last_publish_us, segment.sealed.last_publish_us)
                 self._add(
@@ -46,10 +46,10 @@ class LogReader:
                         last_publish_us=self.last_publish_us,
                     )
                 )
-        last = chain.segments[-1].base_offset if chain.segments else None
-        self.tail_offset = (last if chain.next_base is None else chain.next_base) or 0
+        last = ledger_list.segments[-1].base_offset if ledger_list.segments else None
+        self.tail_offset = (last if ledger_list.next_base is None else ledger_list.next_base) or 0
         first = self._bases[0] if self._bases else self.tail_offset
-        self.earliest_offset = max(chain.start_offset, first)
+        self.earliest_offset = max(ledger_list.start_offset, first)
         self.closed: FencelogError | None = None
         self.on_moved: Callable[[], None] = lambda: None
         """Called when the tail has moved, and when the log is closed."""
@@ -79,7 +79,7 @@ class LogReader:
         self.tail_offset = batches[-1].end_offset
         self.last_publish_us = batches[-1].publish_time_us
         self._segments[-1].last_publish_us = self.last_publish_us
-        self._bell.ring()
+        self._notifier.notify()
         self.on_moved()
 
     def confirm(self, last_entry_id: int) -> None:
@@ -95,8 +95,8 @@ class LogReader:
                 return
 
     def trim(self, start_offset: int) -> None:
-        """The chain says so by now: nothing below is readable any more, and ledgers that end there
-        may be deleted at once. It never goes back, and never past the tail."""
+        """The ledger list says so by now: nothing below is readable any more, and ledgers that end
+        there may be deleted at once. It never goes back, and never past the tail."""
         self.earliest_offset = max(self.earliest_offset, min(start_offset, self.tail_offset))
         gone = bisect_right(self._ends(), self.earliest_offset)
         if gone and self._segments[gone - 1].is_open:
@@ -107,14 +107,14 @@ class LogReader:
     def end(self) -> None:
         """The log is terminated: nobody waits at its tail any more."""
         self.has_ended = True
-        self._bell.ring()
+        self._notifier.notify()
 
     def close(self, error: FencelogError) -> None:
         """Every read fails from now on, those that wait too."""
         self.closed = error
         self._cache.clear()
         self._catch_up.clear()
-        self._bell.ring()
+        self._notifier.notify()
         self.on_moved()
 
     def _add(self, segment: SegmentReader) -> None:
@@ -136,7 +136,7 @@ class LogReader:
         """
         self._check(offset)
         if offset == self.tail_offset and wait_ms > 0 and not self.has_ended:
-            await self._bell.wait(wait_ms)
+            await self._notifier.wait(wait_ms)
             self._check(offset)
         if offset == self.tail_offset:
             return ReadResult([], offset, offset)

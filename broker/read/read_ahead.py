@@ -8,7 +8,7 @@ its own fetches what it asked for and no more.
 
 Memory is bounded in the whole broker: chunks that nobody used for longest go first, at most half of
 it is for chunks that nobody has asked for yet, a quarter for those that a reader has been through,
-and reads on their way take turns (``ByteTurns``).
+and reads on their way take turns (``FairByteSemaphore``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fencelog.broker.limits import CATCH_UP_BYTES, READ_AHEAD_BYTES, READ_AHEAD_CHUNK_BYTES
-from fencelog.broker.read.read_fairness import ByteTurns, LoopTurns
+from fencelog.broker.read.read_fairness import FairByteSemaphore, LoopYielder
 from fencelog.broker.read.stored import StoredBatch, take
 from fencelog.broker.read.tail_cache import BATCH_OVERHEAD_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
@@ -43,7 +43,7 @@ class Chunk:
     """``start`` to ``end`` of a log; empty while it is loaded."""
 
     start: int
-    owner: ReadAhead
+    owner: LogReadAhead
     end: int = -1
     batches: list[StoredBatch] = field(default_factory=list)
     size: int = 0
@@ -55,15 +55,15 @@ class Chunk:
 
 
 class BrokerReads:
-    """What the readers of one broker share: a bound for their chunks, ``turns`` of bytes on their
-    way from bookies, and ``steps`` of long work on the event loop."""
+    """What the readers of one broker share: a bound for their chunks, ``semaphore`` of bytes on
+    their way from bookies, and ``steps`` of long work on the event loop."""
 
     def __init__(
         self, limit: int = READ_AHEAD_BYTES, *, chunk_bytes: int = READ_AHEAD_CHUNK_BYTES
     ) -> None:
         self.chunk_bytes = chunk_bytes
-        self.turns = ByteTurns(CATCH_UP_BYTES)
-        self.steps = LoopTurns()
+        self.semaphore = FairByteSemaphore(CATCH_UP_BYTES)
+        self.steps = LoopYielder()
         self.size = 0
         self.ahead = 0
         self._limit = limit
@@ -124,7 +124,7 @@ class BrokerReads:
         return (self._used.pop(chunk, None) or self._ahead.pop(chunk, None)) is not None
 
 
-class ReadAhead:
+class LogReadAhead:
     """The chunks of one log, or of another view of it."""
 
     def __init__(self, shared: BrokerReads, load: Load, *, is_worth: Callable[[int], bool]) -> None:
@@ -195,7 +195,7 @@ class ReadAhead:
 
     async def _fetch(self, chunk: Chunk, size: int) -> None:
         try:
-            async with self._shared.turns.turn(self, size):
+            async with self._shared.semaphore.turn(self, size):
                 chunk.batches, chunk.end = await self._load(chunk.start, size)
         except BaseException:
             self.drop(chunk)

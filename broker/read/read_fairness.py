@@ -1,10 +1,10 @@
 """Turns between readers: of bytes on their way, and of the event loop.
 
 A greedy reader asks for more than its share of two things. Bytes: every read from bookies, and
-every answer that its client has not taken yet, holds memory; ``ByteTurns`` bounds them and serves
-those who wait in turn, log by log. Time: to decode and render a large answer takes long, and
-nothing else happens meanwhile; ``LoopTurns`` lets one step of such work happen in each round of the
-event loop, however many want one, so that an append is delayed by one step a round at most.
+every answer that its client has not taken yet, holds memory; ``FairByteSemaphore`` bounds them and
+serves those who wait in turn, log by log. Time: to decode and render a large answer takes long, and
+nothing else happens meanwhile; ``LoopYielder`` lets one step of such work happen in each round of
+the event loop, however many want one, so that an append is delayed by one step a round at most.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STEP_MESSAGES = 500
 """Messages decoded or rendered in one step: about a ms."""
 
 
-class ByteTurns:
+class FairByteSemaphore:
     """A bound for bytes in use. Those who wait get their turn in the order of arrival, and one
     after the other where they wait for different logs (``who``)."""
 
@@ -94,7 +94,7 @@ class ByteTurns:
                 future.set_result(None)
 
 
-class LoopTurns:
+class LoopYielder:
     """One step of long work in each round of the event loop, in the order of arrival."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from fencelog.broker.ledger_list.ledger_port import EntryReader, EntryWriter, Ledgers
 from fencelog.broker.read.stored import StoredBatch
-from fencelog.broker.read.time_index import Place, TimeIndex
+from fencelog.broker.read.time_index import TimeIndex, TimeIndexEntry
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES, read_entry_header
 from fencelog.ledgers.format.run import Entry
@@ -145,7 +145,7 @@ class SegmentReader:
         for entry in entries:
             header = read_entry_header(entry.payload)
             end = (header.next_number, entry.entry_id + 1)
-            place = Place(entry.entry_id, header.publish_time_us, header.first_number)
+            place = TimeIndexEntry(entry.entry_id, header.publish_time_us, header.first_number)
             if header.kind == KIND_MESSAGES:
                 offset = self.base_offset + header.first_number
                 batch = entry.payload[header.header_bytes :]
@@ -164,12 +164,12 @@ class SegmentReader:
         else:
             last, number = reader.last_confirmed, cast(int, self.messages)
 
-        async def read(entry_id: int) -> Place:
+        async def read(entry_id: int) -> TimeIndexEntry:
             (entry,) = await reader.read(entry_id, entry_id)
             header = read_entry_header(entry.payload)
-            return Place(entry_id, header.publish_time_us, header.first_number)
+            return TimeIndexEntry(entry_id, header.publish_time_us, header.first_number)
 
-        place = await self._times.first_at(time_us, Place(last + 1, 0, number), read)
+        place = await self._times.first_at(time_us, TimeIndexEntry(last + 1, 0, number), read)
         return self.base_offset + place.number
 
     async def _locate(self, reader: EntryReader, number: int, last: int) -> int:

@@ -115,7 +115,7 @@ def _cost(batch: StoredBatch) -> int:
     return len(batch.batch) + BATCH_OVERHEAD_BYTES
 
 
-class TailBell:
+class TailNotifier:
     """Wakes everybody who waits for the tail to move, once per move, and not all in one round of
     the event loop: a thousand readers that answer at once would hold up the next append."""
 
@@ -123,7 +123,7 @@ class TailBell:
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._ringing: deque[asyncio.Future[None]] | None = None
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         waiting, self._waiting = self._waiting, {}
         if not waiting:
             return

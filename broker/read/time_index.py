@@ -15,7 +15,7 @@ MAX_PLACES = 1024
 """Remembered in one ledger; above it every other one is forgotten."""
 
 
-class Place(NamedTuple):
+class TimeIndexEntry(NamedTuple):
     """An entry, its publish time in µs, and the number of its first message."""
 
     entry_id: int
@@ -23,7 +23,7 @@ class Place(NamedTuple):
     number: int
 
 
-ReadPlace = Callable[[int], Awaitable[Place]]
+ReadPlace = Callable[[int], Awaitable[TimeIndexEntry]]
 """Reads the header of an entry."""
 
 
@@ -31,9 +31,9 @@ class TimeIndex:
     """Known places of one ledger, in order."""
 
     def __init__(self) -> None:
-        self._places: list[Place] = []
+        self._places: list[TimeIndexEntry] = []
 
-    def add(self, place: Place) -> None:
+    def add(self, place: TimeIndexEntry) -> None:
         places = self._places
         position = bisect_left(places, place)
         if position == len(places) or places[position].entry_id != place.entry_id:
@@ -41,7 +41,7 @@ class TimeIndex:
         if len(places) > MAX_PLACES:
             del places[1::2]
 
-    async def first_at(self, time_us: int, end: Place, read: ReadPlace) -> Place:
+    async def first_at(self, time_us: int, end: TimeIndexEntry, read: ReadPlace) -> TimeIndexEntry:
         """The first entry published at or after ``time_us``; ``end``, which follows the last one,
         if there is none."""
         position = bisect_left(self._places, time_us, key=_time)
@@ -57,5 +57,5 @@ class TimeIndex:
         return found
 
 
-def _time(place: Place) -> int:
+def _time(place: TimeIndexEntry) -> int:
     return place.publish_time_us

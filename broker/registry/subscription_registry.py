@@ -32,7 +32,7 @@ _MAX_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredSubscription:
     """A subscription and what was true when it was created: ``partitions`` the topic had then;
     those added later are read from their beginning."""
 
@@ -47,7 +47,7 @@ class SubscriptionRegistry:
     def __init__(self, store: MetadataStore, *, host: Host) -> None:
         self._store = store
         self._host = host
-        self._known: dict[tuple[str, str], tuple[Registered, Watch]] = {}
+        self._known: dict[tuple[str, str], tuple[RegisteredSubscription, Watch]] = {}
 
     def close(self) -> None:
         for _, watch in self._known.values():
@@ -63,7 +63,7 @@ class SubscriptionRegistry:
         *,
         partitions: int,
         at_most: int,
-    ) -> tuple[Registered, bool]:
+    ) -> tuple[RegisteredSubscription, bool]:
         """The subscription, and whether it was created by this call; ``at_most`` of a topic.
 
         Raises FencelogError: ALREADY_EXISTS with another configuration, LIMIT_REACHED,
@@ -77,7 +77,7 @@ class SubscriptionRegistry:
             )
         own_id = self._host.random_bytes(_ID_BYTES).hex()
         info = SubscriptionInfo(name, own_id, config, start)
-        wanted = Registered(info, partitions, self._host.now_us())
+        wanted = RegisteredSubscription(info, partitions, self._host.now_us())
         try:
             await self._store.create(_path(topic_id, name), encode_registered(wanted))
             return wanted, True
@@ -97,11 +97,11 @@ class SubscriptionRegistry:
             )
         return found, found.info.subscription_id == own_id
 
-    async def get(self, topic_id: str, name: str) -> Registered:
+    async def get(self, topic_id: str, name: str) -> RegisteredSubscription:
         """Raises FencelogError(SUBSCRIPTION_NOT_FOUND), METADATA_…."""
         return (await self._get(topic_id, name))[0]
 
-    async def find(self, topic_id: str, name: str) -> Registered:
+    async def find(self, topic_id: str, name: str) -> RegisteredSubscription:
         """As ``get``, remembered until a watch says that it was deleted."""
         known = self._known.get((topic_id, name))
         if known is not None:
@@ -126,7 +126,7 @@ class SubscriptionRegistry:
                 return []
             raise
 
-    async def list(self, topic_id: str) -> builtins.list[Registered]:
+    async def list(self, topic_id: str) -> builtins.list[RegisteredSubscription]:
         """A topic's subscriptions, by name."""
         found = []
         for name in await self.list_names(topic_id):
@@ -137,7 +137,7 @@ class SubscriptionRegistry:
                     raise  # what is not there was deleted since it was listed
         return found
 
-    async def list_latest(self, topic_id: str) -> builtins.list[Registered]:
+    async def list_latest(self, topic_id: str) -> builtins.list[RegisteredSubscription]:
         """A topic's subscriptions, by name, none older than this call. It costs the store a write.
         Raises FencelogError: METADATA_…, CORRUPT."""
         session_id = await catch_up(self._store)
@@ -150,7 +150,7 @@ class SubscriptionRegistry:
         session's server knows."""
         return set(await names_or_empty(self._store.children(SUBSCRIPTIONS_PATH)))
 
-    async def delete(self, topic_id: str, name: str) -> Registered:
+    async def delete(self, topic_id: str, name: str) -> RegisteredSubscription:
         """Remove a subscription; its cursors are the caller's to drop.
 
         Raises FencelogError: SUBSCRIPTION_NOT_FOUND, METADATA_….
@@ -177,7 +177,7 @@ class SubscriptionRegistry:
             return error.code is ErrorCode.SUBSCRIPTION_NOT_FOUND
         return latest.info.subscription_id != info.subscription_id
 
-    async def _get_latest(self, topic_id: str, name: str) -> Registered:
+    async def _get_latest(self, topic_id: str, name: str) -> RegisteredSubscription:
         """As ``get``, not older than this call. It costs the store a write."""
         session_id = await catch_up(self._store)
         try:
@@ -197,7 +197,7 @@ class SubscriptionRegistry:
         if known is not None:
             known[1].close()
 
-    async def _get(self, topic_id: str, name: str) -> tuple[Registered, Version]:
+    async def _get(self, topic_id: str, name: str) -> tuple[RegisteredSubscription, Version]:
         try:
             node = await self._store.get(_path(topic_id, name))
         except FencelogError as error:
@@ -216,7 +216,7 @@ def _not_found(name: str) -> FencelogError:
     return FencelogError(ErrorCode.SUBSCRIPTION_NOT_FOUND, f"there is no subscription {name}")
 
 
-def encode_registered(registered: Registered) -> bytes:
+def encode_registered(registered: RegisteredSubscription) -> bytes:
     """The value of its node."""
     fields = {
         "v": FORMAT_VERSION,
@@ -227,13 +227,13 @@ def encode_registered(registered: Registered) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def decode_registered(data: bytes) -> Registered:
+def decode_registered(data: bytes) -> RegisteredSubscription:
     """From the value of its node. Raises FencelogError(CORRUPT)."""
     try:
         fields: dict[str, Any] = json.loads(data)
         if fields["v"] != FORMAT_VERSION:
             raise ValueError(f"version {fields['v']}")
         info = SubscriptionInfo.from_json(fields)
-        return Registered(info, int(fields["partitions"]), int(fields["created_us"]))
+        return RegisteredSubscription(info, int(fields["partitions"]), int(fields["created_us"]))
     except (KeyError, TypeError, ValueError, FencelogError) as error:
         raise FencelogError(ErrorCode.CORRUPT, f"a subscription is not valid: {error}") from error

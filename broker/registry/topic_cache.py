@@ -10,7 +10,7 @@ from fencelog.broker.registry.topics import TopicInfo, TopicRegistry
 from fencelog.ledgers.metastore.port import Watch
 
 
-class KnownTopics:
+class TopicCache:
     """``on_change`` is told of a topic with other settings or more partitions, ``on_gone`` of one
     that was deleted, or that another has the name of now."""
 

@@ -4,17 +4,18 @@ The topic's node goes first, and with it its id for good; from then on every ste
 again by anybody, in any order with others: by whoever deletes the topic, or, should that one die,
 by the sweep, which finds what hangs below an id that no topic has.
 
-An owner that is opening a partition for the first time makes the chain's node and then looks at the
-topic's again; so either the deleter finds the chain, or the opener finds the topic gone.
+An owner that is opening a partition for the first time makes the ledger list's node and then looks
+at the topic's again; so either the deleter finds the ledger list, or the opener finds the topic
+gone.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.ledger_port import Ledgers
-from fencelog.broker.ledger_list.store import ChainLost, ChainNode, chain_path
+from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore, ledger_list_path
 from fencelog.broker.registry.subscription_registry import SUBSCRIPTIONS_PATH
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
@@ -40,35 +41,35 @@ class TopicDeletion:
         """Delete all that a topic leaves behind whose node is gone. Raises RECOVERY_INCOMPLETE,
         METADATA_…: the rest is still to be found."""
         for partition in await names_or_empty(self._store.children(f"{LOGS_PATH}/{topic_id}")):
-            await self.delete_chain(topic_id, int(partition))
+            await self.delete_ledger_list(topic_id, int(partition))
         for name in await names_or_empty(self._store.children(f"{SUBSCRIPTIONS_PATH}/{topic_id}")):
             await self._delete(f"{SUBSCRIPTIONS_PATH}/{topic_id}/{name}", _GONE)
         await self._delete(f"{SUBSCRIPTIONS_PATH}/{topic_id}", _NOT_NOW)
         await self._delete(f"{LOGS_PATH}/{topic_id}", _NOT_NOW)
 
-    async def delete_chain(self, topic_id: str, partition: int) -> None:
-        """Finish a partition: mark its chain, so that no owner can change it any more; fence its
-        ledgers, so that none can write; delete them, those of its state and of its compacted view
-        too, and then the chain."""
-        node = ChainNode(self._store, chain_path(topic_id, partition), host=self._host)
+    async def delete_ledger_list(self, topic_id: str, partition: int) -> None:
+        """Finish a partition: mark its ledger list, so that no owner can change it any more; fence
+        its ledgers, so that none can write; delete them, those of its state and of its compacted
+        view too, and then the ledger list."""
+        node = LedgerListStore(self._store, ledger_list_path(topic_id, partition), host=self._host)
         while True:
             try:
                 await node.load()
-                if not node.chain.deleted:
-                    await node.change(Chain.as_deleted)
+                if not node.ledger_list.deleted:
+                    await node.change(LedgerList.as_deleted)
                 break
-            except ChainLost:
+            except LedgerListLost:
                 # The owner was rolling: mark what it has written.
-                node = ChainNode(self._store, node.path, host=self._host)
+                node = LedgerListStore(self._store, node.path, host=self._host)
             except FencelogError as error:
                 if error.code is ErrorCode.METADATA_NOT_FOUND:
                     return
                 raise
-        for segment in node.chain.segments:
+        for segment in node.ledger_list.segments:
             if segment.sealed is None:
                 with suppress(FencelogError):  # what cannot be recovered now is still deleted
                     await self._ledgers.recover(segment.ledger_id)
-        for ledger_id in sorted(node.chain.ledgers):
+        for ledger_id in sorted(node.ledger_list.ledgers):
             await self._ledgers.delete(ledger_id, unfenced=True)
         await node.delete()
 

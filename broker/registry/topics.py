@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fencelog.broker.ledger_list.ledger_port import Ledgers
-from fencelog.broker.ledger_list.store import ChainNode, chain_path
+from fencelog.broker.ledger_list.store import LedgerListStore, ledger_list_path
 from fencelog.broker.names import TopicName
 from fencelog.broker.policy import Overrides, Policy, changed_overrides
 from fencelog.broker.registry.namespaces import TOPICS_PATH, Namespaces
@@ -184,12 +184,14 @@ class TopicRegistry:
                 f"topic {name} is gone, but not all that belongs to it was removed: {error.detail}",
             ) from error
 
-    async def open_chain(self, info: TopicInfo, partition: int) -> ChainNode:
-        """The partition's chain, loaded; made if this is the first opening.
+    async def open_ledger_list(self, info: TopicInfo, partition: int) -> LedgerListStore:
+        """The partition's ledger list, loaded; made if this is the first opening.
 
         Raises FencelogError: TOPIC_NOT_FOUND if the topic was deleted, METADATA_….
         """
-        node = ChainNode(self._store, chain_path(info.topic_id, partition), host=self._host)
+        node = LedgerListStore(
+            self._store, ledger_list_path(info.topic_id, partition), host=self._host
+        )
         try:
             await node.load()
         except FencelogError as error:
@@ -203,7 +205,7 @@ class TopicRegistry:
             # a write of its own at ZooKeeper, and its first read is synced (``ZooKeeperSession``).
             # A create of unknown outcome does not come this far.
             if not await self._is_alive(info):
-                await self.deletion.delete_chain(info.topic_id, partition)
+                await self.deletion.delete_ledger_list(info.topic_id, partition)
                 raise _not_found(info.name) from None
             if not is_new:
                 await node.load()

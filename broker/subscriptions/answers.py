@@ -30,6 +30,6 @@ class AckResult(NamedTuple):
 class DeadLetters(Protocol):
     """Takes messages that failed too often."""
 
-    async def bury(self, info: SubscriptionInfo, partition: int, message: PulledMessage) -> None:
+    async def forward(self, info: SubscriptionInfo, partition: int, message: PulledMessage) -> None:
         """Append the message to the dead letter topic. It may be called again for a message of
         which it has raised, or whose acknowledgement a takeover has not seen."""

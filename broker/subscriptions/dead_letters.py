@@ -10,7 +10,7 @@ from fencelog.broker.dispatch.base import Dispatch
 from fencelog.broker.subscriptions.ack_id import ack_id_maker
 from fencelog.broker.subscriptions.answers import DeadLetters, PulledMessage
 from fencelog.broker.subscriptions.batch import OpenedBatch
-from fencelog.broker.subscriptions.state import Subscription
+from fencelog.broker.subscriptions.state import SubscriptionState
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 AT_ONCE = 16
@@ -18,17 +18,17 @@ AT_ONCE = 16
 room for others."""
 
 RETRY_S = 5.0
-"""Pause after one could not be buried."""
+"""Pause after one could not be forwarded."""
 
 log = logging.getLogger(__name__)
 
 
-class Burial:
-    """Buries what one subscription has to, until there is nothing left of it."""
+class DeadLetterForwarder:
+    """Forwards the dead letters of one subscription, until there is nothing left of it."""
 
     def __init__(
         self,
-        subscription: Subscription,
+        subscription: SubscriptionState,
         letters: Callable[[], DeadLetters | None],
         *,
         partition: int,
@@ -46,26 +46,26 @@ class Burial:
         )
 
     async def run(self) -> None:
-        """Ends when all are buried, after a seek, and when the log is closed. Those that cannot be
-        take their turns with the others."""
+        """Ends when all are forwarded, after a seek, and when the log is closed. Those that cannot
+        be take their turns with the others."""
         subscription, dispatch = self._subscription, self._subscription.dispatch
         last = -1
-        while dispatch.burying and self._is_current(dispatch):
-            waiting = sorted(dispatch.burying)
+        while dispatch.dead_letters and self._is_current(dispatch):
+            waiting = sorted(dispatch.dead_letters)
             some = [offset for offset in waiting if offset > last][:AT_ONCE] or waiting[:AT_ONCE]
             last = some[-1]
-            errors = await asyncio.gather(*(self._bury(offset) for offset in some))
+            errors = await asyncio.gather(*(self._forward(offset) for offset in some))
             done = [(o, o + 1) for o, error in zip(some, errors, strict=True) if error is None]
             if done and self._is_current(dispatch):
                 subscription.skip(done)
                 subscription.acked(done)
             failed = [error for error in errors if error is not None]
             if failed:
-                subscription.burial_error = failed[0]
+                subscription.forward_error = failed[0]
                 log.warning(
-                    "%s: %d messages of partition %d cannot be buried yet: %s",
+                    "%s: %d messages of partition %d cannot be forwarded yet: %s",
                     subscription.info.name,
-                    len(dispatch.burying),
+                    len(dispatch.dead_letters),
                     self._partition,
                     failed[0],
                 )
@@ -75,7 +75,7 @@ class Burial:
         subscription = self._subscription
         return subscription.dispatch is dispatch and subscription.reader.closed is None
 
-    async def _bury(self, offset: int) -> FencelogError | None:
+    async def _forward(self, offset: int) -> FencelogError | None:
         """Why the message is not in the dead letter topic yet; None: it is, or is trimmed."""
         subscription = self._subscription
         try:
@@ -89,7 +89,7 @@ class Burial:
             dead = PulledMessage(
                 offset, stored.publish_time_us, message, self._make_ack_id(offset), attempts
             )
-            await letters.bury(subscription.info, self._partition, dead)
+            await letters.forward(subscription.info, self._partition, dead)
         except FencelogError as error:
             return None if error.code is ErrorCode.OFFSET_TRIMMED else error
         return None

@@ -13,7 +13,7 @@ from fencelog.broker.read.stored import StoredBatch
 from fencelog.broker.subscriptions.ack_id import ack_id_maker
 from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.broker.subscriptions.batch import DELIVER_AT, REPLAY_FOR, OpenedBatch
-from fencelog.broker.subscriptions.state import Subscription
+from fencelog.broker.subscriptions.state import SubscriptionState
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.record_batch import Message
@@ -30,12 +30,12 @@ NEAR = 64
 _Headers = Sequence[tuple[str, bytes]]
 
 
-class Pull:
+class PullOperation:
     """``run`` once. Whatever it returns is leased; nothing is, if it raises."""
 
     def __init__(
         self,
-        subscription: Subscription,
+        subscription: SubscriptionState,
         consumer: str,
         *,
         partition: int,
@@ -193,7 +193,7 @@ class Pull:
         if skipped:
             self._subscription.skip(ranges_of(skipped))
         self._hand_out(opened.stored, chosen)
-        self._subscription.look_for_hopeless()
+        self._subscription.check_dead_letters()
         return end == first + len(messages)
 
     def _is_for_another(self, headers: _Headers) -> bool:

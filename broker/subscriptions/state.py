@@ -8,13 +8,13 @@ from typing import Any
 
 from fencelog.broker.dispatch.ack_ranges import Range
 from fencelog.broker.dispatch.base import Dispatch
-from fencelog.broker.dispatch.consumers import Consumers
+from fencelog.broker.dispatch.consumers import ConsumerTable
 from fencelog.broker.dispatch.cursor_core import Cursor
 from fencelog.broker.dispatch.key_shared import KeySharedDispatch
 from fencelog.broker.dispatch.ordered import OrderedDispatch
 from fencelog.broker.dispatch.shared import SharedDispatch
 from fencelog.broker.read.log_reader import LogReader
-from fencelog.broker.read.tail_cache import TailBell
+from fencelog.broker.read.tail_cache import TailNotifier
 from fencelog.broker.registry.subscription_config import (
     KEY_SHARED,
     ORDERED,
@@ -31,7 +31,7 @@ _DISPATCH: dict[str, type[Dispatch]] = {
 }
 
 
-class Subscription:
+class SubscriptionState:
     """``turn``: one pull at a time decides what is next. ``waits``: of consumers, under way."""
 
     def __init__(
@@ -41,15 +41,15 @@ class Subscription:
         self.cursor = cursor
         self.cursors = cursors
         self.reader = reader
-        self.bell = TailBell()
+        self.notifier = TailNotifier()
         self.turn = asyncio.Lock()
         self.waits = 0
-        self.burial: asyncio.Task[None] | None = None
-        self.burial_error: FencelogError | None = None
-        """Why messages could not be buried when it was tried last."""
-        self.on_hopeless: Callable[[Subscription], None] = lambda subscription: None
+        self.forwarding: asyncio.Task[None] | None = None
+        self.forward_error: FencelogError | None = None
+        """Why messages could not be forwarded when it was tried last."""
+        self.on_dead_letters: Callable[[SubscriptionState], None] = lambda subscription: None
         self._loop = asyncio.get_running_loop()
-        self._consumers = Consumers()
+        self._consumers = ConsumerTable()
         self.dispatch = self._new_dispatch()
 
     @property
@@ -74,7 +74,7 @@ class Subscription:
     def restart(self) -> None:
         """Hand out from the cursor on, as if nothing had been handed out yet."""
         self.dispatch = self._new_dispatch()
-        self.bell.ring()
+        self.notifier.notify()
 
     def refresh(self) -> None:
         """Take note of what time and retention have done. Raises why the log is closed."""
@@ -91,12 +91,12 @@ class Subscription:
     def failed(self, offsets: list[int]) -> None:
         """These, in order, have failed once more, as the dispatch says."""
         self.cursors.note_failures(self.id, offsets)
-        self.look_for_hopeless()
-        self.bell.ring()
+        self.check_dead_letters()
+        self.notifier.notify()
 
-    def look_for_hopeless(self) -> None:
-        if self.dispatch.burying:
-            self.on_hopeless(self)
+    def check_dead_letters(self) -> None:
+        if self.dispatch.dead_letters:
+            self.on_dead_letters(self)
 
     def skip(self, ranges: list[Range]) -> None:
         """Count these, which are with nobody, as acknowledged."""
@@ -106,7 +106,7 @@ class Subscription:
         """These are acknowledged, as the cursor says already."""
         for first, end in ranges:
             self.dispatch.acked(first, end)
-        self.bell.ring()
+        self.notifier.notify()
 
     def touch(self, offset: int, until: float) -> None:
         """Whoever has this message was heard of."""
@@ -128,20 +128,20 @@ class Subscription:
         self._consumers.waits(consumer, -1)
         self.heard_of(consumer, self.now() + self.info.config.lease_ms / 1000)
         if self.is_ordered:
-            self.bell.ring()  # those in line look anew for how long it stays
+            self.notifier.notify()  # those in line look anew for how long it stays
 
     def stats(self) -> dict[str, Any]:
         """What the cursor does not know, JSON-compatible."""
         now, dispatch = self.now(), self.dispatch
         counts = dispatch.leases.counts()
-        oldest, error = dispatch.leases.oldest(), self.burial_error
+        oldest, error = dispatch.leases.oldest(), self.forward_error
         return {
             "outstanding": len(dispatch.leases),
             "oldest_lease_ms": None if oldest is None else int((now - oldest) * 1000),
             "delayed": len(dispatch.delayed),
             "held": dispatch.held,
-            "burying": len(dispatch.burying),
-            "burial_error": str(error) if error and dispatch.burying else None,
+            "burying": len(dispatch.dead_letters),
+            "burial_error": str(error) if error and dispatch.dead_letters else None,
             "consumers": [
                 {
                     "name": name,

@@ -29,8 +29,8 @@ from fencelog.broker.registry.subscription_config import (
 )
 from fencelog.broker.subscriptions.ack_id import AckId, parse_ack_ids, partition_of_ack_id
 from fencelog.broker.subscriptions.answers import AckResult, DeadLetters, PulledMessage
-from fencelog.broker.subscriptions.pull import Pull
-from fencelog.broker.subscriptions.state import Subscription
+from fencelog.broker.subscriptions.pull import PullOperation
+from fencelog.broker.subscriptions.state import SubscriptionState
 from fencelog.broker.subscriptions.table import SubscriptionTable
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
@@ -62,7 +62,7 @@ class Subscriptions(SubscriptionTable):
         self.limit: Callable[[], DispatchLimit | None] = lambda: None
         """Of what is handed out."""
         self._deliveries = 0
-        self._waiting: dict[Subscription, None] = {}
+        self._waiting: dict[SubscriptionState, None] = {}
         """In the order in which they began to wait."""
         reader.on_moved = self._moved
 
@@ -90,7 +90,7 @@ class Subscriptions(SubscriptionTable):
             max_messages, max_bytes, _ = await limit.admit(max_messages, max_bytes, 0)
         async with subscription.turn:
             self._deliveries += 1
-            pull = Pull(
+            pull = PullOperation(
                 subscription,
                 consumer,
                 partition=self._partition,
@@ -128,7 +128,7 @@ class Subscriptions(SubscriptionTable):
                     return False
                 change = now + owed_s if is_ready else dispatch.next_change(consumer, now)
                 until = deadline if change is None else min(deadline, change)
-                await subscription.bell.wait(ceil((until - now) * 1000))
+                await subscription.notifier.wait(ceil((until - now) * 1000))
                 self._use(info)
         finally:
             subscription.end_wait(consumer)
@@ -247,7 +247,7 @@ class Subscriptions(SubscriptionTable):
                 tail_offset=self._reader.tail_offset,
             )
 
-    def _is_known(self, subscription: Subscription, ack_id: AckId) -> bool:
+    def _is_known(self, subscription: SubscriptionState, ack_id: AckId) -> bool:
         return (
             ack_id.generation == subscription.cursor.generation
             and ack_id.partition == self._partition
@@ -255,7 +255,7 @@ class Subscriptions(SubscriptionTable):
         )
 
     def _leased(
-        self, subscription: Subscription, ack_ids: Sequence[str]
+        self, subscription: SubscriptionState, ack_ids: Sequence[str]
     ) -> tuple[list[int], list[str]]:
         """Messages that are still with whom they were handed to, in order, and the stale ids."""
         parsed = parse_ack_ids(ack_ids, subscription.id)
@@ -278,4 +278,4 @@ class Subscriptions(SubscriptionTable):
 
     def _moved(self) -> None:
         for subscription in self._waiting:
-            subscription.bell.ring()
+            subscription.notifier.notify()

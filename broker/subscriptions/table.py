@@ -1,6 +1,6 @@
 """Which subscriptions have a cursor in a partition: made, forgotten, looked at.
 
-What is only known while messages are handed out (``Subscription``) is made at the first use.
+What is only known while messages are handed out (``SubscriptionState``) is made at the first use.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fencelog.broker.ledger_list.state_log import StateLog
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.broker.registry.subscription_config import SubscriptionInfo
-from fencelog.broker.registry.subscription_registry import Registered
+from fencelog.broker.registry.subscription_registry import RegisteredSubscription
 from fencelog.broker.subscriptions.answers import DeadLetters
 from fencelog.broker.subscriptions.cursors import CursorLog
-from fencelog.broker.subscriptions.dead_letters import Burial
-from fencelog.broker.subscriptions.state import Subscription
+from fencelog.broker.subscriptions.dead_letters import DeadLetterForwarder
+from fencelog.broker.subscriptions.state import SubscriptionState
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _UNUSED: dict[str, Any] = {
@@ -57,16 +57,16 @@ class SubscriptionTable:
         self._partition = partition
         self._epoch = epoch
         self._loop = asyncio.get_running_loop()
-        self._in_use: dict[str, Subscription] = {}
+        self._in_use: dict[str, SubscriptionState] = {}
 
     async def close(self) -> None:
         """The log was closed: nothing goes on here. Never raises."""
-        burials = [s.burial for s in self._in_use.values() if s.burial is not None]
-        for burial in burials:
-            burial.cancel()
-        await asyncio.gather(*burials, return_exceptions=True)
+        forwardings = [s.forwarding for s in self._in_use.values() if s.forwarding is not None]
+        for forwarder in forwardings:
+            forwarder.cancel()
+        await asyncio.gather(*forwardings, return_exceptions=True)
 
-    async def begin(self, registered: Registered) -> None:
+    async def begin(self, registered: RegisteredSubscription) -> None:
         """Make the cursor of a subscription where it is to begin, if it is not there yet; it is
         durable when this returns. Raises as ``open``, and what reading raises."""
         start: int | None = None
@@ -98,9 +98,9 @@ class SubscriptionTable:
         self._cursors.drop(subscription_id)
         subscription = self._in_use.pop(subscription_id, None)
         if subscription is not None:
-            if subscription.burial is not None:
-                subscription.burial.cancel()
-            subscription.bell.ring()
+            if subscription.forwarding is not None:
+                subscription.forwarding.cancel()
+            subscription.notifier.notify()
         await self._cursors.settled()
 
     def all(self) -> list[str]:
@@ -135,7 +135,7 @@ class SubscriptionTable:
             subscription.refresh()
         acks, tail = cursor.acks, self._reader.tail_offset
         backlog = max(0, tail - acks.acked_to) - acks.acked_above
-        figures = _UNUSED if subscription is None else subscription.stats()
+        stats = _UNUSED if subscription is None else subscription.stats()
         return {
             "acked_to": acks.acked_to,
             "confirmed_to": cursor.confirmed_to,
@@ -146,20 +146,20 @@ class SubscriptionTable:
             "lost_to_retention": cursor.lost,
             "generation": cursor.generation,
             "durable": self._cursors.is_durable(subscription_id),
-            **figures,
+            **stats,
         }
 
     # -- for what is built on it ----------------------------------------------------------------
 
-    def _use(self, info: SubscriptionInfo) -> Subscription:
+    def _use(self, info: SubscriptionInfo) -> SubscriptionState:
         """The subscription in memory, made at its first use."""
         subscription = self._in_use.get(info.subscription_id)
         if subscription is None:
             cursor = self._cursors.find(info.subscription_id)
             if cursor is None:
                 raise self._not_found(info.name)
-            subscription = Subscription(info, cursor, self._cursors, self._reader)
-            subscription.on_hopeless = self._bury
+            subscription = SubscriptionState(info, cursor, self._cursors, self._reader)
+            subscription.on_dead_letters = self._start_forwarding
             self._in_use[info.subscription_id] = subscription
         elif subscription.info != info:
             subscription.configure(info)
@@ -198,19 +198,19 @@ class SubscriptionTable:
                 subscription.acked(fresh)
         await self._cursors.settled()
 
-    def _bury(self, subscription: Subscription) -> None:
-        if subscription.burial is None:
-            burial = Burial(
+    def _start_forwarding(self, subscription: SubscriptionState) -> None:
+        if subscription.forwarding is None:
+            forwarder = DeadLetterForwarder(
                 subscription,
                 lambda: self.dead_letters,
                 partition=self._partition,
                 epoch=self._epoch,
             )
-            subscription.burial = self._loop.create_task(burial.run())
-            subscription.burial.add_done_callback(partial(self._buried, subscription))
+            subscription.forwarding = self._loop.create_task(forwarder.run())
+            subscription.forwarding.add_done_callback(partial(self._forwarding_ended, subscription))
 
-    def _buried(self, subscription: Subscription, done: asyncio.Task[None]) -> None:
-        subscription.burial = None
+    def _forwarding_ended(self, subscription: SubscriptionState, done: asyncio.Task[None]) -> None:
+        subscription.forwarding = None
         if not done.cancelled() and self._reader.closed is None:
             done.result()
-            subscription.look_for_hopeless()  # a seek began anew
+            subscription.check_dead_letters()  # a seek began anew

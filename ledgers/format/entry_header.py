@@ -52,7 +52,7 @@ MAX_RUNS = 1024
 Buffer = bytes | bytearray | memoryview
 
 
-class ProducerRun(NamedTuple):
+class SequenceRange(NamedTuple):
     """``rows`` consecutive messages of one producer. ``id``: 16 bytes (``producer_digest``);
     ``epoch`` and ``sequence`` (of the first) mean something for RUN_SEQUENCE alone."""
 
@@ -98,7 +98,7 @@ def pack_entry(
     first_number: int,
     publish_time_us: int,
     kind: int = KIND_MESSAGES,
-    runs: Sequence[ProducerRun] = (),
+    runs: Sequence[SequenceRange] = (),
     previous_run_entry: int = -1,
 ) -> bytes:
     """The payload of an entry. ``runs``, at most MAX_RUNS, cover all its messages, or are none."""
@@ -125,13 +125,13 @@ def read_entry_header(payload: Buffer) -> EntryHeader:
     return EntryHeader(kind, size, count, first, publish_time, runs, link - 1)
 
 
-def read_runs(payload: Buffer, header: EntryHeader) -> list[ProducerRun]:
+def read_runs(payload: Buffer, header: EntryHeader) -> list[SequenceRange]:
     """The producer runs of an entry whose header was read. Raises FencelogError(CORRUPT)."""
     if not header.run_count:
         return []
     packed = memoryview(payload)[HEADER.size : header.header_bytes]
     runs = [
-        ProducerRun(rows, kind, id_, epoch, sequence)
+        SequenceRange(rows, kind, id_, epoch, sequence)
         for rows, kind, _, epoch, sequence, id_ in RUN.iter_unpack(packed)
     ]
     if sum(run.rows for run in runs) != header.count:

@@ -23,7 +23,7 @@ one lost reply, is all there is as a rule."""
 Transform = Callable[[LedgerMetadata], LedgerMetadata | None]
 
 
-class Ledgers(Protocol):
+class MetadataAccess(Protocol):
     """What of ``LedgerStore`` the loop needs."""
 
     async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]: ...
@@ -41,7 +41,7 @@ def retry_pauses() -> Iterator[float]:
 
 
 async def update_metadata(
-    ledgers: Ledgers, base: LedgerMetadata, version: Version, transform: Transform
+    ledgers: MetadataAccess, base: LedgerMetadata, version: Version, transform: Transform
 ) -> tuple[LedgerMetadata, Version]:
     """Bring ledger metadata to ``transform(metadata)``; returns what stands there and its version.
 
@@ -68,7 +68,7 @@ async def update_metadata(
 
 
 async def _read_back(
-    ledgers: Ledgers, ledger_id: int, pauses: Iterator[float], *, insist: bool
+    ledgers: MetadataAccess, ledger_id: int, pauses: Iterator[float], *, insist: bool
 ) -> tuple[LedgerMetadata, Version]:
     while True:
         await asyncio.sleep(next(pauses))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from fencelog.ledgers.errors import ErrorCode, FencelogError, said_by
+from fencelog.ledgers.errors import ErrorCode, FencelogError, prefix_bookie
 from fencelog.ledgers.ledger_metadata.model import NO_ENTRY, LedgerMetadata
 from fencelog.ledgers.limits import MAX_SIDE_BY_SIDE_READS
 from fencelog.ledgers.quorum import is_ensemble_covered
@@ -156,7 +156,9 @@ def no_such_entry(ledger_id: int, entry_id: int) -> FencelogError:
 
 def read_unknown(ledger_id: int, what: str, failures: dict[str, FencelogError]) -> FencelogError:
     """Nobody who answered has it, and somebody who did not may have it."""
-    reasons = "; ".join(said_by(bookie, error.detail) for bookie, error in sorted(failures.items()))
+    reasons = "; ".join(
+        prefix_bookie(bookie, error.detail) for bookie, error in sorted(failures.items())
+    )
     return FencelogError(
         ErrorCode.READ_UNKNOWN,
         f"{what} of ledger {ledger_id} cannot be read now ({reasons})",

@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 async def answers(
-    questions: Iterable[Coroutine[Any, Any, T]],
+    requests: Iterable[Coroutine[Any, Any, T]],
 ) -> AsyncGenerator[tuple[int, T | FencelogError]]:
     """Ask all at once; yields (number of the question, answer or error) as they come. Whoever has
     heard enough leaves the loop: the rest is cancelled (use with ``contextlib.aclosing``)."""
     loop = asyncio.get_running_loop()
-    tasks = {loop.create_task(question): number for number, question in enumerate(questions)}
+    tasks = {loop.create_task(request): number for number, request in enumerate(requests)}
     try:
         pending: set[asyncio.Task[T]] = set(tasks)
         while pending:

@@ -109,8 +109,8 @@ class LedgerReader:
             return self.metadata.last_entry_id
         round_ = LacRound(self.metadata)
         ledger_id = self.metadata.ledger_id
-        questions = [self._bookies.client(bookie).read_lac(ledger_id) for bookie in round_.members]
-        async with aclosing(answers(questions)) as answered:
+        requests = [self._bookies.client(bookie).read_lac(ledger_id) for bookie in round_.members]
+        async with aclosing(answers(requests)) as answered:
             async for index, answer in answered:
                 round_.answer(index, answer)
                 if round_.is_covered:

@@ -24,7 +24,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import slice_run
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.ledger_metadata.transitions import begin_recovery, closed_by_recoverer
-from fencelog.ledgers.ledger_metadata.update import Ledgers, update_metadata
+from fencelog.ledgers.ledger_metadata.update import MetadataAccess, update_metadata
 from fencelog.ledgers.limits import MAX_READ_BYTES
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.reader.entry_reads import verified_reply
@@ -45,7 +45,7 @@ from fencelog.ledgers.writer.core import ChangeEnsemble, Send
 async def recover_ledger(
     ledger_id: int,
     *,
-    ledgers: Ledgers,
+    ledgers: MetadataAccess,
     bookies: BookieDirectory,
     placement: Placement,
     key: bytes = b"",
@@ -89,7 +89,7 @@ async def recover_ledger(
 
 
 async def _closed_by_another(
-    ledger_id: int, ledgers: Ledgers, error: FencelogError
+    ledger_id: int, ledgers: MetadataAccess, error: FencelogError
 ) -> LedgerMetadata:
     """Who cannot finish may be too late: somebody else's CLOSED is adopted."""
     if error.code is ErrorCode.RECOVERY_INCOMPLETE:
@@ -113,8 +113,8 @@ async def fence_ledger(
     """
     fence = FenceRound(metadata, accepted)
     ledger_id = metadata.ledger_id
-    questions = [bookies.client(bookie).read_lac(ledger_id, fence=True) for bookie in fence.members]
-    async with aclosing(answers(questions)) as answered:
+    requests = [bookies.client(bookie).read_lac(ledger_id, fence=True) for bookie in fence.members]
+    async with aclosing(answers(requests)) as answered:
         async for index, answer in answered:
             if isinstance(answer, int):
                 fence.answer(index, answer)

@@ -1,4 +1,4 @@
-"""A client's connection to one bookie: dialled, greeted, then frames both ways."""
+"""A client's connection to one bookie: dialled, past its handshake, then frames both ways."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BookieConnection(asyncio.Protocol):
         self._frames = FrameReader()
         self.is_over = False
         self.transport: asyncio.Transport | None = None
-        self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.handshake_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def incarnation(self) -> str:
@@ -62,7 +62,7 @@ class BookieConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Give it up. Nobody is told."""
         self.is_over = True
-        self.greeted.cancel()
+        self.handshake_done.cancel()
         if self.transport is not None:
             self.transport.abort()
 
@@ -72,14 +72,14 @@ class BookieConnection(asyncio.Protocol):
             self.transport.write(answer)
         if self._handshake.is_done:
             self._frames.accept_large_frames()
-            if not self.greeted.done():  # else the time was up in this same turn of the loop
-                self.greeted.set_result(None)
+            if not self.handshake_done.done():  # else the time was up in this same turn of the loop
+                self.handshake_done.set_result(None)
 
     def _end(self, error: FencelogError) -> None:
         if self.is_over:
             return
-        if not self.greeted.done():
-            self.greeted.set_exception(error)
+        if not self.handshake_done.done():
+            self.handshake_done.set_exception(error)
         self.abort()
         if self._handshake.is_done:
             self._on_lost(self, error.detail)
@@ -105,7 +105,7 @@ async def dial(
     try:
         async with limit:
             await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
-            await connection.greeted
+            await connection.handshake_done
             if connection.is_over:
                 raise ConnectionResetError("lost right after the handshake")
     except BaseException as error:

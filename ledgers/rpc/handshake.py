@@ -1,7 +1,7 @@
 """The beginning of a connection, as the client sees it: HELLO, then AUTH if it has credentials.
 
 Without I/O: frames in, frames out. What both ends offer each other in HELLO stands here too;
-``bookie.greeting`` is the other end.
+``bookie/server/handshake.py`` is the other end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fencelog.ledgers.errors import (
     FencelogError,
     ProtocolError,
     code_from_wire,
-    said_by,
+    prefix_bookie,
 )
 from fencelog.ledgers.limits import MAX_AUTH_STEPS
 from fencelog.ledgers.rpc.authentication import Credentials
@@ -149,7 +149,7 @@ def error_of(frame: Frame, bookie_id: str) -> FencelogError | None:
     if frame.status == 0:
         return None
     detail = frame.body.decode("utf-8", "replace")
-    return FencelogError(code_from_wire(frame.status), said_by(bookie_id, detail))
+    return FencelogError(code_from_wire(frame.status), prefix_bookie(bookie_id, detail))
 
 
 def _names(fields: Mapping[str, Any], key: str) -> frozenset[str]:

@@ -168,7 +168,7 @@ class WriterCore:
             self._failed[index] = bookie_id
         return self._change() if is_news or self._is_lost(run) else []
 
-    def lac_told(self, bookie_id: str, error: FencelogError | None) -> list[Effect]:
+    def on_lac_reply(self, bookie_id: str, error: FencelogError | None) -> list[Effect]:
         """A bookie has answered to an explicit LAC: an idle writer learns here that it is over."""
         if error is None or error.code is not ErrorCode.LEDGER_FENCED:
             return []

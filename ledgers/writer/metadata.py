@@ -11,7 +11,7 @@ from functools import partial
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import Fragment, LedgerMetadata
 from fencelog.ledgers.ledger_metadata.transitions import closed_by_writer, with_new_ensemble
-from fencelog.ledgers.ledger_metadata.update import Ledgers, Transform, update_metadata
+from fencelog.ledgers.ledger_metadata.update import MetadataAccess, Transform, update_metadata
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
@@ -27,7 +27,7 @@ class WriterMetadata:
         metadata: LedgerMetadata,
         version: Version,
         *,
-        ledgers: Ledgers,
+        ledgers: MetadataAccess,
         bookies: BookieDirectory,
         placement: Placement,
         incarnations: Mapping[str, str],

@@ -13,7 +13,7 @@ from functools import partial
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.ledger_metadata.model import NO_ENTRY, LedgerMetadata
-from fencelog.ledgers.ledger_metadata.update import Ledgers
+from fencelog.ledgers.ledger_metadata.update import MetadataAccess
 from fencelog.ledgers.limits import MAX_ENTRY_BYTES, WRITER_MAX_PENDING_BYTES
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.placement.placement import Placement
@@ -63,7 +63,7 @@ class LedgerWriter:
         metadata: LedgerMetadata,
         version: Version,
         *,
-        ledgers: Ledgers,
+        ledgers: MetadataAccess,
         bookies: BookieDirectory,
         placement: Placement,
         incarnations: Mapping[str, str],
@@ -98,7 +98,7 @@ class LedgerWriter:
         self._change: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._explicit_lac = ExplicitLac(
-            self._core, interval_ms=options.explicit_lac_interval_ms, tell=self._tell_lac
+            self._core, interval_ms=options.explicit_lac_interval_ms, tell=self._send_explicit_lac
         )
         self._batching = RunBatching.of(metadata)
 
@@ -259,17 +259,17 @@ class LedgerWriter:
                     self._on_failure(error)
                     self._settled.set()
 
-    def _tell_lac(self, lac: int) -> None:
+    def _send_explicit_lac(self, lac: int) -> None:
         for bookie_id in self._core.ensemble:
             self._bookies.client(bookie_id).write_lac(
                 self.ledger_id,
                 lac,
                 incarnation=self._incarnations[bookie_id],
-                on_reply=partial(self._on_lac_told, bookie_id),
+                on_reply=partial(self._on_lac_reply, bookie_id),
             )
 
-    def _on_lac_told(self, bookie_id: str, error: FencelogError | None) -> None:
-        self._execute(self._core.lac_told(bookie_id, error))
+    def _on_lac_reply(self, bookie_id: str, error: FencelogError | None) -> None:
+        self._execute(self._core.on_lac_reply(bookie_id, error))
 
     # -- ensemble change -------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from fencelog.api.http.json_render import ValueForm, encode_objects, message_obj
 from fencelog.api.http.metrics import ApiMetrics, exposition
 from fencelog.api.http.read_request import accepted
 from fencelog.api.http.targets import Endpoint, Targets, parse_path
-from fencelog.api.routing.partitioner import Turns, group_by_partition, partition_of_key
+from fencelog.api.routing.partitioner import RoundRobin, group_by_partition, partition_of_key
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
@@ -112,9 +112,9 @@ def _found(path: str) -> Endpoint | ErrorCode | None:
 
 class TestRouting:
     def test_turns_are_fair(self) -> None:
-        turns = Turns()
-        assert [turns.next(T, 3) for _ in range(6)] == [0, 1, 2, 0, 1, 2]
-        assert turns.next(TopicName("ns", "other"), 3) == 0
+        round_robin = RoundRobin()
+        assert [round_robin.next(T, 3) for _ in range(6)] == [0, 1, 2, 0, 1, 2]
+        assert round_robin.next(TopicName("ns", "other"), 3) == 0
 
     @given(st.lists(st.none() | st.binary(max_size=3), max_size=30), st.integers(1, 7))
     def test_groups_split_a_batch_and_keep_its_order(

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fencelog.api.bench.main import Result, app, render, scratch_directory
+from fencelog.api.bench.main import BenchResult, app, render, scratch_directory
 
 LIMITS = {
     "fdatasync_per_s",
@@ -18,7 +18,7 @@ LIMITS = {
     "loopback_mb_per_s",
     "sequential_sync_mb_per_s",
 }
-FIGURES = {
+METRICS = {
     "ledger": {"adds_per_s", "single_add_p50_ms", "single_add_p99_ms"},
     "bookie": {
         "small_adds_per_s",
@@ -41,7 +41,7 @@ SMALL = {"bookie": ["--journal-mib", "8", "--entries", "20000"]}
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", METRICS)
 def test_a_short_bench_prints_its_shape_and_cleans_up(name: str, tmp_path: Path) -> None:
     arguments = [name, "--json", "--seconds", "0.2", "--data", str(tmp_path / "data")]
     arguments += SMALL.get(name, [])
@@ -50,14 +50,14 @@ def test_a_short_bench_prints_its_shape_and_cleans_up(name: str, tmp_path: Path)
     assert result.exit_code == 0
     printed = json.loads(result.stdout)
     assert set(printed) == {"figures", "limits"}
-    assert set(printed["figures"]) == FIGURES[name]
+    assert set(printed["figures"]) == METRICS[name]
     assert set(printed["limits"]) == LIMITS
     assert all(value > 0 for part in printed.values() for value in part.values())
     assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_the_table_puts_figures_beside_limits() -> None:
-    result = Result(
+    result = BenchResult(
         {"single_add_p50_ms": 0.5, "ndjson_batch_messages_per_s": 150_000.0},
         {"fdatasync_p50_ms": 0.25, "loopback_mb_per_s": 2000.0},
     )

@@ -10,7 +10,7 @@ import pytest
 
 from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.disk.rocks_store import RocksStore
-from fencelog.bookie.format.ledger_state import LedgerState
+from fencelog.bookie.format.ledger_state import BookieLedgerState
 from fencelog.bookie.format.records import FILE_HEADER_BYTES, FileHeader, decode_file_header
 from fencelog.bookie.identity.cookies import (
     Cookie,
@@ -23,7 +23,7 @@ from fencelog.bookie.identity.cookies import (
     decode_mark,
 )
 from fencelog.bookie.journal.file import JournalPosition
-from fencelog.bookie.journal.replay import Replay
+from fencelog.bookie.journal.replay import JournalReplay
 from fencelog.bookie.offline.inspect_index import index_runs
 from fencelog.bookie.offline.inspect_records import describe
 from fencelog.bookie.storage.entry_log import EntryLogReader, StoredRun, decode_footer, records_end
@@ -74,7 +74,7 @@ def test_file_headers(name: str, expected: FileHeader) -> None:
 
 def test_a_journal_of_two_files_with_a_torn_tail(tmp_path: Path) -> None:
     start = JournalPosition(1, 1, FILE_HEADER_BYTES)
-    replay = Replay(
+    replay = JournalReplay(
         PosixDisk(), copied(tmp_path, "*.journal"), start=start, incarnation=INCARNATION
     )
     found = replay.next_records(1 << 20)
@@ -130,10 +130,10 @@ def test_the_items_of_an_index(tmp_path: Path) -> None:
     ]
     states = {ledger_id: state.encode() for ledger_id, state in index.states()}
     assert states == {
-        7: LedgerState(last_entry=4, lac=2).encode(),
-        8: LedgerState(fenced=True, last_entry=0).encode(),
-        9: LedgerState(fenced=True, limbo=True).encode(),
-        10: LedgerState(fenced=True, deleted=True).encode(),
+        7: BookieLedgerState(last_entry=4, lac=2).encode(),
+        8: BookieLedgerState(fenced=True, last_entry=0).encode(),
+        9: BookieLedgerState(fenced=True, limbo=True).encode(),
+        10: BookieLedgerState(fenced=True, deleted=True).encode(),
     }
     assert states[9].hex() == "0103000000000000" + "ff" * 16
     index.close()

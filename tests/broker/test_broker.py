@@ -246,12 +246,12 @@ async def test_a_list_that_changes_during_a_takeover_is_read_again(
     await (await a.partition(NAME, 0)).append_message(Message(b"x"))
     store.disconnect()
     store.expire()
-    rolling = await b.topics.open_chain(info, 0)
+    rolling = await b.topics.open_ledger_list(info, 0)
     changes: list[asyncio.Task[None]] = []
 
     def roll() -> None:
         if not changes:
-            changes.append(asyncio.create_task(rolling.change(lambda chain: chain)))
+            changes.append(asyncio.create_task(rolling.change(lambda ledger_list: ledger_list)))
 
     ledgers.before_recover = roll
     log = await b.partition(NAME, 0)

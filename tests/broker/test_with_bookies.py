@@ -184,7 +184,7 @@ async def _open_beside(broker: Broker, info: TopicInfo) -> PartitionLog:
     for _ in range(20):
         try:
             return await PartitionLog.open(
-                await services.topics.open_chain(info, 0),
+                await services.topics.open_ledger_list(info, 0),
                 services.ledgers,
                 partition=0,
                 policy=info.policy,

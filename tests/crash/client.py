@@ -13,7 +13,7 @@ from fencelog.bookie.gc.files import FileGarbage, FileLimits
 from fencelog.bookie.storage.entry_log import StoredRun
 from fencelog.ledgers.errors import FencelogError
 from tests.crash.disk import CrashDisk
-from tests.crash.loop import CountingHost, TurnLane
+from tests.crash.loop import CountingHost, TurnIoThread
 from tests.crash.promises import (
     Act,
     Add,
@@ -181,10 +181,10 @@ class Client:
             damaged.append(run)
 
         for shard in self.bookie.shards:
-            lane = TurnLane(1)
-            files = FileGarbage(shard, lane, limits, on_damage=on_damage)
+            io_thread = TurnIoThread(1)
+            files = FileGarbage(shard, io_thread, limits, on_damage=on_damage)
             await files.collect(below)
-            await lane.close()
+            await io_thread.close()
             files.close()
         if damaged:
             raise AssertionError(f"compaction could not read {damaged}")

@@ -20,9 +20,9 @@ from tests.crash.effects import (
     Unlink,
     Write,
 )
-from tests.crash.loop import TurnLane
+from tests.crash.loop import TurnIoThread
 
-LANE_TURNS = {"bookie-sync": 8}
+IO_THREAD_TURNS = {"bookie-sync": 8}
 """Syncing takes longer than writing, so that the journal gets to write ahead."""
 
 
@@ -41,8 +41,8 @@ class CrashDisk:
 
     # -- the port ------------------------------------------------------------------------------
 
-    def lane(self, name: str) -> TurnLane:
-        return TurnLane(LANE_TURNS.get(name, 1))
+    def io_thread(self, name: str) -> TurnIoThread:
+        return TurnIoThread(IO_THREAD_TURNS.get(name, 1))
 
     def lock(self, path: Path) -> CrashLock | None:
         if path in self._locks and self._locks[path].is_held:

@@ -1,4 +1,4 @@
-"""An event loop in virtual time, a host without chance, lanes without threads.
+"""An event loop in virtual time, a host without chance, I/O threads without threads.
 
 Everything that happens is a matter of the order of calls, so two runs are the same. An opened
 bookie costs little more than its own work: tens of thousands of them have to be opened.
@@ -71,9 +71,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return result
 
 
-class TurnLane:
-    """Implements ``bookie.disk.Lane``: a piece of work takes place as a whole after some turns of
-    the loop, and is reported after as many more."""
+class TurnIoThread:
+    """Implements ``bookie.disk.IoThread``: a piece of work takes place as a whole after some turns
+    of the loop, and is reported after as many more."""
 
     def __init__(self, turns: int) -> None:
         self._turns = turns
@@ -84,7 +84,7 @@ class TurnLane:
         self._ended = self._loop.create_future()
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
-        self._hand_over(work, lambda error, _result: done(error))
+        self._enqueue(work, lambda error, _result: done(error))
 
     async def run(self, work: Callable[[], T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
@@ -97,7 +97,7 @@ class TurnLane:
             else:
                 future.set_exception(error)
 
-        self._hand_over(work, done)
+        self._enqueue(work, done)
         return await future
 
     async def close(self) -> None:
@@ -105,9 +105,9 @@ class TurnLane:
         self._next()
         await asyncio.shield(self._ended)
 
-    def _hand_over(self, work: Callable[[], object], done: Callable[..., None]) -> None:
+    def _enqueue(self, work: Callable[[], object], done: Callable[..., None]) -> None:
         if self._closing:
-            raise RuntimeError("the lane is closed")
+            raise RuntimeError("the I/O thread is closed")
         self._queue.append((work, done))
         self._next()
 

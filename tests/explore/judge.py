@@ -38,8 +38,10 @@ class Judge:
                 ("party", node, writer, state[at]), self._party, node, writer, state[at]
             )
         lac = self._value[writer].core.lac
-        keepers = state[model.bookies.start : model.bookies.stop]
-        return wrong or self._once(("copies", node, lac, keepers), self._copies, node, lac, keepers)
+        model_bookies = state[model.bookies.start : model.bookies.stop]
+        return wrong or self._once(
+            ("copies", node, lac, model_bookies), self._copies, node, lac, model_bookies
+        )
 
     def step(self, before: State, after: State) -> str:
         """What is wrong with going from one to the other."""
@@ -48,9 +50,9 @@ class Judge:
         key: Any = ("step", before[0], after[0], before[1], after[1])
         wrong = self._once(key, self._change, before, after)
         if not wrong and before[0] != after[0] and self._value[after[0]].metadata is None:
-            keepers = before[self._model.bookies.start : self._model.bookies.stop]
-            key = ("deleted", before[0], keepers)
-            wrong = self._once(key, self._deleted, before[0], keepers)
+            model_bookies = before[self._model.bookies.start : self._model.bookies.stop]
+            key = ("deleted", before[0], model_bookies)
+            wrong = self._once(key, self._deleted, before[0], model_bookies)
         return wrong
 
     def end(self, state: State) -> str:
@@ -129,12 +131,14 @@ class Judge:
         return ""
 
     def _copies(self, node: int, lac: int, numbers: tuple[int, ...]) -> str:
-        keepers: dict[str, ModelBookie] = {
+        model_bookies: dict[str, ModelBookie] = {
             name: self._value[number]
             for name, number in zip(self._model.names, numbers, strict=True)
         }
         metadata: LedgerMetadata | None = self._value[node].metadata
-        held = [one.ledgers[LEDGER_ID] for one in keepers.values() if LEDGER_ID in one.ledgers]
+        held = [
+            one.ledgers[LEDGER_ID] for one in model_bookies.values() if LEDGER_ID in one.ledgers
+        ]
         if any(ledger.lac > lac for ledger in held):
             told = max(ledger.lac for ledger in held)
             return f"a bookie tells of LAC {told}, entry {lac} is the last acknowledged"
@@ -146,13 +150,13 @@ class Judge:
             return ""
         end = metadata.last_entry_id if metadata.is_closed else lac
         for entry_id in range(end + 1):
-            wrong = self._few_copies(metadata, keepers, entry_id)
+            wrong = self._few_copies(metadata, model_bookies, entry_id)
             if wrong:
                 return wrong
         return ""
 
     def _few_copies(
-        self, metadata: LedgerMetadata, keepers: dict[str, ModelBookie], entry_id: int
+        self, metadata: LedgerMetadata, model_bookies: dict[str, ModelBookie], entry_id: int
     ) -> str:
         """Qa members of the write set have an entry that counts; those that have lost theirs had
         it. And too few are left that would deny it for anybody to believe them."""
@@ -162,11 +166,11 @@ class Judge:
         )
         good, lost = list[str](), list[str]()
         for name in (ensemble[index] for index in members):
-            ledger = keepers[name].ledgers.get(LEDGER_ID)
+            ledger = model_bookies[name].ledgers.get(LEDGER_ID)
             run = ledger.entries.get(entry_id) if ledger is not None else None
             if run is not None and is_valid(run, entry_id):
                 good.append(name)
-            elif run is not None or keepers[name].run > 1:
+            elif run is not None or model_bookies[name].run > 1:
                 lost.append(name)
         if len(good) + len(lost) < metadata.ack_quorum:
             has = " and ".join(good) or "nobody"
@@ -203,10 +207,10 @@ class Judge:
         metadata: LedgerMetadata = self._value[node].metadata
         if metadata.is_closed:
             return ""
-        keepers = dict(zip(self._model.names, numbers, strict=True))
+        model_bookies = dict(zip(self._model.names, numbers, strict=True))
         taking = set()
         for index, name in enumerate(metadata.last_fragment.bookies):
-            ledger = self._value[keepers[name]].ledgers.get(LEDGER_ID)
+            ledger = self._value[model_bookies[name]].ledgers.get(LEDGER_ID)
             if ledger is None or not ledger.fenced:
                 taking.add(index)
         for first in range(metadata.ensemble_size):

@@ -145,11 +145,11 @@ class LocalSteps:
         key = ("carried out", bookie, link)
         if key not in self._memo:
             before: Link = self._value[link]
-            keeper: ModelBookie = fork(self._value[bookie])
+            model_bookie: ModelBookie = fork(self._value[bookie])
             request = before.requests[0]
-            answer = Answer(request, as_heard(request, carry_out(keeper, request)))
+            answer = Answer(request, as_heard(request, carry_out(model_bookie, request)))
             after = Link(before.requests[1:], (*before.answers, answer))
-            self._memo[key] = self._table.number(keeper), self._table.number(after)
+            self._memo[key] = self._table.number(model_bookie), self._table.number(after)
         numbers: tuple[int, int] = self._memo[key]
         return numbers
 
@@ -169,10 +169,10 @@ class LocalSteps:
         key = ("strayed", bookie, strays, n)
         if key not in self._memo:
             before: Link = self._value[strays]
-            keeper: ModelBookie = fork(self._value[bookie])
-            carry_out(keeper, before.requests[n])
+            model_bookie: ModelBookie = fork(self._value[bookie])
+            carry_out(model_bookie, before.requests[n])
             after = Link(before.requests[:n] + before.requests[n + 1 :])
-            self._memo[key] = self._table.number(keeper), self._table.number(after)
+            self._memo[key] = self._table.number(model_bookie), self._table.number(after)
         numbers: tuple[int, int] = self._memo[key]
         return numbers
 
@@ -204,7 +204,7 @@ class LocalSteps:
 
     def _settle(self, party: int, bookie: int, link: int, at: int) -> int:
         client: Party = self._value[party]
-        keeper: ModelBookie = self._value[bookie]
+        model_bookie: ModelBookie = self._value[bookie]
         on_it: Link = self._value[link]
         name, entries = self._names[at], self._world.entries
 
@@ -212,15 +212,15 @@ class LocalSteps:
             return client.cares(request, name)
 
         answers = [answer for answer in on_it.answers if cares(answer.request)]
-        requests = [one for one in on_it.requests if cares(one) or still_matters(keeper, one)]
-        if keeper.is_down:
+        requests = [one for one in on_it.requests if cares(one) or still_matters(model_bookie, one)]
+        if model_bookie.is_down:
             never_left = ErrorCode.BOOKIE_UNAVAILABLE
             answers += [Answer(one, never_left) for one in requests if cares(one)]
             requests = []
-        while requests and self._settles and is_settled(keeper, requests[0], entries):
+        while requests and self._settles and is_settled(model_bookie, requests[0], entries):
             request = requests.pop(0)
             if cares(request):
-                outcome = as_heard(request, carry_out(fork(keeper), request))
+                outcome = as_heard(request, carry_out(fork(model_bookie), request))
                 answers.append(Answer(request, outcome))
         return self._table.number(Link(tuple(requests), tuple(answers)))
 
@@ -228,8 +228,10 @@ class LocalSteps:
         """Strays without those that would change nothing."""
         key = ("cleaned", bookie, strays)
         if key not in self._memo:
-            keeper: ModelBookie = self._value[bookie]
-            kept = tuple(one for one in self._value[strays].requests if still_matters(keeper, one))
+            model_bookie: ModelBookie = self._value[bookie]
+            kept = tuple(
+                one for one in self._value[strays].requests if still_matters(model_bookie, one)
+            )
             self._memo[key] = self._table.number(Link(kept))
         number: int = self._memo[key]
         return number

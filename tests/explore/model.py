@@ -111,13 +111,17 @@ class Model:
             asked = [at for at in self._busy(state) if self.value(state, at).requests]
             links = [divmod(at - self.links.start, len(self.names)) for at in asked]
             steps += [("refuse", client, bookie) for client, bookie in links]
-        keepers = [(bookie, self.value(state, at)) for bookie, at in enumerate(self.bookies)]
+        model_bookies = [(bookie, self.value(state, at)) for bookie, at in enumerate(self.bookies)]
         for kind in ("kill", "lose"):
             if may.get(kind):
-                steps += [(kind, bookie) for bookie, keeper in keepers if not keeper.is_down]
+                steps += [
+                    (kind, bookie)
+                    for bookie, model_bookie in model_bookies
+                    if not model_bookie.is_down
+                ]
         if may.get("damage"):
-            for bookie, keeper in keepers:
-                ledger = keeper.ledgers.get(LEDGER_ID)
+            for bookie, model_bookie in model_bookies:
+                ledger = model_bookie.ledgers.get(LEDGER_ID)
                 if ledger is not None:
                     steps += [("damage", bookie, entry_id) for entry_id in ledger.entries]
         for wrong in ("lost reply", "away"):
@@ -229,20 +233,20 @@ class Model:
     def _befallen(self, state: State, kind: str, bookie: int, *which: int) -> State:
         """What befalls a bookie as a whole."""
         at = self.bookies[bookie]
-        keeper: ModelBookie = fork(self.table.values[state[at]])
+        model_bookie: ModelBookie = fork(self.table.values[state[at]])
         match kind:
             case "back":
-                keeper.is_down = False
+                model_bookie.is_down = False
             case "garbage":
-                lets_go(keeper)
+                lets_go(model_bookie)
             case "damage":
-                keeper.damage(LEDGER_ID, *which)
+                model_bookie.damage(LEDGER_ID, *which)
             case "kill":
-                keeper.is_down = True
+                model_bookie.is_down = True
             case "lose":
-                comes_back_empty(keeper, is_named=self._is_named(state, self.names[bookie]))
+                comes_back_empty(model_bookie, is_named=self._is_named(state, self.names[bookie]))
         numbers = list(self._spent(state, kind) if kind in FAULTS else state)
-        numbers[at] = self.table.number(keeper)
+        numbers[at] = self.table.number(model_bookie)
         if kind in ("kill", "lose"):
             for link in range(self.links.start + bookie, self.links.stop, len(self.names)):
                 numbers[link] = self._local.unanswered(numbers[link])

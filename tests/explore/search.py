@@ -32,10 +32,10 @@ class Found:
 
     def __str__(self) -> str:
         how = "complete" if self.is_complete else "given up"
-        figures = (
+        stats = (
             f"{self.states:,} states, {self.steps:,} steps, {self.ends:,} ends, {self.depth} deep"
         )
-        return f"{self.world.name:24} {how}: {figures}, {self.cpu_s:.1f} s of CPU"
+        return f"{self.world.name:24} {how}: {stats}, {self.cpu_s:.1f} s of CPU"
 
 
 class Search:

@@ -115,10 +115,10 @@ def _code(error: Any) -> str:
 def _standing(model: Model, state: State) -> Iterator[str]:
     yield f"     metadata: {shown(model.value(state, 0).metadata)}"
     for bookie, at in enumerate(model.bookies):
-        keeper: ModelBookie = model.value(state, at)
-        line = next(keeper.lines(), f"{keeper.bookie_id}: L{LEDGER_ID} unknown")
-        down = ", down" if keeper.is_down else ""
-        yield f"     {model.names[bookie]}{line.removeprefix(keeper.bookie_id)}{down}"
+        model_bookie: ModelBookie = model.value(state, at)
+        line = next(model_bookie.lines(), f"{model_bookie.bookie_id}: L{LEDGER_ID} unknown")
+        down = ", down" if model_bookie.is_down else ""
+        yield f"     {model.names[bookie]}{line.removeprefix(model_bookie.bookie_id)}{down}"
 
 
 def shown(metadata: LedgerMetadata | None) -> str:

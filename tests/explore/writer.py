@@ -44,7 +44,7 @@ class Writer(Party):
     change: ChangeEnsemble | None = None
     unresolved: Unresolved | None = None
     looks_again: bool = False
-    told_lac: int = NO_ENTRY
+    reported_lac: int = NO_ENTRY
     is_closing: bool = False
     closed_at: int | None = None
     broken: str = ""
@@ -79,7 +79,7 @@ class Writer(Party):
             moves.append(("close",))
         if self.looks_again and not core.changing and not self.is_closing:
             moves.append(LOOK_AGAIN)
-        if self.tells_lac and not core.has_pending and core.lac > self.told_lac:
+        if self.tells_lac and not core.has_pending and core.lac > self.reported_lac:
             moves.append(("tell",))
         return moves
 
@@ -95,7 +95,7 @@ class Writer(Party):
                 self.looks_again = False
                 self._carry_out(self.core.change_ensemble(), scene)
             case "tell":
-                self.told_lac = self.core.lac
+                self.reported_lac = self.core.lac
                 for bookie_id in self.core.ensemble:
                     word = WriteLac(self.core.lac, self.incarnations[bookie_id])
                     scene.send(bookie_id, word)
@@ -109,7 +109,7 @@ class Writer(Party):
             run = self.runs[request.first]
             self._carry_out(self.core.reply(run, request.index, bookie_id, error), scene)
         else:
-            self._carry_out(self.core.lac_told(bookie_id, error), scene)
+            self._carry_out(self.core.on_lac_reply(bookie_id, error), scene)
 
     def hangs(self) -> str:
         if self.is_over or not self.core.has_pending:

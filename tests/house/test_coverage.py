@@ -67,7 +67,7 @@ CORES = {
     "broker/log/backlog_core.py": ["tests/broker/log/test_backlog_core.py"],
     "broker/ledger_list/state_core.py": ["tests/broker/ledger_list/test_state_core.py"],
     "broker/background/sweep_core.py": ["tests/broker/background/test_sweep_core.py"],
-    "broker/append/terms.py": ["tests/broker/append/test_producer_table.py"],
+    "broker/append/conditions.py": ["tests/broker/append/test_producer_table.py"],
     "broker/append/producer_access.py": ["tests/broker/append/test_producer_access.py"],
     "broker/append/producer_table.py": ["tests/broker/append/test_producer_table.py"],
     "broker/read/time_index.py": ["tests/broker/read/test_time_index.py"],

@@ -9,14 +9,14 @@ import pytest
 
 from fencelog.api.drills.bookie.acks import BookieAcks, OwnCopies, joined, own_copies
 from fencelog.api.drills.bookie.bookie import BookieReport
-from fencelog.api.drills.bookie.load import Load
+from fencelog.api.drills.bookie.load import BurstLoad
 from fencelog.api.drills.harness.account import Account
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.rpc.bookie_port import BookieClient, ReadReply
 
 LEDGER = 7
-LOAD = Load(entry_bytes=20)
+LOAD = BurstLoad(entry_bytes=20)
 
 
 def run(first: int, *payloads: bytes, ledger_id: int = LEDGER) -> bytes:

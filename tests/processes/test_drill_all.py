@@ -10,7 +10,7 @@ import pytest
 from fencelog.api.drills.run_all import (
     DRILLS,
     SAFE,
-    Outcome,
+    DrillOutcome,
     Printer,
     chosen,
     run_drills,
@@ -53,11 +53,11 @@ def test_a_drill_that_does_not_exist() -> None:
 
 async def test_one_that_is_not_clean_makes_all_unclean() -> None:
     asked: list[tuple[str, Sequence[str]]] = []
-    seen: list[Outcome] = []
+    seen: list[DrillOutcome] = []
 
-    async def run(name: str, options: Sequence[str]) -> Outcome:
+    async def run(name: str, options: Sequence[str]) -> DrillOutcome:
         asked.append((name, options))
-        return Outcome(name, REPORT, is_clean=name != "load")
+        return DrillOutcome(name, REPORT, is_clean=name != "load")
 
     assert not await run_drills(["load", "unload"], URL, runner=run, on_outcome=seen.append)
     assert asked == [("load", ["--cluster", URL]), ("unload", ["--cluster", URL])]
@@ -75,7 +75,7 @@ async def test_a_drill_that_cannot_run_says_why() -> None:
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_line_of_json_for_each(is_clean: bool, capsys: pytest.CaptureFixture[str]) -> None:
     printer = Printer(as_json=True)
-    printer.show(Outcome("drain", REPORT, is_clean))
+    printer.show(DrillOutcome("drain", REPORT, is_clean))
     printer.end()
     line = json.loads(capsys.readouterr().out)
     assert line == {**REPORT, "clean": is_clean, "reason": ""}
@@ -83,8 +83,8 @@ def test_a_line_of_json_for_each(is_clean: bool, capsys: pytest.CaptureFixture[s
 
 def test_a_table_in_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     printer = Printer(as_json=False)
-    printer.show(Outcome("drain", REPORT, is_clean=True))
-    printer.show(Outcome("load", None, is_clean=False, reason="no Java"))
+    printer.show(DrillOutcome("drain", REPORT, is_clean=True))
+    printer.show(DrillOutcome("load", None, is_clean=False, reason="no Java"))
     before = capsys.readouterr().out
     assert "drain: yes\n  it rained\nload: not run\n  no Java\n" in before
     printer.end()

@@ -13,11 +13,11 @@ import pytest_asyncio
 from fencelog.api.client import FencelogClient
 from fencelog.api.drills.broker.drain import drain_owners
 from fencelog.api.drills.broker.kill import KillBrokerConfig, kill_owners
-from fencelog.api.drills.broker.pause import PATIENCE_S, pause_owner
+from fencelog.api.drills.broker.pause import ANSWER_TIMEOUT_S, pause_owner
 from fencelog.api.drills.broker.rolling_restart import BOOKIES, restart_all
 from fencelog.api.drills.broker.zookeeper import restart_zookeeper
 from fencelog.api.drills.harness.report import DrillReport
-from fencelog.api.drills.harness.topic import ClusterScript, Target, under_load
+from fencelog.api.drills.harness.topic import ClusterScript, DrillTarget, under_load
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
 from tests.support.fencelog_cli import fencelog
 
@@ -45,7 +45,7 @@ async def drill(
     cluster: Cluster, name: str, script: ClusterScript, *, consumers: bool = False
 ) -> DrillReport:
     """The report of a drill on a topic of its own; it has to be clean."""
-    target = Target(cluster.urls, f"default/{name}", patience_s=PATIENCE_S)
+    target = DrillTarget(cluster.urls, f"default/{name}", timeout_s=ANSWER_TIMEOUT_S)
     report = await under_load(
         name, target, lambda drill: script(cluster, drill), consumers=consumers
     )

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.drills.harness.consumers import Consumers
+from fencelog.api.drills.harness.consumers import DrillConsumers
 from fencelog.api.drills.harness.deliveries import Deliveries, DeliveryAccount
 from fencelog.api.drills.harness.report import DrillReport
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -96,7 +96,7 @@ class Service:
 
 async def test_consumers_ask_until_everything_is_confirmed() -> None:
     service = cast(FencelogClient, Service(["pull", "ack", "ack"]))
-    consumers = Consumers([service], "default/drill", patience_s=5)
+    consumers = DrillConsumers([service], "default/drill", timeout_s=5)
     report = DrillReport("kill-broker")
     async with consumers.running():
         await consumers.finish(LOG)
@@ -106,7 +106,7 @@ async def test_consumers_ask_until_everything_is_confirmed() -> None:
 
 
 async def test_what_consumers_did_not_get_is_reported() -> None:
-    consumers = Consumers([], "default/drill", patience_s=5)
+    consumers = DrillConsumers([], "default/drill", timeout_s=5)
     report = DrillReport("kill-broker")
     consumers.deliveries.delivered(0, b"x", asked_at=0)
     consumers.report(LOG, report)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from fencelog.api.client.terms import Producer
+from fencelog.api.client.conditions import Producer
 from fencelog.api.drills.harness.account import Attempt
-from fencelog.api.drills.harness.load import BATCH_MESSAGES, Load, LoadClient, end_of
+from fencelog.api.drills.harness.load import BATCH_MESSAGES, ClientLoad, LoadClient, end_of
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 REFUSED, LOST = ErrorCode.NO_OWNER, ErrorCode.APPEND_UNKNOWN
@@ -90,7 +90,7 @@ async def test_a_producer_that_counts_right_is_never_told_otherwise() -> None:
 
 
 async def test_an_interruption_ends_with_what_was_sent_since() -> None:
-    load = Load()
+    load = ClientLoad()
     interruption = load.interrupt()
     interruption.ends(interruption.began_at - 1)
     assert not interruption.over.done()

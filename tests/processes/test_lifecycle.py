@@ -101,5 +101,5 @@ async def test_a_failure_of_a_part_ends_the_service_with_its_error(as_exception:
             failure.set_result(error)
 
     with pytest.raises(FencelogError, match="fdatasync failed"):
-        await run_service(failing(failure, ended), greet=fail)
+        await run_service(failing(failure, ended), print_addresses=fail)
     assert ended == ["ended"]

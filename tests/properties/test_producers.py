@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fencelog.broker.append.conditions import FORGOTTEN, AppendConditions, AppendFuture
 from fencelog.broker.append.pending import PendingBytes
 from fencelog.broker.append.pipeline import AppendPipeline
 from fencelog.broker.append.producer_replay import replay_producers
 from fencelog.broker.append.producer_table import ProducerTable
-from fencelog.broker.append.terms import FORGOTTEN, AppendFuture, Terms
-from fencelog.broker.ledger_list.ledger_list import Chain, Sealed, Segment
+from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed, Segment
 from fencelog.broker.ledger_list.state_core import Event, PartitionState
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, ProducerRun, producer_digest
+from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange, producer_digest
 from fencelog.ledgers.record_batch import check_batch, decode_batch, encode_values
 from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedWriter
 
@@ -46,7 +46,7 @@ class World:
     sent: list[Sent] = field(default_factory=list)
     requests: list[tuple[str, int, int, int]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-    chain: Chain = field(default_factory=Chain)
+    ledger_list: LedgerList = field(default_factory=LedgerList)
     pipeline: AppendPipeline = field(init=False)
     writer: ScriptedWriter = field(init=False)
     table: ProducerTable = field(default_factory=ProducerTable)
@@ -70,18 +70,18 @@ class World:
         self.writer = await self.ledgers.create(
             Replication(),
             on_ack=lambda lac: self.pipeline.acknowledged(lac),
-            on_failure=lambda error: setattr(self.pipeline, "held", True),
+            on_failure=lambda error: setattr(self.pipeline, "sends_blocked", True),
         )
         base = len(self.log)
         segment = Segment(self.writer.ledger_id, 0, base)
-        self.chain = Chain(segments=(*self.chain.segments, segment))
+        self.ledger_list = LedgerList(segments=(*self.ledger_list.segments, segment))
         self.pipeline.start_ledger(self.writer)
 
     def send(self, name: str, epoch: int, sequence: int, count: int) -> None:
         numbers = range(sequence, sequence + count)
         batch = encode_values([f"{name}.{epoch}.{n}".encode() for n in numbers])
-        run = ProducerRun(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch, sequence)
-        future = self.pipeline.append_batch(batch, check_batch(batch), Terms(run))
+        run = SequenceRange(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch, sequence)
+        future = self.pipeline.append_batch(batch, check_batch(batch), AppendConditions(run))
         self.sent.append(Sent(name, epoch, sequence, count, future))
         self.requests.append((name, epoch, sequence, count))
 
@@ -107,7 +107,7 @@ class World:
 
     async def fail_ledger(self, share: float, *, give_up: bool) -> None:
         last = await self.settle(share)
-        self.pipeline.held = True
+        self.pipeline.sends_blocked = True
         if give_up:
             self.pipeline.give_up(GONE, UNKNOWN)
         self.ledgers.close_at(self.writer, last)
@@ -117,17 +117,17 @@ class World:
         await turns()
 
     def seal(self, last: int) -> None:
-        *sealed, present = self.chain.segments
+        *sealed, present = self.ledger_list.segments
         messages = len(self.log) - (present.base_offset or 0)
         facts = Sealed(last + 1, messages, 0, 0, 0, has_producers=self.pipeline.has_producers)
         assert self.pipeline.has_producers == (last >= 0)
         present = Segment(present.ledger_id, 0, present.base_offset, facts)
-        self.chain = Chain(segments=(*sealed, present))
+        self.ledger_list = LedgerList(segments=(*sealed, present))
 
     async def take_over(self, share: float) -> None:
         """Another owner: what recovery finds is acknowledged by nobody, but in the log."""
         last = await self.settle(share)
-        self.pipeline.held = True
+        self.pipeline.sends_blocked = True
         self.pipeline.give_up(GONE, UNKNOWN)
         self.ledgers.close_at(self.writer, last)
         self.pipeline.resolve(last)  # for the model's log; the next owner learns it by reading
@@ -136,7 +136,7 @@ class World:
         state = PartitionState([self.table])
         for event in json.loads(json.dumps(self.events)):
             state.apply(event)
-        await replay_producers(self.ledgers, self.chain, {}, self.table)
+        await replay_producers(self.ledgers, self.ledger_list, {}, self.table)
         assert list(self.table.snapshot()) == list(former.snapshot())
         self.events = list(self.table.snapshot())  # the state log goes on in a new ledger
         list(self.table.changes())

@@ -77,7 +77,7 @@ class ModelBookie:
 
     async def read_lac(self, ledger_id: int, *, fence: bool, above: int, wait_ms: int) -> int:
         if wait_ms and not fence:
-            await self._news(ledger_id, above, wait_ms)
+            await self._wait_for_lac(ledger_id, above, wait_ms)
         ledger = self._known(ledger_id, fence=fence)
         if ledger.lac == NO_LAC and ledger.in_limbo:
             self._deny(ledger, ErrorCode.NO_SUCH_LEDGER)
@@ -138,7 +138,7 @@ class ModelBookie:
             ledger.lac = lac
             self._wake()
 
-    async def _news(self, ledger_id: int, above: int, wait_ms: int) -> None:
+    async def _wait_for_lac(self, ledger_id: int, above: int, wait_ms: int) -> None:
         """Return when the LAC grows above ``above``, with a fence, or after that time."""
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000

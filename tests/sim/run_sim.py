@@ -32,7 +32,7 @@ MAX_SHRUNK = 3
 
 
 @dataclass(slots=True)
-class Figures:
+class RunStats:
     """What a number of histories of one kind add up to."""
 
     kind: Kind
@@ -156,26 +156,26 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     seeds = range(options.seed, options.seed + options.seeds)
     kinds = KINDS.values() if options.kind == "all" else [KINDS[options.kind]]
-    figures = [_played(kind, seeds, options.jobs, verbose=options.verbose) for kind in kinds]
-    failed = sum(len(some.failed) for some in figures)
-    say([f"{sum(some.passed for some in figures)} passed, {failed} failed"])
+    stats = [_played(kind, seeds, options.jobs, verbose=options.verbose) for kind in kinds]
+    failed = sum(len(some.failed) for some in stats)
+    say([f"{sum(some.passed for some in stats)} passed, {failed} failed"])
     return 1 if failed else 0
 
 
-def _played(kind: Kind, seeds: range, jobs: int, *, verbose: bool) -> Figures:
+def _played(kind: Kind, seeds: range, jobs: int, *, verbose: bool) -> RunStats:
     """Play them all, and say what came of them."""
-    figures, started = Figures(kind), time.monotonic()
+    stats, started = RunStats(kind), time.monotonic()
     if verbose:
         results: Iterator[Result] = (kind.run_seed(seed, verbose=True) for seed in seeds)
     else:
         results = play(kind, seeds, jobs)
     for result in results:
-        figures.add(result)
+        stats.add(result)
         if result.violations:
-            shrink = len(figures.failed) <= MAX_SHRUNK
+            shrink = len(stats.failed) <= MAX_SHRUNK
             say(describe(kind, result, shrink=shrink))
-    say(figures.lines(time.monotonic() - started))
-    return figures
+    say(stats.lines(time.monotonic() - started))
+    return stats
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from tests.sim.outcome import Result
 from tests.sim.plan.draw import draw_plan
 from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.shrink import shortened
-from tests.sim.run_sim import Budget, Figures, describe, play_within, repeat_command, say
+from tests.sim.run_sim import Budget, RunStats, describe, play_within, repeat_command, say
 
 BUDGET = Budget(at_least=600, cpu_s=200, wall_s=900)
 """Less than two minutes on two idle cores. Every kind of fault has its turn in 100 histories."""
@@ -28,14 +28,14 @@ BUDGET = Budget(at_least=600, cpu_s=200, wall_s=900)
 
 @pytest.mark.timeout(3000)
 def test_no_history_violates_an_invariant(capsys: pytest.CaptureFixture[str]) -> None:
-    figures, surely, started = Figures(LEDGERS), Figures(LEDGERS), time.monotonic()
+    stats, surely, started = RunStats(LEDGERS), RunStats(LEDGERS), time.monotonic()
     for result in play_within(LEDGERS, BUDGET, jobs=os.cpu_count() or 1):
-        figures.add(result)
+        stats.add(result)
         if result.seed <= BUDGET.at_least:
             surely.add(result)
     with capsys.disabled():
-        say(["", *figures.lines(time.monotonic() - started)])
-    failures = ["\n".join(describe(LEDGERS, result, shrink=False)) for result in figures.failed]
+        say(["", *stats.lines(time.monotonic() - started)])
+    failures = ["\n".join(describe(LEDGERS, result, shrink=False)) for result in stats.failed]
     assert failures == []
     assert surely.passed == BUDGET.at_least
     missing = set(LEDGERS.faults) - surely.kinds.keys()

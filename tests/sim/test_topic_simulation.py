@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fencelog.broker.append.pending import Appended
+from fencelog.broker.append.pending import AppendResult
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.sim.kinds import TOPICS
 from tests.sim.oracle.history import History
 from tests.sim.oracle.log_history import LogHistory
 from tests.sim.plan.topic_draw import draw_topic_plan
-from tests.sim.run_sim import Budget, Figures, describe, play_within, say
+from tests.sim.run_sim import Budget, RunStats, describe, play_within, say
 
 BUDGET = Budget(at_least=800, cpu_s=100, wall_s=900)
 """Less than a minute on two idle cores."""
@@ -24,14 +24,14 @@ BUDGET = Budget(at_least=800, cpu_s=100, wall_s=900)
 
 @pytest.mark.timeout(1800)
 def test_no_history_of_topics_violates_an_invariant(capsys: pytest.CaptureFixture[str]) -> None:
-    figures, surely, started = Figures(TOPICS), Figures(TOPICS), time.monotonic()
+    stats, surely, started = RunStats(TOPICS), RunStats(TOPICS), time.monotonic()
     for result in play_within(TOPICS, BUDGET, jobs=os.cpu_count() or 1):
-        figures.add(result)
+        stats.add(result)
         if result.seed <= BUDGET.at_least:
             surely.add(result)
     with capsys.disabled():
-        say(["", *figures.lines(time.monotonic() - started)])
-    failures = ["\n".join(describe(TOPICS, result, shrink=False)) for result in figures.failed]
+        say(["", *stats.lines(time.monotonic() - started)])
+    failures = ["\n".join(describe(TOPICS, result, shrink=False)) for result in stats.failed]
     assert failures == []
     assert surely.passed == BUDGET.at_least
     missing = set(TOPICS.faults) - surely.kinds.keys()
@@ -77,7 +77,7 @@ class Log:
     def ack(self, name: bytes, offset: int, *, owner: str = "k1", epoch: int = 1) -> None:
         sent = self.log.new(name, is_batch=False)
         self.log.attempted(sent)
-        self.log.acknowledged(sent, Appended(0, offset, 1, 0), owner, epoch)
+        self.log.acknowledged(sent, AppendResult(0, offset, 1, 0), owner, epoch)
 
     @property
     def violations(self) -> list[str]:

@@ -12,7 +12,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.spark_connector.options import Bound, ReadOptions
 from fencelog.spark_connector.planner import ScanTask, plan
-from fencelog.spark_connector.segments import PartitionSegments, Segment
+from fencelog.spark_connector.segments import LedgerSegment, PartitionSegments
 
 OPTIONS = ReadOptions(("http://127.0.0.1:1",), "default/t")
 BOOKIES = {"b1": "127.0.0.1:11", "b2": "127.0.0.1:12", "b3": "127.0.0.1:13", "spare": "h:1"}
@@ -30,7 +30,7 @@ def log(*shapes: tuple[int, int, int], partition: int = 0, earliest: int = 0) ->
     offset = 0
     for number, (entries, messages, size) in enumerate(shapes):
         segments.append(
-            Segment(ledger(100 * partition + number), offset, messages, 0, entries - 1, size)
+            LedgerSegment(ledger(100 * partition + number), offset, messages, 0, entries - 1, size)
         )
         offset += messages
     return PartitionSegments(partition, earliest, offset, tuple(segments), BOOKIES)

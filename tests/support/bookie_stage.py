@@ -70,7 +70,7 @@ class Requests:
 
     @staticmethod
     async def until(condition: Callable[[], bool]) -> None:
-        """Let the loop and the lanes run until something is so; fail after some seconds."""
+        """Let the loop and the I/O threads run until something is so; fail after some seconds."""
         for _ in range(5000):
             if condition():
                 return

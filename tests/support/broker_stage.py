@@ -8,7 +8,7 @@ from typing import Protocol, TypedDict, Unpack
 from fencelog.broker.append.pending import PendingBytes
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
-from fencelog.broker.ledger_list.store import ChainNode, chain_path
+from fencelog.broker.ledger_list.store import LedgerListStore, ledger_list_path
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.read_ahead import BrokerReads
@@ -19,7 +19,7 @@ from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from tests.support.scripted_ledgers import ScriptedLedgers
 
-PATH = chain_path("t1", 0)
+PATH = ledger_list_path("t1", 0)
 
 
 class SteppingHost(SystemHost):
@@ -60,8 +60,8 @@ class Stage:
         self.stores.append(store)
         return store
 
-    async def node(self, store: MemoryMetadataStore | None = None) -> ChainNode:
-        node = ChainNode(store or await self.store(), PATH, host=self.host)
+    async def node(self, store: MemoryMetadataStore | None = None) -> LedgerListStore:
+        node = LedgerListStore(store or await self.store(), PATH, host=self.host)
         await node.create()
         await node.load()
         return node
@@ -70,18 +70,18 @@ class Stage:
         self,
         *,
         store: MemoryMetadataStore | None = None,
-        node: ChainNode | None = None,
+        node: LedgerListStore | None = None,
         max_entries: int = 1000,
         max_age_s: float = 3600.0,
         policy: Policy | None = None,
-        patience_s: float = 10.0,
+        timeout_s: float = 10.0,
         close_timeout_s: float = 5.0,
         **options: Unpack[LogOptions],
     ) -> PartitionLog:
         config = BrokerConfig(
             "a",
             "http://a",
-            repair_patience_s=patience_s,
+            append_timeout_s=timeout_s,
             close_timeout_s=close_timeout_s,
         )
         log = await PartitionLog.open(

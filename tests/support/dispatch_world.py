@@ -12,7 +12,7 @@ from typing import Any
 
 from fencelog.broker.dispatch.ack_ranges import ranges_of
 from fencelog.broker.dispatch.base import Dispatch
-from fencelog.broker.dispatch.consumers import Consumers
+from fencelog.broker.dispatch.consumers import ConsumerTable
 from fencelog.broker.dispatch.cursor_core import Cursors, failure_ranges
 from fencelog.broker.dispatch.key_shared import KeySharedDispatch
 from fencelog.broker.dispatch.ordered import OrderedDispatch
@@ -51,7 +51,7 @@ class World:
         """What is acknowledged after each event."""
         self.durable = 0
         self.held: dict[int, Held] = {}
-        self.buried: set[int] = set()
+        self.forwarded: set[int] = set()
         self.pulls = 0
         self.cursors = Cursors()
         self._change(["cursor", "s", 0, 0, 0], set())
@@ -93,7 +93,7 @@ class World:
             if dispatch.offer(consumer, offset, key, due if waits else None):
                 found.append(offset)
             dispatch.next_offset = offset + 1
-        looked = dispatch.next_offset > before or len(failed) < len(dispatch.burying)
+        looked = dispatch.next_offset > before or len(failed) < len(dispatch.dead_letters)
         assert ready or not found, "a wait would have gone on"
         assert found or looked or not ready or room <= 0 or self._woke(), "waits in vain"
         self._check_pulled(consumer, found)
@@ -102,7 +102,7 @@ class World:
             until = self.now + lease_s
             dispatch.leases.grant(consumer, self.pulls, found, granted=self.now, expires=until)
             self.held.update({offset: Held(consumer, until) for offset in found})
-        self._bury()
+        self._forward()
         return found
 
     def _woke(self) -> bool:
@@ -136,7 +136,7 @@ class World:
     def seek(self, offset: int) -> None:
         kept = set(range(offset))
         self._change(["seek", "s", offset, self.cursor.generation + 1], kept)
-        self.buried.clear()
+        self.forwarded.clear()
         self.held.clear()
         self.dispatch = self._new_dispatch()
 
@@ -151,7 +151,7 @@ class World:
         self._failed(counted)
         for offset in list(self.held) if expired and self.is_ordered else expired:
             del self.held[offset]
-        self._bury()
+        self._forward()
         self._check_places()
 
     # -- owners ----------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class World:
         self.cursors = again
         self.confirm()
         self.held.clear()
-        self.buried &= self.done
+        self.forwarded &= self.done
         self._own()
 
     def drain(self) -> None:
@@ -194,7 +194,7 @@ class World:
 
     def _own(self) -> None:
         self.cursor = self.cursors.by_id["s"]
-        self.consumers = Consumers()
+        self.consumers = ConsumerTable()
         self.dispatch = self._new_dispatch()
 
     def _new_dispatch(self) -> Dispatch:
@@ -210,13 +210,13 @@ class World:
             ranges = failure_ranges(self.cursor.failures, sorted(offsets))
             self._change(["failures", "s", ranges], self.done)
 
-    def _bury(self) -> None:
-        """What failed too often is buried at once."""
-        for offset in sorted(self.dispatch.burying):
+    def _forward(self) -> None:
+        """What failed too often is forwarded at once."""
+        for offset in sorted(self.dispatch.dead_letters):
             most = self.config.max_deliveries
             assert most is not None
             assert self.cursor.failures[offset] >= most
-            self.buried.add(offset)
+            self.forwarded.add(offset)
             self.ack([offset])
 
     def _check_places(self) -> None:
@@ -239,7 +239,7 @@ class World:
             assert not others, f"{consumer} takes what {others} hold"
             assert found == sorted(found)
             missing = set(range(found[-1])) - self.done - set(found) - self.held.keys()
-            assert not missing - self.dispatch.burying, f"{found} without {missing}"
+            assert not missing - self.dispatch.dead_letters, f"{found} without {missing}"
 
     def _check_key(self, consumer: str, offset: int, key: bytes, found: list[int]) -> None:
         for other in range(self.tail):
@@ -249,7 +249,7 @@ class World:
             if held is not None:
                 assert held.consumer == consumer, f"{key!r} is with {held.consumer}"
                 assert other < offset, f"{offset} comes after {other}"
-            elif other < offset and other not in found and other not in self.dispatch.burying:
+            elif other < offset and other not in found and other not in self.dispatch.dead_letters:
                 due = self.log[other][1]
                 assert due is not None, f"{offset} of {key!r} comes before {other}"
                 assert due > self.now or other in self.dispatch.delayed

@@ -11,8 +11,8 @@ from typing import Any
 
 from fencelog.api.server.app import Application, build_app
 from fencelog.api.server.serve import HttpServer, bind
-from fencelog.broker.append.pending import Appended, message_size
-from fencelog.broker.append.terms import Terms
+from fencelog.broker.append.conditions import AppendConditions
+from fencelog.broker.append.pending import AppendResult, message_size
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
@@ -43,18 +43,18 @@ class FakeLog:
         self.readers_changed = asyncio.Event()
 
     def append_message(
-        self, message: Message, terms: Terms | None = None
-    ) -> asyncio.Future[Appended]:
+        self, message: Message, conditions: AppendConditions | None = None
+    ) -> asyncio.Future[AppendResult]:
         message_size(message)
         return self._append(encode_batch([message]), 1)
 
     def append_batch(
-        self, batch: bytes, info: BatchInfo, terms: Terms | None = None
-    ) -> asyncio.Future[Appended]:
+        self, batch: bytes, info: BatchInfo, conditions: AppendConditions | None = None
+    ) -> asyncio.Future[AppendResult]:
         return self._append(batch, info.count)
 
-    def _append(self, batch: bytes, count: int) -> asyncio.Future[Appended]:
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+    def _append(self, batch: bytes, count: int) -> asyncio.Future[AppendResult]:
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         if self.failure is not None:
             future.set_exception(self.failure)
             return future
@@ -62,7 +62,7 @@ class FakeLog:
         self.entries.append(StoredBatch(offset, count, PUBLISH_TIME, memoryview(batch)))
         self.tail_offset += count
         self.grown.set()
-        appended = Appended(self.partition, offset, count, PUBLISH_TIME)
+        appended = AppendResult(self.partition, offset, count, PUBLISH_TIME)
         if self.answers_after is None:
             future.set_result(appended)
         else:

@@ -1,4 +1,4 @@
-"""A disk in memory whose every sync and crash a test decides, and lanes that wait to be told.
+"""A disk in memory whose every sync and crash a test decides, and I/O threads that wait to be told.
 
 For tests of one journal. The simulator's disk (tests/sim/disk/disk.py) is the one for whole
 bookies.
@@ -123,7 +123,7 @@ class MemoryDisk:
         return other
 
 
-class SteppedLane:
+class SteppedIoThread:
     """Does its work piece by piece, when ``step`` is called; ``work`` and ``report`` are its
     halves. ``is_stepped = False``: at once."""
 
@@ -142,7 +142,7 @@ class SteppedLane:
         return bool(self._queue) or self._to_report is not None
 
     def submit(self, work: Callable[[], None], done: Callable[[Any], None]) -> None:
-        self._hand_over(work, lambda error, _result: done(error))
+        self._enqueue(work, lambda error, _result: done(error))
 
     async def run(self, work: Callable[[], Any]) -> Any:
         future = self._loop.create_future()
@@ -153,10 +153,10 @@ class SteppedLane:
             else:
                 future.set_exception(error)
 
-        self._hand_over(work, done)
+        self._enqueue(work, done)
         return await future
 
-    def _hand_over(self, work: Callable[[], Any], done: Callable[..., None]) -> None:
+    def _enqueue(self, work: Callable[[], Any], done: Callable[..., None]) -> None:
         self._queue.append((work, done))
         if not self.is_stepped:
             self.step()

@@ -43,7 +43,7 @@ async def make_data(open_bookie: OpenBookie, requests: Requests, path: Path, kil
             return flusher.completed >= wanted
 
         await requests.until(is_flushed)
-        await shard.write_lane.run(shard.storage.begin_entry_log)
+        await shard.write_io_thread.run(shard.storage.begin_entry_log)
         await requests.add(bookie, requests.run(1, 5, 5, lac=4))
         await bookie.close()
         bookie = await open_bookie(data_dir=path, **settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from fencelog.bookie.server.handshake import Greeting
+from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.ledgers.rpc.wire import Frame, FrameReader, Op, encode_hello, encode_reply
 
 
@@ -15,7 +15,7 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.bookie_id = "b1"
         self.incarnation = "1"
-        self.greeting: Greeting | None = None
+        self.handshake: ServerHandshake | None = None
         self.frames: list[Frame] = []
         self.answer: Callable[[Frame], bytes] = lambda frame: encode_reply(
             frame.op, frame.request_id
@@ -35,8 +35,8 @@ class ScriptedServer:
         frames.accept_large_frames()
         while data := await reader.read(65536):
             for frame in frames.feed(data):
-                if frame.op in (Op.HELLO, Op.AUTH) and self.greeting is not None:
-                    writer.write(self.greeting.answer(frame))
+                if frame.op in (Op.HELLO, Op.AUTH) and self.handshake is not None:
+                    writer.write(self.handshake.answer(frame))
                 elif frame.op == Op.HELLO:
                     hello = encode_hello(
                         {"version": 1, "bookie_id": self.bookie_id, "incarnation": self.incarnation}

@@ -1,4 +1,5 @@
-"""A journal in memory, whose lanes do nothing until they are told: every interleaving is exact."""
+"""A journal in memory, whose I/O threads do nothing until they are told: every interleaving is
+exact."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from fencelog.bookie.format.records import (
 )
 from fencelog.bookie.journal.file import JournalPosition, journal_name
 from fencelog.bookie.journal.journal import Journal
-from fencelog.bookie.journal.replay import Replay
+from fencelog.bookie.journal.replay import JournalReplay
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.host import SystemHost
-from tests.support.memory_disk import MemoryDisk, SteppedLane
+from tests.support.memory_disk import MemoryDisk, SteppedIoThread
 
 INCARNATION = b"i" * 16
 DIRECTORY = Path("/journal")
@@ -30,7 +31,7 @@ Answers = list[tuple[int, FencelogError | None]]
 
 @dataclass
 class SteppedJournal:
-    """A journal on ``disk``, whose lanes wait, and what it answered: (number, error)."""
+    """A journal on ``disk``, whose I/O threads wait, and what it answered: (number, error)."""
 
     max_file_bytes: int = 8192
     sync_runs: bool = True
@@ -40,11 +41,11 @@ class SteppedJournal:
     bodies: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.write_lane, self.sync_lane = SteppedLane(), SteppedLane()
+        self.write_io_thread, self.sync_io_thread = SteppedIoThread(), SteppedIoThread()
         self.journal = Journal(
             disk=self.disk,  # type: ignore[arg-type]  # what a journal uses of it
-            lane=self.write_lane,
-            sync_lane=self.sync_lane,
+            io_thread=self.write_io_thread,
+            sync_io_thread=self.sync_io_thread,
             host=SystemHost(),
             directory=DIRECTORY,
             incarnation=INCARNATION,
@@ -56,7 +57,7 @@ class SteppedJournal:
     async def start(self) -> None:
         starting = asyncio.get_running_loop().create_task(self.journal.start(file_id=1, sequence=1))
         await turn()
-        self.sync_lane.step()
+        self.sync_io_thread.step()
         await starting
         self.disk.calls.clear()
 
@@ -75,13 +76,13 @@ class SteppedJournal:
     def _answered(self, number: int, error: FencelogError | None) -> None:
         self.answers.append((number, error))
 
-    async def step(self, lane: SteppedLane) -> None:
-        lane.step()
+    async def step(self, io_thread: SteppedIoThread) -> None:
+        io_thread.step()
         await turn()
 
     async def finish(self) -> None:
-        self.write_lane.run_free()
-        self.sync_lane.run_free()
+        self.write_io_thread.run_free()
+        self.sync_io_thread.run_free()
         await self.journal.close()
 
     def records(self, file_id: int = 1) -> list[Record]:
@@ -102,7 +103,7 @@ async def turn() -> None:
 
 
 def replay(disk: MemoryDisk) -> list[bytes]:
-    found = Replay(
+    found = JournalReplay(
         disk,  # type: ignore[arg-type]  # what a replay uses of it
         DIRECTORY,
         start=START,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fencelog.api.drills.bookie.acks import BookieAcks, OwnCopies, WatchedBookieClient, own_copies
-from fencelog.api.drills.bookie.load import LedgerLoad, Load, recover_and_compare
+from fencelog.api.drills.bookie.load import BurstLoad, LedgerLoad, recover_and_compare
 from fencelog.api.drills.harness.account import Account
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
@@ -39,7 +39,7 @@ class BookieDrill:
     ledgers: LedgerClient
     acks: dict[str, BookieAcks]
 
-    def writers(self, load: Load) -> list[LedgerLoad]:
+    def writers(self, load: BurstLoad) -> list[LedgerLoad]:
         return [LedgerLoad(self.ledgers, load) for _ in range(WRITERS)]
 
     async def restart(self, bookie: ChildProcess) -> ChildProcess:
@@ -57,7 +57,7 @@ class BookieDrill:
             await asyncio.sleep(POLL_S)
         return round(loop.time() - began, 3)
 
-    async def own_copies(self, bookie: ChildProcess, load: Load) -> OwnCopies:
+    async def own_copies(self, bookie: ChildProcess, load: BurstLoad) -> OwnCopies:
         """What a bookie has, of what it ever acknowledged."""
         client = TcpBookieClient(bookie.name, bookie.announcement["address"])
         try:
@@ -69,13 +69,13 @@ class BookieDrill:
         self,
         name: str,
         writers: Sequence[LedgerLoad],
-        load: Load,
-        figures: Mapping[str, float | None],
+        load: BurstLoad,
+        metrics: Mapping[str, float | None],
     ) -> BookieReport:
         """Recover and read all ledgers, then each bookie's own copies; all bookies have to run."""
         written = [ledger for writer in writers for ledger in writer.ledgers]
         result = await recover_and_compare(self.ledgers, written, load)
-        report = BookieReport(name, result.account, OwnCopies(different=result.different), figures)
+        report = BookieReport(name, result.account, OwnCopies(different=result.different), metrics)
         for bookie in self.cluster.bookies:
             report.own.add(await self.own_copies(bookie, load))
         report.notes.append(
@@ -95,7 +95,7 @@ class BookieReport:
     drill: str
     account: Account
     own: OwnCopies
-    figures: Mapping[str, float | None]
+    metrics: Mapping[str, float | None]
     broken: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -123,7 +123,7 @@ class BookieReport:
             "duplicated": self.account.duplicated,
             "out_of_order": self.account.out_of_order,
             "failover_ms": None,
-            **self.figures,
+            **self.metrics,
             "foreign": self.account.foreign,
             "different": self.own.different,
             "own_copies_read": self.own.read,

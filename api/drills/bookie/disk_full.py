@@ -20,7 +20,7 @@ from fencelog.api.drills.bookie.bookie import (
     BookieReport,
     bookie_drill,
 )
-from fencelog.api.drills.bookie.load import LedgerLoad, Load
+from fencelog.api.drills.bookie.load import BurstLoad, LedgerLoad
 from fencelog.api.drills.harness.directory import drill_directory
 from fencelog.api.drills.harness.namespace import small_disk
 from fencelog.api.local_cluster.child_process import ChildProcess
@@ -30,7 +30,7 @@ from fencelog.ledgers.limits import MIB
 VICTIM_NUMBER = BOOKIES + 1
 VICTIM = f"bookie-{VICTIM_NUMBER}"
 FILLER_PART = 0.87
-LOAD = Load(entry_bytes=4096, burst=50, pause_s=0.02, exclude=("bookie-3", "bookie-4"))
+LOAD = BurstLoad(entry_bytes=4096, burst=50, pause_s=0.02, exclude=("bookie-3", "bookie-4"))
 """The victim is in every first ensemble, and two are there to replace it. Slower than a disk: a
 bookie looks now and then how full it is, and a small disk is full soon."""
 
@@ -79,7 +79,7 @@ async def full_disk_drill(config: FullDiskConfig) -> BookieReport:
                 await drill.until(lambda: VICTIM in drill.bookies.available(), BACK_S)
                 writers = drill.writers(LOAD)
                 seen = await _fill_and_make_room(drill, victim, writers, filler.unlink)
-                report = await drill.report("full-disk", writers, LOAD, _figures(seen))
+                report = await drill.report("full-disk", writers, LOAD, _metrics(seen))
                 _judge(report, drill.acks[VICTIM].refusals, seen)
     report.say_where(directory, kept=config.keep)
     return report
@@ -135,7 +135,7 @@ async def _write_again(writer: LedgerLoad) -> None:
     await writer.run(lambda: writer.acknowledged >= goal)
 
 
-def _figures(seen: _Seen) -> dict[str, float | None]:
+def _metrics(seen: _Seen) -> dict[str, float | None]:
     return {
         "full_after_s": seen.full_after_s,
         "acknowledged_while_full": seen.acknowledged_while_full,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fencelog.api.drills.bookie.bookie import BookieDrill, BookieReport, bookie_drill
-from fencelog.api.drills.bookie.load import LedgerLoad, Load
+from fencelog.api.drills.bookie.load import BurstLoad, LedgerLoad
 from fencelog.api.drills.harness.directory import drill_directory
 from fencelog.ledgers.host import SystemHost
 
@@ -30,13 +30,13 @@ class KillBookieConfig:
 async def kill_bookie_drill(config: KillBookieConfig) -> BookieReport:
     """Run the drill on a cluster of its own. Raises FencelogError when it cannot be run, or a
     bookie does not start again."""
-    load = Load()
+    load = BurstLoad()
     with drill_directory(keep=config.keep) as directory:
         async with bookie_drill(directory) as drill:
             writers = drill.writers(load)
             slowest_s = await _load_and_kill(drill, writers, config.times)
-            figures = {"restarts": config.times, "slowest_restart_ms": round(slowest_s * 1000)}
-            report = await drill.report("kill-bookie", writers, load, figures)
+            metrics = {"restarts": config.times, "slowest_restart_ms": round(slowest_s * 1000)}
+            report = await drill.report("kill-bookie", writers, load, metrics)
     report.say_where(directory, kept=config.keep)
     return report
 

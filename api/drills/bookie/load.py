@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, field
 from functools import partial
 
-from fencelog.api.client.retry import retry_refusals
+from fencelog.api.client.retry import retry_not_applied
 from fencelog.api.drills.harness.account import Account, Attempt, account, message_value
 from fencelog.api.drills.harness.load import GIVE_UP_S
 from fencelog.ledgers.client import LedgerClient, Replication
@@ -19,7 +19,7 @@ REPLICATION = Replication(ensemble_size=3, write_quorum=3, ack_quorum=2)
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class BurstLoad:
     """``burst`` entries of ``entry_bytes``, then a pause: the disk has to hold a whole drill.
     ``exclude``: bookies that no ledger begins on."""
 
@@ -45,7 +45,7 @@ class WrittenLedger:
 class LedgerLoad:
     """Writes one ledger after the other: the next one when a writer has failed."""
 
-    def __init__(self, client: LedgerClient, load: Load) -> None:
+    def __init__(self, client: LedgerClient, load: BurstLoad) -> None:
         self._client = client
         self._load = load
         self._loop = asyncio.get_running_loop()
@@ -91,7 +91,7 @@ class LedgerLoad:
             ) from None
 
     async def _create(self) -> LedgerWriter:
-        return await retry_refusals(
+        return await retry_not_applied(
             lambda: self._client.create(
                 REPLICATION,
                 on_ack=lambda lac: self._changed.set(),
@@ -102,7 +102,7 @@ class LedgerLoad:
 
 
 @dataclass(slots=True)
-class Result:
+class BurstResult:
     """``different``: entries with other bytes than their writer gave them."""
 
     account: Account = field(default_factory=Account)
@@ -110,12 +110,12 @@ class Result:
 
 
 async def recover_and_compare(
-    client: LedgerClient, written: Iterable[WrittenLedger], load: Load
-) -> Result:
+    client: LedgerClient, written: Iterable[WrittenLedger], load: BurstLoad
+) -> BurstResult:
     """Recover every ledger, read it from one end to the other, and compare."""
-    result = Result()
+    result = BurstResult()
     for ledger in written:
-        metadata = await retry_refusals(partial(client.recover, ledger.ledger_id))
+        metadata = await retry_not_applied(partial(client.recover, ledger.ledger_id))
         values = await _read_all(client.reader(metadata))
         found = account(_attempts(ledger), values)
         result.account = _sum(result.account, found)
@@ -143,5 +143,5 @@ async def _read_all(reader: LedgerReader) -> list[bytes]:
     values: list[bytes] = []
     while len(values) <= reader.last_confirmed:
         read = partial(reader.read, len(values), reader.last_confirmed)
-        values += [bytes(entry.payload) for entry in await retry_refusals(read)]
+        values += [bytes(entry.payload) for entry in await retry_not_applied(read)]
     return values

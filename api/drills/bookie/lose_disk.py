@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fencelog.api.client.retry import retry_refusals
+from fencelog.api.client.retry import retry_not_applied
 from fencelog.api.drills.bookie.bookie import POLL_S, BookieDrill, BookieReport, bookie_drill
-from fencelog.api.drills.bookie.load import LedgerLoad, Load
+from fencelog.api.drills.bookie.load import BurstLoad, LedgerLoad
 from fencelog.api.drills.harness.directory import drill_directory
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.api.streams.ledger_check import check_ledger
@@ -52,15 +52,15 @@ class _LostDisk:
 async def lose_disk_drill(config: LoseDiskConfig) -> BookieReport:
     """Run the drill on a cluster of its own. Raises FencelogError when it cannot be run, or a
     bookie does not start again."""
-    load = Load()
+    load = BurstLoad()
     with drill_directory(keep=config.keep) as directory:
         async with bookie_drill(directory, session_ms=config.session_ms) as drill:
             writers = drill.writers(load)
             lost = await _load_and_lose(drill, writers, config.times, directory)
             holdings = [text for disk in lost for text in await _not_whole(drill, disk)]
             slowest_s = max((disk.repaired_s or REPAIR_S for disk in lost), default=None)
-            figures = {"disks_lost": config.times, "slowest_repair_s": slowest_s}
-            report = await drill.report("lose-bookie-disk", writers, load, figures)
+            metrics = {"disks_lost": config.times, "slowest_repair_s": slowest_s}
+            report = await drill.report("lose-bookie-disk", writers, load, metrics)
     repaired = all(disk.repaired_s is not None for disk in lost)
     report.expect(repaired, f"a ledger was in limbo after {REPAIR_S:.0f} s")
     for text in holdings:
@@ -116,7 +116,7 @@ async def _not_whole(drill: BookieDrill, disk: _LostDisk) -> list[str]:
     """Of which ledgers the bookie has not all that metadata gives it, in words."""
     found: list[str] = []
     for ledger_id in disk.ledgers:
-        metadata = await retry_refusals(partial(drill.ledgers.recover, ledger_id))
+        metadata = await retry_not_applied(partial(drill.ledgers.recover, ledger_id))
         found += [
             f"ledger {ledger_id}, {holding}"
             async for holding in check_ledger(metadata, drill.bookies)

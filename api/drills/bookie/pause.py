@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fencelog.api.drills.bookie.bookie import BookieDrill, BookieReport, bookie_drill
-from fencelog.api.drills.bookie.load import LedgerLoad, Load
+from fencelog.api.drills.bookie.load import BurstLoad, LedgerLoad
 from fencelog.api.drills.harness.directory import drill_directory
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.limits import BOOKIE_TIMEOUT_MS
@@ -46,17 +46,17 @@ class _Seen:
 
 async def pause_bookie_drill(config: PauseBookieConfig) -> BookieReport:
     """Run the drill on a cluster of its own. Raises FencelogError when it cannot be run."""
-    load = Load()
+    load = BurstLoad()
     with drill_directory(keep=config.keep) as directory:
         async with bookie_drill(directory) as drill:
             writers = drill.writers(load)
             seen = await _load_and_pause(drill, writers, config.times)
-            figures = {
+            metrics = {
                 "pauses": config.times,
                 "pause_s": PAUSE_S,
                 "least_acknowledged_in_a_pause": seen.least_acknowledged or 0,
             }
-            report = await drill.report("pause-bookie", writers, load, figures)
+            report = await drill.report("pause-bookie", writers, load, metrics)
     report.expect(bool(seen.least_acknowledged), "nothing was acknowledged during a pause")
     report.expect(seen.all_left, "a bookie was still registered at the end of its pause")
     report.expect(seen.all_back, "a bookie did not register again after its pause")

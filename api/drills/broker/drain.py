@@ -61,16 +61,16 @@ async def drain_owners(cluster: Cluster, drill: TopicDrill, times: int) -> None:
         owner = await drill.owner_url()
         broker = cluster.broker_at(owner)
         if number % 2 == 0:
-            await _hand_over(drill, owner, broker.stop(), f"SIGTERM for {broker.name}")
+            await _transfer(drill, owner, broker.stop(), f"SIGTERM for {broker.name}")
         else:
             path = f"/v1/brokers/{broker.name}:drain"
-            await _hand_over(drill, owner, ask(owner, "POST", path), f"POST {path}")
+            await _transfer(drill, owner, ask(owner, "POST", path), f"POST {path}")
             await broker.stop()
         await cluster.restart(broker)
     await asyncio.sleep(SETTLE_S)
 
 
-async def _hand_over(
+async def _transfer(
     drill: TopicDrill, owner: str, drain: Coroutine[Any, Any, object], what: str
 ) -> None:
     """Have the owner give the partition up with ``drain``, and measure until another broker

@@ -13,7 +13,7 @@ from fencelog.api.drills.harness.load import end_of
 from fencelog.api.drills.harness.network import Cable, Network, hub
 from fencelog.api.drills.harness.report import DrillReport, milliseconds
 from fencelog.api.drills.harness.topic import NOWHERE, TopicDrill, on_own_cluster
-from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, Place
+from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, ProcessPlacement
 from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
 
 BROKERS = 2
@@ -30,7 +30,7 @@ CUTS = (
 BEFORE_S = 2.0
 """Of load before each cut."""
 
-PATIENCE_S = 0.5
+ANSWER_TIMEOUT_S = 0.5
 """A client that waits longer for a broker that is cut off sees a longer failover."""
 
 
@@ -47,8 +47,10 @@ async def partition_drill(config: PartitionConfig) -> DrillReport:
     own. Raises FencelogError when it cannot be run."""
     network = Network()
     places = {f"broker-{number}": network.connect(number) for number in range(1, BROKERS + 1)}
-    places["zookeeper"] = Place(hub(Cable.METADATA))
-    places |= {f"bookie-{number}": Place(hub(Cable.STORAGE)) for number in range(1, BOOKIES + 1)}
+    places["zookeeper"] = ProcessPlacement(hub(Cable.METADATA))
+    places |= {
+        f"bookie-{number}": ProcessPlacement(hub(Cable.STORAGE)) for number in range(1, BOOKIES + 1)
+    }
 
     async def script(cluster: Cluster, drill: TopicDrill) -> None:
         for cables in CUTS:
@@ -57,7 +59,7 @@ async def partition_drill(config: PartitionConfig) -> DrillReport:
 
     cluster = ClusterConfig(NOWHERE, BOOKIES, BROKERS, session_ms=config.session_ms, places=places)
     return await on_own_cluster(
-        "partition", script, cluster, keep=config.keep, patience_s=PATIENCE_S
+        "partition", script, cluster, keep=config.keep, timeout_s=ANSWER_TIMEOUT_S
     )
 
 

@@ -21,10 +21,10 @@ BEFORE_S = 2.0
 AFTER_S = 2.0
 """Of load before the stop, and after the owner goes on."""
 
-PATIENCE_S = 0.5
+ANSWER_TIMEOUT_S = 0.5
 """A client that waits longer for a broker that stands still sees a longer failover."""
 
-ZOMBIE_PATIENCE_S = 60.0
+ZOMBIE_TIMEOUT_S = 60.0
 """A client of the stopped broker waits for its answer, however late."""
 
 CLIENTS = 2
@@ -67,7 +67,7 @@ async def pause_broker_drill(config: PauseBrokerConfig) -> DrillReport:
         script,
         ClusterConfig(NOWHERE, session_ms=config.session_ms),
         keep=config.keep,
-        patience_s=PATIENCE_S,
+        timeout_s=ANSWER_TIMEOUT_S,
         consumers=True,
     )
 
@@ -80,7 +80,7 @@ async def pause_owner(cluster: Cluster, drill: TopicDrill, session_s: float) -> 
 
     def ask_the_victim() -> None:
         for _ in range(CLIENTS):
-            client = drill.client_of(owner, patience_s=ZOMBIE_PATIENCE_S)
+            client = drill.client_of(owner, timeout_s=ZOMBIE_TIMEOUT_S)
             zombie.clients.append(client)
             drill.load.start_special(client, zombie.on_acknowledged)
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencelog.api.client.retry import retry_refusals
+from fencelog.api.client.retry import retry_not_applied
 from fencelog.api.drills.harness.report import DrillReport
 from fencelog.api.drills.harness.senders import ask
 from fencelog.api.drills.harness.topic import NOWHERE, TopicDrill, on_own_cluster
@@ -49,7 +49,7 @@ async def restart_all(cluster: Cluster, drill: TopicDrill, settle_s: float) -> N
         began = loop.time()
         await process.stop()
         await cluster.restart(process)
-        await retry_refusals(lambda: _all_serve(cluster.urls))
+        await retry_not_applied(lambda: _all_serve(cluster.urls))
         took_s[process.name] = loop.time() - began
     await asyncio.sleep(settle_s)
     drill.note_longest_wait()

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.client.retry import retry_refusals
+from fencelog.api.client.retry import retry_not_applied
 from fencelog.api.drills.harness.report import DrillReport
 from fencelog.api.drills.harness.topic import NOWHERE, TopicDrill, on_own_cluster, topic_of_its_own
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig
@@ -56,7 +56,7 @@ async def restart_zookeeper(cluster: Cluster, drill: TopicDrill, down_s: float) 
     started_at = loop.time()
     await cluster.restart_zookeeper()
     async with topic_of_its_own(drill.target.urls) as other, FencelogClient(other.urls) as client:
-        await retry_refusals(lambda: client.create_topic(other.topic, partitions=1))
+        await retry_not_applied(lambda: client.create_topic(other.topic, partitions=1))
         back_s = loop.time() - started_at
     drill.report.expect(meanwhile > 0, "nothing was acknowledged while ZooKeeper was away")
     drill.report.notes.append(

@@ -24,14 +24,14 @@ FINISH_S = 60.0
 """For all that is left in the log when nobody appends any more."""
 
 
-class Consumers:
+class DrillConsumers:
     """Consumers of one shared subscription to a topic with one partition, which ask one broker
     each, and the next one when it does not answer."""
 
-    def __init__(self, clients: Sequence[FencelogClient], topic: str, *, patience_s: float) -> None:
+    def __init__(self, clients: Sequence[FencelogClient], topic: str, *, timeout_s: float) -> None:
         self._clients = clients
         self._topic = topic
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._ended = False
         self._progress = asyncio.Event()
@@ -83,7 +83,7 @@ class Consumers:
         while leased or not self._ended:
             client = self._clients[current % len(self._clients)]
             try:
-                async with asyncio.timeout(self._patience_s):
+                async with asyncio.timeout(self._timeout_s):
                     if leased:
                         await self._acknowledge(client, leased)
                     else:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.client.retry import retry_refusals
-from fencelog.api.client.terms import Producer
+from fencelog.api.client.conditions import Producer
+from fencelog.api.client.retry import retry_not_applied
 from fencelog.api.drills.harness.account import Attempt, message_value
 from fencelog.api.drills.harness.senders import Sender
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
@@ -146,7 +146,7 @@ class Interruption:
             self.over.set_result(asyncio.get_running_loop().time())
 
 
-class Load:
+class ClientLoad:
     """The clients of a drill, from ``running`` on until it is left."""
 
     def __init__(self) -> None:
@@ -252,7 +252,7 @@ async def read_log(servers: Sequence[str], topic: str, partition: int) -> list[b
     values: list[bytes] = []
     async with FencelogClient(servers) as client:
         while True:
-            page = await retry_refusals(partial(client.read, topic, partition, len(values)))
+            page = await retry_not_applied(partial(client.read, topic, partition, len(values)))
             for frame in page.batches:
                 if frame.base_offset != len(values):
                     raise FencelogError(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from fencelog.api.drills.harness.namespace import run
-from fencelog.api.local_cluster.cluster import Place
+from fencelog.api.local_cluster.cluster import ProcessPlacement
 
 _NAMESPACES = "/run/netns"
 
@@ -40,7 +40,7 @@ class Network:
             _ip("addr", "add", f"{hub(cable)}/24", "dev", _bridge(cable))
             _ip("link", "set", _bridge(cable), "up")
 
-    def connect(self, number: int) -> Place:
+    def connect(self, number: int) -> ProcessPlacement:
         """A namespace with a cable to each bridge; it listens to clients. Raises FencelogError."""
         namespace = f"host-{number}"
         _ip("netns", "add", namespace)
@@ -54,7 +54,7 @@ class Network:
             _ip(*inside, "addr", "add", f"{_address(cable, number)}/24", "dev", far)
             _ip(*inside, "link", "set", far, "up")
         enter = ("nsenter", f"--net={_NAMESPACES}/{namespace}", "--")
-        return Place(_address(Cable.CLIENTS, number), enter)
+        return ProcessPlacement(_address(Cable.CLIENTS, number), enter)
 
     def cut(self, number: int, cables: Sequence[Cable]) -> None:
         """Pull cables of a namespace."""

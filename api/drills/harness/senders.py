@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import httpx
 
 from fencelog.api.client import BATCH_TYPE, FencelogClient, topic_path
+from fencelog.api.client.conditions import Producer, condition_headers
 from fencelog.api.client.http import (
     REQUEST_TIMEOUT_S,
     ServiceHttp,
     error_from_answer,
     json_object,
 )
-from fencelog.api.client.terms import Producer, term_headers
 from fencelog.api.routing.forward import FORWARDED
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -40,11 +40,11 @@ class AnyBroker:
         partition: int,
         *,
         first: int = 0,
-        patience_s: float = REQUEST_TIMEOUT_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
-        """``first``: the place of the client that is asked first. ``patience_s``: for an answer,
+        """``first``: the place of the client that is asked first. ``timeout_s``: for an answer,
         the connection included."""
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._clients = clients
         self._topic = topic
         self._partition = partition
@@ -53,7 +53,7 @@ class AnyBroker:
     async def append(self, batch: bytes, producer: Producer | None = None) -> int:
         client = self._clients[self._current % len(self._clients)]
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 appended = await client.append_batch(
                     self._topic, batch, partition=self._partition, producer=producer
                 )
@@ -70,19 +70,19 @@ class OneBroker:
     """Appends over one connection to one broker that may not pass them on: it acknowledges as the
     owner, or refuses. ``close`` it."""
 
-    def __init__(self, url: str, topic: str, partition: int, *, patience_s: float) -> None:
-        """``patience_s``: for an answer."""
+    def __init__(self, url: str, topic: str, partition: int, *, timeout_s: float) -> None:
+        """``timeout_s``: for an answer."""
         self._url = f"{url}{topic_path(topic)}/messages:batch"
         self._query = {"partition": str(partition)}
-        self._http = httpx.AsyncClient(timeout=patience_s, trust_env=False)
+        self._http = httpx.AsyncClient(timeout=timeout_s, trust_env=False)
 
     async def close(self) -> None:
         await self._http.aclose()
 
     async def append(self, batch: bytes, producer: Producer | None = None) -> int:
         headers = [(b"content-type", BATCH_TYPE.encode()), (FORWARDED, b"1")]
-        terms = term_headers({"producer": producer})
-        headers += [(name.encode(), value) for name, value in terms.items()]
+        conditions = condition_headers({"producer": producer})
+        headers += [(name.encode(), value) for name, value in conditions.items()]
         try:
             answer = await self._http.post(
                 self._url, params=self._query, content=batch, headers=headers

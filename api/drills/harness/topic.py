@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from fencelog.api.client import FencelogClient
-from fencelog.api.client.retry import retry_refusals
+from fencelog.api.client.retry import retry_not_applied
 from fencelog.api.drills.harness.account import account
-from fencelog.api.drills.harness.consumers import Consumers
+from fencelog.api.drills.harness.consumers import DrillConsumers
 from fencelog.api.drills.harness.directory import drill_directory
-from fencelog.api.drills.harness.load import RETRY_DELAY_S, Load, LoadClient, read_log
+from fencelog.api.drills.harness.load import RETRY_DELAY_S, ClientLoad, LoadClient, read_log
 from fencelog.api.drills.harness.report import DrillReport
 from fencelog.api.drills.harness.senders import AnyBroker, OneBroker
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
@@ -24,18 +24,18 @@ from fencelog.ledgers.host import SystemHost
 PARTITION = 0
 CLIENTS_PER_BROKER = 4
 
-PATIENCE_S = 5.0
+ANSWER_TIMEOUT_S = 5.0
 """A client waits so long for an answer before it goes to another broker."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where a drill appends: brokers, and a topic with one partition. ``patience_s``: of a client,
+class DrillTarget:
+    """Where a drill appends: brokers, and a topic with one partition. ``timeout_s``: of a client,
     for an answer; ``pause_s``: between two appends of a client."""
 
     urls: Sequence[str]
     topic: str = "default/drill"
-    patience_s: float = PATIENCE_S
+    timeout_s: float = ANSWER_TIMEOUT_S
     pause_s: float = 0
 
 
@@ -43,8 +43,8 @@ class Target:
 class TopicDrill:
     """A running drill. ``report``: what is seen goes there; the account is added at the end."""
 
-    target: Target
-    load: Load
+    target: DrillTarget
+    load: ClientLoad
     report: DrillReport
     _client: FencelogClient
     _stack: contextlib.AsyncExitStack
@@ -52,7 +52,7 @@ class TopicDrill:
     async def owner_url(self) -> str:
         """The URL of the broker that owns the partition. NO_OWNER."""
         ask = partial(owner_url, self._client, self.target.topic, PARTITION)
-        return await retry_refusals(ask)
+        return await retry_not_applied(ask)
 
     async def start_clients(self) -> None:
         """CLIENTS_PER_BROKER that ask each broker first; half of them number their messages."""
@@ -62,7 +62,7 @@ class TopicDrill:
         ]
         for first in range(CLIENTS_PER_BROKER * len(services)):
             sender = AnyBroker(
-                services, target.topic, PARTITION, first=first, patience_s=target.patience_s
+                services, target.topic, PARTITION, first=first, timeout_s=target.timeout_s
             )
             is_numbered = first // len(services) % 2 == 0
             producer_id = f"drill-{first}" if is_numbered else None
@@ -75,19 +75,19 @@ class TopicDrill:
                 )
             )
 
-    async def start_consumers(self, stack: contextlib.AsyncExitStack) -> Consumers:
+    async def start_consumers(self, stack: contextlib.AsyncExitStack) -> DrillConsumers:
         """One for each broker, until ``stack`` is left."""
         target = self.target
         services = [await stack.enter_async_context(FencelogClient(url)) for url in target.urls]
-        consumers = Consumers(services, target.topic, patience_s=target.patience_s)
+        consumers = DrillConsumers(services, target.topic, timeout_s=target.timeout_s)
         await stack.enter_async_context(consumers.running())
         return consumers
 
     def client_of(
-        self, url: str, *, patience_s: float = PATIENCE_S, retry_delay_s: float = RETRY_DELAY_S
+        self, url: str, *, timeout_s: float = ANSWER_TIMEOUT_S, retry_delay_s: float = RETRY_DELAY_S
     ) -> LoadClient:
         """A client that only the broker at ``url`` serves."""
-        sender = OneBroker(url, self.target.topic, PARTITION, patience_s=patience_s)
+        sender = OneBroker(url, self.target.topic, PARTITION, timeout_s=timeout_s)
         self._stack.push_async_callback(sender.close)
         return LoadClient(self.load.next_number(), sender, retry_delay_s=retry_delay_s)
 
@@ -109,15 +109,15 @@ Script = Callable[[TopicDrill], Awaitable[None]]
 
 
 async def under_load(
-    name: str, target: Target, script: Script, *, consumers: bool = False
+    name: str, target: DrillTarget, script: Script, *, consumers: bool = False
 ) -> DrillReport:
     """Run a drill on a service that is there, with ``consumers`` of a subscription besides. Raises
     FencelogError when it cannot be run."""
     report = DrillReport(name)
     async with contextlib.AsyncExitStack() as stack:
         asking = await stack.enter_async_context(FencelogClient(target.urls))
-        await retry_refusals(lambda: asking.create_topic(target.topic, partitions=1))
-        load = Load()
+        await retry_not_applied(lambda: asking.create_topic(target.topic, partitions=1))
+        load = ClientLoad()
         drill = TopicDrill(target, load, report, asking, stack)
         consuming = await drill.start_consumers(stack) if consumers else None
         async with load.running():
@@ -144,15 +144,15 @@ async def under_load(
 
 
 @contextlib.asynccontextmanager
-async def topic_of_its_own(urls: Sequence[str]) -> AsyncIterator[Target]:
+async def topic_of_its_own(urls: Sequence[str]) -> AsyncIterator[DrillTarget]:
     """A topic in a cluster that others use, too; it is deleted at the end. Raises FencelogError."""
-    target = Target(urls, f"default/drill-{SystemHost().random_bytes(4).hex()}")
+    target = DrillTarget(urls, f"default/drill-{SystemHost().random_bytes(4).hex()}")
     try:
         yield target
     finally:
         async with FencelogClient(urls) as client:
             with contextlib.suppress(FencelogError):
-                await retry_refusals(lambda: client.delete_topic(target.topic))
+                await retry_not_applied(lambda: client.delete_topic(target.topic))
 
 
 ClusterScript = Callable[[Cluster, TopicDrill], Awaitable[None]]
@@ -164,7 +164,7 @@ async def on_own_cluster(
     config: ClusterConfig,
     *,
     keep: bool = False,
-    patience_s: float = PATIENCE_S,
+    timeout_s: float = ANSWER_TIMEOUT_S,
     pause_s: float = 0,
     consumers: bool = False,
 ) -> DrillReport:
@@ -173,7 +173,7 @@ async def on_own_cluster(
     with drill_directory(keep=keep) as directory:
         config = replace(config, data_dir=directory, http_port=0)
         async with running_cluster(config) as cluster:
-            target = Target(cluster.urls, patience_s=patience_s, pause_s=pause_s)
+            target = DrillTarget(cluster.urls, timeout_s=timeout_s, pause_s=pause_s)
             report = await under_load(
                 name, target, lambda drill: script(cluster, drill), consumers=consumers
             )

@@ -108,18 +108,18 @@ async def test_health_is_not_readiness(http: httpx.AsyncClient, fake_broker: Fak
     assert (await http.get("/healthz")).json() == {"status": "ok"}
 
 
-async def test_figures_count_messages(http: httpx.AsyncClient) -> None:
+async def test_metrics_count_messages(http: httpx.AsyncClient) -> None:
     await http.post("/v1/topics/ns/t/messages", content=b"12345")
     batch = {"content-type": "text/plain"}
     await http.post("/v1/topics/ns/t/messages:batch", content=b"a\nb\n", headers=batch)
     await http.get("/v1/topics/ns/t/partitions/0/messages")
     await http.get("/v1/topics/ns/t/partitions/7/messages")
-    figures = (await http.get("/metrics")).text.splitlines()
-    assert "fencelog_http_appended_messages_total 3.0" in figures
-    assert "fencelog_http_appended_bytes_total 9.0" in figures
-    assert "fencelog_http_read_messages_total 3.0" in figures
-    assert 'fencelog_http_problems_total{code="not_found"} 1.0' in figures
-    assert 'fencelog_http_append_seconds_bucket{le="+Inf"} 2.0' in figures
+    metrics = (await http.get("/metrics")).text.splitlines()
+    assert "fencelog_http_appended_messages_total 3.0" in metrics
+    assert "fencelog_http_appended_bytes_total 9.0" in metrics
+    assert "fencelog_http_read_messages_total 3.0" in metrics
+    assert 'fencelog_http_problems_total{code="not_found"} 1.0' in metrics
+    assert 'fencelog_http_append_seconds_bucket{le="+Inf"} 2.0' in metrics
 
 
 async def test_an_unexpected_error_is_a_problem_too(

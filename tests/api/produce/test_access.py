@@ -1,4 +1,5 @@
-"""Terms of appends and who may append, over HTTP and from Python, at the owner and elsewhere."""
+"""Conditions of appends and who may append, over HTTP and from Python, at the owner and
+elsewhere."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ import pytest
 import pytest_asyncio
 
 from fencelog.api.client import Appended, FencelogClient
+from fencelog.api.client.conditions import Producer
 from fencelog.api.client.producer import ExactlyOnceProducer, PartitionAccess
-from fencelog.api.client.terms import Producer
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
-from fencelog.api.streams.producer_lane import ProducerLane
-from fencelog.broker.limits import KEPT_RUNS
+from fencelog.api.streams.exactly_once_stream import ExactlyOnceStream
+from fencelog.broker.limits import RECENT_APPENDS
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -118,7 +119,7 @@ async def test_a_repetition_is_not_counted_as_appended(real: str, topic: str) ->
 
 
 async def test_a_place_that_is_forgotten_is_null(http: httpx.AsyncClient) -> None:
-    for sequence in range(KEPT_RUNS + 1):
+    for sequence in range(RECENT_APPENDS + 1):
         await http.post("/messages", content=b"a", headers=by(sequence))
     again = await http.post("/messages", content=b"a", headers=by(0))
     assert again.json() == {"partition": 0, "offset": None, "publish_time": None}
@@ -187,7 +188,7 @@ async def test_an_exclusive_producer(http: httpx.AsyncClient) -> None:
         ({"If-Offset": "latest"}, "If-Offset must be"),
     ],
 )
-async def test_terms_that_say_nothing_certain_are_refused(
+async def test_conditions_that_say_nothing_certain_are_refused(
     real: str, headers: dict[str, str], why: str
 ) -> None:
     async with httpx.AsyncClient(base_url=real, trust_env=False) as http:
@@ -247,7 +248,7 @@ async def test_changes_of_access_that_are_none(real: str, path: str, body: dict[
 # -- from Python -----------------------------------------------------------------------------------
 
 
-async def test_the_client_carries_terms(real: str, topic: str) -> None:
+async def test_the_client_carries_conditions(real: str, topic: str) -> None:
     async with FencelogClient(real) as client:
         for duplicate in (False, True):
             done = await client.append(topic, b"a", producer=Producer("p", 0, 0))
@@ -296,7 +297,7 @@ async def test_a_producer_sends_again_what_may_be_there(real: str, topic: str) -
             client.losses = number
             await producer.append([b"%d" % number, b"x"])
         assert await values_of(client, topic) == [b"0", b"x", b"1", b"x", b"2", b"x"]
-        other = ExactlyOnceProducer(client, topic, "p", patience_s=0)
+        other = ExactlyOnceProducer(client, topic, "p", timeout_s=0)
         assert await other.resume() == 6
         client.losses = 1
         with pytest.raises(FencelogError) as caught:
@@ -329,17 +330,17 @@ async def test_a_stream_is_written_once_over_many_runs(real: str, topic: str) ->
     lines = [b"%d" % n for n in range(10)]
     async with FencelogClient(real) as client:
         for cut in (3, 7, 10):
-            lane = ProducerLane(client, topic, "p", partition=0, key="k")
-            await lane.append(lines[: cut // 2])
-            await lane.append(lines[cut // 2 : cut])
-        assert (lane.acknowledged, lane.skipped, lane.end) == (3, 7, 10)
-        late = ProducerLane(client, topic, "p", partition=0)
+            stream = ExactlyOnceStream(client, topic, "p", partition=0, key="k")
+            await stream.append(lines[: cut // 2])
+            await stream.append(lines[cut // 2 : cut])
+        assert (stream.acknowledged, stream.skipped, stream.end) == (3, 7, 10)
+        late = ExactlyOnceStream(client, topic, "p", partition=0)
         await late.append(lines)
-        await ProducerLane(client, topic, "p", partition=0).append([*lines, b"10", b"11"])
+        await ExactlyOnceStream(client, topic, "p", partition=0).append([*lines, b"10", b"11"])
         await late.append([b"10", b"11", b"12"])  # what another run wrote meanwhile is skipped
         assert (late.acknowledged, late.skipped) == (1, 12)
         assert await values_of(client, topic) == [*lines, b"10", b"11", b"12"]
-        stale = ProducerLane(client, topic, "p", partition=0)
+        stale = ExactlyOnceStream(client, topic, "p", partition=0)
         stale._producer.epoch = 1
         await stale.append([b"other"])
         with pytest.raises(FencelogError) as caught:
@@ -365,7 +366,7 @@ async def test_a_stream_goes_on_behind_what_was_on_its_way(real: str, topic: str
     client = Overtaken(real)
     client.late = lines[:2]
     async with client:
-        lane = ProducerLane(client, topic, "p", partition=0)
-        await lane.append(lines)
-        assert (lane.acknowledged, lane.skipped) == (1, 2)
+        stream = ExactlyOnceStream(client, topic, "p", partition=0)
+        await stream.append(lines)
+        assert (stream.acknowledged, stream.skipped) == (1, 2)
         assert await values_of(client, topic) == lines

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from fencelog.broker.append.pending import Appended
+from fencelog.broker.append.pending import AppendResult
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -217,7 +217,7 @@ async def test_an_append_that_a_closing_service_cuts_off_is_of_unknown_outcome(
     log = await fake_broker.partition(T, 0)
     handed = asyncio.Event()
 
-    def hang(*_append: object) -> asyncio.Future[Appended]:
+    def hang(*_append: object) -> asyncio.Future[AppendResult]:
         handed.set()
         return asyncio.get_running_loop().create_future()
 

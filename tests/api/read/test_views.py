@@ -191,9 +191,9 @@ async def test_the_policy_switches_compaction_on(
     assert (await client.compaction("ns/t", 0))["state"] == "none"
     log.policy = log.policy.with_overrides({"compaction_ms": 1000})
     clock.clock_us = 10_000_000
-    broker.compaction._news.set()  # it need not wait for the next look
+    broker.compaction._wakeup.set()  # it need not wait for the next look
     async with asyncio.timeout(5):
-        while log.compaction.horizon < 6:  # noqa: ASYNC110 - what is waited for rings no bell
+        while log.compaction.horizon < 6:  # noqa: ASYNC110 - what is waited for rings no notifier
             await asyncio.sleep(0.01)
     assert (await raw.get(f"{PARTITION}/compaction")).json()["state"] == "ready"
     assert (await raw.get(f"{PARTITION}/internal")).json()["compaction"]["end_offset"] == 6

@@ -164,11 +164,11 @@ async def test_a_reader_that_waits_goes_on_at_the_next_owner(pair: tuple[Machine
 
 
 @pytest.fixture
-def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencelog.broker.partition.forwards.OWNER_GONE_MS", 50)
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencelog.broker.partition.forwards.OWNER_LOST_MS", 50)
 
 
-@pytest.mark.usefixtures("short_patience")
+@pytest.mark.usefixtures("short_timeout")
 async def test_an_owner_that_went_silent_is_not_waited_for(
     pair: tuple[Machine, Machine], machines: Machines
 ) -> None:

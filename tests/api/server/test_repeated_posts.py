@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fencelog.api.produce import single as produce
 from fencelog.api.server.http_protocol import HttpProtocol
 from fencelog.api.server.repeated_posts import NOT_REPEATED, repeatable_head
-from fencelog.broker.append.terms import Appended, Terms
+from fencelog.broker.append.conditions import AppendConditions, AppendResult
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.broker.subscriptions.batch import DELIVER_AT
@@ -210,7 +210,9 @@ async def test_an_unknown_outcome_is_told_and_never_tried_again(
     attempts: list[Message] = []
     append = log.append_message
 
-    def counted(message: Message, terms: Terms | None) -> asyncio.Future[Appended]:
+    def counted(
+        message: Message, conditions: AppendConditions | None
+    ) -> asyncio.Future[AppendResult]:
         attempts.append(message)
         return append(message)
 

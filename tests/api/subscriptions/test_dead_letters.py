@@ -138,7 +138,7 @@ async def test_a_burial_that_is_repeated_writes_once(two: list[Site], owner: int
     topic = await a.broker.topic(a.name)
     info = (await a.broker.subscriptions.get(topic.topic_id, "s")).info
     for _ in range(2):
-        await letters.bury(info, 0, pulled(Message(b"bad")))
+        await letters.forward(info, 0, pulled(Message(b"bad")))
     assert len(await dead(a, name.topic, 1)) == 1
 
 
@@ -268,8 +268,8 @@ async def test_a_delivery_time_comes_as_header_as_member_or_as_a_delay(two: list
     many = {"messages": [{"text": "later", "deliver_at": 2**60}, {"text": "now"}]}
     await ok(await b.http.post(f"{path}:batch?partition=0", json=many))
     assert texts(await pull_all(a)) == ["now"]
-    (figures,) = (await ok(await a.http.get(f"{a.sub}/stats?partition=0")))["partitions"]
-    assert (figures["delayed"], figures["backlog_messages"]) == (3, 4)
+    (stats,) = (await ok(await a.http.get(f"{a.sub}/stats?partition=0")))["partitions"]
+    assert (stats["delayed"], stats["backlog_messages"]) == (3, 4)
 
 
 @pytest.mark.parametrize(

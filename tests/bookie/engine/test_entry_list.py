@@ -152,13 +152,13 @@ async def test_what_goes_while_the_index_is_read_is_not_missed_silently(
     bookie = await open_bookie()
     await requests.add(bookie, requests.run(1, 0, 3))
     shard = bookie.shard(1)
-    run = shard.read_lane.run
+    run = shard.read_io_thread.run
 
     async def slowly(work: Any) -> Any:
         await shard.remove(1, deleted=deleted)
         return await run(work)
 
-    monkeypatch.setattr(shard.read_lane, "run", slowly)
+    monkeypatch.setattr(shard.read_io_thread, "run", slowly)
     if deleted:
         assert await refusal(bookie, 1) is ErrorCode.NO_SUCH_LEDGER
     else:
@@ -175,10 +175,10 @@ async def test_what_is_dropped_and_copied_again_meanwhile_is_not_denied(
     while shard.cache.size:
         shard.flusher.request()
         await requests.until(lambda: shard.flusher._begun is None)
-    run = shard.read_lane.run
+    run = shard.read_io_thread.run
 
     async def between(work: Any) -> Any:
-        monkeypatch.setattr(shard.read_lane, "run", run)
+        monkeypatch.setattr(shard.read_io_thread, "run", run)
         await shard.remove(1, deleted=False)
         while is_removing(bookie, 1):
             shard.flusher.request()
@@ -188,7 +188,7 @@ async def test_what_is_dropped_and_copied_again_meanwhile_is_not_denied(
         await bookie.clear_limbo(1)
         return found
 
-    monkeypatch.setattr(shard.read_lane, "run", between)
+    monkeypatch.setattr(shard.read_io_thread, "run", between)
     reply = await bookie.list_entries(1)
     assert (list(reply.availability.ranges()), reply.in_limbo) == ([], True)
     assert await listed(bookie, 1) == [0, 1, 2]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencelog.bookie.engine.bookie import Bookie
-from fencelog.bookie.format.ledger_state import LedgerState, decode_state
+from fencelog.bookie.format.ledger_state import BookieLedgerState, decode_state
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.support.bookie_stage import OpenBookie, Requests, is_removing
 from tests.support.faulty_disk import FaultyDisk
@@ -160,9 +160,9 @@ async def test_a_ledger_that_is_dropped_and_repaired_during_a_read_is_unknown_to
 
 def test_states_are_decoded_as_they_were_encoded() -> None:
     for fenced, limbo in ((False, False), (True, False), (True, True)):
-        state = LedgerState(fenced, fenced, 7, 5, limbo)
+        state = BookieLedgerState(fenced, fenced, 7, 5, limbo)
         assert decode_state(1, state.encode()) == state
-    assert LedgerState(True, True, 7, -1, True).encode().hex() == (
+    assert BookieLedgerState(True, True, 7, -1, True).encode().hex() == (
         "0103000000000000" + "0700000000000000" + "ffffffffffffffff"
     )
 

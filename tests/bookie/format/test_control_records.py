@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fencelog.bookie.format.control_records import lac_body, ledger_body, take_back
-from fencelog.bookie.format.ledger_state import LedgerState, LedgerStates
+from fencelog.bookie.format.ledger_state import BookieLedgerState, LedgerStates
 from fencelog.bookie.format.records import Record, RecordType
 
 
-def replayed(*records: tuple[RecordType, bytes]) -> LedgerState:
+def replayed(*records: tuple[RecordType, bytes]) -> BookieLedgerState:
     """The state of ledger 7 after these records."""
     states = LedgerStates()
     for sequence, (kind, body) in enumerate(records, 1):
@@ -63,7 +63,7 @@ def test_fences_stay_and_limbo_is_what_was_said_last(
 def test_what_replay_finds_is_in_the_next_flush(record: tuple[RecordType, bytes]) -> None:
     """Behind it the checkpoint lets go of the record: nothing else would bring it back."""
     states = LedgerStates()
-    states.load([(7, LedgerState(last_entry=5))])
+    states.load([(7, BookieLedgerState(last_entry=5))])
     take_back(Record(record[0], 1, 0, record[1], end=0), states)
     state = states.get(7)
     assert state is not None

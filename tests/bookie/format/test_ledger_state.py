@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.bookie.format.ledger_state import TOMBSTONE, LedgerState, LedgerStates, decode_state
+from fencelog.bookie.format.ledger_state import (
+    TOMBSTONE,
+    BookieLedgerState,
+    LedgerStates,
+    decode_state,
+)
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.support.bookie_stage import OpenBookie, Requests
 from tests.support.faulty_disk import FaultyDisk
@@ -21,7 +26,7 @@ def test_a_state_is_read_as_it_was_written(
     flags: tuple[bool, bool], last_entry: int, lac: int
 ) -> None:
     fenced, limbo = flags
-    state = LedgerState(fenced=fenced, last_entry=last_entry, lac=lac, limbo=limbo)
+    state = BookieLedgerState(fenced=fenced, last_entry=last_entry, lac=lac, limbo=limbo)
     read = decode_state(7, state.encode())
     assert (read.fenced, read.limbo) == (fenced, limbo)
     assert (read.last_entry, read.lac) == (last_entry, lac)
@@ -30,11 +35,11 @@ def test_a_state_is_read_as_it_was_written(
 
 def test_golden_bytes() -> None:
     """The format is for ever."""
-    state = LedgerState(fenced=True, last_entry=258, lac=-1, limbo=True)
+    state = BookieLedgerState(fenced=True, last_entry=258, lac=-1, limbo=True)
     assert state.encode().hex() == "01030000000000000201000000000000ffffffffffffffff"
 
 
-GOOD = LedgerState(last_entry=3, lac=2).encode()
+GOOD = BookieLedgerState(last_entry=3, lac=2).encode()
 
 
 @pytest.mark.parametrize(
@@ -60,15 +65,15 @@ def test_what_this_version_does_not_know_is_corrupt(data: bytes) -> None:
 
 def test_what_changed_is_taken_once_in_order() -> None:
     states = LedgerStates()
-    states.load([(2, LedgerState(last_entry=1))])
+    states.load([(2, BookieLedgerState(last_entry=1))])
     assert states.get(9) is None
     assert states.take_changed() == []
     states.change(5).fenced = True
     states.change(2).last_entry = 4
     states.change(5).lac = 3
     assert states.take_changed() == [
-        (2, LedgerState(last_entry=4).encode()),
-        (5, LedgerState(fenced=True, lac=3).encode()),
+        (2, BookieLedgerState(last_entry=4).encode()),
+        (5, BookieLedgerState(fenced=True, lac=3).encode()),
     ]
     assert states.take_changed() == []
     assert states.get(5) is states.change(5)
@@ -95,11 +100,13 @@ def test_all_deleted_ledgers_share_one_state_once_the_index_says_so() -> None:
     loaded = LedgerStates()
     loaded.load((i, decode_state(i, data)) for i, data in changed.items())
     assert loaded.get(1) is TOMBSTONE
-    assert loaded.get(2) == LedgerState(fenced=True, fence_durable=True, limbo=True)
+    assert loaded.get(2) == BookieLedgerState(fenced=True, fence_durable=True, limbo=True)
 
     loaded.change(1).lac = 3
     assert TOMBSTONE.lac == -1, "what is changed is a copy"
-    assert loaded.take_changed() == [(1, LedgerState(fenced=True, deleted=True, lac=3).encode())]
+    assert loaded.take_changed() == [
+        (1, BookieLedgerState(fenced=True, deleted=True, lac=3).encode())
+    ]
 
 
 CHANGES = st.tuples(st.sampled_from(["add", "limbo", "clear", "drop", "delete"]), st.integers(1, 4))

@@ -69,10 +69,10 @@ async def scene(open_bookie: OpenBookie, requests: Requests) -> AsyncIterator[Sc
     async def instance() -> str | None:
         return scene.instance
 
-    lane = PosixDisk().lane("garbage")
+    io_thread = PosixDisk().io_thread("garbage")
     garbage = Garbage(
         bookie,
-        lane,
+        io_thread,
         ClusterMetadata(store, instance, "1"),
         GarbageConfig(),
         entry_log_bytes=1 << 30,
@@ -80,7 +80,7 @@ async def scene(open_bookie: OpenBookie, requests: Requests) -> AsyncIterator[Sc
     )
     async with running(bookie.bookie_id, {"garbage": garbage.run}):
         yield scene
-    await lane.close()
+    await io_thread.close()
     garbage.close()
     await store.close()
 

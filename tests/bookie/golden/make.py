@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from fencelog.bookie.disk.posix import PosixDisk
 from fencelog.bookie.format.control_records import lac_body, ledger_body
-from fencelog.bookie.format.ledger_state import LedgerState
+from fencelog.bookie.format.ledger_state import BookieLedgerState
 from fencelog.bookie.format.records import (
     ENTRY_LOG_MAGIC,
     JOURNAL_MAGIC,
@@ -65,10 +65,10 @@ RECORDS: list[tuple[RecordType, bytes]] = [
 """One of each type."""
 
 STATES = {
-    7: LedgerState(last_entry=4, lac=2),
-    8: LedgerState(fenced=True, last_entry=0),
-    9: LedgerState(fenced=True, limbo=True),
-    10: LedgerState(fenced=True, deleted=True),
+    7: BookieLedgerState(last_entry=4, lac=2),
+    8: BookieLedgerState(fenced=True, last_entry=0),
+    9: BookieLedgerState(fenced=True, limbo=True),
+    10: BookieLedgerState(fenced=True, deleted=True),
 }
 RUNS = [StoredRun(7, 3, 4, 1, 96, len(RUN)), StoredRun(8, 0, 0, 2, 96, len(OTHER_RUN))]
 

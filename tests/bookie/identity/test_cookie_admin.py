@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fencelog.bookie.identity.cookie_admin import delete_cookie
-from fencelog.bookie.identity.cookie_registry import CookieRegistry, Held
+from fencelog.bookie.identity.cookie_registry import CookieRegistry, StoredCookie
 from fencelog.bookie.identity.cookies import Cookie
-from fencelog.bookie.identity.cookies_core import Registered
+from fencelog.bookie.identity.cookies_core import RegisteredCookie
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.instance import create_instance
@@ -29,7 +29,7 @@ async def test_a_bookie_that_starts_while_its_ledgers_are_looked_for_keeps_its_c
     instance, _ = await create_instance(store, SystemHost())
     cookie = Cookie("b1", instance, "01" * 16, "01" * 16)
     cookies = CookieRegistry(store)
-    await cookies.register(cookie, Held(Registered(instance)))
+    await cookies.register(cookie, StoredCookie(RegisteredCookie(instance)))
     with pytest.raises(FencelogError, match="is running: stop it first") as caught:
         await delete_cookie(store, "b1")
     assert caught.value.code is ErrorCode.BAD_REQUEST

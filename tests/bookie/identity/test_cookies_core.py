@@ -29,9 +29,9 @@ from fencelog.bookie.identity.cookies_core import (
     FoundDirectory,
     Make,
     Refuse,
-    Registered,
+    RegisteredCookie,
     Start,
-    Wish,
+    StartRequest,
     decide,
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -41,14 +41,14 @@ OLD, MIDDLE, NOW, FRESH = ("01" * 16, "02" * 16, "03" * 16, "04" * 16)
 JOURNAL: Place = (Kind.JOURNAL, 0)
 LEDGERS: tuple[Place, Place] = ((Kind.LEDGER, 0), (Kind.LEDGER, 1))
 GIVEN = (JOURNAL, *LEDGERS)
-WISH = Wish("b1", FRESH)
-REPAIR = replace(WISH, may_repair=True)
+START = StartRequest("b1", FRESH)
+REPAIR = replace(START, may_repair=True)
 
 COOKIE = Cookie("b1", INSTANCE, NOW, OLD, (OLD,), (OLD, MIDDLE))
 """Of a bookie that had its second ledger directory made anew, and forgot something since."""
 READY = Identity(COOKIE, State.READY, MIDDLE)
-REGISTERED = Registered(INSTANCE, COOKIE)
-NOTHING = Registered(INSTANCE)
+REGISTERED = RegisteredCookie(INSTANCE, COOKIE)
+NOTHING = RegisteredCookie(INSTANCE)
 
 
 def marked(place: Place, *, cookie: Cookie = COOKIE, is_made: bool = True) -> FoundDirectory:
@@ -80,24 +80,24 @@ def refusal(decision: object, code: ErrorCode) -> str:
 
 
 def test_all_new_and_nothing_registered_is_a_new_bookie() -> None:
-    decision = decide(EMPTY, NOTHING, WISH)
+    decision = decide(EMPTY, NOTHING, START)
     cookie = Cookie("b1", INSTANCE, FRESH, FRESH, (FRESH,), (FRESH, FRESH))
     assert decision == Make(Identity(cookie, State.NEW), frozenset({DATA, *GIVEN}))
 
 
 def test_all_equal_starts_as_it_is() -> None:
-    for wish in (WISH, REPAIR):
-        assert decide(WHOLE, REGISTERED, wish) == Start(READY)
-        assert decide(WHOLE, replace(REGISTERED, is_serving=True), wish) == Start(READY)
+    for start_request in (START, REPAIR):
+        assert decide(WHOLE, REGISTERED, start_request) == Start(READY)
+        assert decide(WHOLE, replace(REGISTERED, is_serving=True), start_request) == Start(READY)
 
 
 def test_an_identity_whose_incarnation_was_not_registered_yet_goes_on() -> None:
     before = replace(REGISTERED, cookie=replace(COOKIE, incarnation=MIDDLE))
-    assert decide(WHOLE, before, WISH) == Start(READY)
+    assert decide(WHOLE, before, START) == Start(READY)
 
 
 def test_unsynced_adds_take_a_new_incarnation_in_the_same_directories() -> None:
-    decision = decide(replace(WHOLE, is_unsynced=True), REGISTERED, WISH)
+    decision = decide(replace(WHOLE, is_unsynced=True), REGISTERED, START)
     cookie = replace(COOKIE, incarnation=FRESH)
     assert decision == Start(Identity(cookie, State.FORGOT, replaces=NOW))
 
@@ -105,7 +105,7 @@ def test_unsynced_adds_take_a_new_incarnation_in_the_same_directories() -> None:
 def test_one_that_nobody_registers_believes_its_identity() -> None:
     cookie = replace(COOKIE, instance="")
     here = found(Identity(cookie, State.READY))
-    assert decide(here, Registered("", cookie), WISH) == Start(Identity(cookie, State.READY))
+    assert decide(here, RegisteredCookie("", cookie), START) == Start(Identity(cookie, State.READY))
 
 
 # -- a making that was not finished ------------------------------------------------------------
@@ -114,39 +114,39 @@ NEW_COOKIE = Cookie("b1", INSTANCE, NOW, NOW, (NOW,), (NOW, NOW))
 NEW = Identity(NEW_COOKIE, State.NEW)
 
 
-@pytest.mark.parametrize("registered", [NOTHING, Registered(INSTANCE, NEW_COOKIE)])
-def test_a_making_goes_on_wherever_it_was(registered: Registered) -> None:
+@pytest.mark.parametrize("registered", [NOTHING, RegisteredCookie(INSTANCE, NEW_COOKIE)])
+def test_a_making_goes_on_wherever_it_was(registered: RegisteredCookie) -> None:
     half = found(
         NEW,
         marked(JOURNAL, cookie=NEW_COOKIE),
         marked(LEDGERS[0], cookie=NEW_COOKIE, is_made=False),
         empty(LEDGERS[1]),
     )
-    assert decide(half, registered, WISH) == Make(NEW, frozenset({DATA, *LEDGERS}))
+    assert decide(half, registered, START) == Make(NEW, frozenset({DATA, *LEDGERS}))
     made = found(NEW, *(marked(place, cookie=NEW_COOKIE) for place in GIVEN))
-    assert decide(made, registered, WISH) == Make(NEW, frozenset({DATA}))
+    assert decide(made, registered, START) == Make(NEW, frozenset({DATA}))
 
 
 def test_a_repair_of_everything_goes_on_without_being_asked_again() -> None:
     identity = replace(NEW, replaces=MIDDLE)
-    before = Registered(INSTANCE, replace(COOKIE, incarnation=MIDDLE))
+    before = RegisteredCookie(INSTANCE, replace(COOKIE, incarnation=MIDDLE))
     here = found(identity, *map(empty, GIVEN))
-    assert decide(here, before, WISH) == Make(identity, frozenset({DATA, *GIVEN}))
+    assert decide(here, before, START) == Make(identity, frozenset({DATA, *GIVEN}))
 
 
 def test_a_repair_does_not_go_on_once_the_lost_disk_is_back_and_served_from() -> None:
     """It died before it was registered; then the old disk was found, and started."""
     here = found(replace(NEW, replaces=MIDDLE), *map(empty, GIVEN))
-    serving = Registered(INSTANCE, replace(COOKIE, incarnation=MIDDLE), is_serving=True)
-    for wish in (WISH, REPAIR):
-        assert "stop it" in refusal(decide(here, serving, wish), ErrorCode.BAD_REQUEST)
+    serving = RegisteredCookie(INSTANCE, replace(COOKIE, incarnation=MIDDLE), is_serving=True)
+    for start_request in (START, REPAIR):
+        assert "stop it" in refusal(decide(here, serving, start_request), ErrorCode.BAD_REQUEST)
 
 
 def test_a_new_directory_that_lost_the_race_is_lost() -> None:
     """Another process registered first; what was made here was never served from."""
     here = found(NEW, *(marked(place, cookie=NEW_COOKIE) for place in GIVEN))
-    other = Registered(INSTANCE, replace(COOKIE, incarnation=OLD))
-    assert "lost" in refusal(decide(here, other, WISH), ErrorCode.CORRUPT)
+    other = RegisteredCookie(INSTANCE, replace(COOKIE, incarnation=OLD))
+    assert "lost" in refusal(decide(here, other, START), ErrorCode.CORRUPT)
     assert "stop it" in refusal(
         decide(here, replace(other, is_serving=True), REPAIR), ErrorCode.BAD_REQUEST
     )
@@ -161,7 +161,7 @@ def test_a_new_directory_that_lost_the_race_is_lost() -> None:
 def test_a_lost_directory_is_refused_and_made_anew_when_asked(place: Place, left: str) -> None:
     gone = empty(place) if left == "nothing" else marked(place, is_made=False)
     here = found(READY, gone)
-    reason = refusal(decide(here, REGISTERED, WISH), ErrorCode.CORRUPT)
+    reason = refusal(decide(here, REGISTERED, START), ErrorCode.CORRUPT)
     assert gone.path in reason
     assert "fencelog cookie repair" in reason
     decision = decide(here, REGISTERED, REPAIR)
@@ -177,14 +177,14 @@ def test_a_lost_directory_is_refused_and_made_anew_when_asked(place: Place, left
 
 def test_a_lost_data_directory_keeps_the_others() -> None:
     here = found(None)
-    assert "/data" in refusal(decide(here, REGISTERED, WISH), ErrorCode.CORRUPT)
+    assert "/data" in refusal(decide(here, REGISTERED, START), ErrorCode.CORRUPT)
     decision = decide(here, REGISTERED, REPAIR)
     cookie = replace(COOKIE, incarnation=FRESH)
     assert decision == Make(Identity(cookie, State.NEW, NOW), frozenset({DATA}))
 
 
 def test_a_bookie_that_lost_everything_begins_anew() -> None:
-    reason = refusal(decide(EMPTY, REGISTERED, WISH), ErrorCode.CORRUPT)
+    reason = refusal(decide(EMPTY, REGISTERED, START), ErrorCode.CORRUPT)
     assert all(path in reason for path in ("/data", "/journal0", "/ledger0", "/ledger1"))
     cookie = Cookie("b1", INSTANCE, FRESH, FRESH, (FRESH,), (FRESH, FRESH))
     decision = decide(EMPTY, REGISTERED, REPAIR)
@@ -217,18 +217,18 @@ REFUSED = {
     ),
     "a cookie of another instance": (
         WHOLE,
-        Registered(OTHER_INSTANCE, COOKIE),
+        RegisteredCookie(OTHER_INSTANCE, COOKIE),
         "`fencelog cookie delete b1` and give empty directories",
     ),
     "no cookie registered": (WHOLE, NOTHING, "has no cookie of it. If it was decommissioned"),
     "another data directory": (
         WHOLE,
-        Registered(INSTANCE, replace(COOKIE, directory=NOW)),
+        RegisteredCookie(INSTANCE, replace(COOKIE, directory=NOW)),
         "registered with another data directory",
     ),
     "an old copy": (
         WHOLE,
-        Registered(INSTANCE, replace(COOKIE, incarnation=FRESH)),
+        RegisteredCookie(INSTANCE, replace(COOKIE, incarnation=FRESH)),
         "is an older copy",
     ),
     "a directory of another bookie": (
@@ -285,18 +285,18 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("wish", [WISH, REPAIR], ids=["start", "repair"])
+@pytest.mark.parametrize("start_request", [START, REPAIR], ids=["start", "repair"])
 @pytest.mark.parametrize("case", REFUSED)
-def test_it_is_refused(case: str, wish: Wish) -> None:
+def test_it_is_refused(case: str, start_request: StartRequest) -> None:
     here, registered, reason = REFUSED[case]
-    assert reason in refusal(decide(here, registered, wish), ErrorCode.BAD_REQUEST)
+    assert reason in refusal(decide(here, registered, start_request), ErrorCode.BAD_REQUEST)
 
 
-@pytest.mark.parametrize("wish", [WISH, REPAIR], ids=["start", "repair"])
+@pytest.mark.parametrize("start_request", [START, REPAIR], ids=["start", "repair"])
 @pytest.mark.parametrize("case", DAMAGED)
-def test_what_is_there_is_never_made_anew(case: str, wish: Wish) -> None:
+def test_what_is_there_is_never_made_anew(case: str, start_request: StartRequest) -> None:
     here, registered, reason = DAMAGED[case]
-    assert reason in refusal(decide(here, registered, wish), ErrorCode.CORRUPT)
+    assert reason in refusal(decide(here, registered, start_request), ErrorCode.CORRUPT)
 
 
 # -- formats -----------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Every byte of a small journal damaged, and every file of it cut off anywhere.
 
-The journal is written with groups on their way in both lanes, and everything in it was answered.
-Replay gives all of it or refuses. The one exception is known: of the records that no later one
-calls durable, and no later file, a start cannot tell whether they were lost or never answered.
+The journal is written with groups on their way in both I/O threads, and everything in it was
+answered. Replay gives all of it or refuses. The one exception is known: of the records that no
+later one calls durable, and no later file, a start cannot tell whether they were lost or never
+answered.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ async def journal(request: pytest.FixtureRequest) -> SteppedJournal:
             await journal.append(random.randint(1, 2), size=random.randint(1, 300))
         elif random.random() < 0.2:
             await journal.append(control=True)
-        for lane in (journal.write_lane, journal.sync_lane):
-            if lane.has_work and random.random() < 0.4:
-                await journal.step(lane)
+        for io_thread in (journal.write_io_thread, journal.sync_io_thread):
+            if io_thread.has_work and random.random() < 0.4:
+                await journal.step(io_thread)
     await journal.finish()
     return journal
 

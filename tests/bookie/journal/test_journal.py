@@ -22,7 +22,7 @@ from fencelog.bookie.format.records import (
 )
 from fencelog.bookie.journal.file import JournalPosition, journal_name
 from fencelog.bookie.journal.journal import Journal
-from fencelog.bookie.journal.replay import Replay, windowed
+from fencelog.bookie.journal.replay import JournalReplay, windowed
 from fencelog.bookie.journal.spare_files import MAX_SPARES, SpareFiles
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
@@ -36,11 +36,11 @@ START = JournalPosition(sequence=1, file_id=1, offset=FILE_HEADER_BYTES)
 @pytest.fixture
 async def journal(tmp_path: Path, faulty_disk: FaultyDisk) -> AsyncIterator[Journal]:
     """File 1 takes about four of the test's records."""
-    lane, sync_lane = faulty_disk.lane("journal"), faulty_disk.lane("sync")
+    io_thread, sync_io_thread = faulty_disk.io_thread("journal"), faulty_disk.io_thread("sync")
     journal = Journal(
         disk=faulty_disk,
-        lane=lane,
-        sync_lane=sync_lane,
+        io_thread=io_thread,
+        sync_io_thread=sync_io_thread,
         host=SystemHost(),
         directory=tmp_path,
         incarnation=INCARNATION,
@@ -50,8 +50,8 @@ async def journal(tmp_path: Path, faulty_disk: FaultyDisk) -> AsyncIterator[Jour
     await journal.start(file_id=1, sequence=1)
     yield journal
     await journal.close()
-    await lane.close()
-    await sync_lane.close()
+    await io_thread.close()
+    await sync_io_thread.close()
 
 
 def files(directory: Path) -> list[Path]:
@@ -69,8 +69,8 @@ async def append_all(journal: Journal, runs: list[bytes]) -> None:
     assert answers == [None] * len(runs)
 
 
-def replay(directory: Path, start: JournalPosition = START) -> tuple[list[bytes], Replay]:
-    found = Replay(PosixDisk(), directory, start=start, incarnation=INCARNATION)
+def replay(directory: Path, start: JournalPosition = START) -> tuple[list[bytes], JournalReplay]:
+    found = JournalReplay(PosixDisk(), directory, start=start, incarnation=INCARNATION)
     bodies: list[bytes] = []
     try:
         while records := found.next_records(1000):
@@ -299,11 +299,11 @@ async def test_a_file_that_never_came_to_be_is_no_journal_file_but_a_spare(
     bodies, found = replay(tmp_path)
     assert (bodies, found.last_file_id) == (runs, 1)
     faulty_disk.fails.clear()
-    lanes = faulty_disk.lane("journal"), faulty_disk.lane("sync")
+    io_threads = faulty_disk.io_thread("journal"), faulty_disk.io_thread("sync")
     again = Journal(
         disk=faulty_disk,
-        lane=lanes[0],
-        sync_lane=lanes[1],
+        io_thread=io_threads[0],
+        sync_io_thread=io_threads[1],
         host=SystemHost(),
         directory=tmp_path,
         incarnation=INCARNATION,
@@ -315,8 +315,8 @@ async def test_a_file_that_never_came_to_be_is_no_journal_file_but_a_spare(
     await append_all(again, runs)
     assert replay(tmp_path)[0] == runs * 2
     await again.close()
-    for lane in lanes:
-        await lane.close()
+    for io_thread in io_threads:
+        await io_thread.close()
 
 
 async def test_a_journal_of_another_directory_is_refused(
@@ -324,7 +324,7 @@ async def test_a_journal_of_another_directory_is_refused(
 ) -> None:
     await append_all(journal, [requests.run(1, 0, 2)])
     with pytest.raises(FencelogError, match="another data directory"):
-        Replay(PosixDisk(), tmp_path, start=START, incarnation=b"x" * 16)
+        JournalReplay(PosixDisk(), tmp_path, start=START, incarnation=b"x" * 16)
 
 
 async def test_after_a_failed_sync_nothing_is_written_and_all_is_answered(

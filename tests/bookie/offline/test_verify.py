@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fencelog.bookie.disk.rocks_store import RocksStore
-from fencelog.bookie.format.ledger_state import LedgerState
+from fencelog.bookie.format.ledger_state import BookieLedgerState
 from fencelog.bookie.offline.inspect_entry_log import inspect_entry_logs
 from fencelog.bookie.offline.inspect_index import inspect_index
 from fencelog.bookie.offline.inspect_journal import inspect_journal
@@ -143,7 +143,10 @@ def value(file_id: int, offset: int, size: int, count: int) -> bytes:
         ({key(b"R", 8, 1): value(2, 96, 100, 1)}, "ledger 8 has runs and no state"),
         ({key(b"R", 2, 7): value(2, 96, 816, 5)}, "ledger 2 ends with 2, its runs with 7"),
         ({key(b"R", 2, 7): value(2, 96, 816, 5)}, "offset 96: (ledger 2, entries 3..7): holds"),
-        ({key(b"L", 1): LedgerState(True, deleted=True).encode()}, "ledger 1 is deleted and has"),
+        (
+            {key(b"L", 1): BookieLedgerState(True, deleted=True).encode()},
+            "ledger 1 is deleted and has",
+        ),
         ({key(b"L", 1): b"?"}, "state of ledger 1 is not valid"),
         ({b"R1": b"?"}, "is no run"),
         ({b"Z": b"?"}, "5a -> 3f means nothing"),

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from fencelog.bookie.repair.core import (
     FIRST_PAUSE_S,
     LAST_PAUSE_S,
-    Lack,
-    Piece,
-    Standing,
-    missing_pieces,
+    CopyRange,
+    LimboStatus,
+    MissingReason,
+    copy_ranges,
+    limbo_status,
+    missing_copy_ranges,
+    missing_reason,
     pause_s,
-    pieces,
-    standing,
     wanted_ranges,
-    why_lacking,
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import Availability
@@ -103,34 +103,34 @@ def test_what_is_missing_is_asked_of_the_others_of_its_write_set(
 ) -> None:
     wanted = list(wanted_ranges(metadata, "b0", 0, 99))
     availability = Availability.of((entry_id, entry_id) for entry_id in sorted(held))
-    found = list(missing_pieces(metadata, "b0", wanted, availability))
-    assert entries([(piece.first, piece.last) for piece in found]) == [
+    found = list(missing_copy_ranges(metadata, "b0", wanted, availability))
+    assert entries([(copy_range.first, copy_range.last) for copy_range in found]) == [
         entry_id for entry_id in entries(wanted) if entry_id not in held
     ]
-    for piece in found:
-        for entry_id in range(piece.first, piece.last + 1):
-            assert {*piece.sources, "b0"} == holders(metadata, entry_id)
-        assert "b0" not in piece.sources
+    for copy_range in found:
+        for entry_id in range(copy_range.first, copy_range.last + 1):
+            assert {*copy_range.sources, "b0"} == holders(metadata, entry_id)
+        assert "b0" not in copy_range.sources
 
 
 def test_who_holds_nothing_of_an_entry_asks_its_whole_write_set() -> None:
     """A stored run may hold entries that a former ensemble was given."""
-    assert list(pieces(ledger(), "b7", (3, 5))) == [Piece(3, 5, ("b1", "b2", "b3"))]
+    assert list(copy_ranges(ledger(), "b7", (3, 5))) == [CopyRange(3, 5, ("b1", "b2", "b3"))]
 
 
 def test_pieces_end_with_a_run_and_with_a_fragment_and_sources_take_turns() -> None:
     metadata = new_metadata(
         7, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"
     ).with_ensemble(5000, ("b1", "b4", "b3"))
-    assert list(pieces(metadata, "b1", (10, 5001))) == [
-        Piece(10, 10 + MAX_RUN_ENTRIES - 1, ("b3", "b2")),
-        Piece(10 + MAX_RUN_ENTRIES, 4999, ("b3", "b2")),
-        Piece(5000, 5001, ("b3", "b4")),
+    assert list(copy_ranges(metadata, "b1", (10, 5001))) == [
+        CopyRange(10, 10 + MAX_RUN_ENTRIES - 1, ("b3", "b2")),
+        CopyRange(10 + MAX_RUN_ENTRIES, 4999, ("b3", "b2")),
+        CopyRange(5000, 5001, ("b3", "b4")),
     ]
 
 
 def test_a_single_copy_has_no_source() -> None:
-    assert list(pieces(ledger("b1", 1), "b1", (0, 1))) == [Piece(0, 1, ())]
+    assert list(copy_ranges(ledger("b1", 1), "b1", (0, 1))) == [CopyRange(0, 1, ())]
 
 
 def test_a_striped_ledger_of_any_length_is_begun_at_once() -> None:
@@ -143,31 +143,31 @@ def test_a_striped_ledger_of_any_length_is_begun_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failed", "lack"),
+    ("failed", "reason"),
     [
-        ({}, Lack.LOST),
-        ({"b2": NO, "b3": GONE}, Lack.LOST),
-        ({"b2": NO, "b3": LIMBO}, Lack.IN_LIMBO),
-        ({"b2": LIMBO, "b3": LIMBO}, Lack.IN_LIMBO),
-        ({"b2": LIMBO, "b3": TIMEOUT}, Lack.UNREACHED),
-        ({"b2": NO, "b3": BAD}, Lack.UNREACHED),
+        ({}, MissingReason.LOST),
+        ({"b2": NO, "b3": GONE}, MissingReason.LOST),
+        ({"b2": NO, "b3": LIMBO}, MissingReason.IN_LIMBO),
+        ({"b2": LIMBO, "b3": LIMBO}, MissingReason.IN_LIMBO),
+        ({"b2": LIMBO, "b3": TIMEOUT}, MissingReason.UNREACHED),
+        ({"b2": NO, "b3": BAD}, MissingReason.UNREACHED),
     ],
 )
 def test_lost_is_said_only_when_all_have_said_no(
-    failed: dict[str, FencelogError], lack: Lack
+    failed: dict[str, FencelogError], reason: MissingReason
 ) -> None:
-    assert why_lacking(failed) is lack
+    assert missing_reason(failed) is reason
 
 
 def test_where_a_ledger_stands() -> None:
     open_ledger = new_metadata(
         1, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"
     )
-    assert standing(open_ledger, "b1") is Standing.UNCLOSED
-    assert standing(open_ledger.in_recovery(), "b3") is Standing.UNCLOSED
-    assert standing(open_ledger, "b4") is Standing.STRANGER
-    assert standing(ledger(), "b3") is Standing.CLOSED
-    assert standing(ledger(), "b4") is Standing.STRANGER
+    assert limbo_status(open_ledger, "b1") is LimboStatus.UNCLOSED
+    assert limbo_status(open_ledger.in_recovery(), "b3") is LimboStatus.UNCLOSED
+    assert limbo_status(open_ledger, "b4") is LimboStatus.NOT_MEMBER
+    assert limbo_status(ledger(), "b3") is LimboStatus.CLOSED
+    assert limbo_status(ledger(), "b4") is LimboStatus.NOT_MEMBER
 
 
 def test_pauses_grow_to_an_end() -> None:

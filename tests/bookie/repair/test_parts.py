@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fencelog.bookie.disk.rate_limit import Pace
-from fencelog.bookie.repair.backoff import Waiting, WaitingLedgers
+from fencelog.bookie.repair.backoff import PostponedLedger, WaitingLedgers
 from fencelog.bookie.repair.copies import Copies, NoCopy, PutOff
-from fencelog.bookie.repair.core import LAST_PAUSE_S, Lack, Piece
+from fencelog.bookie.repair.core import LAST_PAUSE_S, CopyRange, MissingReason
 from fencelog.ledgers.errors import ErrorCode, FencelogError, recovery_incomplete
 from fencelog.ledgers.format.digest import DigestType
 from fencelog.ledgers.ledger_metadata.model import new_metadata
@@ -22,7 +22,7 @@ from tests.support.bookie_stage import Requests
 METADATA = new_metadata(
     1, ensemble=("b1", "b2", "b3"), write_quorum=3, ack_quorum=2, token="t"
 ).closed(last_entry_id=9, length=1000)
-PIECE = Piece(3, 7, ("b2", "b3"))
+COPY_RANGE = CopyRange(3, 7, ("b2", "b3"))
 
 
 class Peers:
@@ -50,10 +50,10 @@ def copies(peers: Peers) -> Copies:
     return Copies(peers, key=b"", pace=Pace(None))  # type: ignore[arg-type]  # all it asks of them
 
 
-async def lack(copies: Copies) -> Lack:
+async def missing_reason(copies: Copies) -> MissingReason:
     with pytest.raises(NoCopy) as caught:
-        await copies.run(METADATA, PIECE, 3)
-    return caught.value.lack
+        await copies.run(METADATA, COPY_RANGE, 3)
+    return caught.value.reason
 
 
 async def test_a_copy_is_verified_and_cut_to_what_was_asked(requests: Requests) -> None:
@@ -61,9 +61,12 @@ async def test_a_copy_is_verified_and_cut_to_what_was_asked(requests: Requests) 
     damaged[-5] ^= 1
     for wrong in (bytes(damaged), requests.run(2, 3, 5), requests.run(1, 4, 5), b"x"):
         peers = Peers(b2=wrong, b3=requests.run(1, 3, 9))
-        assert await copies(peers).run(METADATA, PIECE, 3) == requests.run(1, 3, 5)
+        assert await copies(peers).run(METADATA, COPY_RANGE, 3) == requests.run(1, 3, 5)
         assert peers.asked == ["b2", "b3"]
-    assert await lack(copies(Peers(b2=wrong, b3=ErrorCode.NO_SUCH_ENTRY))) is Lack.UNREACHED
+    assert (
+        await missing_reason(copies(Peers(b2=wrong, b3=ErrorCode.NO_SUCH_ENTRY)))
+        is MissingReason.UNREACHED
+    )
 
 
 async def test_who_failed_rests_and_who_says_no_does_not(
@@ -71,22 +74,24 @@ async def test_who_failed_rests_and_who_says_no_does_not(
 ) -> None:
     peers = Peers(b2=ErrorCode.REQUEST_TIMEOUT, b3=ErrorCode.NO_SUCH_ENTRY)
     source = copies(peers)
-    assert await lack(source) is Lack.UNREACHED
-    assert await lack(source) is Lack.UNREACHED  # a bookie that rests is no bookie that says no
+    assert await missing_reason(source) is MissingReason.UNREACHED
+    assert (
+        await missing_reason(source) is MissingReason.UNREACHED
+    )  # a bookie that rests is no bookie that says no
     assert peers.asked == ["b2", "b3", "b3"]
     peers.answers["b2"] = requests.run(1, 3)
     source.wake_all()
-    assert await source.run(METADATA, PIECE, 3) == requests.run(1, 3)
+    assert await source.run(METADATA, COPY_RANGE, 3) == requests.run(1, 3)
     peers.answers["b2"] = ErrorCode.LEDGER_IN_LIMBO
-    assert await lack(source) is Lack.IN_LIMBO
-    assert await lack(source) is Lack.IN_LIMBO
+    assert await missing_reason(source) is MissingReason.IN_LIMBO
+    assert await missing_reason(source) is MissingReason.IN_LIMBO
     assert peers.asked[-4:] == ["b2", "b3", "b2", "b3"]
     peers.answers["b2"] = ErrorCode.BOOKIE_UNAVAILABLE
-    await lack(source)
+    await missing_reason(source)
     now = asyncio.get_running_loop().time()
     monkeypatch.setattr(source._loop, "time", lambda: now + SOURCE_REST_MS / 1000 + 1)
     peers.asked.clear()
-    await lack(source)
+    await missing_reason(source)
     assert peers.asked == ["b2", "b3"]
 
 
@@ -135,21 +140,21 @@ def test_a_reason_says_who_is_in_limbo_where_that_is_the_reason() -> None:
         (PutOff("open", "not yet"), ("open", None, ())),
         (away, ("bookie_unavailable", None, ())),
     ):
-        waiting = Waiting.for_reason(error, "b1")
+        waiting = PostponedLedger.for_reason(error, "b1")
         assert (waiting.why, waiting.entry_id, waiting.bookies) == expected
 
 
 def test_ledgers_wait_longer_each_time_and_are_told_of_within_limits() -> None:
     ledgers = WaitingLedgers()
     assert ledgers.is_due("limbo", 1, 0.0)
-    away = Waiting("bookie_unavailable", "x" * 5000)
+    away = PostponedLedger("bookie_unavailable", "x" * 5000)
     assert ledgers.put_off("limbo", 1, away, 100.0)
     assert not ledgers.is_due("limbo", 1, 100.5)
     assert ledgers.is_due("damage", 1, 100.5)
     assert ledgers.is_due("limbo", 1, 101.0)
     assert not ledgers.put_off("limbo", 1, away, 101.0)  # the same reason as before
     assert not ledgers.is_due("limbo", 1, 102.5)
-    assert ledgers.put_off("limbo", 1, Waiting("lost", "gone", 7), 103.0)
+    assert ledgers.put_off("limbo", 1, PostponedLedger("lost", "gone", 7), 103.0)
     for _ in range(20):
         ledgers.put_off("limbo", 1, away, 200.0)
     assert ledgers.is_due("limbo", 1, 200.0 + LAST_PAUSE_S)
@@ -157,8 +162,8 @@ def test_ledgers_wait_longer_each_time_and_are_told_of_within_limits() -> None:
     assert ledgers.is_due("limbo", 1, 200.0)
     for ledger_id in range(2, 400):
         ledgers.put_off("limbo", ledger_id, away, 0.0)
-    ledgers.put_off("limbo", 400, Waiting("in_limbo", "all", 3, ("b1", "b2")), 0.0)
-    ledgers.put_off("damage", 401, Waiting("lost", "gone", 7), 0.0)
+    ledgers.put_off("limbo", 400, PostponedLedger("in_limbo", "all", 3, ("b1", "b2")), 0.0)
+    ledgers.put_off("damage", 401, PostponedLedger("lost", "gone", 7), 0.0)
     status = ledgers.status()
     counts = [status[f"ledgers_{name}"] for name in ("waiting", "lost", "wholly_in_limbo")]
     assert counts == [401, 1, 1]

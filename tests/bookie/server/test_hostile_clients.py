@@ -112,12 +112,12 @@ def is_valid(stream: bytes) -> bool:
 class Peer:
     """One connection of the server, fed directly."""
 
-    def __init__(self, server: BookieServer, *, greet: bool = True) -> None:
+    def __init__(self, server: BookieServer, *, handshake: bool = True) -> None:
         self.connection = Connection(server)
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)
         self.frames = FrameReader(MAX_FRAME_BYTES)
-        if greet:
+        if handshake:
             self.feed(HELLO)
 
     def feed(self, data: bytes) -> None:
@@ -183,7 +183,7 @@ async def test_a_connection_ends_at_the_first_wrong_frame_and_only_then(
 async def test_nothing_but_a_handshake_is_taken_before_its_end(
     seed: int, server: BookieServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mutated greetings and requests out of turn; with a secret, so that AUTH counts too."""
+    """Mutated handshake and requests out of turn; with a secret, so that AUTH counts too."""
     server.authenticator = SharedSecret(SECRET, host=SystemHost())
     reached: list[str] = []
     for name in ("add", "read", "read_lac", "write_lac", "fence", "list_entries"):
@@ -195,14 +195,14 @@ async def test_nothing_but_a_handshake_is_taken_before_its_end(
     auth = encode_request(Op.AUTH, 1, b"n" * 32)
     others = [HELLO, auth, encode_reply(Op.HELLO, 0, b"x"), *valid_frames()]
     for _ in range(2500):
-        hostile = Peer(server, greet=False)
+        hostile = Peer(server, handshake=False)
         frames = [hello, auth, *chance.choices([hello, auth, *others], k=3)]
         broken = chance.randrange(len(frames))
         frames[broken] = mutated(frames[broken], chance)
         for piece in cut(b"".join(frames), chance):
             hostile.feed(piece)
             assert len(hostile.connection._frames._buffer) <= 4 + MAX_HELLO_BYTES
-        assert not hostile.connection._greeted
+        assert not hostile.connection._handshake_done
         await asyncio.sleep(0)
         assert not any(frame.flags & Flag.ACCEPTED for frame in hostile.replies())
         hostile.transport.abort()
@@ -219,7 +219,7 @@ async def test_a_bookie_that_asks_for_a_secret_serves_those_who_know_it(
     server: BookieServer,
 ) -> None:
     server.authenticator = secret = SharedSecret(SECRET, host=SystemHost())
-    peer = Peer(server, greet=False)
+    peer = Peer(server, handshake=False)
     await handshake(peer, ClientHandshake(server.bookie.bookie_id, secret))
     await is_well(server, peer, 1)
 
@@ -228,7 +228,7 @@ async def test_a_bookie_that_asks_for_a_secret_serves_those_who_know_it(
 async def test_others_are_told_so_and_then_closed(offer: object, server: BookieServer) -> None:
     """The answer leaves before the connection ends, whatever was sent behind the HELLO."""
     server.authenticator = SharedSecret(SECRET, host=SystemHost())
-    peer = Peer(server, greet=False)
+    peer = Peer(server, handshake=False)
     hello = encode_hello({"versions": [1], "auth": offer})
     peer.feed(encode_request(Op.HELLO, 0, hello) + valid_frames()[0] + b"\xff" * 5)
     await asyncio.sleep(0)
@@ -244,7 +244,7 @@ async def test_a_request_between_hello_and_acceptance_ends_the_connection(
 ) -> None:
     server.authenticator = secret = SharedSecret(SECRET, host=SystemHost())
     for request in [*valid_frames(), HELLO]:
-        peer = Peer(server, greet=False)
+        peer = Peer(server, handshake=False)
         client = ClientHandshake(server.bookie.bookie_id, secret)
         auth = client.answer(await peer.ask(client.hello()))
         await peer.ask(auth)
@@ -304,7 +304,7 @@ async def test_resealed_runs_do_no_harm(seed: int, server: BookieServer) -> None
 
 @pytest.mark.parametrize("request_", [*valid_frames()[-4:]])
 async def test_what_was_not_agreed_on_is_not_taken(request_: bytes, server: BookieServer) -> None:
-    peer = Peer(server, greet=False)
+    peer = Peer(server, handshake=False)
     peer.feed(encode_request(Op.HELLO, 0, encode_hello({"versions": [1]})))
     assert not peer.transport.is_over
     peer.feed(request_)

@@ -33,7 +33,7 @@ HELLO = encode_request(Op.HELLO, 1, encode_hello({"versions": [1]}))
 
 
 class Peer:
-    """One connection; ``greet`` first."""
+    """One connection; ``handshake`` first."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -42,10 +42,10 @@ class Peer:
         self._arrived: list[Frame] = []
 
     @classmethod
-    async def connect(cls, server: BookieServer, *, greet: bool = True) -> Peer:
+    async def connect(cls, server: BookieServer, *, handshake: bool = True) -> Peer:
         host, port = server.address.rsplit(":", 1)
         peer = cls(*await asyncio.open_connection(host, int(port)))
-        if greet:
+        if handshake:
             peer.send(HELLO)
             (reply,) = await peer.replies(1)
             assert decode_hello(reply.body)["bookie_id"] == server.bookie.bookie_id
@@ -188,14 +188,14 @@ async def test_what_is_no_request_closes_that_connection_only(
     ],
 )
 async def test_nothing_is_taken_before_a_valid_hello(first: bytes, server: BookieServer) -> None:
-    stranger = await Peer.connect(server, greet=False)
+    stranger = await Peer.connect(server, handshake=False)
     stranger.send(first)
     assert await stranger.is_closed_by_server()
     await stranger.close()
 
 
 async def test_a_client_of_another_version_is_told_so(server: BookieServer) -> None:
-    stranger = await Peer.connect(server, greet=False)
+    stranger = await Peer.connect(server, handshake=False)
     stranger.send(encode_request(Op.HELLO, 1, encode_hello({"versions": [2, 3]})))
     (reply,) = await stranger.replies(1)
     assert code_from_wire(reply.status) is ErrorCode.UNSUPPORTED_VERSION
@@ -227,7 +227,7 @@ def serve_and_attack(tmp_path_factory: pytest.TempPathFactory, requests: Request
     async def attack(parts: list[bytes]) -> None:
         bookie = await Bookie.open(config, disk=PosixDisk(), host=SystemHost())
         server = await BookieServer.start(bookie, "127.0.0.1", 0)
-        peer, hostile = await Peer.connect(server), await Peer.connect(server, greet=False)
+        peer, hostile = await Peer.connect(server), await Peer.connect(server, handshake=False)
         for part in parts:
             hostile.send(part)
             await asyncio.sleep(0)

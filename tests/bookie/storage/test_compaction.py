@@ -31,7 +31,7 @@ MAJOR = 0.91
 class Logs:
     """The entry logs of one bookie, small ones, and the garbage collection of them."""
 
-    def __init__(self, bookie: Bookie, requests: Requests, lane: Any) -> None:
+    def __init__(self, bookie: Bookie, requests: Requests, io_thread: Any) -> None:
         self.bookie, self.requests = bookie, requests
         self.shard = bookie.shards[0]
         self.shard.storage._log._max_file_bytes = FILE_BYTES
@@ -46,7 +46,7 @@ class Logs:
             must_stop=lambda: self.is_suspended,
         )
         self.garbage = FileGarbage(
-            self.shard, lane, limits, on_damage=lambda run, error: self.damage.append(run)
+            self.shard, io_thread, limits, on_damage=lambda run, error: self.damage.append(run)
         )
 
     async def flush(self) -> None:
@@ -92,12 +92,12 @@ class Logs:
 
 @asynccontextmanager
 async def logs_of(bookie: Bookie, requests: Requests) -> AsyncIterator[Logs]:
-    lane = PosixDisk().lane("garbage")
-    logs = Logs(bookie, requests, lane)
+    io_thread = PosixDisk().io_thread("garbage")
+    logs = Logs(bookie, requests, io_thread)
     try:
         yield logs
     finally:
-        await lane.close()
+        await io_thread.close()
         logs.garbage.close()
 
 

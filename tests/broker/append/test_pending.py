@@ -6,19 +6,19 @@ import asyncio
 
 import pytest
 
+from fencelog.broker.append.conditions import Repeated, Tracked
 from fencelog.broker.append.pending import (
     GROUP_BYTES,
     GROUP_MESSAGES,
     MESSAGE_OVERHEAD_BYTES,
-    Appended,
     AppendFuture,
+    AppendResult,
     PendingBytes,
     PendingEntry,
     WaitingGroup,
     check_batch_size,
     message_size,
 )
-from fencelog.broker.append.terms import Repeated, Tracked
 from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
@@ -27,7 +27,7 @@ from fencelog.ledgers.format.entry_header import (
     RUN_KEY,
     RUN_NOBODY,
     RUN_SEQUENCE,
-    ProducerRun,
+    SequenceRange,
     header_size,
 )
 from fencelog.ledgers.limits import (
@@ -52,16 +52,16 @@ def entry(waiting: list[AppendFuture], *, is_group: bool) -> PendingEntry:
 async def test_the_caller_of_a_batch_learns_where_all_of_it_is() -> None:
     (caller,) = waiting = futures(1)
     entry(waiting, is_group=False).succeed(4, 100)
-    assert await caller == Appended(partition=4, offset=100, count=3, publish_time_us=77)
+    assert await caller == AppendResult(partition=4, offset=100, count=3, publish_time_us=77)
 
 
 async def test_each_caller_of_a_group_learns_where_its_message_is() -> None:
     waiting = futures(3)
     waiting[1].cancel()
     entry(waiting, is_group=True).succeed(4, 100)
-    assert await waiting[0] == Appended(4, 100, 1, 77)
+    assert await waiting[0] == AppendResult(4, 100, 1, 77)
     assert waiting[1].cancelled()
-    assert await waiting[2] == Appended(4, 102, 1, 77)
+    assert await waiting[2] == AppendResult(4, 102, 1, 77)
 
 
 async def test_a_caller_who_has_gone_is_told_nothing() -> None:
@@ -181,7 +181,7 @@ def test_a_message_over_a_limit_is_refused(message: Message, code: ErrorCode, wh
 async def test_a_group_keeps_whose_its_messages_are() -> None:
     group = WaitingGroup()
     callers = futures(4)
-    appends = [Tracked(ProducerRun(1, RUN_SEQUENCE, bytes(16), 0, n)) for n in range(2)]
+    appends = [Tracked(SequenceRange(1, RUN_SEQUENCE, bytes(16), 0, n)) for n in range(2)]
     for place, caller in enumerate(callers):
         group.add(Message(b"x"), 1, caller)
         if place in (1, 2):
@@ -190,12 +190,12 @@ async def test_a_group_keeps_whose_its_messages_are() -> None:
     assert entry.runs is not None
     assert (group.count, entry.runs.tracked) == (4, appends)
     assert entry.runs.found == [
-        ProducerRun(1, RUN_NOBODY),
-        ProducerRun(2, RUN_SEQUENCE),
-        ProducerRun(1, RUN_NOBODY),
+        SequenceRange(1, RUN_NOBODY),
+        SequenceRange(2, RUN_SEQUENCE),
+        SequenceRange(1, RUN_NOBODY),
     ]
     (repeated,) = futures(1)
-    appends[1].share(repeated, appends[1].run)
+    appends[1].add_waiter(repeated, appends[1].run)
     entry.succeed(4, 100)
     assert repeated.result() == Repeated(4, 102, 1, 0)
 
@@ -204,10 +204,10 @@ async def test_a_group_keeps_whose_its_messages_are() -> None:
 async def test_who_repeats_an_append_is_told_of_its_failure(is_built: bool) -> None:
     group = WaitingGroup()
     caller, repeated = futures(2)
-    tracked = Tracked(ProducerRun(1, RUN_SEQUENCE))
+    tracked = Tracked(SequenceRange(1, RUN_SEQUENCE))
     group.add(Message(b"x"), 1, caller)
     group.track(tracked)
-    tracked.share(repeated, tracked.run)
+    tracked.add_waiter(repeated, tracked.run)
     failure = FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows")
     (group.build() if is_built else group).fail(failure)
     for future in (caller, repeated):
@@ -221,7 +221,7 @@ async def test_a_group_is_full_of_runs_before_its_header_is() -> None:
     while not group.is_full_of_runs:
         group.add(Message(b"x"), 1, futures(1)[0])
         group.add(Message(b"x"), 1, futures(1)[0])
-        group.track(Tracked(ProducerRun(1, RUN_KEY)))
+        group.track(Tracked(SequenceRange(1, RUN_KEY)))
     group.add(Message(b"x"), 1, futures(1)[0])
     runs = group.build().runs
     assert runs is not None

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fencelog.broker.append.pending import GROUP_BYTES, Appended, PendingBytes
+from fencelog.broker.append.pending import GROUP_BYTES, AppendResult, PendingBytes
 from fencelog.broker.append.pipeline import FULL_GROUPS_IN_FLIGHT, AppendPipeline
 from fencelog.broker.limits import MAX_PARTITION_PENDING_BYTES
 from fencelog.broker.read.stored import StoredBatch
@@ -47,12 +47,12 @@ class Bench:
         self.writer = await self.ledgers.create(
             Replication(),
             on_ack=lambda lac: self.pipeline.acknowledged(lac),
-            on_failure=lambda error: setattr(self.pipeline, "held", True),
+            on_failure=lambda error: setattr(self.pipeline, "sends_blocked", True),
         )
         self.pipeline.start_ledger(self.writer)
         return self.writer
 
-    def batch(self, *values: bytes) -> asyncio.Future[Appended]:
+    def batch(self, *values: bytes) -> asyncio.Future[AppendResult]:
         data = encode_values(values)
         return self.pipeline.append_batch(data, check_batch(data))
 
@@ -80,7 +80,7 @@ async def test_messages_of_one_moment_become_one_entry(bench: Bench) -> None:
     assert [values_of(p) for p in bench.writer.payloads] == [[b"0", b"1", b"2", b"3", b"4"]]
     bench.writer.ack(0)
     assert [future.result() for future in futures] == [
-        Appended(3, offset, 1, 1_000) for offset in range(5)
+        AppendResult(3, offset, 1, 1_000) for offset in range(5)
     ]
 
 
@@ -159,7 +159,7 @@ async def test_what_a_ledger_did_not_take_is_sent_first_to_the_next(bench: Bench
 async def test_giving_up_tells_apart_what_reached_a_ledger(bench: Bench) -> None:
     handed = [bench.batch(b"%d" % n) for n in range(2)]
     await turn()
-    bench.pipeline.held = True
+    bench.pipeline.sends_blocked = True
     waiting = [bench.batch(b"w"), bench.pipeline.append_message(Message(b"w"))]
     await turn()
     definite = FencelogError(ErrorCode.NO_OWNER, "lost")
@@ -187,7 +187,7 @@ async def test_a_caller_that_went_away_hurts_nobody(bench: Bench) -> None:
 
 
 async def test_waiting_bytes_are_bounded_per_partition(bench: Bench) -> None:
-    bench.pipeline.held = True
+    bench.pipeline.sends_blocked = True
     data = encode_values([b"x" * (1 << 20)])
     info = check_batch(data)
     futures = [bench.pipeline.append_batch(data, info) for _ in range(33)]

@@ -10,26 +10,41 @@ from functools import partial
 import pytest
 
 from fencelog.broker.append import producer_access as module
-from fencelog.broker.append.producer_access import EXCLUSIVE, FENCING, WAIT, Access, Holder
-from fencelog.broker.append.terms import NO_TERMS, Terms
+from fencelog.broker.append.conditions import NO_CONDITIONS, AppendConditions
+from fencelog.broker.append.producer_access import (
+    EXCLUSIVE,
+    FENCING,
+    WAIT,
+    Access,
+    ExclusiveProducer,
+)
 from fencelog.broker.ledger_list.state_core import Event, PartitionState
 from fencelog.broker.limits import MAX_CHOSEN_EPOCH
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, ProducerRun, producer_digest
+from fencelog.ledgers.format.entry_header import (
+    RUN_KEY,
+    RUN_SEQUENCE,
+    SequenceRange,
+    producer_digest,
+)
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedWriter
 
 
-def by(producer: str, epoch: int, sequence: int = 0, token: str | None = None) -> Terms:
+def by(producer: str, epoch: int, sequence: int = 0, token: str | None = None) -> AppendConditions:
     digest = producer_digest(producer.encode())
-    return Terms(ProducerRun(0, RUN_SEQUENCE, digest, epoch, sequence), fencing_token=token)
+    return AppendConditions(
+        SequenceRange(0, RUN_SEQUENCE, digest, epoch, sequence), fencing_token=token
+    )
 
 
-def refusal(access: Access, terms: Terms) -> tuple[ErrorCode, dict[str, object]] | None:
+def refusal(
+    access: Access, conditions: AppendConditions
+) -> tuple[ErrorCode, dict[str, object]] | None:
     try:
-        access.check(terms)
+        access.check(conditions)
     except FencelogError as error:
         return error.code, error.extra
     return None
@@ -50,9 +65,12 @@ def test_everybody_may_append_at_first() -> None:
     access = Access()
     assert access.is_open
     assert list(access.snapshot()) == []
-    for terms in (NO_TERMS, by("a", 0), by("a", 9)):
-        assert refusal(access, terms) is None
-    assert refusal(access, Terms(fencing_token="t")) == (ErrorCode.PRECONDITION_FAILED, {})
+    for conditions in (NO_CONDITIONS, by("a", 0), by("a", 9)):
+        assert refusal(access, conditions) is None
+    assert refusal(access, AppendConditions(fencing_token="t")) == (
+        ErrorCode.PRECONDITION_FAILED,
+        {},
+    )
 
 
 def test_no_append_takes_the_epochs_that_claims_have_to_give() -> None:
@@ -73,9 +91,9 @@ def test_a_token_is_wanted_of_everybody() -> None:
     access.apply(access.fence("t", expected=(None,)))
     assert not access.is_open
     for each in (access, rebuilt(access)):
-        assert refusal(each, Terms(fencing_token="t")) is None
-        for terms in (NO_TERMS, Terms(fencing_token="u"), by("a", 0)):
-            assert refusal(each, terms) == (ErrorCode.PRECONDITION_FAILED, {})
+        assert refusal(each, AppendConditions(fencing_token="t")) is None
+        for conditions in (NO_CONDITIONS, AppendConditions(fencing_token="u"), by("a", 0)):
+            assert refusal(each, conditions) == (ErrorCode.PRECONDITION_FAILED, {})
     with pytest.raises(FencelogError) as caught:
         access.fence("u", expected=("s",))
     assert caught.value.code is ErrorCode.PRECONDITION_FAILED
@@ -88,15 +106,15 @@ def test_who_holds_the_partition_appends_alone_and_with_its_epoch() -> None:
     access = Access()
     assert access.claim("a", EXCLUSIVE, seen_epoch=-1) == ["claimed", "a", 1]
     access.apply(access.claim("a", EXCLUSIVE, seen_epoch=6))
-    assert access.holder == Holder("a", 7)
+    assert access.holder == ExclusiveProducer("a", 7)
     for each in (access, rebuilt(access)):
         assert refusal(each, by("a", 7)) is None
         assert refusal(each, by("a", 6)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 7})
         assert refusal(each, by("a", 8)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 7})
         busy = (ErrorCode.PRODUCER_BUSY, {"producer_id": "a"})
-        keyed = Terms(ProducerRun(0, RUN_KEY, producer_digest(b"a")))
-        for terms in (NO_TERMS, keyed, by("b", 7)):
-            assert refusal(each, terms) == busy
+        keyed = AppendConditions(SequenceRange(0, RUN_KEY, producer_digest(b"a")))
+        for conditions in (NO_CONDITIONS, keyed, by("b", 7)):
+            assert refusal(each, conditions) == busy
 
 
 def test_a_holder_is_followed_by_itself_or_by_force() -> None:
@@ -107,9 +125,9 @@ def test_a_holder_is_followed_by_itself_or_by_force() -> None:
             access.claim("b", mode, seen_epoch=-1)
         assert caught.value.code is ErrorCode.PRODUCER_BUSY
     access.apply(access.claim("a", EXCLUSIVE, seen_epoch=-1))
-    assert access.holder == Holder("a", 2)
+    assert access.holder == ExclusiveProducer("a", 2)
     access.apply(access.claim("b", FENCING, seen_epoch=-1))
-    assert access.holder == Holder("b", 3)
+    assert access.holder == ExclusiveProducer("b", 3)
     with pytest.raises(FencelogError, match="does not hold"):
         access.release("a", 2)
     access.apply(access.release("b", 3))
@@ -151,8 +169,8 @@ def test_an_event_that_is_none_is_refused(event: Event) -> None:
 # -- changes ---------------------------------------------------------------------------------------
 
 
-async def append(log: PartitionLog, terms: Terms | None = None) -> int:
-    return (await log.append_message(Message(b"x"), terms)).offset
+async def append(log: PartitionLog, conditions: AppendConditions | None = None) -> int:
+    return (await log.append_message(Message(b"x"), conditions)).offset
 
 
 async def code_of(work: Awaitable[object]) -> ErrorCode:
@@ -167,7 +185,7 @@ async def test_a_token_outlives_its_owner(stage: Stage) -> None:
     await log.access.fence("t")
     for _ in range(2):
         assert await code_of(append(log)) is ErrorCode.PRECONDITION_FAILED
-        assert await append(log, Terms(fencing_token="t")) == log.tail_offset - 1
+        assert await append(log, AppendConditions(fencing_token="t")) == log.tail_offset - 1
         log = await stage.open()
         assert log.access.shown() == {"fencing_token": "t", "exclusive": None, "count": 0}
     assert await code_of(log.access.fence("u", expected=("s",))) is ErrorCode.PRECONDITION_FAILED
@@ -184,11 +202,14 @@ async def test_appends_wait_while_a_change_is_not_durable(
     before = asyncio.create_task(append(log))
     await until(lambda: len(data.payloads) == 1)
     fencing = asyncio.create_task(log.access.fence("t"))
-    await until(lambda: log._pipeline.is_gated)
+    await until(lambda: log._pipeline.checks_every_append)
     state = ledgers.newest
     state.auto_ack = False
     assert state is not data
-    held = [asyncio.create_task(append(log, terms)) for terms in (None, Terms(fencing_token="t"))]
+    held = [
+        asyncio.create_task(append(log, conditions))
+        for conditions in (None, AppendConditions(fencing_token="t"))
+    ]
     await asyncio.sleep(0.01)
     assert (len(data.payloads), len(state.payloads)) == (1, 0)  # the former append first
     data.ack(0)
@@ -230,20 +251,20 @@ async def unknown_fence(
 async def test_while_it_is_not_known_whether_a_change_is_durable_nothing_is_appended(
     stage: Stage, ledgers: ScriptedLedgers, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = await stage.open(patience_s=0.03)
+    log = await stage.open(timeout_s=0.03)
     state = await unknown_fence(log, ledgers, until, monkeypatch)
-    for terms in (Terms(fencing_token="s"), Terms(fencing_token="t")):
-        assert await code_of(append(log, terms)) is ErrorCode.BOOKIE_UNAVAILABLE
+    for conditions in (AppendConditions(fencing_token="s"), AppendConditions(fencing_token="t")):
+        assert await code_of(append(log, conditions)) is ErrorCode.BOOKIE_UNAVAILABLE
     state.ack(2)
-    await until(lambda: log._pipeline.gate._refusal is None)
-    assert await append(log, Terms(fencing_token="t")) == 0
+    await until(lambda: log._pipeline.conditional._refusal is None)
+    assert await append(log, AppendConditions(fencing_token="t")) == 0
 
 
 async def test_a_change_after_one_of_unknown_outcome_does_not_end_that(
     stage: Stage, ledgers: ScriptedLedgers, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is refused, because the partition's own ledger has failed besides."""
-    log = await stage.open(patience_s=0.03)
+    log = await stage.open(timeout_s=0.03)
     data = ledgers.newest
     state = await unknown_fence(log, ledgers, until, monkeypatch)
     ledgers.recover_errors = [FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")] * 2
@@ -251,26 +272,32 @@ async def test_a_change_after_one_of_unknown_outcome_does_not_end_that(
     await until(lambda: log._pipeline.refusal is not None)
     assert await code_of(log.access.fence("u")) is ErrorCode.BOOKIE_UNAVAILABLE
     await until(lambda: log._pipeline.refusal is None)
-    assert await code_of(append(log, Terms(fencing_token="t"))) is ErrorCode.BOOKIE_UNAVAILABLE
+    assert (
+        await code_of(append(log, AppendConditions(fencing_token="t")))
+        is ErrorCode.BOOKIE_UNAVAILABLE
+    )
     state.ack(3)
-    await until(lambda: log._pipeline.gate._refusal is None)
-    assert await append(log, Terms(fencing_token="t")) == 0
+    await until(lambda: log._pipeline.conditional._refusal is None)
+    assert await append(log, AppendConditions(fencing_token="t")) == 0
 
 
 async def test_a_change_that_becomes_durable_late_says_nothing_of_the_next(
     stage: Stage, ledgers: ScriptedLedgers, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = await stage.open(patience_s=0.3)
+    log = await stage.open(timeout_s=0.3)
     state = await unknown_fence(log, ledgers, until, monkeypatch)
     following = asyncio.create_task(log.access.fence("u"))
     await asyncio.sleep(0)
     state.ack(2)
-    await until(lambda: log._pipeline.gate._refusal is None)
-    assert await code_of(append(log, Terms(fencing_token="u"))) is ErrorCode.PRECONDITION_FAILED
-    assert await append(log, Terms(fencing_token="t")) == 0
+    await until(lambda: log._pipeline.conditional._refusal is None)
+    assert (
+        await code_of(append(log, AppendConditions(fencing_token="u")))
+        is ErrorCode.PRECONDITION_FAILED
+    )
+    assert await append(log, AppendConditions(fencing_token="t")) == 0
     for entry in (3, 4):
         await until(partial(has_entry, state, entry))
-        held = asyncio.create_task(append(log, Terms(fencing_token="u")))
+        held = asyncio.create_task(append(log, AppendConditions(fencing_token="u")))
         await asyncio.sleep(0)
         assert not following.done()
         state.ack(entry)
@@ -282,7 +309,7 @@ async def test_where_the_state_cannot_be_written_nothing_is_changed_and_nobody_h
     stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
     """The metadata are away, so there is no state ledger yet."""
-    log = await stage.open(patience_s=0.03)
+    log = await stage.open(timeout_s=0.03)
     ledgers.create_gate.clear()
     changing = asyncio.create_task(log.access.claim("a", EXCLUSIVE, wait_ms=0))
     await asyncio.sleep(0)
@@ -296,7 +323,7 @@ async def test_where_the_state_cannot_be_written_nothing_is_changed_and_nobody_h
 async def test_a_change_is_not_made_on_top_of_what_is_unknown(
     stage: Stage, ledgers: ScriptedLedgers, until: Until
 ) -> None:
-    log = await stage.open(patience_s=0.03)
+    log = await stage.open(timeout_s=0.03)
     data = ledgers.newest
     data.auto_ack = False
     before = asyncio.create_task(append(log))
@@ -393,7 +420,7 @@ async def test_a_producer_is_shown_when_all_of_it_is_settled(
 async def test_a_producer_is_not_shown_while_it_is_unknown(
     stage: Stage, ledgers: ScriptedLedgers, until: Until
 ) -> None:
-    log = await stage.open(patience_s=0.03)
+    log = await stage.open(timeout_s=0.03)
     data = ledgers.newest
     data.auto_ack = False
     sent = asyncio.create_task(append(log, by("a", 0)))

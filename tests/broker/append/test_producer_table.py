@@ -9,38 +9,38 @@ from dataclasses import replace
 import pytest
 
 from fencelog.broker.append import producer_table as module
-from fencelog.broker.append.producer_table import Kept, ProducerTable
-from fencelog.broker.append.terms import FORGOTTEN, Repeated, Runs, Tracked
+from fencelog.broker.append.conditions import FORGOTTEN, Repeated, Runs, Tracked
+from fencelog.broker.append.producer_table import ProducerTable, RecentAppend
 from fencelog.broker.ledger_list.state_core import PartitionState
-from fencelog.broker.limits import KEPT_RUNS
+from fencelog.broker.limits import RECENT_APPENDS
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
     RUN_KEY,
     RUN_NOBODY,
     RUN_SEQUENCE,
-    ProducerRun,
+    SequenceRange,
     producer_digest,
 )
 
 A, B = (producer_digest(name) for name in (b"a", b"b"))
 
 
-def run(sequence: int, rows: int = 1, epoch: int = 0, producer: bytes = A) -> ProducerRun:
-    return ProducerRun(rows, RUN_SEQUENCE, producer, epoch, sequence)
+def run(sequence: int, rows: int = 1, epoch: int = 0, producer: bytes = A) -> SequenceRange:
+    return SequenceRange(rows, RUN_SEQUENCE, producer, epoch, sequence)
 
 
-def key(name: str, rows: int = 1) -> ProducerRun:
-    return ProducerRun(rows, RUN_KEY, producer_digest(name.encode()))
+def key(name: str, rows: int = 1) -> SequenceRange:
+    return SequenceRange(rows, RUN_KEY, producer_digest(name.encode()))
 
 
-def settle(table: ProducerTable, *runs: ProducerRun, offset: int = 0, at_us: int = 5) -> int:
+def settle(table: ProducerTable, *runs: SequenceRange, offset: int = 0, at_us: int = 5) -> int:
     """The offset behind them."""
-    table.settle(runs, offset, at_us, 100)
+    table.commit(runs, offset, at_us, 100)
     return offset + sum(each.rows for each in runs)
 
 
-def refused(table: ProducerTable, wanted: ProducerRun) -> tuple[ErrorCode, dict[str, int]]:
+def refused(table: ProducerTable, wanted: SequenceRange) -> tuple[ErrorCode, dict[str, int]]:
     with pytest.raises(FencelogError) as caught:
         table.find(wanted, now_us=0)
     return caught.value.code, caught.value.extra
@@ -64,17 +64,17 @@ def test_nothing_is_known_at_first() -> None:
     assert table.find(run(0), now_us=0) is None
     assert table.find(key("k"), now_us=0) is None
     assert refused(table, run(1)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 0})
-    assert (table.get(A), table.last_pushed(A), table.count) == (None, None, 0)
+    assert (table.get(A), table.last_tracked(A), table.count) == (None, None, 0)
     assert list(table.snapshot()) == []
 
 
 def test_what_is_settled_is_found_by_any_part_of_it() -> None:
     table = ProducerTable()
     settle(table, run(0, 3), run(0, 2, producer=B), run(3, 2), offset=10)
-    assert table.find(run(0, 3), now_us=0) == Kept(0, 10, 3, 5)
-    assert table.find(run(1, 2), now_us=0) == Kept(1, 11, 2, 5)
-    assert table.find(run(4, 1), now_us=0) == Kept(4, 16, 1, 5)
-    assert table.find(run(2, 2), now_us=0) == Kept(2, FORGOTTEN, 2, FORGOTTEN)
+    assert table.find(run(0, 3), now_us=0) == RecentAppend(0, 10, 3, 5)
+    assert table.find(run(1, 2), now_us=0) == RecentAppend(1, 11, 2, 5)
+    assert table.find(run(4, 1), now_us=0) == RecentAppend(4, 16, 1, 5)
+    assert table.find(run(2, 2), now_us=0) == RecentAppend(2, FORGOTTEN, 2, FORGOTTEN)
     assert table.find(run(5, 9), now_us=0) is None
     assert refused(table, run(4, 2)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 5})
     assert (table.end_offset, table.count) == (17, 2)
@@ -85,10 +85,10 @@ def test_what_is_settled_is_found_by_any_part_of_it() -> None:
 
 def test_only_the_latest_runs_are_kept() -> None:
     table = ProducerTable()
-    for sequence in range(KEPT_RUNS + 1):
+    for sequence in range(RECENT_APPENDS + 1):
         settle(table, run(sequence), offset=sequence)
-    assert table.find(run(0), now_us=0) == Kept(0, FORGOTTEN, 1, FORGOTTEN)
-    assert table.find(run(1), now_us=0) == Kept(1, 1, 1, 5)
+    assert table.find(run(0), now_us=0) == RecentAppend(0, FORGOTTEN, 1, FORGOTTEN)
+    assert table.find(run(1), now_us=0) == RecentAppend(1, 1, 1, 5)
 
 
 def test_what_is_pushed_is_shared_and_decides_what_follows() -> None:
@@ -97,26 +97,26 @@ def test_what_is_pushed_is_shared_and_decides_what_follows() -> None:
     first, second = Tracked(run(2, 2)), Tracked(run(4, 1))
     for tracked in (first, second):
         assert table.find(tracked.run, now_us=0) is None
-        table.push(tracked)
+        table.track(tracked)
     assert table.find(run(2, 2), now_us=0) is first
     assert table.find(run(1, 2), now_us=0) is first
     assert table.find(run(3, 2), now_us=0) is second
-    assert table.find(run(0, 1), now_us=0) == Kept(0, 0, 1, 5)
+    assert table.find(run(0, 1), now_us=0) == RecentAppend(0, 0, 1, 5)
     assert table.find(run(5), now_us=0) is None
-    assert table.last_pushed(A) is second
+    assert table.last_tracked(A) is second
     # What is expected is told by what is in the log alone.
     assert refused(table, run(6)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 2})
     settle(table, run(2, 2), offset=2)
     assert table.find(run(4), now_us=0) is second
     settle(table, run(4), offset=4)
-    assert table.last_pushed(A) is None
+    assert table.last_tracked(A) is None
 
 
 def test_pushed_epochs_fence_and_end_in_order() -> None:
     table = ProducerTable()
     old, new = Tracked(run(0, 2)), Tracked(run(0, 1, epoch=3))
-    table.push(old)
-    table.push(new)
+    table.track(old)
+    table.track(new)
     assert refused(table, run(2)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 3})
     assert refused(table, run(1, epoch=4)) == (
         ErrorCode.SEQUENCE_MISMATCH,
@@ -127,19 +127,19 @@ def test_pushed_epochs_fence_and_end_in_order() -> None:
     assert table.find(run(1, epoch=3), now_us=0) is None
     settle(table, run(0, 1, epoch=3), offset=2)
     assert refused(table, run(2)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 3})
-    assert table.find(run(0, 1, epoch=3), now_us=0) == Kept(0, 2, 1, 5)
+    assert table.find(run(0, 1, epoch=3), now_us=0) == RecentAppend(0, 2, 1, 5)
 
 
 def test_what_vanished_is_pushed_no_more() -> None:
     table = ProducerTable()
     stays, goes, named = Tracked(run(0)), Tracked(run(1)), Tracked(key("k"))
     for tracked in (stays, goes, named):
-        table.push(tracked)
+        table.track(tracked)
     assert table.find(key("k"), now_us=0) is named
-    table.push_again([stays])
+    table.retrack([stays])
     assert table.find(key("k"), now_us=0) is None
     assert table.find(run(1), now_us=0) is None
-    table.push_again([])
+    table.retrack([])
     assert table.find(run(0), now_us=0) is None
 
 
@@ -155,13 +155,13 @@ def test_who_was_silent_longest_goes() -> None:
 def test_keys_end_with_their_window_or_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
     table = ProducerTable(replace(Policy(), idempotency_window_ms=1))
     end = settle(table, key("k", 2), at_us=5000)
-    assert table.find(key("k"), now_us=5999) == Kept(0, 0, 2, 5000)
+    assert table.find(key("k"), now_us=5999) == RecentAppend(0, 0, 2, 5000)
     assert table.find(key("k"), now_us=6000) is None
-    pushed = Tracked(key("k"))
-    table.push(pushed)
-    assert table.find(key("k"), now_us=6000) is pushed
+    in_flight = Tracked(key("k"))
+    table.track(in_flight)
+    assert table.find(key("k"), now_us=6000) is in_flight
     end = settle(table, key("k"), key("l"), offset=end, at_us=6000)
-    assert table.find(key("k"), now_us=6001) == Kept(0, 2, 1, 6000)
+    assert table.find(key("k"), now_us=6001) == RecentAppend(0, 2, 1, 6000)
     monkeypatch.setattr(module, "MAX_IDEMPOTENCY_KEYS", 2)
     end = settle(table, key("m"), offset=end, at_us=6000)
     assert table.find(key("k"), now_us=6001) is None
@@ -177,7 +177,7 @@ def test_the_state_log_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
             table = ProducerTable()
             end = settle(table, run(0), key("k"))
             due = [table.is_change_due]
-            settle(table, run(1), ProducerRun(2, RUN_NOBODY), offset=end)
+            settle(table, run(1), SequenceRange(2, RUN_NOBODY), offset=end)
             due.append(table.is_change_due)
             assert len(list(table.changes())) == 3
             due.append(table.is_change_due)
@@ -250,13 +250,13 @@ def test_runs_cover_all_messages_of_an_entry() -> None:
     runs.cover(11)
     assert runs.found == [
         run(0, 3),
-        ProducerRun(1, RUN_NOBODY),
+        SequenceRange(1, RUN_NOBODY),
         run(3),
         run(4, epoch=1),
         run(0, producer=B),
         key("k"),
         key("k"),
-        ProducerRun(2, RUN_NOBODY),
+        SequenceRange(2, RUN_NOBODY),
     ]
     assert [tracked.row for tracked in runs.tracked] == [0, 1, 4, 5, 6, 7, 8]
 
@@ -266,17 +266,17 @@ async def test_sharers_are_told_once_and_by_their_own_place() -> None:
     tracked = Tracked(run(5, 3))
     inside, before, gone = loop.create_future(), loop.create_future(), loop.create_future()
     for future, wanted in ((inside, run(6, 2)), (before, run(4, 4)), (gone, run(5, 3))):
-        tracked.share(future, wanted)
+        tracked.add_waiter(future, wanted)
     gone.cancel()
     tracked.succeed(7, 100, 9)
     assert inside.result() == Repeated(7, 101, 2, 9)
     assert before.result() == Repeated(7, FORGOTTEN, 4, 9)
     tracked.succeed(7, 100, 9)
     failing = loop.create_future()
-    tracked.share(failing, run(5))
+    tracked.add_waiter(failing, run(5))
     tracked.fail(FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows"))
     assert isinstance(failing.exception(), FencelogError)
     named, same = Tracked(key("k", 4)), loop.create_future()
-    named.share(same, key("k", 1))
+    named.add_waiter(same, key("k", 1))
     named.succeed(7, 3, 9)
     assert same.result() == Repeated(7, 3, 4, 9)

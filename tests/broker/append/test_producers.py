@@ -8,9 +8,15 @@ from functools import partial
 
 import pytest
 
-from fencelog.broker.append.terms import FORGOTTEN, Appended, AppendFuture, Repeated, Terms
-from fencelog.broker.ledger_list.store import ChainLost
-from fencelog.broker.limits import KEPT_RUNS
+from fencelog.broker.append.conditions import (
+    FORGOTTEN,
+    AppendConditions,
+    AppendFuture,
+    AppendResult,
+    Repeated,
+)
+from fencelog.broker.ledger_list.store import LedgerListLost
+from fencelog.broker.limits import RECENT_APPENDS
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -19,7 +25,7 @@ from fencelog.ledgers.format.entry_header import (
     RUN_KEY,
     RUN_NOBODY,
     RUN_SEQUENCE,
-    ProducerRun,
+    SequenceRange,
     producer_digest,
     read_entry_header,
     read_runs,
@@ -29,14 +35,14 @@ from tests.support.broker_stage import ReadAll, Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedReader, ScriptedWriter
 
 
-def numbered(sequence: int, epoch: int = 0, name: str = "p") -> Terms:
-    return Terms(
-        ProducerRun(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch, sequence),
+def numbered(sequence: int, epoch: int = 0, name: str = "p") -> AppendConditions:
+    return AppendConditions(
+        SequenceRange(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch, sequence),
     )
 
 
-def keyed(key: str) -> Terms:
-    return Terms(ProducerRun(0, RUN_KEY, producer_digest(key.encode())))
+def keyed(key: str) -> AppendConditions:
+    return AppendConditions(SequenceRange(0, RUN_KEY, producer_digest(key.encode())))
 
 
 def send(
@@ -47,8 +53,10 @@ def send(
     return log.append_batch(batch, check_batch(batch), numbered(sequence, epoch, name))
 
 
-def one(log: PartitionLog, terms: Terms | None, value: bytes = b"x") -> AppendFuture:
-    return log.append_message(Message(value), terms)
+def one(
+    log: PartitionLog, conditions: AppendConditions | None, value: bytes = b"x"
+) -> AppendFuture:
+    return log.append_message(Message(value), conditions)
 
 
 async def code_of(future: AppendFuture) -> tuple[ErrorCode, dict[str, object]]:
@@ -60,7 +68,7 @@ async def code_of(future: AppendFuture) -> tuple[ErrorCode, dict[str, object]]:
 async def take_over(stage: Stage, *, max_entries: int) -> PartitionLog:
     """As a broker does it: again, if the former owner was just rolling."""
     while True:
-        with suppress(ChainLost):
+        with suppress(LedgerListLost):
             return await stage.open(max_entries=max_entries)
 
 
@@ -76,7 +84,7 @@ async def test_a_repeated_append_is_answered_with_its_place(
     stage: Stage, read_all: ReadAll
 ) -> None:
     log = await stage.open()
-    assert await send(log, 0, 3) == Appended(0, 0, 3, 1_000_000)
+    assert await send(log, 0, 3) == AppendResult(0, 0, 3, 1_000_000)
     await one(log, None, b"other")
     await send(log, 3, 2)
     stage.host.clock_us += 5
@@ -105,7 +113,7 @@ async def test_a_newer_epoch_begins_at_zero_and_ends_the_older(stage: Stage) -> 
 
 async def test_where_an_old_duplicate_is_is_forgotten_but_not_that_it_is_one(stage: Stage) -> None:
     log = await stage.open()
-    for sequence in range(KEPT_RUNS + 1):
+    for sequence in range(RECENT_APPENDS + 1):
         await send(log, sequence)
     old, oldest_kept = await send(log, 0), await send(log, 1)
     assert (old.offset, old.duplicate) == (FORGOTTEN, True)
@@ -171,7 +179,7 @@ async def test_what_becomes_unknown_is_unknown_to_who_repeated_it_and_then_found
 ) -> None:
     """Pulsar 25954, 5218: a retry is neither dropped nor written twice, whatever became of it."""
     for is_stored in (True, False):
-        log = await stage.open(patience_s=0.02)
+        log = await stage.open(timeout_s=0.02)
         sequence = log.tail_offset
         writer = ledgers.newest
         writer.auto_ack = False
@@ -209,7 +217,7 @@ async def test_what_a_failed_ledger_did_not_take_stays_on_its_way(
 async def test_what_was_never_sent_is_forgotten(
     stage: Stage, ledgers: ScriptedLedgers, until: Until
 ) -> None:
-    log = await stage.open(patience_s=0.02)
+    log = await stage.open(timeout_s=0.02)
     ledgers.recover_errors = [FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")] * 3
     ledgers.newest.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
     futures = [send(log, 0), one(log, keyed("k")), send(log, 0)]
@@ -230,7 +238,7 @@ async def test_a_takeover_knows_what_is_in_the_log(stage: Stage, max_entries: in
         assert (await send(log, 6)).duplicate
         assert (await code_of(send(log, 8)))[1] == {"expected_sequence": 7}
         assert (await send(log, 2)).offset in (4, FORGOTTEN)
-    sealed = [s.sealed for s in log._node.chain.segments if s.sealed is not None]
+    sealed = [s.sealed for s in log._node.ledger_list.segments if s.sealed is not None]
     assert all(s.has_producers for s in sealed if s.messages > 1)
 
 
@@ -373,17 +381,17 @@ async def test_keys_are_remembered_for_their_window(
 
 async def test_an_expected_offset(stage: Stage, ledgers: ScriptedLedgers, until: Until) -> None:
     log = await stage.open()
-    assert (await one(log, Terms(if_offset=0))).offset == 0
-    assert await code_of(one(log, Terms(if_offset=0))) == (
+    assert (await one(log, AppendConditions(if_offset=0))).offset == 0
+    assert await code_of(one(log, AppendConditions(if_offset=0))) == (
         ErrorCode.PRECONDITION_FAILED,
         {"next_offset": 1},
     )
-    assert (await code_of(one(log, Terms(if_offset=5))))[1] == {"next_offset": 1}
+    assert (await code_of(one(log, AppendConditions(if_offset=5))))[1] == {"next_offset": 1}
     ledgers.newest.auto_ack = False
     before = one(log, None)
-    following = one(log, Terms(if_offset=2))
-    waiting = one(log, Terms(if_offset=1))
-    gone = one(log, Terms(if_offset=1))
+    following = one(log, AppendConditions(if_offset=2))
+    waiting = one(log, AppendConditions(if_offset=1))
+    gone = one(log, AppendConditions(if_offset=1))
     gone.cancel()
     await until(lambda: len(ledgers.newest.payloads) == 2)
     assert not waiting.done()
@@ -397,17 +405,17 @@ async def test_an_expected_offset_does_not_rest_on_what_vanishes(
     stage: Stage, ledgers: ScriptedLedgers, until: Until
 ) -> None:
     """The append that had the offset is not in the log in the end."""
-    log = await stage.open(patience_s=0.02)
+    log = await stage.open(timeout_s=0.02)
     writer = ledgers.newest
     writer.auto_ack = False
     vanishing = one(log, None)
     await until(lambda: len(writer.payloads) == 1)
-    waiting = one(log, Terms(if_offset=0))
+    waiting = one(log, AppendConditions(if_offset=0))
     ledgers.stored[writer.ledger_id] = -1
     ledgers.recover_errors = [FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")] * 3
     writer.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
     assert (await code_of(vanishing))[0] is ErrorCode.APPEND_UNKNOWN
     assert (await code_of(waiting))[0] is ErrorCode.BOOKIE_UNAVAILABLE
     await until(partial(accepts, log))
-    assert (await one(log, Terms(if_offset=0))).offset == 0
+    assert (await one(log, AppendConditions(if_offset=0))).offset == 0
     assert log.pending_bytes == 0

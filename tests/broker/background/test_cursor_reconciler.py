@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from fencelog.broker.background.cursor_reconciler import SubscriptionUpkeep
+from fencelog.broker.background.cursor_reconciler import CursorReconciler
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
-from fencelog.broker.registry.subscription_registry import Registered, SubscriptionRegistry
+from fencelog.broker.registry.subscription_registry import (
+    RegisteredSubscription,
+    SubscriptionRegistry,
+)
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.memory import MemoryMetadataStore
@@ -18,16 +21,16 @@ from tests.support.broker_stage import Stage
 
 
 class Cursors:
-    """The subscriptions of a log, as far as upkeep asks for them."""
+    """The subscriptions of a log, as far as the reconciler asks for them."""
 
     def __init__(self) -> None:
-        self.begun: dict[str, Registered] = {}
+        self.begun: dict[str, RegisteredSubscription] = {}
         self.failure: FencelogError | None = None
 
     def all(self) -> list[str]:
         return list(self.begun)
 
-    async def begin(self, registered: Registered) -> None:
+    async def begin(self, registered: RegisteredSubscription) -> None:
         if self.failure is not None:
             raise self.failure
         self.begun.setdefault(registered.info.subscription_id, registered)
@@ -56,7 +59,7 @@ class Scene:
             SimpleNamespace(info=SimpleNamespace(topic_id="t1"), partition=p, open_log=log)
             for p, log in enumerate(self.logs)
         ]
-        self.upkeep = SubscriptionUpkeep(self.registry, lambda: slots)
+        self.reconciler = CursorReconciler(self.registry, lambda: slots)
 
     async def create(self, name: str, *, durable: bool = True, partitions: int = 1) -> str:
         config = SubscriptionConfig(durable=durable)
@@ -79,18 +82,18 @@ async def scene(stage: Stage) -> AsyncIterator[Scene]:
 async def test_cursors_that_are_missing_are_opened(scene: Scene) -> None:
     one = await scene.create("one")
     await scene.create("fleeting", durable=False)
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert scene.cursors(0) == scene.cursors(1) == [one]
     two = await scene.create("two", partitions=2)
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert scene.cursors(0) == scene.cursors(1) == [one, two]
 
 
 async def test_a_cursor_is_opened_in_a_log_that_was_seen_without_any(scene: Scene) -> None:
     """Who created the subscription died before it had told the owner."""
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     one = await scene.create("one")
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert scene.cursors(0) == scene.cursors(1) == [one]
 
 
@@ -105,11 +108,11 @@ async def test_topics_that_never_had_a_subscription_are_not_asked_about(
         return list(await children(path))
 
     monkeypatch.setattr(scene.store, "children", noted)
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert listed == ["/subscriptions"]
     one = await scene.create("one")
     listed.clear()
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert listed == ["/subscriptions", "/subscriptions/t1"]
     assert scene.cursors(0) == [one]
 
@@ -133,7 +136,7 @@ async def test_cursors_are_completed_from_a_registry_that_no_lagging_server_show
     monkeypatch.setattr(store, "children", lagging)
     monkeypatch.setattr(store, "set", written)
     cursors: Any = scene.logs[0].subscriptions
-    await scene.upkeep.complete("t1", cursors)
+    await scene.reconciler.complete("t1", cursors)
     assert scene.cursors(0) == [one]
 
 
@@ -143,32 +146,32 @@ async def test_who_completes_cursors_is_told_when_that_cannot_be_done(scene: Sce
     cursors: Any = scene.logs[0].subscriptions
     scene.logs[0].subscriptions.failure = FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")
     with pytest.raises(FencelogError, match="no answer"):
-        await scene.upkeep.complete("t1", cursors)
+        await scene.reconciler.complete("t1", cursors)
     scene.logs[0].subscriptions.failure = None
     scene.store.disconnect()
     with pytest.raises(FencelogError, match="not connected"):
-        await scene.upkeep.complete("t1", cursors)
+        await scene.reconciler.complete("t1", cursors)
     scene.store.reconnect()
-    await scene.upkeep.complete("t1", cursors)
+    await scene.reconciler.complete("t1", cursors)
     assert scene.cursors(0) == [one]
 
 
 async def test_what_is_left_over_is_dropped(scene: Scene) -> None:
     one = await scene.create("one", partitions=2)
     two = await scene.create("two", partitions=2)
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     await scene.registry.delete("t1", "one")
     assert scene.cursors(0) == [one, two]
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert scene.cursors(0) == scene.cursors(1) == [two]
 
 
 async def test_one_that_was_made_anew_is_another(scene: Scene) -> None:
     old = await scene.create("one", partitions=2)
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     await scene.registry.delete("t1", "one")
     new = await scene.create("one", partitions=2)
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert scene.cursors(0) == [new]
     assert old != new
 
@@ -179,7 +182,7 @@ async def test_what_is_remembered_of_a_name_drops_no_cursor(
     """The watch that says that another subscription has the name now is late."""
     monkeypatch.setattr(scene.registry, "_on_node", lambda *args: None)
     old = await scene.create("one", partitions=2)
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     creator = SubscriptionRegistry(scene.store, host=scene.host)
     await creator.delete("t1", "one")
     made, _ = await creator.create(
@@ -188,10 +191,10 @@ async def test_what_is_remembered_of_a_name_drops_no_cursor(
     for log in scene.logs:
         await log.subscriptions.begin(made)
     for _ in range(3):
-        await scene.upkeep.look()
+        await scene.reconciler.look()
     assert scene.cursors(0) == scene.cursors(1) == [old, made.info.subscription_id]
     scene.registry._forget("t1", "one")
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert scene.cursors(0) == scene.cursors(1) == [made.info.subscription_id]
 
 
@@ -200,7 +203,7 @@ async def test_what_a_lagging_server_does_not_show_is_not_gone(
 ) -> None:
     """Looks follow each other, and before each the session comes to another server that lags."""
     one = await scene.create("one", partitions=2)
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     children, write = scene.store.children, scene.store.set
     writes = 0
 
@@ -216,7 +219,7 @@ async def test_what_a_lagging_server_does_not_show_is_not_gone(
     monkeypatch.setattr(scene.store, "set", written)
     for _ in range(3):
         writes = 0
-        await scene.upkeep.look()
+        await scene.reconciler.look()
         assert writes == 1  # for both partitions
     assert scene.cursors(0) == scene.cursors(1) == [one]
 
@@ -225,10 +228,10 @@ async def test_nothing_is_dropped_while_nobody_knows_what_is_registered(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await scene.create("one", partitions=2)
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     await scene.registry.delete("t1", "one")
     scene.store.disconnect()
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     scene.store.reconnect()
     with monkeypatch.context() as broken:
 
@@ -236,24 +239,24 @@ async def test_nothing_is_dropped_while_nobody_knows_what_is_registered(
             raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
 
         broken.setattr(scene.store, "set", unknown)
-        await scene.upkeep.look()
+        await scene.reconciler.look()
     assert scene.cursors(0) == scene.cursors(1) == [one]
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert scene.cursors(0) == scene.cursors(1) == []
 
 
 async def test_a_partition_that_fails_does_not_stop_the_others(scene: Scene) -> None:
     scene.logs[0].subscriptions.failure = FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")
     one = await scene.create("one", partitions=2)
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert (scene.cursors(0), scene.cursors(1)) == ([], [one])
     scene.logs[0].subscriptions.failure = None
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert scene.cursors(0) == [one]
     scene.logs[0].subscriptions.failure = FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")
     await scene.registry.delete("t1", "one")
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert (scene.cursors(0), scene.cursors(1)) == ([one], [])
     scene.logs[0].subscriptions.failure = None
-    await scene.upkeep.look()
+    await scene.reconciler.look()
     assert scene.cursors(0) == []

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from fencelog.broker.background.retention_scheduler import STEPS, RetentionKeeper
+from fencelog.broker.background.retention_scheduler import STEPS, RetentionScheduler
 
 PERIOD_S = 5.0
 
 
 class Log:
-    """As much of a partition's log as the keeper looks at; notes that it did."""
+    """As much of a partition's log as the scheduler looks at; notes that it did."""
 
     def __init__(self, looked_at: Counter[Log]) -> None:
         self._looked_at = looked_at
@@ -42,10 +42,10 @@ async def test_every_log_is_looked_at_once_in_a_period(
     monkeypatch.setattr(asyncio, "sleep", sleep)
     looked_at: Counter[Log] = Counter()
     logs: list[Any] = [None, *(Log(looked_at) for _ in range(count))]
-    keeper = RetentionKeeper(lambda: logs, period_s=PERIOD_S)
-    keeper.start()
+    scheduler = RetentionScheduler(lambda: logs, period_s=PERIOD_S)
+    scheduler.start()
     await is_over.wait()
-    await keeper.close()
+    await scheduler.close()
     assert [looked_at[each] for each in logs[1:]] == [1] * count
     assert len(sleeps) == min(max(count, 1), STEPS)
     assert sum(sleeps) == pytest.approx(PERIOD_S)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fencelog.broker.background.sweep import LAST_PATH, LOCK_PATH, Sweep, Swept
-from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
@@ -60,7 +60,7 @@ class Scene:
 
     async def log(self, policy: Policy | None = None) -> PartitionLog:
         info = await self.registry.get(NAME)
-        node = await self.registry.open_chain(info, 0)
+        node = await self.registry.open_ledger_list(info, 0)
         return await self.stage.open(node=node, policy=policy)
 
 
@@ -104,11 +104,11 @@ async def test_a_takeover_under_way_keeps_its_ledger(
     former = await scene.log()
     await former.append_message(Message(b"y"))
     info = await scene.registry.get(NAME)
-    node = await scene.registry.open_chain(info, 0)
+    node = await scene.registry.open_ledger_list(info, 0)
     change = node.change
     found: list[Swept] = []
 
-    async def sweep_first(next_of: Callable[[Chain], Chain]) -> None:
+    async def sweep_first(next_of: Callable[[LedgerList], LedgerList]) -> None:
         found.append(await scene.sweep.sweep())
         await change(next_of)
 

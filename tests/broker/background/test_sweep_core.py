@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from fencelog.broker.background.sweep_core import Tag, is_garbage, tag_of
-from fencelog.broker.ledger_list.ledger_list import Chain, Segment
+from fencelog.broker.ledger_list.ledger_list import LedgerList, Segment
 
-CHAIN = Chain(epoch=5, segments=(Segment(9, 0, 0, None, 5),), state_ledger=7)
+LEDGER_LIST = LedgerList(epoch=5, segments=(Segment(9, 0, 0, None, 5),), state_ledger=7)
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,19 @@ def test_only_ledgers_of_topic_logs_are_judged(properties: dict[str, str], tag: 
 
 
 def judged(
-    ledger_id: int, epoch: int, chain: Chain | None, *, gone: bool = False, age_s: float = 1e9
+    ledger_id: int,
+    epoch: int,
+    ledger_list: LedgerList | None,
+    *,
+    gone: bool = False,
+    age_s: float = 1e9,
 ) -> bool:
     tag = Tag("t1", 0, epoch)
-    return is_garbage(tag, ledger_id, chain, topic_is_gone=gone, age_s=age_s, grace_s=60)
+    return is_garbage(tag, ledger_id, ledger_list, topic_is_gone=gone, age_s=age_s, grace_s=60)
 
 
 def test_an_unlisted_ledger_of_a_former_epoch_goes() -> None:
-    assert judged(8, 4, CHAIN)
+    assert judged(8, 4, LEDGER_LIST)
 
 
 @pytest.mark.parametrize(
@@ -51,13 +56,13 @@ def test_an_unlisted_ledger_of_a_former_epoch_goes() -> None:
     ],
 )
 def test_what_may_be_or_become_listed_stays(ledger_id: int, epoch: int) -> None:
-    assert not judged(ledger_id, epoch, CHAIN)
-    assert not judged(ledger_id, epoch, CHAIN, gone=True)
+    assert not judged(ledger_id, epoch, LEDGER_LIST)
+    assert not judged(ledger_id, epoch, LEDGER_LIST, gone=True)
 
 
-@pytest.mark.parametrize("chain", [None, replace(CHAIN, deleted=True)])
-def test_of_a_topic_that_is_gone_for_good_all_goes(chain: Chain | None) -> None:
-    assert judged(9, 5, chain, gone=True)
-    assert not judged(9, 5, chain, gone=False)
-    assert not judged(9, 5, chain, gone=True, age_s=59)
-    assert judged(9, 5, chain, gone=True, age_s=60)
+@pytest.mark.parametrize("ledger_list", [None, replace(LEDGER_LIST, deleted=True)])
+def test_of_a_topic_that_is_gone_for_good_all_goes(ledger_list: LedgerList | None) -> None:
+    assert judged(9, 5, ledger_list, gone=True)
+    assert not judged(9, 5, ledger_list, gone=False)
+    assert not judged(9, 5, ledger_list, gone=True, age_s=59)
+    assert judged(9, 5, ledger_list, gone=True, age_s=60)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fencelog.broker.background.compaction_scheduler import CompactionKeeper, spread_us
-from fencelog.broker.compaction.compaction import Compaction
+from fencelog.broker.background.compaction_scheduler import CompactionScheduler, spread_us
+from fencelog.broker.compaction.compaction import LogCompaction
 from fencelog.broker.ledger_list.ledger_list import Compacted
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.read.stored import CompactedBatch
@@ -80,7 +80,7 @@ async def test_the_newest_of_every_key_below_the_horizon_and_the_log_above(
     assert shown(await view_of(log)) == "2:-=u 3:a=2 6:c=1 7:d=1"  # and gone with the next pass
     status = log.compaction.status()
     assert (status["state"], status["end_offset"], status["messages"]) == ("ready", 8, 4)
-    compacted = log._node.chain.compacted
+    compacted = log._node.ledger_list.compacted
     assert compacted is not None
     assert (len(compacted.ledgers), compacted.created_us) == (1, stage.host.clock_us)
     assert ledgers.deleted == {2, 3}
@@ -122,7 +122,7 @@ async def test_a_view_of_which_nothing_is_left(stage: Stage, ledgers: ScriptedLe
     await append(log, "b=")
     await log.compaction.run()
     assert shown(await view_of(log)) == "1:b="
-    log._node.chain = log._node.chain.with_compacted(Compacted((), 2, 0, 0, 5))
+    log._node.ledger_list = log._node.ledger_list.with_compacted(Compacted((), 2, 0, 0, 5))
     assert await view_of(log) == []
     result = await log.compaction.view.read(0, max_messages=1, max_bytes=1)
     assert (result.entries, result.next_offset) == ([], 2)
@@ -252,7 +252,7 @@ async def test_a_ledger_that_fails_leaves_the_former_view(
     log = await stage.open()
     await append(log, "a=1")
     await log.compaction.run()
-    former = log._node.chain.compacted
+    former = log._node.ledger_list.compacted
     await append(log, "a=2")
     ledgers.auto_ack = False
     running = asyncio.create_task(log.compaction.run())
@@ -260,7 +260,7 @@ async def test_a_ledger_that_fails_leaves_the_former_view(
     assert log.compaction.status()["state"] == "running"
     ledgers.writers[3].fail(FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "two are gone"))
     await running
-    assert log._node.chain.compacted is former
+    assert log._node.ledger_list.compacted is former
     assert 3 in ledgers.deleted
     status = log.compaction.status()
     assert (status["state"], "two are gone" in status["error"]) == ("failed", True)
@@ -286,10 +286,10 @@ async def test_a_mistake_of_ours_is_a_state_too(
     log = await stage.open()
     await append(log, "a=1")
 
-    async def fail(self: Compaction, end: int, *, tombstones_from: int) -> None:
+    async def fail(self: LogCompaction, end: int, *, tombstones_from: int) -> None:
         raise ValueError("oh")
 
-    monkeypatch.setattr(Compaction, "_pass", fail)
+    monkeypatch.setattr(LogCompaction, "_pass", fail)
     await log.compaction.run()
     assert log.compaction.status()["state"] == "failed"
 
@@ -306,7 +306,7 @@ async def test_a_takeover_in_the_middle_finishes_the_pass(
     following = await stage.open()
     ledgers.writers[2].ack(0)
     await running
-    assert following._node.chain.compacted is None
+    assert following._node.ledger_list.compacted is None
     assert 2 in ledgers.deleted
     assert "taken over" in log.compaction.status()["error"]
     await following.compaction.run()
@@ -327,14 +327,14 @@ async def test_a_log_that_closes_ends_its_pass(
         await running
     assert 2 in ledgers.deleted
     following = await stage.open()
-    assert following._node.chain.compacted is None
+    assert following._node.ledger_list.compacted is None
 
 
-# -- the keeper --------------------------------------------------------------------------------
+# -- the scheduler -------------------------------------------------------------------------------
 
 
 class Log:
-    """What the keeper sees of a log."""
+    """What the scheduler sees of a log."""
 
     def __init__(self, name: str, due: int | None, interval_ms: int | None = 1) -> None:
         self.name = name
@@ -366,18 +366,18 @@ async def test_one_log_at_a_time_what_is_due_longest_first(stage: Stage, until: 
     order: list[str] = []
     for log in logs:
         log.run = lambda log=log: _noted(log, order)
-    keeper = CompactionKeeper(lambda: logs, stage.host)
-    keeper.start()
-    keeper.ask(logs[4])  # by hand, whatever the policy says
-    keeper.ask(logs[4])
-    assert keeper.is_asked(logs[4])
+    scheduler = CompactionScheduler(lambda: logs, stage.host)
+    scheduler.start()
+    scheduler.ask(logs[4])  # by hand, whatever the policy says
+    scheduler.ask(logs[4])
+    assert scheduler.is_asked(logs[4])
     await until(lambda: len(order) == 3)
     assert order == ["off", "sooner", "later"]
     logs[2].is_serving = False
-    keeper.ask(logs[2])
-    await until(lambda: not keeper.is_asked(logs[2]))
+    scheduler.ask(logs[2])
+    await until(lambda: not scheduler.is_asked(logs[2]))
     assert len(order) == 3  # it was lost meanwhile
-    await keeper.close()
+    await scheduler.close()
 
 
 async def _noted(log: Log, order: list[str]) -> None:

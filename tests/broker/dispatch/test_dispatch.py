@@ -177,11 +177,11 @@ def test_failed_too_often_goes_to_the_dead_letters() -> None:
         w.nack([0], 0.0)
         w.pass_time(LEASE_S)
         w.pull(A)
-        assert w.buried == set()
+        assert w.forwarded == set()
         w.nack([0], 0.0)
-        assert w.dispatch.burying == {0}
+        assert w.dispatch.dead_letters == {0}
         w.refresh()
-        assert w.buried == {0}
+        assert w.forwarded == {0}
         w.drain()
 
 
@@ -192,7 +192,7 @@ def test_a_takeover_knows_what_failed_too_often() -> None:
     w.confirm()
     w.take_over(0)
     assert w.pull(A) == [1, 2, 3]
-    assert w.buried == {0}
+    assert w.forwarded == {0}
 
 
 # -- limits --------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.broker.dispatch import consumers as dispatch_consumers
-from fencelog.broker.dispatch.consumers import Consumers
+from fencelog.broker.dispatch.consumers import ConsumerTable
 from fencelog.broker.dispatch.leases import Leases
-from fencelog.broker.dispatch.offsets import Offsets
+from fencelog.broker.dispatch.offsets import OffsetSet
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 OFFSETS = st.sets(st.integers(0, 60), max_size=40)
@@ -71,7 +71,7 @@ def test_ended_leases_do_not_pile_up() -> None:
 def test_offsets_are_a_sorted_set(
     begin: set[int], added: set[int], removed: set[int], first: int, end: int
 ) -> None:
-    offsets = Offsets(begin)
+    offsets = OffsetSet(begin)
     offsets.add(added - begin)
     offsets.remove(removed)
     model = sorted((begin | added) - removed)
@@ -83,14 +83,14 @@ def test_offsets_are_a_sorted_set(
 
 
 def test_many_offsets_come_and_go_together() -> None:
-    offsets = Offsets([3, 1])
+    offsets = OffsetSet([3, 1])
     offsets.add(range(10, 40))
     offsets.remove([*range(12, 40), 99])
     assert offsets.first(9) == [1, 3, 10, 11]
 
 
 def test_a_consumer_is_there_for_its_lease_and_while_it_waits() -> None:
-    consumers = Consumers()
+    consumers = ConsumerTable()
     consumers.arrive("a", 0, 10)
     consumers.arrive("b", 1, 31)
     consumers.waits("a", 1)
@@ -113,7 +113,7 @@ def test_a_consumer_is_there_for_its_lease_and_while_it_waits() -> None:
 
 def test_there_are_so_many_consumers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch_consumers, "MAX_CONSUMERS", 2)
-    consumers = Consumers()
+    consumers = ConsumerTable()
     consumers.arrive("a", 0, 10)
     consumers.arrive("b", 0, 20)
     with pytest.raises(FencelogError) as caught:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.broker.ledger_list.codec import decode_chain, encode_chain
-from fencelog.broker.ledger_list.ledger_list import Chain, Compacted, Sealed
-from fencelog.broker.ledger_list.store import ChainLost
+from fencelog.broker.ledger_list.codec import decode_ledger_list, encode_ledger_list
+from fencelog.broker.ledger_list.ledger_list import Compacted, LedgerList, Sealed
+from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.support.broker_stage import Stage
 from tests.support.scripted_ledgers import ScriptedLedgers
@@ -23,33 +23,35 @@ def sealed(messages: int) -> Sealed:
     )
 
 
-def opened(*messages: int) -> Chain:
-    """A chain with sealed ledgers 1, 2, … of so many messages, and an open one."""
-    chain = Chain().taken_over({}, ledger_id=1, created_us=0, owner="a")
+def opened(*messages: int) -> LedgerList:
+    """A ledger list with sealed ledgers 1, 2, … of so many messages, and an open one."""
+    ledger_list = LedgerList().taken_over({}, ledger_id=1, created_us=0, owner="a")
     for number, count in enumerate(messages, 1):
-        chain = chain.with_next(ledger_id=number + 1, created_us=0)
-        chain = chain.with_sealed(number, sealed(count))
-    return chain
+        ledger_list = ledger_list.with_next(ledger_id=number + 1, created_us=0)
+        ledger_list = ledger_list.with_sealed(number, sealed(count))
+    return ledger_list
 
 
 def test_offsets_are_dense_over_rolls_and_takeovers() -> None:
-    chain = opened(5, 0, 3)
-    assert [segment.base_offset for segment in chain.segments] == [0, 5, 5, 8]
-    taken = chain.taken_over({4: sealed(2), 3: sealed(3)}, ledger_id=9, created_us=1, owner="a")
+    ledger_list = opened(5, 0, 3)
+    assert [segment.base_offset for segment in ledger_list.segments] == [0, 5, 5, 8]
+    taken = ledger_list.taken_over(
+        {4: sealed(2), 3: sealed(3)}, ledger_id=9, created_us=1, owner="a"
+    )
     assert [(s.ledger_id, s.base_offset) for s in taken.segments] == [
         (1, 0),
         (3, 5),
         (4, 8),
         (9, 10),
     ]
-    assert taken.epoch == chain.epoch + 1
+    assert taken.epoch == ledger_list.epoch + 1
     assert taken.last_publish_us == 7
 
 
 def test_the_base_is_unknown_until_the_former_ledger_is_sealed() -> None:
-    chain = opened(5).with_next(ledger_id=7, created_us=0)
-    assert chain.segments[-1].base_offset is None
-    assert chain.with_sealed(2, sealed(4)).segments[-1].base_offset == 9
+    ledger_list = opened(5).with_next(ledger_id=7, created_us=0)
+    assert ledger_list.segments[-1].base_offset is None
+    assert ledger_list.with_sealed(2, sealed(4)).segments[-1].base_offset == 9
 
 
 def test_a_second_roll_before_the_first_is_finished_is_a_mistake() -> None:
@@ -67,22 +69,26 @@ def test_takeover_recovers_every_unsealed_ledger_and_at_least_the_last_two() -> 
 
 
 def test_a_log_of_empty_ledgers_only_keeps_its_place() -> None:
-    chain = opened(4).taken_over({1: sealed(4), 2: sealed(0)}, ledger_id=5, created_us=0, owner="a")
-    again = chain.taken_over({1: sealed(4), 5: sealed(0)}, ledger_id=6, created_us=0, owner="a")
+    ledger_list = opened(4).taken_over(
+        {1: sealed(4), 2: sealed(0)}, ledger_id=5, created_us=0, owner="a"
+    )
+    again = ledger_list.taken_over(
+        {1: sealed(4), 5: sealed(0)}, ledger_id=6, created_us=0, owner="a"
+    )
     assert [(s.ledger_id, s.base_offset) for s in again.segments] == [(1, 0), (6, 4)]
 
 
 def test_trimming_takes_sealed_ledgers_from_the_beginning_only() -> None:
-    chain = opened(5, 2, 3)
-    trimmed = chain.trimmed([1, 2])
+    ledger_list = opened(5, 2, 3)
+    trimmed = ledger_list.trimmed([1, 2])
     assert [s.ledger_id for s in trimmed.segments] == [3, 4]
     assert trimmed.start_offset == 7
     assert trimmed.with_start(3).start_offset == 7
     assert trimmed.with_start(9).start_offset == 9
     for wrong, why in (([2], "not the oldest"), ([1, 2, 3, 4], "not sealed"), ([9], "not the")):
         with pytest.raises(AssertionError, match=why):
-            chain.trimmed(wrong)
-    closed = chain.with_sealed(4, sealed(1))
+            ledger_list.trimmed(wrong)
+    closed = ledger_list.with_sealed(4, sealed(1))
     with pytest.raises(AssertionError, match="the last ledger"):
         closed.trimmed([1, 2, 3, 4])
 
@@ -103,49 +109,49 @@ def test_a_terminated_log_may_lose_all_its_ledgers_and_keeps_its_end() -> None:
 
 def test_every_ledger_of_the_partition_is_known() -> None:
     view = Compacted((7, 8), end_offset=3, messages=2, size=20, created_us=1)
-    chain = opened(5).with_state(9).with_compacted(view)
-    assert chain.ledgers == {1, 2, 7, 8, 9}
+    ledger_list = opened(5).with_state(9).with_compacted(view)
+    assert ledger_list.ledgers == {1, 2, 7, 8, 9}
     with pytest.raises(AssertionError, match="goes back"):
-        chain.with_compacted(Compacted((10,), end_offset=2, messages=0, size=0, created_us=2))
+        ledger_list.with_compacted(Compacted((10,), end_offset=2, messages=0, size=0, created_us=2))
 
 
 @given(st.lists(st.integers(0, 5), max_size=6), st.booleans(), st.booleans(), st.booleans())
 def test_what_is_encoded_is_decoded(
     counts: list[int], rolling: bool, deleted: bool, extras: bool
 ) -> None:
-    chain = opened(*counts)
+    ledger_list = opened(*counts)
     if extras:
         view = Compacted((7, 8), end_offset=3, messages=2, size=20, created_us=1)
-        chain = chain.with_state(55).with_compacted(view).with_start(2)
-        last = chain.segments[-1].ledger_id
-        chain = chain.with_sealed(last, replace(sealed(1), has_producers=True))
+        ledger_list = ledger_list.with_state(55).with_compacted(view).with_start(2)
+        last = ledger_list.segments[-1].ledger_id
+        ledger_list = ledger_list.with_sealed(last, replace(sealed(1), has_producers=True))
         if not rolling:
-            chain = chain.as_terminated()
+            ledger_list = ledger_list.as_terminated()
     if rolling:
-        chain = chain.with_next(ledger_id=99, created_us=3)
+        ledger_list = ledger_list.with_next(ledger_id=99, created_us=3)
     if deleted:
-        chain = chain.as_deleted()
-    assert decode_chain(encode_chain(chain)) == chain
+        ledger_list = ledger_list.as_deleted()
+    assert decode_ledger_list(encode_ledger_list(ledger_list)) == ledger_list
 
 
 @pytest.mark.parametrize(
     "data",
     [b"", b"{}", b"[]", b'{"v":1}', b'{"v":2}', b'{"v":2,"epoch":1,"token":"","segments":[1]}'],
 )
-def test_a_node_that_is_no_chain_is_refused(data: bytes) -> None:
+def test_a_node_that_is_no_ledger_list_is_refused(data: bytes) -> None:
     with pytest.raises(FencelogError) as raised:
-        decode_chain(data)
+        decode_ledger_list(data)
     assert raised.value.code is ErrorCode.CORRUPT
 
 
 def test_a_list_that_has_outgrown_its_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    chain = opened(1, 2, 3)
+    ledger_list = opened(1, 2, 3)
     monkeypatch.setattr(
-        "fencelog.broker.ledger_list.codec.MAX_METADATA_BYTES", len(encode_chain(chain))
+        "fencelog.broker.ledger_list.codec.MAX_METADATA_BYTES", len(encode_ledger_list(ledger_list))
     )
-    assert decode_chain(encode_chain(chain)) == chain
+    assert decode_ledger_list(encode_ledger_list(ledger_list)) == ledger_list
     with pytest.raises(FencelogError, match="a list of 5 ledgers") as raised:
-        encode_chain(chain.with_next(ledger_id=99, created_us=0))
+        encode_ledger_list(ledger_list.with_next(ledger_id=99, created_us=0))
     assert raised.value.code is ErrorCode.BAD_REQUEST
 
 
@@ -154,21 +160,21 @@ async def test_a_lost_reply_is_read_back_and_taken_for_what_it_is(stage: Stage) 
     node = await stage.node(store)
     store.lose_replies(2)
     await node.change(lambda _: opened())
-    assert node.chain.segments[0].ledger_id == 1
+    assert node.ledger_list.segments[0].ledger_id == 1
     # The version is right again: the next change lands.
-    await node.change(lambda chain: chain.with_next(ledger_id=2, created_us=0))
+    await node.change(lambda ledger_list: ledger_list.with_next(ledger_id=2, created_us=0))
     fresh = await stage.node()
-    assert [s.ledger_id for s in fresh.chain.segments] == [1, 2]
+    assert [s.ledger_id for s in fresh.ledger_list.segments] == [1, 2]
 
 
 async def test_a_change_by_another_is_a_loss_for_good(stage: Stage) -> None:
     mine, other = await stage.node(), await stage.node()
     await other.change(lambda _: opened())
-    with pytest.raises(ChainLost) as raised:
+    with pytest.raises(LedgerListLost) as raised:
         await mine.change(lambda _: opened(3))
     assert raised.value.code is ErrorCode.NO_OWNER
-    assert raised.value.chain == other.chain
-    with pytest.raises(ChainLost):
+    assert raised.value.ledger_list == other.ledger_list
+    with pytest.raises(LedgerListLost):
         await mine.check_unchanged()
 
 
@@ -180,11 +186,13 @@ async def test_a_lost_reply_and_a_change_by_another_are_told_apart(stage: Stage)
     committing = asyncio.create_task(mine.change(lambda _: opened()))
     await asyncio.sleep(0.05)
     await other.load()
-    assert [s.ledger_id for s in other.chain.segments] == [1]
+    assert [s.ledger_id for s in other.ledger_list.segments] == [1]
     await other.change(
-        lambda chain: chain.taken_over({1: sealed(0)}, ledger_id=2, created_us=0, owner="b")
+        lambda ledger_list: ledger_list.taken_over(
+            {1: sealed(0)}, ledger_id=2, created_us=0, owner="b"
+        )
     )
-    with pytest.raises(ChainLost):
+    with pytest.raises(LedgerListLost):
         await committing
 
 
@@ -197,13 +205,15 @@ async def test_a_change_waits_out_a_store_that_is_away(stage: Stage) -> None:
     assert not committing.done()
     store.reconnect()
     await committing
-    assert (await stage.node()).chain == node.chain
+    assert (await stage.node()).ledger_list == node.ledger_list
 
 
-async def test_a_deleted_chain_cannot_be_changed(stage: Stage, ledgers: ScriptedLedgers) -> None:
+async def test_a_deleted_ledger_list_cannot_be_changed(
+    stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     node, deleter = await stage.node(), await stage.node()
-    await deleter.change(Chain.as_deleted)
-    with pytest.raises(ChainLost) as raised:
+    await deleter.change(LedgerList.as_deleted)
+    with pytest.raises(LedgerListLost) as raised:
         await node.change(lambda _: opened())
     assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND
     with pytest.raises(FencelogError) as refused:
@@ -212,16 +222,16 @@ async def test_a_deleted_chain_cannot_be_changed(stage: Stage, ledgers: Scripted
     assert ledgers.writers == {}
 
 
-async def test_changes_of_one_chain_take_turns(stage: Stage) -> None:
+async def test_changes_of_one_ledger_list_take_turns(stage: Stage) -> None:
     node = await stage.node()
     await node.change(lambda _: opened(3))
     async with asyncio.TaskGroup() as group:
-        group.create_task(node.change(lambda chain: chain.with_state(8)))
-        group.create_task(node.change(lambda chain: chain.with_start(2)))
-        group.create_task(node.change(lambda chain: chain.trimmed([1])))
+        group.create_task(node.change(lambda ledger_list: ledger_list.with_state(8)))
+        group.create_task(node.change(lambda ledger_list: ledger_list.with_start(2)))
+        group.create_task(node.change(lambda ledger_list: ledger_list.trimmed([1])))
     fresh = await stage.node()
-    assert (fresh.chain.state_ledger, fresh.chain.start_offset) == (8, 3)
-    assert fresh.chain == node.chain
+    assert (fresh.ledger_list.state_ledger, fresh.ledger_list.start_offset) == (8, 3)
+    assert fresh.ledger_list == node.ledger_list
 
 
 async def test_a_change_whose_caller_has_gone_is_finished_before_the_next(stage: Stage) -> None:
@@ -231,23 +241,23 @@ async def test_a_change_whose_caller_has_gone_is_finished_before_the_next(stage:
     first = asyncio.create_task(node.change(lambda _: opened()))
     await asyncio.sleep(0.01)
     first.cancel()
-    second = asyncio.create_task(node.change(lambda chain: chain.with_state(8)))
+    second = asyncio.create_task(node.change(lambda ledger_list: ledger_list.with_state(8)))
     await asyncio.sleep(0.01)
     store.reconnect()
     await second
-    assert [s.ledger_id for s in node.chain.segments] == [1]
-    assert (await stage.node()).chain == node.chain
+    assert [s.ledger_id for s in node.ledger_list.segments] == [1]
+    assert (await stage.node()).ledger_list == node.ledger_list
 
 
 async def test_a_loss_is_told_once_and_ends_every_later_change(stage: Stage) -> None:
     mine, other = await stage.node(), await stage.node()
-    told: list[ChainLost] = []
+    told: list[LedgerListLost] = []
     mine.on_lost = told.append
     await other.change(lambda _: opened())
     for _ in range(2):
-        with pytest.raises(ChainLost):
+        with pytest.raises(LedgerListLost):
             await mine.change(lambda _: opened(3))
-    with pytest.raises(ChainLost):
+    with pytest.raises(LedgerListLost):
         await mine.check_unchanged()
     assert len(told) == 1
 
@@ -258,7 +268,7 @@ async def test_nothing_is_changed_by_whoever_has_let_go(stage: Stage) -> None:
     node = await stage.node(store)
     await node.change(lambda _: opened())
     store.disconnect()
-    change = asyncio.create_task(node.change(lambda chain: chain.with_state(8)))
+    change = asyncio.create_task(node.change(lambda ledger_list: ledger_list.with_state(8)))
     await asyncio.sleep(0.01)
     await node.close()
     with pytest.raises(FencelogError) as raised:
@@ -266,6 +276,6 @@ async def test_nothing_is_changed_by_whoever_has_let_go(stage: Stage) -> None:
     assert raised.value.code is ErrorCode.METADATA_UNKNOWN
     store.reconnect()
     with pytest.raises(FencelogError) as raised:
-        await node.change(lambda chain: chain.with_state(9))
+        await node.change(lambda ledger_list: ledger_list.with_state(9))
     assert raised.value.code is ErrorCode.NO_OWNER
-    assert (await stage.node()).chain.state_ledger is None
+    assert (await stage.node()).ledger_list.state_ledger is None

@@ -12,7 +12,7 @@ from fencelog.broker.append.producer_table import ProducerTable
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory
 from fencelog.broker.ledger_list.state_core import Event, PartitionState
 from fencelog.broker.ledger_list.state_log import StateLog
-from fencelog.broker.ledger_list.store import ChainNode
+from fencelog.broker.ledger_list.store import LedgerListStore
 from fencelog.broker.partition.takeover import take_over
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -40,7 +40,7 @@ class Sums:
 class Instance:
     """One owner of the stage's partition, with its state."""
 
-    def __init__(self, node: ChainNode, log: StateLog, sums: Sums) -> None:
+    def __init__(self, node: LedgerListStore, log: StateLog, sums: Sums) -> None:
         self.node, self.log, self.sums = node, log, sums
 
     def set(self, name: str, value: int) -> Awaitable[None]:
@@ -52,25 +52,25 @@ class Instance:
 class Own(Protocol):
     """Takes the partition over."""
 
-    async def __call__(self, patience_s: float = 5.0) -> Instance: ...
+    async def __call__(self, timeout_s: float = 5.0) -> Instance: ...
 
 
 @pytest.fixture
 def own(stage: Stage, ledgers: ScriptedLedgers) -> Own:
     """Take the partition over."""
 
-    async def own(patience_s: float = 5.0) -> Instance:
+    async def own(timeout_s: float = 5.0) -> Instance:
         node = await stage.node()
         factory = LedgerFactory(ledgers, Replication(), stage.host, "t1/0")
         sums = Sums()
         state = PartitionState([sums])
         await take_over(node, factory, state, ProducerTable(), owner="a")
-        return Instance(node, StateLog(node, factory, state, patience_s=patience_s), sums)
+        return Instance(node, StateLog(node, factory, state, timeout_s=timeout_s), sums)
 
     return own
 
 
-def refuse_changes(node: ChainNode, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def refuse_changes(node: LedgerListStore, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store refuses the next changes of the list, for a reason that nobody has foreseen."""
     commit, left = node._set, [count]
 
@@ -86,7 +86,7 @@ def refuse_changes(node: ChainNode, count: int, monkeypatch: pytest.MonkeyPatch)
 async def test_a_log_without_events_has_no_ledger(own: Own, ledgers: ScriptedLedgers) -> None:
     first = await own()
     await first.log.close()
-    assert first.node.chain.state_ledger is None
+    assert first.node.ledger_list.state_ledger is None
     assert len(ledgers.writers) == 1
 
 
@@ -98,10 +98,10 @@ async def test_what_was_recorded_is_there_after_a_takeover(
     await first.set("b", 2)
     second = await own()
     assert second.sums.values == {"a": 1, "b": 2}
-    state_ledger = second.node.chain.state_ledger
+    state_ledger = second.node.ledger_list.state_ledger
     assert f"recover {state_ledger}" in ledgers.log
     await second.set("a", 3)  # goes on in a ledger of its own
-    assert second.node.chain.state_ledger != state_ledger
+    assert second.node.ledger_list.state_ledger != state_ledger
     assert state_ledger in ledgers.deleted
     assert (await own()).sums.values == {"a": 3, "b": 2}
 
@@ -109,7 +109,7 @@ async def test_what_was_recorded_is_there_after_a_takeover(
 async def test_events_that_wait_leave_together(own: Own, ledgers: ScriptedLedgers) -> None:
     first = await own()
     await first.set("a", 0)
-    writer = ledgers.writer_of(first.node.chain.state_ledger)
+    writer = ledgers.writer_of(first.node.ledger_list.state_ledger)
     before = len(writer.payloads)
     await asyncio.gather(*(first.set("a", n) for n in range(50)))
     assert len(writer.payloads) - before <= 3
@@ -133,20 +133,20 @@ async def test_a_failed_ledger_is_followed_by_one_that_knows_everything(
 ) -> None:
     first = await own()
     await first.set("a", 1)
-    writer = ledgers.writer_of(first.node.chain.state_ledger)
+    writer = ledgers.writer_of(first.node.ledger_list.state_ledger)
     writer.auto_ack = False
     waiting = [first.set("a", 2), first.set("b", 3)]
     await asyncio.sleep(0)  # the scribe sends
     writer.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
     await asyncio.gather(*waiting)
-    assert first.node.chain.state_ledger != writer.ledger_id
+    assert first.node.ledger_list.state_ledger != writer.ledger_id
     assert (await own()).sums.values == {"a": 2, "b": 3}
 
 
 async def test_a_state_that_cannot_be_written_is_unknown_in_time(
     own: Own, stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
-    first = await own(patience_s=0.05)
+    first = await own(timeout_s=0.05)
     ledgers.create_errors += [FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "none")] * 2
     with pytest.raises(FencelogError) as caught:
         await first.set("a", 1)
@@ -162,10 +162,10 @@ async def test_a_snapshot_that_fails_leaves_the_former_ledger_listed(
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.RETRY_S", 0.01)
     first = await own()
     await first.set("a", 1)
-    listed = first.node.chain.state_ledger
+    listed = first.node.ledger_list.state_ledger
     for number in range(8):
         await first.set("a", number)
-    assert first.node.chain.state_ledger != listed  # it has grown
+    assert first.node.ledger_list.state_ledger != listed  # it has grown
     ledgers.create_errors.append(FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "none"))
     for number in range(6, 12):
         await first.set("a", number)
@@ -177,17 +177,17 @@ async def test_a_ledger_that_has_grown_is_used_until_there_is_another(
 ) -> None:
     """Nothing is made while the metadata are away, and acknowledgements need not wait for it."""
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.STATE_LEDGER_BYTES", 1)
-    first = await own(patience_s=0.5)
+    first = await own(timeout_s=0.5)
     await first.set("a", 0)
-    listed = first.node.chain.state_ledger
+    listed = first.node.ledger_list.state_ledger
     ledgers.create_gate.clear()
     for number in range(9):
         await first.set("a", number)
-    assert first.node.chain.state_ledger == listed
+    assert first.node.ledger_list.state_ledger == listed
     ledgers.create_gate.set()
     await asyncio.sleep(0.01)
     await first.set("b", 1)
-    assert first.node.chain.state_ledger != listed
+    assert first.node.ledger_list.state_ledger != listed
     assert (await own()).sums.values == {"a": 8, "b": 1}
 
 
@@ -199,7 +199,7 @@ async def test_a_list_that_cannot_be_changed_now_is_changed_later(
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.RETRY_S", 0.01)
     first = await own()
     await first.set("a", 1)
-    former = ledgers.writer_of(first.node.chain.state_ledger)
+    former = ledgers.writer_of(first.node.ledger_list.state_ledger)
     refuse_changes(first.node, 2, monkeypatch)
     former.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
     await first.set("a", 2)
@@ -217,7 +217,7 @@ async def test_of_two_ledgers_that_may_be_listed_none_is_written(
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.RETRY_S", 0.01)
     first = await own()
     await first.set("a", 0)
-    listed = first.node.chain.state_ledger
+    listed = first.node.ledger_list.state_ledger
     commit, landing = first.node._set, ["once"]
 
     async def landed(value: bytes, token: str) -> Version:
@@ -239,7 +239,7 @@ async def test_of_two_ledgers_that_may_be_listed_none_is_written(
         await until_refused()
     assert caught.value.code is ErrorCode.STATE_UNKNOWN
     second = await own()
-    assert second.node.chain.state_ledger != listed
+    assert second.node.ledger_list.state_ledger != listed
     assert second.sums.values["a"] >= said[-1]
 
 
@@ -263,9 +263,9 @@ async def test_a_state_log_that_stops_takes_its_log_with_it(
 async def test_abandoned_changes_are_of_unknown_outcome_at_once(
     own: Own, ledgers: ScriptedLedgers, until: Until
 ) -> None:
-    first = await own(patience_s=60)
+    first = await own(timeout_s=60)
     await first.set("a", 1)
-    writer = ledgers.writer_of(first.node.chain.state_ledger)
+    writer = ledgers.writer_of(first.node.ledger_list.state_ledger)
     writer.auto_ack = False
     sent = first.set("a", 2)
     await until(lambda: len(writer.payloads) == 2)

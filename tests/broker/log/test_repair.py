@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fencelog.broker.append.pending import Appended
+from fencelog.broker.append.pending import AppendResult
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
@@ -17,7 +17,7 @@ FAILED = FencelogError(ErrorCode.APPEND_UNKNOWN, "two bookies are gone")
 FENCED = FencelogError(ErrorCode.LEDGER_FENCED, "fenced")
 
 
-async def codes_of(*futures: asyncio.Future[Appended]) -> list[ErrorCode | None]:
+async def codes_of(*futures: asyncio.Future[AppendResult]) -> list[ErrorCode | None]:
     """What each ends with: an error's code, None for success."""
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     return [outcome.code if isinstance(outcome, FencelogError) else None for outcome in outcomes]
@@ -25,7 +25,7 @@ async def codes_of(*futures: asyncio.Future[Appended]) -> list[ErrorCode | None]
 
 async def in_flight(
     log: PartitionLog, writer: ScriptedWriter, count: int, until: Until
-) -> list[asyncio.Future[Appended]]:
+) -> list[asyncio.Future[AppendResult]]:
     """So many entries of one message each, handed to the ledger and not acknowledged."""
     writer.auto_ack = False
     futures = []
@@ -50,15 +50,15 @@ async def test_what_recovery_finds_is_acknowledged_and_the_rest_sent_again(
     ledgers.stored[1] = found
     ledgers.newest.fail(FAILED)
     assert [(await future).offset for future in futures] == [0, 1, 2, 3, 4]
-    await until(lambda: 2 in ledgers.writers and log._node.chain.segments[-1].ledger_id == 2)
+    await until(lambda: 2 in ledgers.writers and log._node.ledger_list.segments[-1].ledger_id == 2)
     assert len(ledgers.writers[2].payloads) == 4 - found
     assert await read_all(log) == [b"0", b"1", b"2", b"3", b"4"]
     assert ledgers.log == ["create 1", "recover 1", "create 2"]
-    chain = (await stage.node()).chain
-    sealed = chain.segments[0].sealed
+    ledger_list = (await stage.node()).ledger_list
+    sealed = ledger_list.segments[0].sealed
     assert sealed is not None
     assert sealed.entries == found + 1
-    assert chain.segments[1].base_offset == found + 1
+    assert ledger_list.segments[1].base_offset == found + 1
     # The next owner sees the same log.
     assert await read_all(await stage.open()) == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -101,7 +101,7 @@ async def test_a_ledger_fenced_by_a_new_owner_is_not_fought_over(
     ledgers.stored[1] = 0
     ledgers.auto_ack = True
     owner = await stage.open()
-    before = (await stage.node()).chain
+    before = (await stage.node()).ledger_list
     ledgers.writers[1].fail(FENCED)
     unwritten = zombie.append_message(Message(b"never handed over"))
     assert await codes_of(*futures, waiting, unwritten) == [
@@ -111,7 +111,7 @@ async def test_a_ledger_fenced_by_a_new_owner_is_not_fought_over(
         ErrorCode.NO_OWNER,
     ]
     assert not zombie.is_serving
-    assert (await stage.node()).chain == before
+    assert (await stage.node()).ledger_list == before
     assert len(ledgers.writers) == 2
     assert (await owner.append_message(Message(b"x"))).offset == 1
 
@@ -119,7 +119,7 @@ async def test_a_ledger_fenced_by_a_new_owner_is_not_fought_over(
 async def test_a_ledger_fenced_by_nobody_in_the_list_is_replaced(
     stage: Stage, ledgers: ScriptedLedgers, until: Until
 ) -> None:
-    """An auditor recovered it: the chain is as it was, so the log goes on."""
+    """An auditor recovered it: the ledger list is as it was, so the log goes on."""
     log = await stage.open()
     await log.append_message(Message(b"a"))
     await ledgers.recover(1)
@@ -144,7 +144,7 @@ async def test_a_leader_elsewhere_ends_the_log_before_it_repairs(
 async def test_callers_are_told_when_a_repair_takes_too_long(
     stage: Stage, ledgers: ScriptedLedgers, until: Until, read_all: ReadAll
 ) -> None:
-    log = await stage.open(patience_s=0.05)
+    log = await stage.open(timeout_s=0.05)
     handed = await in_flight(log, ledgers.newest, 3, until)
     ledgers.create_gate.clear()
     ledgers.recover_errors = [FencelogError(ErrorCode.RECOVERY_INCOMPLETE, "b1 is away")] * 2
@@ -181,8 +181,8 @@ async def test_a_repair_goes_on_over_lost_replies_and_failed_creates(
     ledgers.newest.fail(FAILED)
     assert [(await future).offset for future in futures] == [0, 1]
     assert ledgers.deleted == set()
-    chain = (await stage.node()).chain
-    assert [s.ledger_id for s in chain.segments] == [1, 2]
+    ledger_list = (await stage.node()).ledger_list
+    assert [s.ledger_id for s in ledger_list.segments] == [1, 2]
 
 
 async def test_a_recovery_below_an_acknowledged_entry_stops_the_log(

@@ -10,15 +10,15 @@ from typing import Protocol
 
 import pytest
 
-from fencelog.broker.append.terms import Terms
-from fencelog.broker.ledger_list.ledger_list import Chain
-from fencelog.broker.ledger_list.store import ChainLost
+from fencelog.broker.append.conditions import AppendConditions
+from fencelog.broker.ledger_list.ledger_list import LedgerList
+from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.stored import CompactedBatch
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, ProducerRun
+from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import Stage, Until
@@ -86,7 +86,7 @@ async def test_what_has_expired_is_unlisted_first_and_deleted_then(
     delete = ledgers.delete
 
     async def look(ledger_id: int, **options: bool) -> None:
-        listed_at_delete.append(ledger_id in (await stage.node()).chain.ledgers)
+        listed_at_delete.append(ledger_id in (await stage.node()).ledger_list.ledgers)
         await delete(ledger_id, **options)
 
     monkeypatch.setattr(ledgers, "delete", look)
@@ -163,20 +163,20 @@ async def test_a_cursor_that_comes_during_the_trim_is_seen_or_begins_behind_it(
     before then is respected, one after it begins where the log does."""
     log = await filled()
     stage.host.clock_us += 99 * SECOND
-    settle = log.retention._settle_below
+    settle = log.retention._ensure_persisted
 
     async def open_meanwhile(offset: int) -> None:
         await settle(offset)
         await log.subscriptions.open(SUBSCRIPTION, start_offset=2)
 
-    monkeypatch.setattr(log.retention, "_settle_below", open_meanwhile)
+    monkeypatch.setattr(log.retention, "_ensure_persisted", open_meanwhile)
     await log.retention.tend()
     assert log.earliest_offset == 2
     change = log._node.change
 
-    async def open_after_deciding(next_of: Callable[[Chain], Chain]) -> None:
-        def decide(chain: Chain) -> Chain:
-            decided = next_of(chain)
+    async def open_after_deciding(next_of: Callable[[LedgerList], LedgerList]) -> None:
+        def decide(ledger_list: LedgerList) -> LedgerList:
+            decided = next_of(ledger_list)
             log.subscriptions._cursors.drop(SUBSCRIPTION.subscription_id)
             opening = log.subscriptions.open(late, start_offset=0)
             opened.append(asyncio.get_running_loop().create_task(opening))
@@ -186,7 +186,7 @@ async def test_a_cursor_that_comes_during_the_trim_is_seen_or_begins_behind_it(
 
     opened: list[asyncio.Task[None]] = []
     late = SubscriptionInfo("late", "late-id", SubscriptionConfig(), "earliest")
-    monkeypatch.setattr(log.retention, "_settle_below", settle)
+    monkeypatch.setattr(log.retention, "_ensure_persisted", settle)
     await log.subscriptions.acknowledge_below(SUBSCRIPTION.subscription_id, 3)
     monkeypatch.setattr(log._node, "change", open_after_deciding)
     await log.retention.tend()
@@ -202,7 +202,7 @@ async def test_a_ledger_that_ends_while_acknowledgements_settle_stays_for_the_ne
     log = await filled()
     await log.subscriptions.open(SUBSCRIPTION, start_offset=2)
     stage.host.clock_us += 99 * SECOND
-    settle = log.retention._settle_below
+    settle = log.retention._ensure_persisted
 
     async def go_on_meanwhile(offset: int) -> None:
         await settle(offset)
@@ -211,10 +211,10 @@ async def test_a_ledger_that_ends_while_acknowledgements_settle_stays_for_the_ne
         stage.host.clock_us += 99 * SECOND
         await log.subscriptions.acknowledge_below(SUBSCRIPTION.subscription_id, 5)
 
-    monkeypatch.setattr(log.retention, "_settle_below", go_on_meanwhile)
+    monkeypatch.setattr(log.retention, "_ensure_persisted", go_on_meanwhile)
     await log.retention.tend()
     assert log.earliest_offset == 2
-    monkeypatch.setattr(log.retention, "_settle_below", settle)
+    monkeypatch.setattr(log.retention, "_ensure_persisted", settle)
     await log.retention.tend()
     assert log.earliest_offset == 5
 
@@ -313,7 +313,7 @@ async def test_a_trim_whose_reply_is_lost_is_one(
     stage.stores[0].lose_replies(1)
     await log.retention.tend()
     assert ledgers.deleted == {1, 2}
-    assert (await stage.node()).chain.segments[0].base_offset == 2
+    assert (await stage.node()).ledger_list.segments[0].base_offset == 2
 
 
 async def test_an_owner_that_was_replaced_trims_nothing(
@@ -323,7 +323,7 @@ async def test_an_owner_that_was_replaced_trims_nothing(
     new = await stage.open(policy=AGED)
     before = set(ledgers.deleted)
     stage.host.clock_us += 9 * SECOND
-    with pytest.raises(ChainLost):
+    with pytest.raises(LedgerListLost):
         await log.retention.tend()
     assert ledgers.deleted == before
     assert not log.is_serving
@@ -340,7 +340,7 @@ async def test_a_takeover_that_meets_a_trim_starts_again(
     node = await stage.node()
     stage.host.clock_us += 99 * SECOND
     await log.retention.tend()
-    with pytest.raises(ChainLost):
+    with pytest.raises(LedgerListLost):
         await stage.open(node=node)
     new = await stage.open(policy=AGED)
     assert (new.earliest_offset, new.tail_offset) == (4, 4)
@@ -421,13 +421,13 @@ async def test_what_ledgers_say_of_producers_is_kept_when_they_go(
     stage: Stage, ledgers: ScriptedLedgers, filled: Fill, until: Until
 ) -> None:
     """Without that a repeated append would be written twice after a takeover."""
-    terms = Terms(ProducerRun(0, RUN_SEQUENCE, bytes(16), 0, 0))
+    conditions = AppendConditions(SequenceRange(0, RUN_SEQUENCE, bytes(16), 0, 0))
     log = await filled(messages=0)
-    assert (await log.append_message(Message(b"once"), terms)).offset == 0
+    assert (await log.append_message(Message(b"once"), conditions)).offset == 0
     await until(partial(has_sealed, log, 1))
     stage.host.clock_us += 99 * SECOND
     await log.retention.tend()
     assert log.earliest_offset == 1
     new = await stage.open(policy=AGED)
-    again = await new.append_message(Message(b"once"), terms)
+    again = await new.append_message(Message(b"once"), conditions)
     assert (again.duplicate, again.offset, new.tail_offset) == (True, 0, 1)

@@ -35,9 +35,9 @@ async def test_a_log_rolls_by_entries_and_keeps_its_offsets(
     assert offsets == list(range(9))
     assert len(ledgers.writers) == 5
     assert await read_all(log) == [b"%d" % number for number in range(9)]
-    chain = (await stage.node()).chain
-    assert [s.base_offset for s in chain.segments] == [0, 2, 4, 6, 8]
-    assert [s.sealed.entries for s in chain.segments if s.sealed] == [2, 2, 2, 2]
+    ledger_list = (await stage.node()).ledger_list
+    assert [s.base_offset for s in ledger_list.segments] == [0, 2, 4, 6, 8]
+    assert [s.sealed.entries for s in ledger_list.segments if s.sealed] == [2, 2, 2, 2]
 
 
 async def test_an_old_ledger_is_closed_before_the_next_roll_begins(
@@ -115,7 +115,7 @@ async def test_a_roll_whose_list_was_changed_ends_the_log(
 ) -> None:
     log = await stage.open(max_entries=1)
     usurper = await stage.node()
-    await usurper.change(lambda chain: chain)  # anything under another token
+    await usurper.change(lambda ledger_list: ledger_list)  # anything under another token
     await log.append_message(message(0))
     await until(lambda: not log.is_serving)
     error = log.append_message(message(1)).exception()
@@ -155,10 +155,10 @@ async def test_an_old_ledger_that_fails_during_the_roll_is_recovered_first(
     assert [(await future).offset for future in futures] == [0, 1, 2]
     assert len(ledgers.writers[2].payloads) == 1
     assert await read_all(log) == [b"0", b"1", b"2"]
-    await until(lambda: not log._node.chain.is_rolling)
-    chain = (await stage.node()).chain
-    assert [s.sealed.entries for s in chain.segments if s.sealed][:1] == [2]
-    assert chain.segments[1].base_offset == 2
+    await until(lambda: not log._node.ledger_list.is_rolling)
+    ledger_list = (await stage.node()).ledger_list
+    assert [s.sealed.entries for s in ledger_list.segments if s.sealed][:1] == [2]
+    assert ledger_list.segments[1].base_offset == 2
 
 
 async def test_a_roll_in_a_log_that_was_lost_meanwhile_ends_there(
@@ -174,10 +174,10 @@ async def test_a_roll_in_a_log_that_was_lost_meanwhile_ends_there(
     await until(lambda: len(old.payloads) == 2)
     ledgers.recover_gate.clear()
     old.ack(0)
-    await until(lambda: log._node.chain.is_rolling)
+    await until(lambda: log._node.ledger_list.is_rolling)
     old.fail(FencelogError(ErrorCode.APPEND_UNKNOWN, "two bookies are gone"))
     await asyncio.sleep(0.01)
-    await (await stage.node()).change(lambda chain: chain.with_start(1))
+    await (await stage.node()).change(lambda ledger_list: ledger_list.with_start(1))
     with pytest.raises(FencelogError) as raised:
         await log.retention.trim(1)
     assert raised.value.code is ErrorCode.NO_OWNER
@@ -197,7 +197,7 @@ async def test_a_drained_ledger_that_cannot_be_closed_is_recovered(
         assert (await log.append_message(message(number))).offset == number
         await asyncio.sleep(0.01)
     await until(lambda: "recover 1" in ledgers.log)
-    await until(lambda: not log._node.chain.is_rolling)
+    await until(lambda: not log._node.ledger_list.is_rolling)
     assert log.is_serving
 
 

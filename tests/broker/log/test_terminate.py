@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fencelog.broker.append.terms import AppendFuture, Terms
+from fencelog.broker.append.conditions import AppendConditions, AppendFuture
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -39,8 +39,8 @@ async def test_a_terminated_log_is_read_and_not_written(
     assert (await waiting).entries == []
     await is_ended(log, 3)
     assert await read_all(log) == [b"0", b"1", b"2"]
-    chain = (await stage.node()).chain
-    assert (chain.terminated, chain.next_base) == (True, 3)
+    ledger_list = (await stage.node()).ledger_list
+    assert (ledger_list.terminated, ledger_list.next_base) == (True, 3)
     await log.terminate()
     at_the_end = await log.read(3, max_messages=1, max_bytes=1, wait_ms=60_000)
     assert at_the_end.entries == []
@@ -181,14 +181,14 @@ async def test_a_store_that_is_away_does_not_hold_appends_for_ever(
     stage: Stage, ledgers: ScriptedLedgers, until: Until
 ) -> None:
     store = await stage.store()
-    log = await stage.open(store=store, patience_s=0.05)
+    log = await stage.open(store=store, timeout_s=0.05)
     await log.append_message(Message(b"0"))
     store.disconnect()
     ending = asyncio.create_task(log.terminate())
     await asyncio.sleep(0)
-    await until(lambda: log._pipeline.held)
+    await until(lambda: log._pipeline.sends_blocked)
     held = log.append_message(Message(b"held"))
-    bound = log.append_message(Message(b"bound"), Terms(if_offset=1))
+    bound = log.append_message(Message(b"bound"), AppendConditions(if_offset=1))
     async with asyncio.timeout(5):
         assert await code_of(held) is ErrorCode.BOOKIE_UNAVAILABLE
         assert await code_of(bound) is ErrorCode.BOOKIE_UNAVAILABLE
@@ -200,4 +200,4 @@ async def test_a_store_that_is_away_does_not_hold_appends_for_ever(
     await ending
     assert log.pending_bytes == 0
     await is_ended(log, 1)
-    assert (await stage.node()).chain.terminated
+    assert (await stage.node()).ledger_list.terminated

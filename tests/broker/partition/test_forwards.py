@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 from fencelog.broker.partition import forwards as forwards_module
-from fencelog.broker.partition.forwards import Forwards, OwnerGone
+from fencelog.broker.partition.forwards import Forwards, OwnerLost
 from fencelog.ledgers.errors import Effects
 
 OWNER, OTHER = "http://owner", "http://other"
 
 
 @pytest.fixture(autouse=True)
-def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwards_module, "OWNER_GONE_MS", 30)
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwards_module, "OWNER_LOST_MS", 30)
 
 
 async def never() -> None:
@@ -46,7 +46,7 @@ async def test_a_request_to_a_silent_owner_ends_when_it_owns_nothing_any_more(
     await asyncio.sleep(0.05)
     assert not request.done()
     forwards.owner_is(successor)
-    with pytest.raises(OwnerGone) as raised:
+    with pytest.raises(OwnerLost) as raised:
         async with asyncio.timeout(10):
             await request
     assert raised.value.code.effects is Effects.MAYBE
@@ -54,7 +54,7 @@ async def test_a_request_to_a_silent_owner_ends_when_it_owns_nothing_any_more(
 
 
 async def test_an_owner_that_was_gone_before_the_request_began_is_not_waited_for_either() -> None:
-    with pytest.raises(OwnerGone):
+    with pytest.raises(OwnerLost):
         async with asyncio.timeout(10):
             await Forwards().run(OWNER, never, owner_url=None)
 

@@ -14,8 +14,8 @@ import pytest
 from fencelog.broker.background.sweep import Sweep
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
-from fencelog.broker.ledger_list.ledger_list import Chain
-from fencelog.broker.ledger_list.store import ChainLost, ChainNode, chain_path
+from fencelog.broker.ledger_list.ledger_list import LedgerList
+from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore, ledger_list_path
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.ownership import Ownership
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
@@ -107,25 +107,25 @@ async def test_deleting_a_topic_twice_deletes_its_successor_only_if_that_was_rea
     assert found.version.number == 0
 
 
-async def test_an_owner_that_slept_cannot_change_the_chain_of_a_later_incarnation(
+async def test_an_owner_that_slept_cannot_change_the_ledger_list_of_a_later_incarnation(
     stage: Stage,
 ) -> None:
-    path = chain_path("t1", 0)
-    sleeper = ChainNode(await stage.store(), path, host=stage.host)
-    deleter = ChainNode(await stage.store(), path, host=stage.host)
+    path = ledger_list_path("t1", 0)
+    sleeper = LedgerListStore(await stage.store(), path, host=stage.host)
+    deleter = LedgerListStore(await stage.store(), path, host=stage.host)
     assert await sleeper.create()
     await deleter.load()
     await deleter.delete()
     assert await deleter.create()
-    with pytest.raises(ChainLost):
+    with pytest.raises(LedgerListLost):
         await sleeper.change(
-            lambda chain: chain.taken_over({}, ledger_id=1, created_us=0, owner="a")
+            lambda ledger_list: ledger_list.taken_over({}, ledger_id=1, created_us=0, owner="a")
         )
     with pytest.raises(FencelogError) as caught:
         await sleeper.delete()
     assert caught.value.code is ErrorCode.METADATA_CONFLICT
     await deleter.load()
-    assert deleter.chain == Chain()
+    assert deleter.ledger_list == LedgerList()
 
 
 async def ownership(stage: Stage, name: str) -> tuple[Any, Ownership]:

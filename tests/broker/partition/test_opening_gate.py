@@ -41,7 +41,7 @@ async def test_a_slow_one_gives_its_turn_away_once() -> None:
         await slow_one  # it ends, and does not give away a turn that is another's now
         beside = asyncio.create_task(slow())
         await asyncio.sleep(0)
-        assert gate._turns.locked()
+        assert gate._slots.locked()
     await beside
 
 

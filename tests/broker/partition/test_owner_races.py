@@ -163,7 +163,7 @@ async def test_a_request_to_a_silent_owner_ends_with_its_session(
 ) -> None:
     from fencelog.broker.partition import forwards
 
-    monkeypatch.setattr(forwards, "OWNER_GONE_MS", 30)
+    monkeypatch.setattr(forwards, "OWNER_LOST_MS", 30)
     store = await stage.store()
     a, b = await make_broker("a", store=store), await make_broker("b")
     await a.topics.create(NAME, TopicConfig())
@@ -180,7 +180,7 @@ async def test_a_request_to_a_silent_owner_ends_with_its_session(
     assert not request.done()
     store.disconnect()
     store.expire()  # nobody refuses a connection; the session's end is all that tells
-    with pytest.raises(forwards.OwnerGone):
+    with pytest.raises(forwards.OwnerLost):
         async with asyncio.timeout(2):
             await request
     assert (await b.partition(NAME, 0)).tail_offset == 1
@@ -222,7 +222,7 @@ async def test_who_waits_for_a_move_that_never_began_is_told(make_broker: Broker
     await a.topics.create(NAME, TopicConfig())
     await a.partition(NAME, 0)
     slot = a._slots[NAME, 0]
-    moving = asyncio.create_task(slot.hand_over())
+    moving = asyncio.create_task(slot.transfer())
     closing = asyncio.create_task(slot.close())  # in the same round of the event loop
     await asyncio.wait((moving, closing))
     with pytest.raises(FencelogError) as raised:

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from fencelog.broker.append.terms import Terms
+from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.partition import ownership_check as module
-from fencelog.broker.partition.ownership_check import ChainDoubt
+from fencelog.broker.partition.ownership_check import OwnershipCheck
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, ProducerRun, producer_digest
+from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange, producer_digest
 from fencelog.ledgers.metastore.port import Version, Versioned
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import Stage
@@ -21,18 +21,18 @@ PRODUCER = producer_digest(b"p")
 GONE = FencelogError(ErrorCode.DRAINING, "gone")
 
 
-def numbered(sequence: int, epoch: int = 0) -> Terms:
-    return Terms(ProducerRun(0, RUN_SEQUENCE, PRODUCER, epoch, sequence))
+def numbered(sequence: int, epoch: int = 0) -> AppendConditions:
+    return AppendConditions(SequenceRange(0, RUN_SEQUENCE, PRODUCER, epoch, sequence))
 
 
-async def refused(log: PartitionLog, terms: Terms) -> ErrorCode:
+async def refused(log: PartitionLog, conditions: AppendConditions) -> ErrorCode:
     with pytest.raises(FencelogError) as raised:
-        await log.append_message(Message(b"x"), terms)
+        await log.append_message(Message(b"x"), conditions)
     return raised.value.code
 
 
 def looks_of(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one with each look at the chain, from now on."""
+    """Grows by one with each look at the ledger list, from now on."""
     looks: list[int] = []
     check = log._node.check_unchanged
 
@@ -44,9 +44,11 @@ def looks_of(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return looks
 
 
-@pytest.mark.parametrize("terms", [numbered(2), numbered(1, epoch=1), Terms(if_offset=2)])
+@pytest.mark.parametrize(
+    "conditions", [numbered(2), numbered(1, epoch=1), AppendConditions(if_offset=2)]
+)
 async def test_who_was_replaced_does_not_refuse_for_good_what_its_successor_would_take(
-    stage: Stage, ledgers: ScriptedLedgers, terms: Terms
+    stage: Stage, ledgers: ScriptedLedgers, conditions: AppendConditions
 ) -> None:
     lost: list[bool] = []
     former = await stage.open(on_lost=lambda: lost.append(True))
@@ -54,7 +56,7 @@ async def test_who_was_replaced_does_not_refuse_for_good_what_its_successor_woul
     new = await stage.open()
     await new.append_message(Message(b"1"), numbered(1))
     served = former.is_serving
-    assert await refused(former, terms) is ErrorCode.NO_OWNER
+    assert await refused(former, conditions) is ErrorCode.NO_OWNER
     assert lost == [True]
     assert (served, former.is_serving) == (True, False)
     assert (await new.append_message(Message(b"2"), numbered(2))).offset == 2
@@ -67,8 +69,8 @@ async def test_what_an_owner_knows_better_is_no_reason_to_look(
     for sequence in range(3):
         await log.append_message(Message(b"x"), numbered(sequence))
     looks = looks_of(log, monkeypatch)
-    assert await refused(log, Terms(if_offset=1)) is ErrorCode.PRECONDITION_FAILED
-    assert await refused(log, Terms(fencing_token="t")) is ErrorCode.PRECONDITION_FAILED
+    assert await refused(log, AppendConditions(if_offset=1)) is ErrorCode.PRECONDITION_FAILED
+    assert await refused(log, AppendConditions(fencing_token="t")) is ErrorCode.PRECONDITION_FAILED
     assert (await log.append_message(Message(b"x"), numbered(1))).duplicate
     await asyncio.sleep(0.01)
     assert looks == []
@@ -83,7 +85,7 @@ async def test_an_owner_that_is_one_refuses_after_a_look_that_others_share(
     refusals = await asyncio.gather(*(refused(log, numbered(7)) for _ in range(5)))
     assert refusals == [ErrorCode.SEQUENCE_MISMATCH] * 5
     assert looks == [0]
-    assert await refused(log, Terms(if_offset=7)) is ErrorCode.PRECONDITION_FAILED
+    assert await refused(log, AppendConditions(if_offset=7)) is ErrorCode.PRECONDITION_FAILED
     assert looks == [0, 1]  # one that began before this append says nothing of it
     assert log.pending_bytes == 0
     assert (await log.append_message(Message(b"0"), numbered(0))).offset == 0
@@ -91,7 +93,7 @@ async def test_an_owner_that_is_one_refuses_after_a_look_that_others_share(
 
 async def test_an_owner_that_cannot_tell_says_so(stage: Stage, ledgers: ScriptedLedgers) -> None:
     store = await stage.store()
-    log = await stage.open(store=store, patience_s=0.02)
+    log = await stage.open(store=store, timeout_s=0.02)
     store.disconnect()
     assert await refused(log, numbered(7)) is ErrorCode.NO_OWNER
     store.reconnect()
@@ -113,22 +115,22 @@ async def test_a_look_ends_with_the_log(
     await (log.abandon(GONE) if abandoned else log.close())
     assert [task.done() for task in looking] == [True]
     assert await waiting in (ErrorCode.NO_OWNER, ErrorCode.DRAINING)
-    assert not await log._doubt.look()
+    assert not await log._ownership_check.check_soon()
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("look at")]
 
 
-async def test_a_chain_that_cannot_be_read_is_no_loss(
+async def test_a_ledger_list_that_cannot_be_read_is_no_loss(
     stage: Stage, ledgers: ScriptedLedgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = await stage.node()
 
     async def unreadable() -> None:
-        raise FencelogError(ErrorCode.CORRUPT, "no chain")
+        raise FencelogError(ErrorCode.CORRUPT, "no ledger list")
 
     monkeypatch.setattr(node, "check_unchanged", unreadable)
-    doubt = ChainDoubt(node, patience_s=1.0)
-    assert not await doubt.look()
-    await doubt.close()
+    check = OwnershipCheck(node, timeout_s=1.0)
+    assert not await check.check_soon()
+    await check.close()
     assert node.lost is None
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory
-from fencelog.broker.ledger_list.store import ChainLost
+from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
@@ -90,12 +90,12 @@ async def test_of_two_that_open_at_once_one_gets_the_log(
     outcomes = await asyncio.gather(
         *(stage.open(node=node) for node in nodes), return_exceptions=True
     )
-    lost = [outcome for outcome in outcomes if isinstance(outcome, ChainLost)]
+    lost = [outcome for outcome in outcomes if isinstance(outcome, LedgerListLost)]
     assert len(lost) == 1
     # The loser's ledger is on no list, and that is proved: it is gone.
     (winner,) = stage.logs
-    chain = (await stage.node()).chain
-    listed = {segment.ledger_id for segment in chain.segments}
+    ledger_list = (await stage.node()).ledger_list
+    listed = {segment.ledger_id for segment in ledger_list.segments}
     assert ledgers.deleted == set(ledgers.writers) - listed
     assert (await winner.append_message(Message(b"x"))).offset == 0
 
@@ -119,8 +119,8 @@ async def test_a_refused_ledger_is_deleted_only_if_the_list_does_not_hold_it(
     """Its listing had landed, and somebody else changed the list before that was known."""
     factory = LedgerFactory(ledgers, Replication(), stage.host, "t1/0")
     ledger = await factory.create(1)
-    found = Chain().taken_over({}, ledger_id=1 if listed else 2, created_us=0, owner="a")
-    await factory.discard(ledger, ChainLost("/logs/t1/0", found))
+    found = LedgerList().taken_over({}, ledger_id=1 if listed else 2, created_us=0, owner="a")
+    await factory.discard(ledger, LedgerListLost("/logs/t1/0", found))
     assert ledgers.deleted == deleted
     assert ledgers.newest.abandoned
 
@@ -132,16 +132,16 @@ async def test_empty_ledgers_are_dropped_on_durable_proof_only(
         log = await stage.open()
         assert log.retention.is_due() == (log.epoch > 1)
         await log.retention.tend()
-    chain = (await stage.node()).chain
-    assert [segment.ledger_id for segment in chain.segments] == [4]
-    assert chain.epoch == 4
+    ledger_list = (await stage.node()).ledger_list
+    assert [segment.ledger_id for segment in ledger_list.segments] == [4]
+    assert ledger_list.epoch == 4
     assert ledgers.deleted == {1, 2, 3}
     # A ledger that cannot be found is not an empty one: the log does not open, nothing is dropped.
     ledgers.deleted.add(4)
     with pytest.raises(FencelogError) as raised:
         await stage.open()
     assert raised.value.code is ErrorCode.LEDGER_NOT_FOUND
-    assert (await stage.node()).chain == chain
+    assert (await stage.node()).ledger_list == ledger_list
 
 
 async def test_an_opening_that_cannot_recover_leaves_the_list_alone(
@@ -149,12 +149,12 @@ async def test_an_opening_that_cannot_recover_leaves_the_list_alone(
 ) -> None:
     first = await stage.open()
     await first.append_message(Message(b"x"))
-    before = (await stage.node()).chain
+    before = (await stage.node()).ledger_list
     ledgers.recover_errors = [FencelogError(ErrorCode.RECOVERY_INCOMPLETE, "b1 is away")]
     with pytest.raises(FencelogError) as raised:
         await stage.open()
     assert raised.value.code is ErrorCode.RECOVERY_INCOMPLETE
-    assert (await stage.node()).chain == before
+    assert (await stage.node()).ledger_list == before
     assert (await stage.open()).tail_offset == 1
 
 
@@ -190,10 +190,10 @@ async def test_a_list_that_disagrees_with_its_ledger_is_not_served(
     await first.append_message(Message(b"x"))
     await first.close()
     node = await stage.node()
-    wrong = node.chain.segments[0].sealed
+    wrong = node.ledger_list.segments[0].sealed
     assert wrong is not None
-    segment = replace(node.chain.segments[0], sealed=replace(wrong, messages=7))
-    await node.change(lambda chain: replace(chain, segments=(segment,)))
+    segment = replace(node.ledger_list.segments[0], sealed=replace(wrong, messages=7))
+    await node.change(lambda ledger_list: replace(ledger_list, segments=(segment,)))
     with pytest.raises(FencelogError) as raised:
         await stage.open()
     assert raised.value.code is ErrorCode.CORRUPT
@@ -207,11 +207,11 @@ async def test_a_ledger_that_is_gone_means_that_somebody_was_faster(
     await stage.open()
     winner, slow = await stage.node(), await stage.node()
     if deleted:
-        await winner.change(Chain.as_deleted)
+        await winner.change(LedgerList.as_deleted)
         await ledgers.delete(1)
     else:
         await stage.open(node=winner)
-    with pytest.raises(ChainLost) as raised:
+    with pytest.raises(LedgerListLost) as raised:
         await stage.open(node=slow)
     assert raised.value.code is (ErrorCode.TOPIC_NOT_FOUND if deleted else ErrorCode.NO_OWNER)
 

@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from fencelog.broker.read.read_ahead import BrokerReads, Found, ReadAhead
+from fencelog.broker.read.read_ahead import BrokerReads, Found, LogReadAhead
 from fencelog.broker.read.stored import StoredBatch
 from fencelog.broker.read.tail_cache import BATCH_OVERHEAD_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -40,8 +40,8 @@ class Source:
         batches = [StoredBatch(offset + n, 1, 0, memoryview(bytes(BATCH))) for n in range(count)]
         return batches, offset + count
 
-    def ahead(self, shared: BrokerReads) -> ReadAhead:
-        return ReadAhead(shared, self.load, is_worth=lambda offset: offset < self.end)
+    def ahead(self, shared: BrokerReads) -> LogReadAhead:
+        return LogReadAhead(shared, self.load, is_worth=lambda offset: offset < self.end)
 
 
 def shared(chunks: int = 16) -> BrokerReads:
@@ -49,14 +49,14 @@ def shared(chunks: int = 16) -> BrokerReads:
     return BrokerReads(chunks * 10 * COST, chunk_bytes=10 * BATCH)
 
 
-async def read(reads: ReadAhead, offset: int, count: int = 1) -> int:
+async def read(reads: LogReadAhead, offset: int, count: int = 1) -> int:
     """The offset after a read of ``count`` messages."""
     batches, following = await reads.read(offset, max_messages=count, max_bytes=count * BATCH)
     assert [b.base_offset for b in batches] == list(range(offset, following))
     return following
 
 
-async def read_to(reads: ReadAhead, offset: int, end: int, count: int = 5) -> None:
+async def read_to(reads: LogReadAhead, offset: int, end: int, count: int = 5) -> None:
     while offset < end:
         offset = await read(reads, offset, count)
 
@@ -162,7 +162,7 @@ async def test_who_holds_a_little_of_a_chunk_does_not_hold_all_of_it() -> None:
         parts = [whole[n : n + BATCH] for n in range(0, len(whole), BATCH)]
         return [StoredBatch(offset + n, 1, 0, part) for n, part in enumerate(parts)], offset + 10
 
-    reads = ReadAhead(shared(), load, is_worth=lambda offset: False)
+    reads = LogReadAhead(shared(), load, is_worth=lambda offset: False)
     little, _ = await reads.read(0, max_messages=4, max_bytes=4 * BATCH)
     assert [b.base_offset for b in little] == [0, 1, 2, 3]
     reads.clear()
@@ -179,14 +179,14 @@ async def test_reads_that_are_on_their_way_are_bounded() -> None:
     source = Source()
     source.gate.clear()
     bounds = shared()
-    bounds.turns.limit = 2 * 5 * BATCH
+    bounds.semaphore.limit = 2 * 5 * BATCH
     logs = [source.ahead(bounds) for _ in range(5)]
     reading = [asyncio.create_task(read(reads, 0, 5)) for reads in logs]
     await asyncio.sleep(0.001)
     assert len(source.loads) == 2
     source.gate.set()
     assert await asyncio.gather(*reading) == [5] * 5
-    assert bounds.turns.in_use == 0
+    assert bounds.semaphore.in_use == 0
 
 
 async def test_an_error_is_told_to_each_who_waits_and_then_forgotten() -> None:
@@ -214,7 +214,7 @@ async def test_who_reads_a_log_that_ends_is_told() -> None:
     with pytest.raises(FencelogError) as raised:
         await reading
     assert raised.value.code is ErrorCode.NO_OWNER
-    assert (bounds.size, bounds.turns.in_use) == (0, 0)
+    assert (bounds.size, bounds.semaphore.in_use) == (0, 0)
 
 
 async def test_chunks_below_the_start_are_let_go() -> None:
@@ -274,5 +274,5 @@ async def test_any_readers_see_the_log_as_it_is_while_it_rolls_and_is_trimmed(
 
     writing = asyncio.create_task(append())
     await asyncio.gather(writing, *(follow(writing) for _ in range(5)))
-    assert bounds.turns.in_use == 0
+    assert bounds.semaphore.in_use == 0
     assert bounds.size <= 20_000

@@ -7,7 +7,7 @@ import random  # noqa: TID251 - seeded, so that a failure can be repeated
 
 import pytest
 
-from fencelog.broker.read.read_fairness import ByteTurns, LoopTurns
+from fencelog.broker.read.read_fairness import FairByteSemaphore, LoopYielder
 
 
 async def settle() -> None:
@@ -18,8 +18,8 @@ async def settle() -> None:
 class Users:
     """Tasks that use bytes until they are told to stop."""
 
-    def __init__(self, turns: ByteTurns) -> None:
-        self.turns = turns
+    def __init__(self, semaphore: FairByteSemaphore) -> None:
+        self.semaphore = semaphore
         self.order: list[str] = []
         self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -29,7 +29,7 @@ class Users:
         self.tasks[name] = asyncio.create_task(self._use(name, size, who or name))
 
     async def _use(self, name: str, size: int, who: str) -> None:
-        async with self.turns.turn(who, size):
+        async with self.semaphore.turn(who, size):
             self.order.append(name)
             await self.ends[name].wait()
 
@@ -39,25 +39,25 @@ class Users:
 
 
 async def test_bytes_are_bounded_and_given_in_the_order_of_arrival() -> None:
-    users = Users(ByteTurns(10))
+    users = Users(FairByteSemaphore(10))
     for name, size in (("a", 6), ("b", 5), ("c", 1), ("d", 99)):
         users.start(name, size)
     await settle()
     assert users.order == ["a"]  # c would have room, and does not pass b by
-    assert not users.turns.try_take(1)
+    assert not users.semaphore.try_take(1)
     await users.end("a")
-    assert (users.order, users.turns.in_use) == (["a", "b", "c"], 6)
+    assert (users.order, users.semaphore.in_use) == (["a", "b", "c"], 6)
     await users.end("b")
     assert users.order == ["a", "b", "c"]
     await users.end("c")
     assert users.order[-1] == "d"  # larger than all there is: alone
     await users.end("d")
-    assert users.turns.in_use == 0
-    assert users.turns.try_take(10)
+    assert users.semaphore.in_use == 0
+    assert users.semaphore.try_take(10)
 
 
 async def test_logs_take_turns_however_many_readers_one_has() -> None:
-    users = Users(ByteTurns(1))
+    users = Users(FairByteSemaphore(1))
     users.start("first", 1)
     await settle()
     for number in range(3):
@@ -70,7 +70,7 @@ async def test_logs_take_turns_however_many_readers_one_has() -> None:
 
 
 async def test_who_stops_waiting_is_not_waited_for() -> None:
-    users = Users(ByteTurns(10))
+    users = Users(FairByteSemaphore(10))
     users.start("a", 10)
     await settle()
     for name, size in (("b", 9), ("c", 5), ("d", 5)):
@@ -86,29 +86,29 @@ async def test_who_stops_waiting_is_not_waited_for() -> None:
     assert users.order == ["a", "e", "d"]
     for name in ("d", "e"):
         await users.end(name)
-    assert users.turns.in_use == 0
+    assert users.semaphore.in_use == 0
 
 
 async def test_who_leaves_in_the_moment_in_which_the_queue_moves_just_leaves() -> None:
-    turns = ByteTurns(10)
-    assert turns.try_take(10)
-    leaving = asyncio.create_task(turns.take("a", 5))
+    semaphore = FairByteSemaphore(10)
+    assert semaphore.try_take(10)
+    leaving = asyncio.create_task(semaphore.take("a", 5))
     await settle()
     leaving.cancel()
-    turns.give_back(10)  # passes by somebody who has gone, and has not noticed yet
+    semaphore.give_back(10)  # passes by somebody who has gone, and has not noticed yet
     with pytest.raises(asyncio.CancelledError):
         await leaving
-    assert turns.try_take(10)
+    assert semaphore.try_take(10)
 
 
 async def test_bytes_are_never_over_the_limit_nor_lost() -> None:
     draw = random.Random(1)
-    turns = ByteTurns(20)
+    semaphore = FairByteSemaphore(20)
 
     async def use() -> None:
         size = draw.randint(1, 12)
-        async with turns.turn(draw.randint(0, 3), size):
-            assert turns.in_use <= 20
+        async with semaphore.turn(draw.randint(0, 3), size):
+            assert semaphore.in_use <= 20
             for _ in range(draw.randint(0, 4)):
                 await asyncio.sleep(0)
 
@@ -117,18 +117,18 @@ async def test_bytes_are_never_over_the_limit_nor_lost() -> None:
         await asyncio.sleep(0)
         draw.choice(tasks).cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert turns.in_use == 0
-    assert turns.try_take(20)
+    assert semaphore.in_use == 0
+    assert semaphore.try_take(20)
 
 
 async def test_the_loop_does_one_step_in_a_round() -> None:
-    turns = LoopTurns()
+    semaphore = LoopYielder()
     steps: list[str] = []
     rounds: list[int] = []
 
     async def work(name: str, count: int) -> None:
         for _ in range(count):
-            await turns.turn()
+            await semaphore.turn()
             steps.append(name)
 
     async def watch() -> None:

@@ -16,9 +16,9 @@ from fencelog.broker.read.stored import StoredBatch
 from fencelog.broker.read.tail_cache import (
     BATCH_OVERHEAD_BYTES,
     WAKE_AT_ONCE,
-    TailBell,
     TailCache,
     TailCaches,
+    TailNotifier,
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
@@ -107,35 +107,35 @@ def test_the_index_stays_small_and_right() -> None:
 
 
 async def test_a_bell_wakes_everybody_once_and_survives_those_who_leave() -> None:
-    bell = TailBell()
-    waiting = [asyncio.create_task(bell.wait(60_000)) for _ in range(3)]
+    notifier = TailNotifier()
+    waiting = [asyncio.create_task(notifier.wait(60_000)) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
     await asyncio.sleep(0)
     assert [task.done() for task in waiting] == [True, False, False]
-    bell.ring()
+    notifier.notify()
     async with asyncio.timeout(10):
         await asyncio.gather(*waiting[1:])
-    later = asyncio.create_task(bell.wait(60_000))
+    later = asyncio.create_task(notifier.wait(60_000))
     await asyncio.sleep(0.01)
     assert not later.done()  # the last ring is not heard twice
     later.cancel()
     async with asyncio.timeout(10):
-        await bell.wait(1)  # nobody rings: the time is over
+        await notifier.wait(1)  # nobody rings: the time is over
 
 
 async def test_a_bell_wakes_many_in_their_order_and_some_at_a_time() -> None:
-    bell = TailBell()
+    notifier = TailNotifier()
     woken: list[int] = []
 
     async def wait(number: int) -> None:
-        await bell.wait(60_000)
+        await notifier.wait(60_000)
         woken.append(number)
 
     waiting = [asyncio.create_task(wait(number)) for number in range(1000)]
     await asyncio.sleep(0)
-    bell.ring()
-    bell.ring()  # nobody new
+    notifier.notify()
+    notifier.notify()  # nobody new
     at_once, before = 0, 0
     async with asyncio.timeout(5):
         while len(woken) < 1000:
@@ -148,26 +148,26 @@ async def test_a_bell_wakes_many_in_their_order_and_some_at_a_time() -> None:
 
 async def test_a_bell_remembers_nobody_whose_time_was_over() -> None:
     """Long polls of an idle topic come and go for days."""
-    bell = TailBell()
-    stays = asyncio.create_task(bell.wait(60_000))
+    notifier = TailNotifier()
+    stays = asyncio.create_task(notifier.wait(60_000))
     for _ in range(3):
-        await asyncio.gather(*(bell.wait(0) for _ in range(3 * WAKE_AT_ONCE)))
-    assert list(bell._waiting.values()) == [1]
-    bell.ring()
+        await asyncio.gather(*(notifier.wait(0) for _ in range(3 * WAKE_AT_ONCE)))
+    assert list(notifier._waiting.values()) == [1]
+    notifier.notify()
     async with asyncio.timeout(10):
         await stays
 
 
 async def test_who_waits_while_a_bell_rings_hears_the_next_ring() -> None:
-    bell = TailBell()
-    first = [asyncio.create_task(bell.wait(60_000)) for _ in range(3 * WAKE_AT_ONCE)]
+    notifier = TailNotifier()
+    first = [asyncio.create_task(notifier.wait(60_000)) for _ in range(3 * WAKE_AT_ONCE)]
     await asyncio.sleep(0)
-    bell.ring()
-    late = asyncio.create_task(bell.wait(60_000))
+    notifier.notify()
+    late = asyncio.create_task(notifier.wait(60_000))
     async with asyncio.timeout(5):
         await asyncio.gather(*first)
     assert not late.done()
-    bell.ring()
+    notifier.notify()
     async with asyncio.timeout(5):
         await late
 
@@ -349,7 +349,7 @@ async def test_a_log_that_is_trimmed_while_a_read_waits_for_its_turn_says_so(sta
     await write(log, 1, 1, 1, 1)
     await asyncio.sleep(0.02)
     log._reader._cache.clear()
-    async with reads.turns.turn("somebody", reads.turns.limit):
+    async with reads.semaphore.turn("somebody", reads.semaphore.limit):
         reading = asyncio.create_task(log.read(0, max_messages=1, max_bytes=1))
         await asyncio.sleep(0)
         log._reader.trim(2)

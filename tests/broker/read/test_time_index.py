@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.broker.partition.partition_log import PartitionLog
-from fencelog.broker.read.time_index import MAX_PLACES, Place, TimeIndex
+from fencelog.broker.read.time_index import MAX_PLACES, TimeIndex, TimeIndexEntry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import check_batch, encode_values
 from tests.support.broker_stage import Stage
@@ -22,21 +22,21 @@ from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedReader
     st.lists(st.integers(-1, 70), min_size=1, max_size=20),
 )
 def test_bisection_finds_what_a_scan_finds(
-    entries: list[tuple[int, int]], questions: list[int]
+    entries: list[tuple[int, int]], queries: list[int]
 ) -> None:
     times = list(accumulate(step for step, _ in entries))
     numbers = [0, *accumulate(count for _, count in entries)]
-    places = [Place(n, *pair) for n, pair in enumerate(zip(times, numbers, strict=False))]
-    end = Place(len(places), 0, numbers[-1])
+    places = [TimeIndexEntry(n, *pair) for n, pair in enumerate(zip(times, numbers, strict=False))]
+    end = TimeIndexEntry(len(places), 0, numbers[-1])
     reads: list[int] = []
 
-    async def read(entry_id: int) -> Place:
+    async def read(entry_id: int) -> TimeIndexEntry:
         reads.append(entry_id)
         return places[entry_id]
 
     async def ask() -> None:
         index = TimeIndex()
-        for time_us in questions:
+        for time_us in queries:
             before = len(reads)
             found = await index.first_at(time_us, end, read)
             assert found == next((p for p in places if p.publish_time_us >= time_us), end)
@@ -51,7 +51,7 @@ def test_bisection_finds_what_a_scan_finds(
 def test_remembered_places_stay_few_and_in_order() -> None:
     index = TimeIndex()
     for entry_id in [*range(0, 3 * MAX_PLACES, 2), *range(1, 3 * MAX_PLACES, 2), 5, 5, 5]:
-        index.add(Place(entry_id, entry_id // 3, entry_id))
+        index.add(TimeIndexEntry(entry_id, entry_id // 3, entry_id))
     assert len(index._places) <= MAX_PLACES
     assert index._places == sorted(set(index._places))
 

@@ -9,7 +9,7 @@ import pytest
 
 from fencelog.broker.registry.subscription_config import Start, SubscriptionConfig
 from fencelog.broker.registry.subscription_registry import (
-    Registered,
+    RegisteredSubscription,
     SubscriptionRegistry,
     decode_registered,
     encode_registered,
@@ -28,7 +28,7 @@ async def create(
     config: SubscriptionConfig = SETTINGS,
     start: Start = "latest",
     at_most: int = 10,
-) -> tuple[Registered, bool]:
+) -> tuple[RegisteredSubscription, bool]:
     return await registry.create("t1", name, config, start, partitions=2, at_most=at_most)
 
 

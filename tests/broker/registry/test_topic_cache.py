@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fencelog.broker.names import TopicName
-from fencelog.broker.registry.topic_cache import KnownTopics
+from fencelog.broker.registry.topic_cache import TopicCache
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo, TopicRegistry
 from fencelog.ledgers.host import Host
 from tests.support.broker_stage import Stage, Until
@@ -28,20 +28,20 @@ async def changes() -> list[TopicInfo]:
 
 
 @pytest.fixture
-def known(registry: TopicRegistry, changes: list[TopicInfo]) -> Iterator[KnownTopics]:
-    found = KnownTopics(registry, on_change=changes.append, on_gone=lambda info: None)
+def known(registry: TopicRegistry, changes: list[TopicInfo]) -> Iterator[TopicCache]:
+    found = TopicCache(registry, on_change=changes.append, on_gone=lambda info: None)
     yield found
     found.close()
 
 
-def roll_entries(known: KnownTopics) -> int:
+def roll_entries(known: TopicCache) -> int:
     info = known.get(NAME)
     assert info is not None
     return info.policy.roll_entries
 
 
 async def test_an_answer_that_was_overtaken_by_the_watch_changes_nothing(
-    registry: TopicRegistry, known: KnownTopics, changes: list[TopicInfo], until: Until
+    registry: TopicRegistry, known: TopicCache, changes: list[TopicInfo], until: Until
 ) -> None:
     """Two changes of settings at the same time: the first one's answer comes after the news of the
     second one."""
@@ -57,7 +57,7 @@ async def test_an_answer_that_was_overtaken_by_the_watch_changes_nothing(
 
 
 async def test_a_look_that_began_before_a_change_does_not_undo_it(
-    registry: TopicRegistry, known: KnownTopics, until: Until, monkeypatch: pytest.MonkeyPatch
+    registry: TopicRegistry, known: TopicCache, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await registry.create(NAME, TopicConfig())
     look_up, may_answer = registry.look_up, asyncio.Event()
@@ -80,7 +80,7 @@ async def test_a_look_that_began_before_a_change_does_not_undo_it(
 
 
 async def test_the_namespaces_news_count_for_a_topic_that_did_not_change(
-    registry: TopicRegistry, known: KnownTopics, until: Until
+    registry: TopicRegistry, known: TopicCache, until: Until
 ) -> None:
     await registry.create(NAME, TopicConfig())
     await known.find(NAME)
@@ -91,7 +91,7 @@ async def test_the_namespaces_news_count_for_a_topic_that_did_not_change(
 
 
 async def test_a_topic_with_more_partitions_is_found_before_the_watch_tells(
-    registry: TopicRegistry, known: KnownTopics, monkeypatch: pytest.MonkeyPatch
+    registry: TopicRegistry, known: TopicCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await registry.create(NAME, TopicConfig())
     assert (await known.find(NAME)).config.partitions == 1

@@ -129,7 +129,7 @@ async def test_deleting_fences_the_owner_and_removes_everything(
     store = await stage.store()
     registry = TopicRegistry(store, host=host, ledgers=ledgers)
     info, _ = await registry.create(NAME, TopicConfig())
-    log = await stage.open(node=await registry.open_chain(info, 0), max_entries=1)
+    log = await stage.open(node=await registry.open_ledger_list(info, 0), max_entries=1)
     await log.append_message(Message(b"a"))
     await asyncio.sleep(0.02)
     await log.append_message(Message(b"b"))
@@ -149,13 +149,13 @@ async def test_deleting_fences_the_owner_and_removes_everything(
 async def test_an_opener_that_knows_a_deleted_topic_leaves_nothing_behind(
     stage: Stage, host: Host
 ) -> None:
-    """It makes the chain's node and looks again: the topic has gone meanwhile."""
+    """It makes the ledger list's node and looks again: the topic has gone meanwhile."""
     store = await stage.store()
     registry = TopicRegistry(store, host=host, ledgers=stage.ledgers)
     info, _ = await registry.create(NAME, TopicConfig())
     await registry.delete(NAME)
     with pytest.raises(FencelogError) as raised:
-        await registry.open_chain(info, 0)
+        await registry.open_ledger_list(info, 0)
     assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND
     assert await store.children(f"/logs/{info.topic_id}") == []
 
@@ -165,7 +165,7 @@ async def test_deleting_waits_for_nobody_who_is_rolling(
 ) -> None:
     registry = TopicRegistry(await stage.store(), host=host, ledgers=ledgers)
     info, _ = await registry.create(NAME, TopicConfig())
-    log = await stage.open(node=await registry.open_chain(info, 0), max_entries=1)
+    log = await stage.open(node=await registry.open_ledger_list(info, 0), max_entries=1)
     for number in range(3):
         await log.append_message(Message(b"%d" % number))
     await registry.delete(NAME)
@@ -180,7 +180,7 @@ async def test_a_delete_that_cannot_be_finished_is_no_definite_failure(
 ) -> None:
     registry = TopicRegistry(await stage.store(), host=host, ledgers=ledgers)
     info, _ = await registry.create(NAME, TopicConfig())
-    await stage.open(node=await registry.open_chain(info, 0))
+    await stage.open(node=await registry.open_ledger_list(info, 0))
 
     async def refuse(_ledger_id: int, *, unfenced: bool) -> None:
         raise FencelogError(ErrorCode.METADATA_UNAVAILABLE, "not connected")
@@ -220,16 +220,16 @@ async def test_the_settings_of_a_watched_namespace_are_not_asked_for_again(
     assert (await a.topic(names[2])).policy.roll_entries == 8
 
 
-async def test_a_chain_that_was_just_made_is_changed_like_one_that_was_read(
+async def test_a_ledger_list_that_was_just_made_is_changed_like_one_that_was_read(
     stage: Stage, host: Host
 ) -> None:
     registry = TopicRegistry(await stage.store(), host=host, ledgers=stage.ledgers)
     info, _ = await registry.create(NAME, TopicConfig())
-    made, read = await registry.open_chain(info, 0), await registry.open_chain(info, 0)
+    made, read = await registry.open_ledger_list(info, 0), await registry.open_ledger_list(info, 0)
     for node, is_lost in ((made, False), (read, True)):
         change = node.change(
-            lambda chain: chain.taken_over({}, ledger_id=1, created_us=0, owner="a")
+            lambda ledger_list: ledger_list.taken_over({}, ledger_id=1, created_us=0, owner="a")
         )
         with pytest.raises(FencelogError) if is_lost else contextlib.nullcontext():
             await change
-    assert made.chain.epoch == 1
+    assert made.ledger_list.epoch == 1

@@ -16,7 +16,7 @@ from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.stored import ReadResult, StoredBatch
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
-from fencelog.broker.subscriptions import dead_letters as subscription_burial
+from fencelog.broker.subscriptions import dead_letters
 from fencelog.broker.subscriptions import pull as subscription_pull
 from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.broker.subscriptions.batch import DELIVER_AT, REPLAY_FOR, OpenedBatch
@@ -37,17 +37,17 @@ class Graves:
     """Dead letters in memory; ``errors`` come first."""
 
     def __init__(self) -> None:
-        self.buried: list[tuple[int, int]] = []
+        self.forwarded: list[tuple[int, int]] = []
         self.errors: list[FencelogError] = []
         self.refused: set[int] = set()
 
-    async def bury(self, info: SubscriptionInfo, partition: int, dead: PulledMessage) -> None:
+    async def forward(self, info: SubscriptionInfo, partition: int, dead: PulledMessage) -> None:
         await asyncio.sleep(0)
         if self.errors:
             raise self.errors.pop()
         if dead.offset in self.refused:
             raise FencelogError(ErrorCode.TOPIC_TERMINATED, "it has ended")
-        self.buried.append((dead.offset, dead.attempt))
+        self.forwarded.append((dead.offset, dead.attempt))
 
 
 async def opened(
@@ -157,10 +157,10 @@ async def test_a_pull_looks_at_so_many_messages(
     assert not await log.subscriptions.wait(info, "a", 0)
 
 
-async def test_what_failed_too_often_is_buried_and_then_acknowledged(
+async def test_what_failed_too_often_is_forwarded_and_then_acknowledged(
     stage: Stage, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscription_burial, "RETRY_S", 0.001)
+    monkeypatch.setattr(dead_letters, "RETRY_S", 0.001)
     log, info = await opened(stage, [Message(b"v")] * 3, max_deliveries=2)
     graves = Graves()
     graves.errors.append(FencelogError(ErrorCode.NO_OWNER, "not now"))
@@ -171,16 +171,16 @@ async def test_what_failed_too_often_is_buried_and_then_acknowledged(
     assert await pull(log, info) == [1, 2]
     log.subscriptions.dead_letters = graves
     await until(lambda: log.subscriptions.stats("id-s")["acked_to"] == 1)
-    assert graves.buried == [(0, 2)]
+    assert graves.forwarded == [(0, 2)]
     second = await stage.open()
     assert await pull(second, info) == [1, 2]
 
 
-async def test_what_cannot_be_buried_holds_up_nothing_else_and_is_told(
+async def test_what_cannot_be_forwarded_holds_up_nothing_else_and_is_told(
     stage: Stage, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscription_burial, "RETRY_S", 0.001)
-    monkeypatch.setattr(subscription_burial, "AT_ONCE", 2)
+    monkeypatch.setattr(dead_letters, "RETRY_S", 0.001)
+    monkeypatch.setattr(dead_letters, "AT_ONCE", 2)
     log, info = await opened(stage, [Message(b"v")] * 5, max_deliveries=1)
     graves = Graves()
     graves.refused = {0, 1, 2}
@@ -193,7 +193,7 @@ async def test_what_cannot_be_buried_holds_up_nothing_else_and_is_told(
     graves.refused = set()
     await until(lambda: log.subscriptions.stats("id-s")["acked_to"] == 5)
     assert log.subscriptions.stats("id-s")["burial_error"] is None
-    assert sorted(graves.buried) == [(offset, 1) for offset in range(5)]
+    assert sorted(graves.forwarded) == [(offset, 1) for offset in range(5)]
 
 
 async def test_burials_end_with_the_subscription_and_with_the_log(
@@ -213,7 +213,9 @@ async def test_burials_end_with_the_subscription_and_with_the_log(
     await log.subscriptions.open(info)
     await fail()
     await log.close()
-    assert not [task for task in asyncio.all_tasks() if "Burial.run" in repr(task.get_coro())]
+    assert not [
+        task for task in asyncio.all_tasks() if "DeadLetterForwarder.run" in repr(task.get_coro())
+    ]
 
 
 class Gate:

@@ -11,7 +11,7 @@ import pytest
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
-from fencelog.broker.registry.subscription_registry import Registered
+from fencelog.broker.registry.subscription_registry import RegisteredSubscription
 from fencelog.broker.subscriptions.answers import AckResult, PulledMessage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
@@ -73,11 +73,11 @@ async def test_an_ack_is_not_confirmed_before_it_is_durable(
     stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
     info = subscription()
-    first = await stage.open(patience_s=0.02)
+    first = await stage.open(timeout_s=0.02)
     await first.subscriptions.open(info)
     await fill(first, 3)
     messages = await pull(first, info)
-    state = ledgers.writer_of(first._node.chain.state_ledger)
+    state = ledgers.writer_of(first._node.ledger_list.state_ledger)
     state.auto_ack = False
     acks = [first.subscriptions.ack(info, ids(messages[:1])) for _ in range(2)]
     assert [await refused(ack) for ack in acks] == [ErrorCode.STATE_UNKNOWN] * 2
@@ -100,7 +100,7 @@ async def test_retries_of_an_ack_wait_for_the_first_one(
     await log.subscriptions.open(info)
     await fill(log, 1)
     messages = await pull(log, info)
-    state = ledgers.writer_of(log._node.chain.state_ledger)
+    state = ledgers.writer_of(log._node.ledger_list.state_ledger)
     state.auto_ack = False
     tasks = [asyncio.create_task(log.subscriptions.ack(info, ids(messages))) for _ in range(2)]
     for _ in range(10):
@@ -149,7 +149,7 @@ async def test_a_cursor_begins_where_its_subscription_says_or_where_its_partitio
         ("later", "latest", 0, 1),
     ):
         info = subscription(name, start)
-        await log.subscriptions.begin(Registered(info, partitions, 0))
+        await log.subscriptions.begin(RegisteredSubscription(info, partitions, 0))
         assert log.subscriptions.stats(info.subscription_id)["acked_to"] == begins, name
 
 
@@ -198,7 +198,7 @@ async def test_a_subscription_that_is_not_durable_is_in_memory_only(stage: Stage
     messages = await pull(log, info, count=2)
     await log.subscriptions.ack(info, ids(messages))
     assert offsets(await pull(log, info)) == [2]
-    assert log._node.chain.state_ledger is None
+    assert log._node.ledger_list.state_ledger is None
     assert log.subscriptions.slowest_offset() is None
     assert log.subscriptions.all() == ["id-s"]
     assert (await stage.open()).subscriptions.all() == []
@@ -279,10 +279,10 @@ async def test_ids_of_a_former_owner_are_stale_after_a_seek_that_only_one_of_bot
     stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
     info = subscription()
-    first = await stage.open(patience_s=0.02)
+    first = await stage.open(timeout_s=0.02)
     await first.subscriptions.open(info)
     await fill(first, 4)
-    state = ledgers.writer_of(first._node.chain.state_ledger)
+    state = ledgers.writer_of(first._node.ledger_list.state_ledger)
     state.auto_ack = False
     # The owner is cut off: its seek never becomes durable, and it hands out until it notices.
     assert await refused(first.subscriptions.seek(info, 0)) is ErrorCode.STATE_UNKNOWN
@@ -381,10 +381,10 @@ async def test_refusals_without_end_do_not_fill_a_state_log_that_is_stuck(
 ) -> None:
     monkeypatch.setattr("fencelog.broker.ledger_list.state_log.MAX_STATE_EVENTS_WAITING", 5)
     info = subscription()
-    log = await stage.open(patience_s=0.02)
+    log = await stage.open(timeout_s=0.02)
     await log.subscriptions.open(info)
     await fill(log, 1)
-    ledgers.writer_of(log._node.chain.state_ledger).auto_ack = False
+    ledgers.writer_of(log._node.ledger_list.state_ledger).auto_ack = False
     for attempt in range(1, 30):
         (message,) = await pull(log, info)
         assert message.attempt == attempt

@@ -17,7 +17,7 @@ from fencelog.ledgers.format.entry_header import (
     RUN_SEQUENCE,
     VERSION,
     EntryHeader,
-    ProducerRun,
+    SequenceRange,
     header_size,
     pack_entry,
     producer_digest,
@@ -49,9 +49,9 @@ def test_what_was_packed_is_read(
 
 def test_producer_runs_travel_before_the_batch() -> None:
     runs = [
-        ProducerRun(2, RUN_SEQUENCE, producer_digest(b"p"), 7, 2**40),
-        ProducerRun(1, RUN_NOBODY),
-        ProducerRun(3, RUN_KEY, producer_digest(b"k")),
+        SequenceRange(2, RUN_SEQUENCE, producer_digest(b"p"), 7, 2**40),
+        SequenceRange(1, RUN_NOBODY),
+        SequenceRange(3, RUN_KEY, producer_digest(b"k")),
     ]
     payload = pack_entry(
         b"batch", count=6, first_number=9, publish_time_us=1, runs=runs, previous_run_entry=4
@@ -64,13 +64,13 @@ def test_producer_runs_travel_before_the_batch() -> None:
 
 
 def test_the_most_runs_fit_the_header() -> None:
-    runs = [ProducerRun(1, RUN_KEY)] * MAX_RUNS
+    runs = [SequenceRange(1, RUN_KEY)] * MAX_RUNS
     payload = pack_entry(b"", count=MAX_RUNS, first_number=0, publish_time_us=1, runs=runs)
     assert len(read_runs(payload, read_entry_header(payload))) == MAX_RUNS
 
 
 def test_runs_that_do_not_cover_the_messages_are_corrupt() -> None:
-    runs = [ProducerRun(2, RUN_KEY)]
+    runs = [SequenceRange(2, RUN_KEY)]
     payload = pack_entry(b"", count=3, first_number=0, publish_time_us=1, runs=runs)
     with pytest.raises(FencelogError, match="do not cover"):
         read_runs(payload, read_entry_header(payload))

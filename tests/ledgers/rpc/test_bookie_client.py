@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from fencelog.bookie.server.handshake import Greeting
+from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.host import SystemHost
@@ -260,7 +260,7 @@ async def test_a_secret_opens_the_connection_and_its_lack_is_named(server: Scrip
     secret = SharedSecret(b"correct horse battery staple", host=SystemHost())
     wrong = SharedSecret(b"incorrect horse battery staple", host=SystemHost())
     for credentials in (None, wrong):
-        server.greeting = Greeting("b1", "1", secret)
+        server.handshake = ServerHandshake("b1", "1", secret)
         client = TcpBookieClient("b1", address, credentials=credentials)
         for _ in range(2):  # also while it is not dialled again
             error = await add(client)
@@ -268,14 +268,14 @@ async def test_a_secret_opens_the_connection_and_its_lack_is_named(server: Scrip
             assert error.code is ErrorCode.UNAUTHORIZED
         await client.close()
     assert server.frames == []
-    server.greeting = Greeting("b1", "1", secret)
+    server.handshake = ServerHandshake("b1", "1", secret)
     client = TcpBookieClient("b1", address, credentials=secret)
     assert await add(client) is None
     await client.close()
 
 
 async def test_what_a_bookie_requires_and_a_client_lacks_is_named(server: ScriptedServer) -> None:
-    server.greeting = Greeting("b1", "1", required={"checksums"})
+    server.handshake = ServerHandshake("b1", "1", required={"checksums"})
     client = TcpBookieClient("b1", await server.start())
     error = await add(client)
     assert error is not None

@@ -9,7 +9,7 @@ from fencelog.ledgers.rpc.handshake import ClientHandshake
 from fencelog.ledgers.rpc.wire import Op, encode_hello, encode_reply
 from tests.support.frames import FakeTransport
 
-GREETING = encode_reply(
+HANDSHAKE = encode_reply(
     Op.HELLO, 0, encode_hello({"version": 1, "bookie_id": "b1", "incarnation": "i1"})
 )
 
@@ -24,15 +24,15 @@ def connected() -> BookieConnection:
 
 async def test_the_greeting_says_which_incarnation_is_at_the_other_end() -> None:
     connection = connected()
-    connection.data_received(GREETING)
-    await connection.greeted
+    connection.data_received(HANDSHAKE)
+    await connection.handshake_done
     assert connection.incarnation == "i1"
 
 
 async def test_a_greeting_that_comes_as_its_time_runs_out_is_no_error() -> None:
     """The time-out has cancelled the wait in the same turn of the loop (the simulator found it)."""
     connection = connected()
-    connection.greeted.cancel()
-    connection.data_received(GREETING)
-    assert connection.greeted.cancelled()
+    connection.handshake_done.cancel()
+    connection.data_received(HANDSHAKE)
+    assert connection.handshake_done.cancelled()
     await asyncio.sleep(0)

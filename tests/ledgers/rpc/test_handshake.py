@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.bookie.server.handshake import Greeting
+from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.limits import MAX_AUTH_STEPS, MAX_HELLO_BYTES, MIN_SECRET_BYTES
@@ -45,7 +45,7 @@ def frame(data: bytes) -> Frame:
     return only
 
 
-def talk(client: ClientHandshake, bookie: Greeting) -> list[bytes]:
+def talk(client: ClientHandshake, bookie: ServerHandshake) -> list[bytes]:
     """Let both ends speak until the client is satisfied; gives all that was on the wire."""
     wire = [client.hello()]
     while wire[-1]:
@@ -57,7 +57,7 @@ def talk(client: ClientHandshake, bookie: Greeting) -> list[bytes]:
     return wire[:-1]
 
 
-def refusal(client: ClientHandshake, bookie: Greeting) -> FencelogError:
+def refusal(client: ClientHandshake, bookie: ServerHandshake) -> FencelogError:
     with pytest.raises(FencelogError) as caught:
         talk(client, bookie)
     assert not client.is_done
@@ -69,7 +69,7 @@ def refusal(client: ClientHandshake, bookie: Greeting) -> FencelogError:
 
 def test_a_client_learns_whom_it_talks_to() -> None:
     client = ClientHandshake("b1")
-    assert len(talk(client, Greeting("b1", "7"))) == 2
+    assert len(talk(client, ServerHandshake("b1", "7"))) == 2
     assert client.incarnation == "7"
     assert client.features == {"admin", "list_entries"}
 
@@ -79,7 +79,7 @@ def test_features_are_those_of_both_unless_one_is_required_and_lacking(
     offered: set[str], required: set[str], known: set[str], insists: set[str]
 ) -> None:
     client = ClientHandshake("b1", features=offered, required=required)
-    bookie = Greeting("b1", "7", features=known, required=insists)
+    bookie = ServerHandshake("b1", "7", features=known, required=insists)
     lacking = (required - known - insists) or (insists - offered - required)
     if lacking:
         error = refusal(client, bookie)
@@ -93,7 +93,7 @@ def test_features_are_those_of_both_unless_one_is_required_and_lacking(
 
 @pytest.mark.parametrize("versions", [[2, 3], [], None, 1, "1", [[1]]])
 def test_another_version_is_refused_and_named(versions: object) -> None:
-    bookie = Greeting("b1", "7")
+    bookie = ServerHandshake("b1", "7")
     reply = frame(bookie.answer(frame(encode_request(Op.HELLO, 0, hello(versions=versions)))))
     assert reply.status == ErrorCode.UNSUPPORTED_VERSION.wire
     assert "version 1" in reply.body.decode()
@@ -106,7 +106,9 @@ def test_another_version_is_refused_and_named(versions: object) -> None:
 @pytest.mark.parametrize("value", [1, "name", [1], {"a": 1}, [["a"]], None])
 def test_names_that_are_none_are_a_protocol_error(field: str, value: object) -> None:
     with pytest.raises(ProtocolError, match=field):
-        Greeting("b1", "7").answer(frame(encode_request(Op.HELLO, 0, hello(**{field: value}))))
+        ServerHandshake("b1", "7").answer(
+            frame(encode_request(Op.HELLO, 0, hello(**{field: value})))
+        )
 
 
 def hello(**fields: object) -> bytes:
@@ -145,7 +147,7 @@ def test_a_client_believes_only_a_fitting_answer(answer: bytes, code: ErrorCode,
 
 
 def test_nothing_more_is_a_handshake_once_it_is_done() -> None:
-    client, bookie = ClientHandshake("b1"), Greeting("b1", "7")
+    client, bookie = ClientHandshake("b1"), ServerHandshake("b1", "7")
     wire = talk(client, bookie)
     with pytest.raises(ProtocolError):
         client.answer(frame(wire[1]))
@@ -158,7 +160,7 @@ def test_nothing_more_is_a_handshake_once_it_is_done() -> None:
 
 
 def test_both_ends_prove_that_they_know_the_secret() -> None:
-    client, bookie = ClientHandshake("b1", shared()), Greeting("b1", "7", shared())
+    client, bookie = ClientHandshake("b1", shared()), ServerHandshake("b1", "7", shared())
     wire = talk(client, bookie)
     assert [frame(data).op & 0x7F for data in wire] == [Op.HELLO] * 2 + [Op.AUTH] * 4
     assert [bool(frame(data).flags & Flag.ACCEPTED) for data in wire] == [False] * 5 + [True]
@@ -177,7 +179,7 @@ def test_both_ends_prove_that_they_know_the_secret() -> None:
 def test_who_does_not_know_the_secret_is_refused(
     client: SharedSecret | None, bookie: SharedSecret | None, text: str
 ) -> None:
-    error = refusal(ClientHandshake("b1", client), Greeting("b1", "7", bookie))
+    error = refusal(ClientHandshake("b1", client), ServerHandshake("b1", "7", bookie))
     assert error.code is ErrorCode.UNAUTHORIZED
     assert text in error.detail
 
@@ -273,8 +275,8 @@ class Patient:
         return message + b" ok"
 
 
-def ends(client: Credentials, bookie: Authenticator) -> tuple[ClientHandshake, Greeting]:
-    return ClientHandshake("b1", client), Greeting("b1", "7", bookie)
+def ends(client: Credentials, bookie: Authenticator) -> tuple[ClientHandshake, ServerHandshake]:
+    return ClientHandshake("b1", client), ServerHandshake("b1", "7", bookie)
 
 
 @pytest.mark.parametrize("steps", range(1, MAX_AUTH_STEPS + 1))
@@ -318,7 +320,7 @@ FIELDS = st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, VALUES))
 @given(FIELDS, st.booleans())
 def test_no_hello_does_anything_but_be_refused(fields: dict[str, object], keep: bool) -> None:
     body = msgpack.packb({**fields, **({"magic": "fencelog"} if keep else {})})
-    bookie, client = Greeting("b1", "7", shared()), ClientHandshake("b1", shared())
+    bookie, client = ServerHandshake("b1", "7", shared()), ClientHandshake("b1", shared())
     try:
         reply = frame(bookie.answer(frame(encode_request(Op.HELLO, 0, body))))
         assert bookie.is_refused == (reply.status != 0)
@@ -347,7 +349,7 @@ def test_msgpack_bombs_are_protocol_errors(bomb: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_hello(bomb)
     with pytest.raises(ProtocolError):
-        Greeting("b1", "7").answer(frame(encode_request(Op.HELLO, 0, bomb)))
+        ServerHandshake("b1", "7").answer(frame(encode_request(Op.HELLO, 0, bomb)))
 
 
 @pytest.mark.parametrize(

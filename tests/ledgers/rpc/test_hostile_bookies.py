@@ -245,7 +245,7 @@ async def test_no_greeting_brings_a_client_to_send_a_request(
 
 
 def accepts(hello: bytes) -> bool:
-    """Whether a mutated greeting still says what counts (a flag that means nothing, say)."""
+    """Whether a mutated handshake still says what counts (a flag that means nothing, say)."""
     try:
         frames = FrameReader().feed(hello)
     except FencelogError:
@@ -315,8 +315,8 @@ async def test_the_end_of_an_old_connection_does_not_touch_the_new_one(
 
 async def answered(network: FakeNetwork, client: TcpBookieClient, op: Op, body: bytes) -> Any:
     """What the client makes of one answer, right in its frame, to one question."""
-    question = client.admin({"do": "gc"}) if op is Op.ADMIN else client.list_entries(1, 5)
-    task = asyncio.create_task(question)
+    request = client.admin({"do": "gc"}) if op is Op.ADMIN else client.list_entries(1, 5)
+    task = asyncio.create_task(request)
     await turn()
     asked = network.taken()
     if asked[0].op == Op.HELLO:
@@ -329,9 +329,9 @@ async def answered(network: FakeNetwork, client: TcpBookieClient, op: Op, body: 
     return await task
 
 
-async def outcome(question: Awaitable[Any]) -> Any:
+async def outcome(request: Awaitable[Any]) -> Any:
     try:
-        return await question
+        return await request
     except FencelogError as error:
         return error
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from fencelog.bookie.server.handshake import Greeting
+from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
@@ -38,9 +38,9 @@ async def test_an_older_bookie_is_not_asked_what_it_does_not_know(server: Script
     client = TcpBookieClient("b1", await server.start())
     adding = asyncio.create_task(add(client))
     for _ in range(2):  # before it is known whom one talks to, and after
-        for question in (client.list_entries(1), client.admin({"do": "status"})):
+        for request in (client.list_entries(1), client.admin({"do": "status"})):
             with pytest.raises(FencelogError, match=r"b1 lacks (admin|list_entries)") as caught:
-                await question
+                await request
             assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
     assert await adding is None
     assert [frame.op for frame in server.frames] == [Op.ADD]
@@ -51,7 +51,7 @@ async def test_an_older_bookie_is_not_asked_what_it_does_not_know(server: Script
 async def test_an_operators_request_whose_answer_is_lost_may_have_been_carried_out(
     server: ScriptedServer,
 ) -> None:
-    server.greeting = Greeting("b1", "1")
+    server.handshake = ServerHandshake("b1", "1")
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start())
     waiting = asyncio.create_task(client.admin({"do": "gc"}))
@@ -68,7 +68,7 @@ async def test_an_operators_request_whose_answer_is_lost_may_have_been_carried_o
 async def test_an_operator_waits_longer_than_others_but_not_for_ever(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.greeting = Greeting("b1", "1")
+    server.handshake = ServerHandshake("b1", "1")
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start(), timeout_ms=50)
     waiting = asyncio.create_task(client.admin({"do": "gc"}))

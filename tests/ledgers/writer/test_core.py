@@ -313,7 +313,7 @@ def test_a_sealed_writer_hears_nothing_more() -> None:
     ok(core, run, "b1"), ok(core, run, "b2")
     core.seal()
     assert core.reply(run, 2, "b3", TIMEOUT) == core.reply(run, 2, "b3", FENCED) == []
-    assert core.lac_told("b3", FENCED) == []
+    assert core.on_lac_reply("b3", FENCED) == []
     assert not core.is_degraded
     with pytest.raises(AssertionError, match="finished writer"):
         push(core)
@@ -334,7 +334,7 @@ def test_a_sealed_writer_looks_for_no_spare() -> None:
 
 def test_an_idle_writer_learns_from_an_explicit_lac_that_it_is_over() -> None:
     core = core_of()
-    assert core.lac_told("b1", None) == core.lac_told("b1", TIMEOUT) == []
-    assert core.lac_told("b9", FENCED) == []  # no member any more
-    assert core.lac_told("b2", FENCED) == [Failed(FENCED)]
-    assert core.lac_told("b3", FENCED) == []
+    assert core.on_lac_reply("b1", None) == core.on_lac_reply("b1", TIMEOUT) == []
+    assert core.on_lac_reply("b9", FENCED) == []  # no member any more
+    assert core.on_lac_reply("b2", FENCED) == [Failed(FENCED)]
+    assert core.on_lac_reply("b3", FENCED) == []

@@ -10,18 +10,23 @@ from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import Any, TypeVar
 
+from fencelog.broker.append.conditions import NO_CONDITIONS, AppendConditions
 from fencelog.broker.append.producer_access import MODES
-from fencelog.broker.append.terms import NO_TERMS, Terms
 from fencelog.broker.broker import Broker
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, ProducerRun, producer_digest
+from fencelog.ledgers.format.entry_header import (
+    RUN_KEY,
+    RUN_SEQUENCE,
+    SequenceRange,
+    producer_digest,
+)
 from tests.sim.admin.edge import Edge
 from tests.sim.admin.subscriptions import Groups
 from tests.sim.oracle.log_history import Sent
 from tests.sim.plan.admin_plan import GroupPlan, WriterPlan
 from tests.sim.plan.topic_plan import ReaderPlan
 from tests.sim.topics.brokers import BrokerMachine, Unanswered, Unreached
-from tests.sim.topics.clients import PATIENCE_S, Clients
+from tests.sim.topics.clients import RETRY_PAUSE_S, Clients
 
 T = TypeVar("T")
 
@@ -52,7 +57,7 @@ class Asking:
             if isinstance(error, FencelogError):
                 self._clients.logs[0].counts[f"admin: {error.code.slug}"] += 1
             self._machine = self._clients.directed(self._chance, error)
-            await asyncio.sleep(self._chance.uniform(0, PATIENCE_S))
+            await asyncio.sleep(self._chance.uniform(0, RETRY_PAUSE_S))
             return None
 
     def has(self, *codes: ErrorCode) -> bool:
@@ -92,7 +97,7 @@ class AdminClients:
                 if asking.has(ErrorCode.OFFSET_TRIMMED) and isinstance(asking.error, FencelogError):
                     offset = int(asking.error.extra["earliest_offset"])
                 elif not asking.has(ErrorCode.NOT_OWNER):
-                    await asyncio.sleep(PATIENCE_S)
+                    await asyncio.sleep(RETRY_PAUSE_S)
                 continue
             topic_id, result = found
             offset = 0 if result is None else result.next_offset
@@ -120,7 +125,7 @@ class AdminClients:
                 chance.uniform(0, plan.thinks_ms / 1000),
             )
             if not await asking.ask(work):
-                await asyncio.sleep(PATIENCE_S)
+                await asyncio.sleep(RETRY_PAUSE_S)
 
 
 class Writer:
@@ -141,7 +146,7 @@ class Writer:
             await asyncio.sleep(pause_ms / 1000)
             if self._clients.is_over.is_set():
                 break
-            if self._plan.terms == "claim":
+            if self._plan.conditions == "claim":
                 await self._write_alone()
             else:
                 await self._write()
@@ -150,9 +155,9 @@ class Writer:
     async def _write(self) -> None:
         """Once, or under a key until it is there."""
         wanted = [self._new(size) for size in self._plan.sizes]
-        for _ in range(TRIES if self._plan.terms == "key" else 1):
+        for _ in range(TRIES if self._plan.conditions == "key" else 1):
             for sent in wanted:
-                sent.terms = replace(sent.terms, fencing_token=self._token())
+                sent.conditions = replace(sent.conditions, fencing_token=self._token())
             errors = await self._asking.ask(
                 partial(self._edge.append, self._plan.partition, wanted)
             )
@@ -161,7 +166,7 @@ class Writer:
                 wanted = [sent for sent, error in told if error is not None]
             if not wanted or self._asking.has(ErrorCode.NOT_FOUND, ErrorCode.TOPIC_TERMINATED):
                 return
-            await asyncio.sleep(self._chance.uniform(0, PATIENCE_S))
+            await asyncio.sleep(self._chance.uniform(0, RETRY_PAUSE_S))
 
     async def _write_alone(self) -> None:
         plan, chance = self._plan, self._chance
@@ -202,14 +207,18 @@ class Writer:
         name = f"{self._plan.machine}/{self._number}"
         self._number += 1
         payloads = tuple(f"{name}.{place}".encode() for place in range(max(1, size)))
-        terms = NO_TERMS
-        if self._plan.terms == "key":
-            terms = Terms(ProducerRun(len(payloads), RUN_KEY, producer_digest(name.encode())))
+        conditions = NO_CONDITIONS
+        if self._plan.conditions == "key":
+            conditions = AppendConditions(
+                SequenceRange(len(payloads), RUN_KEY, producer_digest(name.encode()))
+            )
         elif self._claim is not None:
             producer = producer_digest(self._plan.machine.encode())
-            run = ProducerRun(len(payloads), RUN_SEQUENCE, producer, self._claim[1], self._sequence)
-            terms = Terms(run, fencing_token=self._token())
+            run = SequenceRange(
+                len(payloads), RUN_SEQUENCE, producer, self._claim[1], self._sequence
+            )
+            conditions = AppendConditions(run, fencing_token=self._token())
             self._sequence += len(payloads)
         key = self._chance.choice(KEYS)
         removes = key is not None and self._removals.random() < self._plan.removes
-        return Sent(payloads, size > 0, 0, key, terms, removes=removes)
+        return Sent(payloads, size > 0, 0, key, conditions, removes=removes)

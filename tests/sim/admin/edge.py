@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
 
+from fencelog.broker.append.conditions import NO_CONDITIONS, AppendConditions, AppendFuture
 from fencelog.broker.append.producer_access import WAIT
-from fencelog.broker.append.terms import NO_TERMS, AppendFuture, Terms
 from fencelog.broker.broker import Broker
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.read.stored import CompactedBatch, ReadResult
@@ -18,7 +18,7 @@ from fencelog.ledgers.errors import Effects, FencelogError
 from fencelog.ledgers.format.entry_header import producer_digest
 from fencelog.ledgers.record_batch import decode_batch
 from tests.sim.oracle.access_history import Change, Held, Register
-from tests.sim.oracle.incarnation_lists import IncarnationChains
+from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
 from tests.sim.oracle.incarnations import AdminLog, Incarnations
 from tests.sim.oracle.log_history import Sent, payload_of
 from tests.sim.topics.brokers import TOPIC
@@ -32,9 +32,9 @@ CLAIM_WAIT_MS = 100
 class Edge:
     """``instance`` and ``log`` of everything belong together."""
 
-    def __init__(self, incarnations: Incarnations, chains: IncarnationChains) -> None:
+    def __init__(self, incarnations: Incarnations, ledger_lists: IncarnationLedgerLists) -> None:
         self.incarnations = incarnations
-        self.chains = chains
+        self.ledger_lists = ledger_lists
 
     async def open(self, broker: Broker, partition: int) -> tuple[PartitionLog, AdminLog]:
         return self.of(await broker.partition(TOPIC, partition), partition)
@@ -60,15 +60,15 @@ class Edge:
         futures = []
         for want in wanted:
             sent = log.sent.get(want.payloads[0]) or log.new(
-                *want.payloads, is_batch=want.is_batch, key=want.key, terms=want.terms
+                *want.payloads, is_batch=want.is_batch, key=want.key, conditions=want.conditions
             )
             sent.removes = want.removes
-            sent.terms = want.terms  # another token, of the same messages
+            sent.conditions = want.conditions  # another token, of the same messages
             log.attempted(sent)
             future = _append(instance, sent)
             began_s = asyncio.get_running_loop().time()
             future.add_done_callback(
-                partial(self._answered, log, sent, want.terms, instance, began_s)
+                partial(self._answered, log, sent, want.conditions, instance, began_s)
             )
             futures.append(future)
         if futures:
@@ -79,7 +79,7 @@ class Edge:
         self,
         log: AdminLog,
         sent: Sent,
-        terms: Terms,
+        conditions: AppendConditions,
         instance: PartitionLog,
         began_s: float,
         future: AppendFuture,
@@ -98,7 +98,7 @@ class Edge:
         if told.duplicate:
             return
         now_s = asyncio.get_running_loop().time()
-        wrong = log.access.appended(terms, told.offset, began_s, now_s)
+        wrong = log.access.appended(conditions, told.offset, began_s, now_s)
         if wrong is not None:
             log.violate(25, wrong)
         if log.end is not None and told.offset >= log.end:
@@ -194,9 +194,11 @@ class Edge:
         log.counts["trimmed by hand"] += 1
         if trimmed.held_back != (trimmed.earliest_offset < before):
             log.violate(20, f"trimmed to {trimmed}, {before} was asked for")
-        chain = self.chains.by_key.get((log.topic_id, partition))
-        if chain is not None and chain.start_offset < trimmed.earliest_offset:
-            log.violate(20, f"told to be trimmed to {trimmed}, the list has {chain.start_offset}")
+        ledger_list = self.ledger_lists.by_key.get((log.topic_id, partition))
+        if ledger_list is not None and ledger_list.start_offset < trimmed.earliest_offset:
+            log.violate(
+                20, f"told to be trimmed to {trimmed}, the list has {ledger_list.start_offset}"
+            )
 
     async def terminate(self, partition: int, broker: Broker) -> None:
         instance, log = await self.open(broker, partition)
@@ -215,13 +217,13 @@ class Edge:
         """Read the view from its beginning to its horizon, and compare; whether it was one."""
         instance, log = await self.open(broker, partition)
         view, found = instance.compaction.view, dict[int, bytes]()
-        compacted = instance._node.chain.compacted
+        compacted = instance._node.ledger_list.compacted
         if compacted is None:
             return False
         offset = 0
         while offset < compacted.end_offset:
             result = await view.read(offset, max_messages=100, max_bytes=READ_BYTES)
-            if instance._node.chain.compacted is not compacted:
+            if instance._node.ledger_list.compacted is not compacted:
                 return False
             for batch in result.entries:
                 if isinstance(batch, CompactedBatch):
@@ -281,8 +283,8 @@ def _perhaps_removed(log: AdminLog) -> set[bytes]:
     }
 
 
-def terms_of(token: str | None) -> Terms:
-    return NO_TERMS if token is None else Terms(fencing_token=token)
+def conditions_of(token: str | None) -> AppendConditions:
+    return NO_CONDITIONS if token is None else AppendConditions(fencing_token=token)
 
 
 def _error_of(future: AppendFuture) -> FencelogError | None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from fencelog.broker.append.terms import NO_TERMS
+from fencelog.broker.append.conditions import NO_CONDITIONS
 from fencelog.broker.background.sweep_core import tag_of
 from fencelog.broker.broker import Broker
 from fencelog.broker.partition.ownership import OWNERS_PATH
@@ -22,7 +22,7 @@ from tests.sim.engine.process import Process
 from tests.sim.ledgers.cluster import Cluster
 from tests.sim.oracle.cursor_history import CursorHistory
 from tests.sim.oracle.history import History
-from tests.sim.oracle.incarnation_lists import IncarnationChains
+from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
 from tests.sim.oracle.incarnations import AdminLog
 from tests.sim.oracle.log_history import Sent
 from tests.sim.plan.admin_plan import AdminPlan
@@ -41,7 +41,7 @@ class AdminEnding:
         cluster: Cluster,
         history: History,
         brokers: dict[str, BrokerMachine],
-        chains: IncarnationChains,
+        ledger_lists: IncarnationLedgerLists,
         clients: AdminClients,
         operator: Operator,
         processes: list[Process],
@@ -50,7 +50,7 @@ class AdminEnding:
         self._cluster = cluster
         self._history = history
         self._brokers = brokers
-        self._chains = chains
+        self._ledger_lists = ledger_lists
         self._clients = clients
         self._operator = operator
         self._processes = processes
@@ -137,21 +137,25 @@ class AdminEnding:
         while True:
             name = f"z/{log.topic_id[:4]}/{log.partition}/{number}".encode()
             number += 1
-            sent = Sent((name,), False, 0, None, NO_TERMS)
+            sent = Sent((name,), False, 0, None, NO_CONDITIONS)
             work = partial(self._edge.append, log.partition, [sent], only=log.topic_id)
             errors = await self._asking.ask(work)
             if errors == [None]:
                 return (log.sent[name].offset or 0) + 1
-            chain = self._chains.by_key.get((log.topic_id, log.partition))
-            if chain is not None and chain.terminated and chain.next_base is not None:
+            ledger_list = self._ledger_lists.by_key.get((log.topic_id, log.partition))
+            if (
+                ledger_list is not None
+                and ledger_list.terminated
+                and ledger_list.next_base is not None
+            ):
                 if errors and errors[0] is not None:
-                    return chain.next_base
+                    return ledger_list.next_base
             elif log.end is not None:
                 log.violate(24, f"it ended at {log.end}, and the list does not say so")
             await asyncio.sleep(STEP_S)
 
     async def _check_cursors(self, log: AdminLog) -> None:
-        """The upkeep has opened what is missing, and dropped what belongs to nothing."""
+        """The reconciler has opened what is missing, and dropped what belongs to nothing."""
         topic = self._incarnations.living
         registered = (
             {r.info.subscription_id for r in topic.subscriptions.values()} if topic else set()
@@ -220,10 +224,10 @@ class AdminEnding:
             tag = None if metadata is None else tag_of(metadata.properties)
             if tag is None:
                 continue
-            chain = self._chains.by_key.get((tag.topic_id, tag.partition))
-            if tag.topic_id != living or chain is None:
+            ledger_list = self._ledger_lists.by_key.get((tag.topic_id, tag.partition))
+            if tag.topic_id != living or ledger_list is None:
                 left.append(f"ledger {ledger_id} of {tag}")
-            elif ledger_id not in chain.ledgers and tag.epoch < chain.epoch:
+            elif ledger_id not in ledger_list.ledgers and tag.epoch < ledger_list.epoch:
                 left.append(f"ledger {ledger_id} of {tag}, on no list")
         return left
 
@@ -233,8 +237,12 @@ class AdminEnding:
         """One after the other, each handing over to the others; the last one seals its logs."""
         served = await end_brokers(self._history, self._brokers, self._is_served, logs)
         for log in served:
-            chain = self._chains.by_key.get((log.topic_id, log.partition))
-            unsealed = [s.ledger_id for s in chain.segments if s.sealed is None] if chain else []
+            ledger_list = self._ledger_lists.by_key.get((log.topic_id, log.partition))
+            unsealed = (
+                [s.ledger_id for s in ledger_list.segments if s.sealed is None]
+                if ledger_list
+                else []
+            )
             if unsealed:
                 log.violate(22, f"all brokers ended in order, ledgers {unsealed} are not sealed")
         owners = _children(self._cluster.memory.children, OWNERS_PATH)
@@ -242,10 +250,10 @@ class AdminEnding:
             self._history.violate(22, f"all brokers ended in order, there are {owners}")
 
     def _is_served(self, log: AdminLog) -> bool:
-        chain = self._chains.by_key.get((log.topic_id, log.partition))
+        ledger_list = self._ledger_lists.by_key.get((log.topic_id, log.partition))
         for machine in self._brokers.values():
             found = machine.broker and machine.broker.open_log(TOPIC, log.partition)
-            if found and chain and found.epoch == chain.epoch:
+            if found and ledger_list and found.epoch == ledger_list.epoch:
                 return True
         return False
 

@@ -13,8 +13,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from fencelog.broker.background import compaction_scheduler as compaction_keeper
-from fencelog.broker.background import cursor_reconciler as subscription_upkeep
+from fencelog.broker.background import compaction_scheduler, cursor_reconciler
 from fencelog.broker.compaction import compaction
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.registry.topics import TopicConfig
@@ -28,10 +27,10 @@ from tests.sim.engine.process import Process
 from tests.sim.ledgers.cluster import Cluster
 from tests.sim.ledgers.faults import Moments
 from tests.sim.oracle.history import History
-from tests.sim.oracle.incarnation_lists import IncarnationChains
+from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
 from tests.sim.oracle.incarnations import Incarnations
 from tests.sim.oracle.log_history import LogHistory
-from tests.sim.plan.admin_plan import UPKEEP_MS, AdminPlan
+from tests.sim.plan.admin_plan import RECONCILE_MS, AdminPlan
 from tests.sim.plan.plan import Fault
 from tests.sim.topics.brokers import BrokerMachine, start_brokers
 from tests.sim.topics.clients import Clients
@@ -45,8 +44,8 @@ INTERVALS = BrokerConfig("", "", sweep_interval_s=1.0, sweep_grace_s=1.0)
 topic that is gone has younger than this nobody needs, so nothing hangs on it."""
 
 SHORT_INTERVALS: Limits = (
-    (subscription_upkeep, "SUBSCRIPTION_LOOK_MS", UPKEEP_MS),
-    (compaction_keeper, "COMPACTION_LOOK_MS", 100),
+    (cursor_reconciler, "SUBSCRIPTION_LOOK_MS", RECONCILE_MS),
+    (compaction_scheduler, "COMPACTION_LOOK_MS", 100),
     (compaction, "COMPACTION_RETRY_MS", 200),
 )
 """What a broker does now and then, it does within the seconds of a history."""
@@ -70,13 +69,13 @@ class AdminPlay:
         cluster.add_bookies(plan)
         await cluster.all_serving()
         incarnations = Incarnations(history, cluster.memory, SETTINGS)
-        chains = IncarnationChains(history, cluster.memory, incarnations)
+        ledger_lists = IncarnationLedgerLists(history, cluster.memory, incarnations)
         brokers: dict[str, BrokerMachine] = {}
         logs = [LogHistory(history, 0)]  # its clients do not go through the front doors
         front = Front(Http(self._engine, brokers), Taken(logs))
-        await start_brokers(brokers, cluster, plan, chains, front, INTERVALS)
+        await start_brokers(brokers, cluster, plan, ledger_lists, front, INTERVALS)
         clients = Clients(cluster, brokers, logs, moments, front)
-        edge = Edge(incarnations, chains)
+        edge = Edge(incarnations, ledger_lists)
         roles = AdminClients(clients, edge, Groups(edge, brokers))
         operator = Operator(plan, roles, moments)
         asking, _ = roles.asking("a0")
@@ -91,7 +90,9 @@ class AdminPlay:
         injector.heal()
         clients.is_over.set()
         moments.end()
-        ending = AdminEnding(plan, cluster, history, brokers, chains, roles, operator, processes)
+        ending = AdminEnding(
+            plan, cluster, history, brokers, ledger_lists, roles, operator, processes
+        )
         await ending.run()
 
     def _start(self, roles: AdminClients, operator: Operator) -> list[Process]:

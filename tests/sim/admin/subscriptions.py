@@ -11,14 +11,14 @@ import msgspec
 
 from fencelog.api.http.targets import Endpoint
 from fencelog.api.routing.forward import OwnerUnreachable
-from fencelog.api.routing.owner_proxy import Ownership
+from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.subscriptions.lifecycle import SubscriptionLifecycle
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
 from fencelog.api.subscriptions.requests import CursorRequest
 from fencelog.broker.broker import Broker
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.registry.subscription_config import Start, SubscriptionConfig
-from fencelog.broker.registry.subscription_registry import Registered, decode_registered
+from fencelog.broker.registry.subscription_registry import RegisteredSubscription, decode_registered
 from fencelog.broker.registry.topics import TopicInfo
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from tests.sim.admin.edge import Edge
@@ -108,7 +108,7 @@ class Groups:
     def _owners(self, broker: Broker) -> ObservedOwners:
         forwarder: Any = SimForwarder(self)
         waits: Any = None
-        ownership = Ownership(broker, forwarder, waits)
+        ownership = OwnerProxy(broker, forwarder, waits)
         return ObservedOwners(self._edge, broker, ownership, forwarder)
 
     async def at_peer(self, url: str, path: str, partition: int, body: bytes) -> bytes:
@@ -131,13 +131,13 @@ class Groups:
 class ObservedOwners(SubscriptionOwners):
     """Notes where cursors were opened."""
 
-    def __init__(self, edge: Edge, broker: Broker, ownership: Ownership, forwarder: Any) -> None:
+    def __init__(self, edge: Edge, broker: Broker, ownership: OwnerProxy, forwarder: Any) -> None:
         letters: Any = lambda topic: None  # noqa: E731 - nothing fails for good here
         super().__init__(broker, ownership, forwarder, letters)
         self._edge = edge
 
     async def open_cursor(
-        self, log: PartitionLog, topic: TopicInfo, subscription: Registered
+        self, log: PartitionLog, topic: TopicInfo, subscription: RegisteredSubscription
     ) -> None:
         subscription_id = subscription.info.subscription_id
         was_there = subscription_id in log.subscriptions.all()
@@ -145,7 +145,7 @@ class ObservedOwners(SubscriptionOwners):
         if subscription_id not in log.subscriptions.all():
             return  # it was dropped meanwhile
         _, notes = self._edge.of(log, log.partition)
-        if notes.topic_id != topic.topic_id:  # made anew meanwhile: the upkeep will drop it
+        if notes.topic_id != topic.topic_id:  # made anew meanwhile: the reconciler will drop it
             notes.state.may_be_dropped.add(subscription_id)
         cursor = notes.cursor(subscription_id, subscription.info.name)
         cursor.opened_at = log.subscriptions.stats(subscription_id)["acked_to"]

@@ -17,8 +17,8 @@ from fencelog.ledgers.errors import check
 from tests.sim.disk.faults import Death, Faults
 from tests.sim.disk.files import FileData
 from tests.sim.disk.handles import SimFile, SimLock
+from tests.sim.disk.io_thread import SimIoThread
 from tests.sim.disk.key_value import SimKeyValueStore, StoreData
-from tests.sim.disk.lane import SimLane
 from tests.sim.disk.names import Directory
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.process import Process, ProcessDied
@@ -197,10 +197,13 @@ class SimDisk:
 
     # -- the port ------------------------------------------------------------------------------
 
-    def lane(self, name: str) -> SimLane:
-        lane = SimLane(name, self)
-        check(lane.process is self.process, f"lane {name} is made by a process not attached")
-        return lane
+    def io_thread(self, name: str) -> SimIoThread:
+        io_thread = SimIoThread(name, self)
+        check(
+            io_thread.process is self.process,
+            f"I/O thread {name} is made by a process not attached",
+        )
+        return io_thread
 
     def lock(self, path: Path) -> SimLock | None:
         directory = self._directory(path.parent)

@@ -223,7 +223,7 @@ class SimLoop(asyncio.BaseEventLoop):
             process.is_queued = True
             self._runnable.append(process)
 
-    def bury(self, process: Process) -> None:
+    def retire(self, process: Process) -> None:
         """Take a process off that list."""
         if process.is_queued:
             process.is_queued = False

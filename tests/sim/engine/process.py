@@ -146,7 +146,7 @@ class Process:
             return
         engine.trace.note(f"{'power loss' if silent else 'killed'} {self.label}")
         self.is_alive = False
-        engine.loop.bury(self)
+        engine.loop.retire(self)
         engine.network.process_died(self, silent=silent)
         callbacks, self._on_death = self._on_death, []
         for callback in callbacks:
@@ -159,7 +159,7 @@ class Process:
         if self.is_alive and not self.is_paused:
             self._engine.trace.note(f"paused {self.label}")
             self.is_paused = True
-            self._engine.loop.bury(self)
+            self._engine.loop.retire(self)
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -183,11 +183,11 @@ class Ending:
         members: Sequence[Sequence[str]],
     ) -> set[int]:
         """What the bookie gives of the entries of which it should have a copy."""
-        patience_s = STEP_S if self._history.bookie(bookie).is_damaged else BOOKIES_S
+        timeout_s = STEP_S if self._history.bookie(bookie).is_damaged else BOOKIES_S
         held = set[int]()
         for entry_id, some in enumerate(members):
             if bookie in some and entry_id not in held:
-                held.update(await self._copies(session, bookie, metadata, entry_id, patience_s))
+                held.update(await self._copies(session, bookie, metadata, entry_id, timeout_s))
         return held
 
     async def _copies(
@@ -196,11 +196,11 @@ class Ending:
         bookie: str,
         metadata: LedgerMetadata,
         entry_id: int,
-        patience_s: float,
+        timeout_s: float,
     ) -> range:
         """The entries from this one on that the bookie gives at once (a false "no" is noted where
         it is said). One that is on its way back is asked again."""
-        for _ in range(int(patience_s / STEP_S)):
+        for _ in range(int(timeout_s / STEP_S)):
             client = session.directory.client(bookie)
             try:
                 reply = await client.read(

@@ -21,7 +21,7 @@ from tests.sim.oracle.history import NOES, History, WrittenLedger
 from tests.sim.plan.plan import Burst, LedgerPlan, Visit
 
 POLL_MS = 400
-PATIENCE_S = 0.3
+RETRY_PAUSE_S = 0.3
 WATCH_S = 0.01
 """Between two looks at writers that may wait for nothing."""
 
@@ -67,7 +67,7 @@ class Workload:
             except FencelogError as error:
                 if not error.code.retryable:
                     raise
-                await asyncio.sleep(PATIENCE_S)
+                await asyncio.sleep(RETRY_PAUSE_S)
             else:
                 break
         ledger.ledger_id = writer.ledger_id
@@ -138,7 +138,7 @@ class Workload:
                 self._history.counts[f"recover: {error.code.slug}"] += 1
                 if not error.code.retryable or self.is_over.is_set():
                     return
-                await asyncio.sleep(PATIENCE_S)
+                await asyncio.sleep(RETRY_PAUSE_S)
             else:
                 self._history.told_closed(visit.machine, metadata)
                 return
@@ -181,14 +181,14 @@ class Workload:
                 if next_entry <= lac:
                     next_entry = await self._read_some(ledger, reader, next_entry, lac)
                 elif reader.metadata.is_closed:
-                    await asyncio.sleep(PATIENCE_S)
+                    await asyncio.sleep(RETRY_PAUSE_S)
                     next_entry = 0  # and once more: what is closed stays as it is
             except FencelogError as error:
                 self._history.counts[f"read: {error.code.slug}"] += 1
                 self._check_absence(ledger, error, next_entry)
                 if error.code is ErrorCode.LEDGER_NOT_FOUND:
                     break
-                await asyncio.sleep(PATIENCE_S)
+                await asyncio.sleep(RETRY_PAUSE_S)
         if reader is not None:
             await reader.close()
 
@@ -199,7 +199,7 @@ class Workload:
             except FencelogError as error:
                 if error.code is ErrorCode.LEDGER_NOT_FOUND:
                     return None
-                await asyncio.sleep(PATIENCE_S)
+                await asyncio.sleep(RETRY_PAUSE_S)
         return None
 
     async def _read_some(

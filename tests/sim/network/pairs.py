@@ -61,12 +61,12 @@ class Pair:
         self.s = engine.start_process("s")
         self.c = engine.start_process("c")
         self.accepted: list[End] = []
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
     async def listen(self) -> None:
         def factory() -> End:
             self.accepted.append(End())
-            self._news.set()
+            self._wakeup.set()
             return self.accepted[-1]
 
         await self.s.call(self.engine.loop.create_server(factory, "s", PORT))
@@ -82,8 +82,8 @@ class Pair:
         known = len(self.accepted)
         client = await self.connect()
         while len(self.accepted) == known:
-            self._news.clear()
-            await self._news.wait()
+            self._wakeup.clear()
+            await self._wakeup.wait()
         return client, self.accepted[-1]
 
 

@@ -242,14 +242,14 @@ class Calls:
     def __init__(self) -> None:
         self.client = TcpBookieClient("b1", f"s:{PORT}", timeout_ms=2000)
         self.replies: list[FencelogError | None] = []
-        self.news = asyncio.Event()
+        self.wakeup = asyncio.Event()
 
     def add(self, run: bytes) -> None:
         self.client.add(run, recovery=False, incarnation="1", on_reply=self._reply)
 
     def _reply(self, error: FencelogError | None) -> None:
         self.replies.append(error)
-        self.news.set()
+        self.wakeup.set()
 
     async def add_all(self, runs: list[bytes]) -> list[ErrorCode | None]:
         """Add and wait for every answer, in the process that calls."""
@@ -257,8 +257,8 @@ class Calls:
         for run in runs:
             self.add(run)
         while len(self.replies) < expected:
-            self.news.clear()
-            await self.news.wait()
+            self.wakeup.clear()
+            await self.wakeup.wait()
         return [e.code if e else None for e in self.replies[expected - len(runs) :]]
 
 

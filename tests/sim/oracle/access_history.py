@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import inf, nextafter
 
-from fencelog.broker.append.terms import Terms
+from fencelog.broker.append.conditions import AppendConditions
 from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, producer_digest
 from tests.sim.oracle.durable_access import DurableAccess
 
@@ -114,15 +114,17 @@ class AccessHistory:
             return f"the partition is durably held by {durable.holder}, this is over"
         return None
 
-    def appended(self, terms: Terms, offset: int, began_s: float, now_s: float) -> str | None:
+    def appended(
+        self, conditions: AppendConditions, offset: int, began_s: float, now_s: float
+    ) -> str | None:
         """An append was acknowledged that is no duplicate: what is wrong with that."""
         if not self.token.admits(
-            lambda token: token == terms.fencing_token, began_s, offset, now_s
+            lambda token: token == conditions.fencing_token, began_s, offset, now_s
         ):
-            return f"written at {offset} with the token {terms.fencing_token!r}, which is over"
-        if not self.holder.admits(lambda held: _holds(held, terms), began_s, offset, now_s):
+            return f"written at {offset} with the token {conditions.fencing_token!r}, which is over"
+        if not self.holder.admits(lambda held: _holds(held, conditions), began_s, offset, now_s):
             return f"written at {offset} by who does not hold the partition"
-        run = terms.run
+        run = conditions.run
         if (
             run is not None
             and run.kind == RUN_SEQUENCE
@@ -161,10 +163,10 @@ def _is_same(held: Value, durable: tuple[str, int] | None) -> bool:
     return held.producer == producer_digest(name.encode()) and held.epoch in (None, epoch)
 
 
-def _holds(held: Value, terms: Terms) -> bool:
+def _holds(held: Value, conditions: AppendConditions) -> bool:
     if held is None:
         return True
-    run = terms.run
+    run = conditions.run
     return (
         isinstance(held, Held)
         and run is not None

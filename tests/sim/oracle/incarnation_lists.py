@@ -1,29 +1,29 @@
 """Every version of the lists of ledgers of all incarnations: those of a living topic as in
-``chain_watch``, and how those of a deleted one go."""
+``ledger_list_watch``, and how those of a deleted one go."""
 
 from __future__ import annotations
 
-from fencelog.broker.ledger_list.codec import decode_chain
-from fencelog.broker.ledger_list.ledger_list import Chain
+from fencelog.broker.ledger_list.codec import decode_ledger_list
+from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.ledger_metadata.store import LEDGERS_PATH
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from tests.sim.oracle.history import History
 from tests.sim.oracle.incarnations import AdminLog, Incarnations
-from tests.sim.oracle.list_watch import LOGS_PATH, ChainWatch
+from tests.sim.oracle.list_watch import LOGS_PATH, LedgerListWatch
 
 Key = tuple[str, int]
 """Topic id, partition."""
 
 
-class IncarnationChains(ChainWatch):
+class IncarnationLedgerLists(LedgerListWatch):
     """Made after the incarnations, so that it finds them up to date."""
 
     def __init__(
         self, history: History, cluster: MemoryCluster, incarnations: Incarnations
     ) -> None:
         self._incarnations = incarnations
-        self.by_key: dict[Key, Chain] = {}
+        self.by_key: dict[Key, LedgerList] = {}
         self._made_too_late: set[Key] = set()
         super().__init__(history, cluster, [])
 
@@ -37,8 +37,8 @@ class IncarnationChains(ChainWatch):
     def _ledger_changed(self, ledger_id: int) -> None:
         if self.history.latest(ledger_id) is not None:
             return
-        for (topic_id, partition), chain in self.by_key.items():
-            if ledger_id in chain.ledgers and not chain.deleted:
+        for (topic_id, partition), ledger_list in self.by_key.items():
+            if ledger_id in ledger_list.ledgers and not ledger_list.deleted:
                 self.history.violate(
                     16, f"ledger {ledger_id} is deleted, {topic_id[:4]}/{partition} lists it (I4)"
                 )
@@ -48,7 +48,7 @@ class IncarnationChains(ChainWatch):
         is_living = self._incarnations.is_living(topic_id)
         before = self.by_key.get((topic_id, partition))
         try:
-            now = decode_chain(self._cluster.get(path).value)
+            now = decode_ledger_list(self._cluster.get(path).value)
         except FencelogError:
             self.by_key.pop((topic_id, partition), None)
             if is_living:
@@ -78,7 +78,7 @@ class IncarnationChains(ChainWatch):
             if not now.deleted:
                 log.violate(16, f"ledger {ledger_id} is listed, and was deleted (I4)")
 
-    def _check_end(self, log: AdminLog, before: Chain, now: Chain) -> None:
+    def _check_end(self, log: AdminLog, before: LedgerList, now: LedgerList) -> None:
         """A log that was ended stays so, and no ledger follows; the view goes on (24)."""
         unsealed = [s.ledger_id for s in now.segments if s.sealed is None]
         if now.terminated and unsealed:

@@ -18,7 +18,7 @@ from fencelog.broker.policy import Policy
 from fencelog.broker.registry.namespaces import TOPICS_PATH
 from fencelog.broker.registry.subscription_registry import (
     SUBSCRIPTIONS_PATH,
-    Registered,
+    RegisteredSubscription,
     decode_registered,
 )
 from fencelog.broker.registry.topic_node import TopicConfig, TopicInfo, decode_topic
@@ -78,7 +78,7 @@ class Incarnation:
     topic_id: str
     partitions: int
     configs: list[TopicConfig] = field(default_factory=list)
-    subscriptions: dict[str, Registered] = field(default_factory=dict)
+    subscriptions: dict[str, RegisteredSubscription] = field(default_factory=dict)
     """Those that are registered, by name."""
     dropped: set[str] = field(default_factory=set)
     """Ids of those that were."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from fencelog.broker.ledger_list.codec import decode_chain
-from fencelog.broker.ledger_list.ledger_list import Chain, Segment
+from fencelog.broker.ledger_list.codec import decode_ledger_list
+from fencelog.broker.ledger_list.ledger_list import LedgerList, Segment
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.ledger_metadata.store import LEDGERS_PATH
 from fencelog.ledgers.metastore.memory import MemoryCluster
@@ -16,16 +16,16 @@ from tests.sim.oracle.log_history import LogHistory
 LOGS_PATH = "/logs"
 
 
-class ChainWatch:
+class LedgerListWatch:
     """Made after the watch over ledgers, so that it finds their metadata up to date."""
 
     def __init__(self, history: History, cluster: MemoryCluster, logs: list[LogHistory]) -> None:
         self.history = history
         self._cluster = cluster
         self._logs = logs
-        self.chains: dict[int, Chain] = {}
+        self.ledger_lists: dict[int, LedgerList] = {}
         self.listed: set[int] = set()
-        """Ledgers that a chain has had."""
+        """Ledgers that a ledger list has had."""
         cluster.subscribe(self._changed)
 
     def _changed(self, path: str) -> None:
@@ -33,26 +33,26 @@ class ChainWatch:
         if path.startswith(f"{LEDGERS_PATH}/") and len(parts) == 4:
             self._ledger_changed(int(parts[2], 16) << 16 | int(parts[3], 16))
         elif path.startswith(f"{LOGS_PATH}/") and len(parts) == 4:
-            self._chain_changed(path, int(parts[3]))
+            self._ledger_list_changed(path, int(parts[3]))
 
     def _ledger_changed(self, ledger_id: int) -> None:
         if self.history.latest(ledger_id) is not None:
             return
-        for partition, chain in self.chains.items():
-            if ledger_id in chain.ledgers:
+        for partition, ledger_list in self.ledger_lists.items():
+            if ledger_id in ledger_list.ledgers:
                 self.history.violate(
                     16, f"ledger {ledger_id} is deleted, partition {partition} lists it (I4)"
                 )
 
-    def _chain_changed(self, path: str, partition: int) -> None:
+    def _ledger_list_changed(self, path: str, partition: int) -> None:
         log = self._logs[partition]
         try:
-            now = decode_chain(self._cluster.get(path).value)
+            now = decode_ledger_list(self._cluster.get(path).value)
         except FencelogError:
             log.violate(16, f"{path} is gone")
             return
-        before = self.chains.get(partition)
-        self.chains[partition] = now
+        before = self.ledger_lists.get(partition)
+        self.ledger_lists[partition] = now
         log.listed |= now.ledgers
         log.is_rolling = sum(segment.sealed is None for segment in now.segments) > 1
         log.state.listed(now.state_ledger)
@@ -62,7 +62,7 @@ class ChainWatch:
         for ledger_id in sorted(now.ledgers & self.history.deleted):
             log.violate(16, f"ledger {ledger_id} is listed, and was deleted (I4)")
 
-    def _check(self, log: LogHistory, before: Chain, now: Chain) -> None:
+    def _check(self, log: LogHistory, before: LedgerList, now: LedgerList) -> None:
         if now.token == before.token:
             log.violate(16, "two changes of the list have one token")
         if now.last_publish_us < before.last_publish_us:
@@ -88,7 +88,7 @@ class ChainWatch:
         else:
             self.history.on_event("sealed")
 
-    def _check_kept(self, log: LogHistory, before: Chain, now: Chain) -> None:
+    def _check_kept(self, log: LogHistory, before: LedgerList, now: LedgerList) -> None:
         """What was sealed stays as it is; what goes was trimmed, or closed empty (I13)."""
         there = {segment.ledger_id: segment for segment in now.segments}
         for segment in before.segments:
@@ -101,7 +101,7 @@ class ChainWatch:
         if [segment.ledger_id for segment in now.segments][: len(ids)] != ids:
             log.violate(16, "the order of the ledgers was changed")
 
-    def _check_dropped(self, log: LogHistory, segment: Segment, now: Chain) -> None:
+    def _check_dropped(self, log: LogHistory, segment: Segment, now: LedgerList) -> None:
         if segment.end_offset is not None and segment.end_offset <= now.start_offset:
             return
         metadata = self.history.latest(segment.ledger_id)
@@ -121,7 +121,7 @@ class ChainWatch:
                 f"{metadata.last_entry_id}, sealed with {segment.sealed.entries} entries (I6)",
             )
 
-    def _check_takeover(self, log: LogHistory, before: Chain, now: Chain) -> None:
+    def _check_takeover(self, log: LogHistory, before: LedgerList, now: LedgerList) -> None:
         if now.epoch != before.epoch + 1:
             log.violate(16, f"epoch {now.epoch} follows {before.epoch}")
         open_ledgers = [s.ledger_id for s in now.segments[:-1] if s.sealed is None]

@@ -12,7 +12,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fencelog.broker.append.terms import FORGOTTEN, NO_TERMS, Appended, Terms
+from fencelog.broker.append.conditions import (
+    FORGOTTEN,
+    NO_CONDITIONS,
+    AppendConditions,
+    AppendResult,
+)
 from fencelog.ledgers.errors import Effects, FencelogError
 from fencelog.ledgers.format.entry_header import RUN_SEQUENCE
 from fencelog.ledgers.record_batch import Message
@@ -33,7 +38,7 @@ class Sent:
     floor: int
     key: bytes | None = None
     """Of its messages."""
-    terms: Terms = NO_TERMS
+    conditions: AppendConditions = NO_CONDITIONS
     headers: tuple[tuple[str, bytes], ...] = ()
     """Of its messages."""
     removes: bool = False
@@ -115,14 +120,14 @@ class LogHistory:
         *payloads: bytes,
         is_batch: bool,
         key: bytes | None = None,
-        terms: Terms = NO_TERMS,
+        conditions: AppendConditions = NO_CONDITIONS,
     ) -> Sent:
         """An append that will begin now. Those of one producer and epoch come in the order of their
         sequences."""
-        sent = Sent(payloads, is_batch, self.known_end, key, terms)
+        sent = Sent(payloads, is_batch, self.known_end, key, conditions)
         for payload in payloads:
             self.sent[payload] = sent
-        run = terms.run
+        run = conditions.run
         if run is not None and run.kind == RUN_SEQUENCE:
             self.sequences.setdefault((run.id, run.epoch), []).append(sent)
         return sent
@@ -138,7 +143,7 @@ class LogHistory:
         if error.code.effects is Effects.NONE:
             sent.refused += 1
 
-    def acknowledged(self, sent: Sent, told: Appended, instance: object, epoch: int) -> None:
+    def acknowledged(self, sent: Sent, told: AppendResult, instance: object, epoch: int) -> None:
         """The broker's own edge: this instance gave this answer just now."""
         self.counts["append acks"] += 1
         sent.is_certain = True
@@ -156,8 +161,8 @@ class LogHistory:
         sent.offset = told.offset
         if told.offset < sent.floor:
             self.violate(21, f"append at {told.offset}, began when the log had {sent.floor}")
-        if sent.terms.if_offset not in (None, told.offset):
-            self.violate(21, f"append at {told.offset}, {sent.terms.if_offset} was expected")
+        if sent.conditions.if_offset not in (None, told.offset):
+            self.violate(21, f"append at {told.offset}, {sent.conditions.if_offset} was expected")
         self.seen(told.offset, sent.payloads, "acknowledged")
         self.published(told.offset, len(sent.payloads), told.publish_time_us)
         self.acked_end = max(self.acked_end, end)
@@ -271,8 +276,10 @@ class LogHistory:
             self.violate(21, f"{sent.payloads[0]!r} at {offset} was refused")
         if offset < sent.floor:
             self.violate(21, f"{sent.payloads[0]!r} at {offset} began after {sent.floor}")
-        if sent.terms.if_offset not in (None, offset):
-            self.violate(21, f"{sent.payloads[0]!r} at {offset} expected {sent.terms.if_offset}")
+        if sent.conditions.if_offset not in (None, offset):
+            self.violate(
+                21, f"{sent.payloads[0]!r} at {offset} expected {sent.conditions.if_offset}"
+            )
         places = [self.places.get(payload) for payload in sent.payloads]
         if places != list(range(offset, offset + len(places))):
             self.violate(21, f"the batch at {offset} is torn: {places}")

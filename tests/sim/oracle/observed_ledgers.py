@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fencelog.broker.broker import Broker
-from fencelog.broker.ledger_list.store import ChainNode
+from fencelog.broker.ledger_list.store import LedgerListStore
 from fencelog.ledgers.client import LedgerClient, Replication
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES
@@ -19,16 +19,18 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.sim.oracle.history import History, WrittenLedger
-from tests.sim.oracle.list_watch import ChainWatch
+from tests.sim.oracle.list_watch import LedgerListWatch
 
 
 class ObservedLedgers:
     """Implements ``Ledgers`` by the real client."""
 
-    def __init__(self, client: LedgerClient, history: History, chains: ChainWatch) -> None:
+    def __init__(
+        self, client: LedgerClient, history: History, ledger_lists: LedgerListWatch
+    ) -> None:
         self._client = client
         self._history = history
-        self._chains = chains
+        self._ledger_lists = ledger_lists
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -45,7 +47,7 @@ class ObservedLedgers:
 
         def acknowledged(lac: int) -> None:
             self._history.acknowledged(ledger, lac)
-            if ledger.ledger_id not in self._chains.listed and _has_messages(ledger):
+            if ledger.ledger_id not in self._ledger_lists.listed and _has_messages(ledger):
                 self._history.violate(
                     16, f"entry {lac} of ledger {ledger.ledger_id}, on no list, is acked (I1)"
                 )
@@ -100,7 +102,7 @@ def _has_messages(ledger: WrittenLedger) -> bool:
 class ObservedChanges:
     """The metadata store as one hold on a list of ledgers sees it."""
 
-    def __init__(self, node: ChainNode, history: History) -> None:
+    def __init__(self, node: LedgerListStore, history: History) -> None:
         self._node = node
         self._store = node._store
         self._history = history
@@ -124,24 +126,24 @@ class ObservedChanges:
 def observe_changes(broker: Broker, history: History) -> None:
     """Of all lists of ledgers that the broker opens from now on."""
     topics: Any = broker.topics
-    open_chain = topics.open_chain
+    open_ledger_list = topics.open_ledger_list
 
-    async def opened(*args: Any, **options: Any) -> ChainNode:
-        node: ChainNode = await open_chain(*args, **options)
+    async def opened(*args: Any, **options: Any) -> LedgerListStore:
+        node: LedgerListStore = await open_ledger_list(*args, **options)
         changes: Any = ObservedChanges(node, history)
         node._store = changes
         return node
 
-    topics.open_chain = opened
+    topics.open_ledger_list = opened
 
 
 def observe_looks(broker: Broker, history: History) -> None:
-    """Moments can be tied to when its upkeep begins to compare cursors."""
-    upkeep: Any = broker._upkeep
-    look = upkeep.look
+    """Moments can be tied to when its reconciler begins to compare cursors."""
+    reconciler: Any = broker._cursor_reconciler
+    look = reconciler.look
 
     async def looked() -> None:
         history.on_event("looking")
         await look()
 
-    upkeep.look = looked
+    reconciler.look = looked

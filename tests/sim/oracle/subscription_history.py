@@ -74,7 +74,7 @@ class SubscriptionHistory:
     """Where its dead letters go."""
     desperate: set[int] = field(default_factory=set)
     """What was handed out as often as it may be: it may be on its way to the dead letters."""
-    buried: set[int] = field(default_factory=set)
+    forwarded: set[int] = field(default_factory=set)
     """What is among the dead letters."""
     lawful: list[Callable[[int], bool]] = field(default_factory=list)
     """Reasons for which a message may be passed over that nobody has acknowledged."""
@@ -237,7 +237,7 @@ class SubscriptionHistory:
         return view.may_be_acked(offset) or offset in self.desperate or self._is_lawful(offset)
 
     def _is_lawful(self, offset: int) -> bool:
-        if offset in self.buried or self._is_for_another(offset):
+        if offset in self.forwarded or self._is_for_another(offset):
             return True
         return any(reason(offset) for reason in self.lawful)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fencelog.broker.append.terms import NO_TERMS, Terms
-from fencelog.broker.ledger_list.codec import encode_chain
-from fencelog.broker.ledger_list.ledger_list import Chain, Sealed, Segment
+from fencelog.broker.append.conditions import NO_CONDITIONS, AppendConditions
+from fencelog.broker.ledger_list.codec import encode_ledger_list
+from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed, Segment
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
-from fencelog.broker.registry.subscription_registry import Registered, encode_registered
+from fencelog.broker.registry.subscription_registry import RegisteredSubscription, encode_registered
 from fencelog.broker.registry.topic_node import TopicConfig, TopicInfo, encode_topic
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, ProducerRun, producer_digest
+from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange, producer_digest
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from tests.sim.admin.edge import check_view
 from tests.sim.admin.ending import drain
@@ -19,7 +19,7 @@ from tests.sim.oracle.access_history import AccessHistory, Change, Held
 from tests.sim.oracle.cursor_history import CursorHistory
 from tests.sim.oracle.durable_access import DurableAccess
 from tests.sim.oracle.history import History
-from tests.sim.oracle.incarnation_lists import IncarnationChains
+from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
 from tests.sim.oracle.incarnations import TOPIC_PATH, AdminLog, Incarnations
 from tests.sim.oracle.log_history import payload_of
 from tests.sim.oracle.state_watch import DurableCursor
@@ -38,7 +38,7 @@ class Registry:
         self.history = History()
         self.tree = MemoryCluster()
         self.seen = Incarnations(self.history, self.tree, CHANGES)
-        self.chains = IncarnationChains(self.history, self.tree, self.seen)
+        self.ledger_lists = IncarnationLedgerLists(self.history, self.tree, self.seen)
         for path in ("/topics", f"/topics/{TOPIC.namespace}", "/logs", "/subscriptions"):
             self.tree.create(path, b"")
 
@@ -57,14 +57,14 @@ class Registry:
     def delete(self) -> None:
         self.tree.delete(TOPIC_PATH, self.tree.get(TOPIC_PATH).version)
 
-    def list(self, topic_id: str, chain: Chain) -> list[str]:
+    def list(self, topic_id: str, ledger_list: LedgerList) -> list[str]:
         """Write a partition's list of ledgers."""
         known = len(self.history.violations)
         path = f"/logs/{topic_id}/0"
-        if (topic_id, 0) not in self.chains.by_key:
-            self.tree.create(path, encode_chain(chain))
+        if (topic_id, 0) not in self.ledger_lists.by_key:
+            self.tree.create(path, encode_ledger_list(ledger_list))
         else:
-            self.tree.set(path, encode_chain(chain), self.tree.get(path).version)
+            self.tree.set(path, encode_ledger_list(ledger_list), self.tree.get(path).version)
         return self.history.violations[known:]
 
     def _node(self, topic_id: str, partitions: int, settings: dict[str, int]) -> bytes:
@@ -107,7 +107,7 @@ def test_a_subscription_needs_all_of_a_partition_that_comes_later() -> None:
     registry = Registry()
     registry.make("one")
     info = SubscriptionInfo("s", "00", SubscriptionConfig(), "latest")
-    node = encode_registered(Registered(info, 1, 0))
+    node = encode_registered(RegisteredSubscription(info, 1, 0))
     registry.tree.create("/subscriptions/one/s", node)
     registry.change("one", 2)
     first, second = registry.seen.living_logs
@@ -127,7 +127,7 @@ def test_a_partition_that_is_heard_of_late_owes_nothing_to_what_was_deleted() ->
     registry.make("one", 2)
     path = "/subscriptions/one/s"
     info = SubscriptionInfo("s", "00", SubscriptionConfig(), "earliest")
-    registry.tree.create(path, encode_registered(Registered(info, 2, 0)))
+    registry.tree.create(path, encode_registered(RegisteredSubscription(info, 2, 0)))
     assert not registry.seen.log("one", 0).cursor("00", "s").is_dropped
     registry.tree.delete(path, registry.tree.get(path).version)
     for partition in range(2):
@@ -166,14 +166,14 @@ async def test_what_was_given_and_perhaps_acknowledged_counts_as_seen() -> None:
 def test_lists_of_topics_that_are_gone() -> None:
     registry = Registry()
     registry.make("one")
-    begun = Chain(epoch=1, token="a", segments=(Segment(1, 0, 0, epoch=1),))
-    registry.list("one", Chain())
+    begun = LedgerList(epoch=1, token="a", segments=(Segment(1, 0, 0, epoch=1),))
+    registry.list("one", LedgerList())
     registry.list("one", replace(begun, token="b"))
     assert "is marked deleted, and its topic is not" in registry.list("one", begun.as_deleted())[0]
     late = Registry()
     late.make("one")
     late.delete()
-    assert late.list("one", Chain()) == []
+    assert late.list("one", LedgerList()) == []
     assert "it is taken over" in late.list("one", begun)[-1]
     assert late.list("one", replace(begun, token="c").as_deleted()) == []
     assert "after it was marked" in late.list("one", replace(begun, token="d"))[0]
@@ -184,11 +184,11 @@ def test_what_has_ended_stays_so() -> None:
     open_, closed = Segment(1, 0, 0, epoch=1), Segment(1, 0, 0, sealed, epoch=1)
     lists = Registry()
     lists.make("one")
-    lists.list("one", Chain(epoch=1, segments=(open_,)))
-    ended = lists.list("one", Chain(epoch=1, token="a", segments=(open_,), terminated=True))
+    lists.list("one", LedgerList(epoch=1, segments=(open_,)))
+    ended = lists.list("one", LedgerList(epoch=1, token="a", segments=(open_,), terminated=True))
     assert any("it has ended, and ledgers [1] are not sealed" in text for text in ended)
-    lists.list("one", Chain(epoch=1, token="b", segments=(closed,), terminated=True))
-    on = Chain(epoch=1, token="c", segments=(closed, Segment(2, 0, 1, epoch=1)))
+    lists.list("one", LedgerList(epoch=1, token="b", segments=(closed,), terminated=True))
+    on = LedgerList(epoch=1, token="c", segments=(closed, Segment(2, 0, 1, epoch=1)))
     again = lists.list("one", on)
     assert any("it had ended, and goes on" in text for text in again)
     assert any("it had ended, and got a ledger" in text for text in again)
@@ -214,23 +214,23 @@ def claimed(
     return wrong
 
 
-def by(producer: bytes, epoch: int) -> Terms:
-    return Terms(ProducerRun(1, RUN_SEQUENCE, producer, epoch, 0))
+def by(producer: bytes, epoch: int) -> AppendConditions:
+    return AppendConditions(SequenceRange(1, RUN_SEQUENCE, producer, epoch, 0))
 
 
 def test_who_holds_the_partition_may_append_and_nobody_else() -> None:
     access = AccessHistory()
-    assert access.appended(NO_TERMS, 0, 0.0, 0.5) is None
+    assert access.appended(NO_CONDITIONS, 0, 0.0, 0.5) is None
     assert claimed(access, P, 1, 1.0, tail=1) is None
     assert access.appended(by(P, 1), 1, 2.0, 2.1) is None
-    assert access.appended(NO_TERMS, 0, 0.9, 2.0) is None  # written before it
-    assert access.appended(NO_TERMS, 2, 2.0, 2.1) is not None
-    assert access.appended(NO_TERMS, 2, 0.9, 2.1) is not None  # begun before, written after
+    assert access.appended(NO_CONDITIONS, 0, 0.9, 2.0) is None  # written before it
+    assert access.appended(NO_CONDITIONS, 2, 2.0, 2.1) is not None
+    assert access.appended(NO_CONDITIONS, 2, 0.9, 2.1) is not None  # begun before, written after
     assert access.appended(by(P, 2), 2, 2.0, 2.1) is not None
     release = access.holder.begin(None, 1, 3.0)
-    assert access.appended(NO_TERMS, 2, 3.1, 3.2) is None  # it may have been released
+    assert access.appended(NO_CONDITIONS, 2, 3.1, 3.2) is None  # it may have been released
     access.holder.confirmed(release, 3.5, tail=3)
-    assert access.appended(NO_TERMS, 3, 4.0, 4.1) is None
+    assert access.appended(NO_CONDITIONS, 3, 4.0, 4.1) is None
 
 
 def test_who_was_followed_is_shut_out_for_good_and_epochs_grow() -> None:
@@ -248,14 +248,14 @@ def test_tokens_and_changes_of_unknown_outcome() -> None:
     unknown: Change = access.token.begin("a", 1, 1.0)
     access.token.unknown(unknown, 1.5)
     for token in (None, "a"):
-        assert access.appended(Terms(fencing_token=token), 0, 2.0, 2.1) is None
+        assert access.appended(AppendConditions(fencing_token=token), 0, 2.0, 2.1) is None
     refused = access.token.begin("b", 1, 2.0)
     access.token.refused(refused)
-    assert access.appended(Terms(fencing_token="b"), 0, 2.5, 2.6) is not None
+    assert access.appended(AppendConditions(fencing_token="b"), 0, 2.5, 2.6) is not None
     access.token.confirmed(access.token.begin("c", 2, 3.0), 3.5, tail=0)
     assert access.newest_token() == "c"
-    assert access.appended(Terms(fencing_token="c"), 0, 4.0, 4.1) is None
-    assert "which is over" in str(access.appended(Terms(fencing_token="a"), 0, 4.0, 4.1))
+    assert access.appended(AppendConditions(fencing_token="c"), 0, 4.0, 4.1) is None
+    assert "which is over" in str(access.appended(AppendConditions(fencing_token="a"), 0, 4.0, 4.1))
 
 
 def test_what_was_confirmed_is_durable() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fencelog.broker.ledger_list.codec import encode_chain
-from fencelog.broker.ledger_list.ledger_list import Chain, Sealed, Segment
+from fencelog.broker.ledger_list.codec import encode_ledger_list
+from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed, Segment
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from fencelog.ledgers.record_batch import Message
 from tests.sim.metadata.watch import MetadataWatch
 from tests.sim.oracle.history import History
-from tests.sim.oracle.list_watch import ChainWatch
+from tests.sim.oracle.list_watch import LedgerListWatch
 from tests.sim.oracle.log_history import LogHistory
 from tests.sim.oracle.state_watch import DurableCursor
 from tests.sim.oracle.subscription_history import SubscriptionHistory
@@ -219,17 +219,17 @@ class Lists:
         self.history = History()
         self.tree = MemoryCluster()
         MetadataWatch(self.history, self.tree)
-        self.watch = ChainWatch(self.history, self.tree, [LogHistory(self.history, 0)])
+        self.watch = LedgerListWatch(self.history, self.tree, [LogHistory(self.history, 0)])
         for path in ("/logs", "/logs/topic"):
             self.tree.create(path, b"")
         self._changes = 0
-        self._version = self.tree.create(PATH, encode_chain(Chain()))
+        self._version = self.tree.create(PATH, encode_ledger_list(LedgerList()))
 
     def change(self, *segments: Segment, epoch: int = 1) -> list[str]:
         """The violations that this adds."""
         known = len(self.history.violations)
-        chain = Chain(epoch=epoch, token=str(self._changes), segments=segments)
-        self._version = self.tree.set(PATH, encode_chain(chain), self._version)
+        ledger_list = LedgerList(epoch=epoch, token=str(self._changes), segments=segments)
+        self._version = self.tree.set(PATH, encode_ledger_list(ledger_list), self._version)
         self._changes += 1
         return self.history.violations[known:]
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.sim.plan.admin_plan import (
     ADMIN_EVENTS,
     EVERY,
-    UPKEEP_MS,
+    RECONCILE_MS,
     AdminPlan,
     AdminStep,
     GroupPlan,
@@ -120,7 +120,7 @@ class _Draw:
                 for _ in range(random.choice((8, 16, 30)))
             ),
             tuple(random.choice((0, 0, 1, 3)) for _ in range(random.choice((1, 1, 2, 3)))),
-            random.choice(story.terms),
+            random.choice(story.conditions),
             random.choice((0.02, 0.1, 0.4)),
         )
 
@@ -171,7 +171,7 @@ class _Draw:
         event = random.choice(self._story.events)
         nth = 2 if event == "made" else random.choice(self._story.nths)
         if event == "looking":
-            return Moment(event, nth, UPKEEP_MS - random.randint(0, ahead_ms))
+            return Moment(event, nth, RECONCILE_MS - random.randint(0, ahead_ms))
         if event == "sweeping":  # it takes some requests, one after the other
             return Moment(event, random.randint(1, 5), random.randint(0, 1_500))
         if event not in ADMIN_EVENTS:

@@ -16,7 +16,7 @@ from tests.sim.plan.topic_plan import ReaderPlan, TopicPlan
 EVERY = 4
 """Of so many seeds one is of this theme."""
 
-UPKEEP_MS = 1_050
+RECONCILE_MS = 1_050
 """From one look at cursors to the next. More than any server of the store lags behind
 (``metadata/server.py``): what is missing at two looks is gone."""
 
@@ -54,8 +54,8 @@ ADMIN_EVENTS = (
     "looking",
 )
 """What moments can be tied to, besides those of every history of topics. ``deleting``,
-``registering``: a broker has begun; ``sweeping``: it has the sweep's lock; ``looking``: its upkeep
-begins to compare cursors; the others: it stands in the tree, or was answered."""
+``registering``: a broker has begun; ``sweeping``: it has the sweep's lock; ``looking``: its
+reconciler begins to compare cursors; the others: it stands in the tree, or was answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class AdminStep:
 
 @dataclass(frozen=True, slots=True)
 class WriterPlan:
-    """``terms``: ``none``; ``key``: sent again under an idempotency key; ``claim``: it holds the
-    partition while it writes. ``releases``: how often it gives the partition up after it has
+    """``conditions``: ``none``; ``key``: sent again under an idempotency key; ``claim``: it holds
+    the partition while it writes. ``releases``: how often it gives the partition up after it has
     written; ``removes``: … it removes a key instead of giving it a message."""
 
     machine: str
@@ -79,7 +79,7 @@ class WriterPlan:
     starts_ms: int
     pauses_ms: tuple[int, ...]
     sizes: tuple[int, ...]
-    terms: str
+    conditions: str
     releases: float
     removes: float = 0.0
 

@@ -37,7 +37,7 @@ class Story:
     first: tuple[str, ...]
     steps: tuple[str, ...]
     events: tuple[str, ...]
-    terms: tuple[str, ...] = ("none", "key")
+    conditions: tuple[str, ...] = ("none", "key")
     groups: tuple[int, ...] = (0, 1, 2)
     retention: float = 0.3
     compacts: bool = False
@@ -127,7 +127,7 @@ STORIES = (
         first=("fence", "fence"),
         steps=("fence", "fence", "unload", "unload", "unload", "trim", "settings"),
         events=(*("claimed",) * 4, "append ack", "takeover", "takeover"),
-        terms=("claim", "claim", "none", "none", "key"),
+        conditions=("claim", "claim", "none", "none", "key"),
         writers=(3, 4),
         groups=(0, 0, 1),
         usurpers=(0, 1, 2),

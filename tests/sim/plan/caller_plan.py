@@ -148,7 +148,7 @@ class _Draw:
                 )
                 for _ in range(random.choice((10, 20, 30)))
             ),
-            terms=random.choice(("none", "key")),
+            conditions=random.choice(("none", "key")),
             wanders=0.1,
             restarts=0.0,
             over_http=random.random() < 0.3,

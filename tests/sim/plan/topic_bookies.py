@@ -51,7 +51,7 @@ class DiskTheme:
     takeovers: tuple[int, ...] = (0, 1, 2)
     unsynced: float = 0.2
     doubts: float = 0.0
-    """How often the faults are those of ``_Draw._doubt`` alone."""
+    """How often the faults are those of ``_Draw._ownership_check`` alone."""
     away_ms: tuple[int, ...] = (1_000, 2_000, 3_500)
     """In these, so long is who holds the last entries away."""
     lengths_ms: tuple[int, ...] = ()
@@ -139,7 +139,7 @@ class _Draw:
         disks = [self._fault(random.choice(kinds)) for _ in range(random.choice(theme.faults))]
         takeovers = [self._takeover(disks) for _ in range(random.choice(theme.takeovers))]
         if random.random() < theme.doubts:
-            kept, disks, takeovers = [], self._doubt(), []
+            kept, disks, takeovers = [], self._ownership_check(), []
         overrides = dict(plan.overrides)
         if len(self._bookies) > 3 and overrides["write_quorum"] == 3:
             overrides["ensemble_size"] = random.choice(ENSEMBLES)
@@ -184,7 +184,7 @@ class _Draw:
         moment = replace(after.moment, delay_ms=after.moment.delay_ms + later)
         return Fault(moment, kind, broker, random.choice((300, 2_000)), random.random())
 
-    def _doubt(self) -> list[Fault]:
+    def _ownership_check(self) -> list[Fault]:
         """Of three bookies one never got the last entries, one forgets them, and one holds them and
         is away while the log is taken over: only who waits for it learns where the log ends."""
         random = self._random

@@ -46,7 +46,7 @@ class TopicTheme:
     """Brokers that believe, besides."""
     slow_links: tuple[int, ...] = (0, 0, 2, 4)
     """Ways of unequal length, from the start."""
-    terms: tuple[str, ...] = ("none", "none", "sequence", "sequence", "key", "offset")
+    conditions: tuple[str, ...] = ("none", "none", "sequence", "sequence", "key", "offset")
     subscriptions: tuple[int, ...] = (0, 0, 1)
 
 
@@ -139,7 +139,7 @@ MEMORIES = TopicTheme(
     events=("created", "created", "append ack", "append ack", "takeover", "fence", "recovering"),
     usurpers=(2, 3, 5),
     slow_links=(0, 2, 4),
-    terms=("sequence", "key", "key"),
+    conditions=("sequence", "key", "key"),
     subscriptions=(1, 1, 2),
 )
 """What a partition knows of producers and subscriptions has to outlast many owners."""
@@ -219,7 +219,7 @@ class _Draw:
             random.randrange(self._partitions),
             random.choice((0, 0, random.randint(0, self._length_ms // 2))),
             tuple(self._sending() for _ in range(random.choice((5, 12, 30)))),
-            terms=random.choice(self._theme.terms),
+            conditions=random.choice(self._theme.conditions),
             wanders=random.choice((0.0, 0.1, 0.4)),
             restarts=random.choice((0.0, 0.0, 0.1)),
         )

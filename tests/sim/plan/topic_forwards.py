@@ -81,8 +81,10 @@ def befall(http: Http, fault: Fault) -> Callable[[], None]:
 
 def _over_http(random: Random, producer: ProducerPlan) -> ProducerPlan:
     """Half of those that send again do not: it is for the others to see what is done twice."""
-    terms = producer.terms if random.random() < 0.5 else "none"
-    return replace(producer, over_http=True, wanders=random.choice((0.1, 0.4)), terms=terms)
+    conditions = producer.conditions if random.random() < 0.5 else "none"
+    return replace(
+        producer, over_http=True, wanders=random.choice((0.1, 0.4)), conditions=conditions
+    )
 
 
 def _silence(random: Random, plan: TopicPlan) -> Fault:

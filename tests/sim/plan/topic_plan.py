@@ -24,7 +24,8 @@ TOPIC_EVENTS = (
     "rolling",
     "sealed",
 )
-"""What a moment can be tied to: events of ledgers, appends, and changes of a partition's chain."""
+"""What a moment can be tied to: events of ledgers, appends, and changes of a partition's ledger
+list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,14 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class ProducerPlan:
-    """``terms``: what its appends are bound to. ``wanders``: how often it goes to another broker
-    though the last one answered; ``restarts``: … it begins anew with a higher epoch."""
+    """``conditions``: the conditions of its appends. ``wanders``: how often it goes to another
+    broker though the last one answered; ``restarts``: … it begins anew with a higher epoch."""
 
     machine: str
     partition: int
     starts_ms: int
     sendings: tuple[Sending, ...]
-    terms: str
+    conditions: str
     """``none``; ``sequence`` and ``key``: what was not acknowledged is sent again; ``offset``: each
     append expects the offset that it will get."""
     wanders: float

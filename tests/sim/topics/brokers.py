@@ -24,7 +24,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process, ProcessLost
 from tests.sim.ledgers.cluster import RESTART_S, Cluster
-from tests.sim.oracle.list_watch import ChainWatch
+from tests.sim.oracle.list_watch import LedgerListWatch
 from tests.sim.oracle.observed_ledgers import ObservedLedgers, observe_changes, observe_looks
 from tests.sim.plan.topic_plan import TopicPlan
 from tests.sim.topics.http import Door
@@ -61,14 +61,14 @@ class BrokerMachine:
         cluster: Cluster,
         name: str,
         plan: TopicPlan,
-        chains: ChainWatch,
+        ledger_lists: LedgerListWatch,
         others: Mapping[str, BrokerMachine],
         front: Front,
         intervals: BrokerConfig = USUAL,
     ) -> None:
         """``others``: all brokers by name; ``intervals``: what is set besides."""
         self._cluster = cluster
-        self._chains = chains
+        self._ledger_lists = ledger_lists
         self._plan = plan
         self._peers = SimPeers(others)
         self._front = front
@@ -150,14 +150,14 @@ class BrokerMachine:
         self._host.skew_us = self.skew_us
         broker = Broker(
             session.store,
-            ObservedLedgers(session.ledgers, cluster.history, self._chains),
+            ObservedLedgers(session.ledgers, cluster.history, self._ledger_lists),
             host=self._host,
             config=replace(
                 self._intervals,
                 broker_id=self.name,
                 url=self.url,
                 open_timeout_s=5.0,
-                repair_patience_s=0.7,
+                append_timeout_s=0.7,
                 close_timeout_s=3.0,
                 drain_timeout_s=3.0,
                 retention_check_s=0.25,
@@ -202,7 +202,7 @@ class BrokerMachine:
     # -- for clients -----------------------------------------------------------------------------
 
     async def ask(
-        self, work: Callable[[Broker], Coroutine[Any, Any, T]], *, patience_s: float = ANSWER_S
+        self, work: Callable[[Broker], Coroutine[Any, Any, T]], *, timeout_s: float = ANSWER_S
     ) -> T:
         """What ``work`` gives in the broker's process; it is cancelled there when nobody waits for
         it any more. Raises what it raises, Unreached, Unanswered."""
@@ -212,7 +212,7 @@ class BrokerMachine:
             raise Unreached(self.name)
         lost = self._chance.random() < self.answers_lost
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 result = await process.call(self._serve(work, broker))
         except (TimeoutError, ProcessLost) as error:
             raise Unanswered(self.name) from error
@@ -249,13 +249,13 @@ async def start_brokers(
     brokers: dict[str, BrokerMachine],
     cluster: Cluster,
     plan: TopicPlan,
-    chains: ChainWatch,
+    ledger_lists: LedgerListWatch,
     front: Front,
     intervals: BrokerConfig = USUAL,
 ) -> None:
     """Fill in the machines of a plan, and wait until each serves."""
     for name in (f"k{n + 1}" for n in range(plan.brokers)):
-        brokers[name] = BrokerMachine(cluster, name, plan, chains, brokers, front, intervals)
+        brokers[name] = BrokerMachine(cluster, name, plan, ledger_lists, brokers, front, intervals)
     for machine in brokers.values():
         machine.start()
     await cluster.until(lambda: all(machine.broker for machine in brokers.values()))

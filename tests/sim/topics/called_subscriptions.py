@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.registry.subscription_config import SubscriptionInfo
-from fencelog.broker.registry.subscription_registry import Registered
+from fencelog.broker.registry.subscription_registry import RegisteredSubscription
 from fencelog.broker.subscriptions.answers import AckResult, DeadLetters, PulledMessage
 from fencelog.ledgers.errors import FencelogError
 from tests.sim.oracle.call_history import CALL, Call, CallHistory, Leased
@@ -36,7 +36,7 @@ class CalledSubscriptions(ObservedSubscriptions):
     def dead_letters(self, letters: DeadLetters | None) -> None:
         self._real.dead_letters = letters
 
-    async def begin(self, registered: Registered) -> None:
+    async def begin(self, registered: RegisteredSubscription) -> None:
         await self._real.begin(registered)
         stats = self._real.stats(registered.info.subscription_id)
         self.history.opened(self.instance, stats["acked_to"])

@@ -17,7 +17,7 @@ from tests.sim.ledgers.cluster import Cluster
 from tests.sim.ledgers.faults import Moments
 from tests.sim.oracle.call_history import CallHistory
 from tests.sim.oracle.history import History
-from tests.sim.oracle.list_watch import ChainWatch
+from tests.sim.oracle.list_watch import LedgerListWatch
 from tests.sim.oracle.log_history import LogHistory
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 from tests.sim.plan.caller_plan import CallPlan
@@ -50,11 +50,11 @@ class CallPlay:
         cluster.add_bookies(plan)
         await cluster.all_serving()
         logs = [LogHistory(history, partition) for partition in range(plan.partitions)]
-        chains = ChainWatch(history, cluster.memory, logs)
+        ledger_lists = LedgerListWatch(history, cluster.memory, logs)
         brokers: dict[str, BrokerMachine] = {}
         taken = Taken(logs)
         front = Front(Http(self._engine, brokers), taken)
-        await start_brokers(brokers, cluster, plan, chains, front)
+        await start_brokers(brokers, cluster, plan, ledger_lists, front)
         await create_topic(brokers["k1"], plan)
         info = await self._subscribe(brokers["k1"])
         taken.subscriptions = [SubscriptionHistory(log, info) for log in logs]
@@ -75,7 +75,7 @@ class CallPlay:
             cluster,
             history,
             brokers,
-            chains,
+            ledger_lists,
             clients,
             processes,
             is_let_go=plan.overrides.get("retention_bytes") == 1,

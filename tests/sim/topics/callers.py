@@ -18,7 +18,7 @@ from fencelog.ledgers.errors import ErrorCode
 from tests.sim.oracle.call_history import Call, CallHistory
 from tests.sim.plan.caller_plan import CallerPlan, CallPlan
 from tests.sim.topics.brokers import TOPIC
-from tests.sim.topics.clients import PATIENCE_S, Clients
+from tests.sim.topics.clients import RETRY_PAUSE_S, Clients
 from tests.sim.topics.http import Broken, NoConnection, Refused, Request, Silent
 from tests.sim.topics.posts import CONNECT_S
 from tests.sim.topics.reads import READ_BYTES
@@ -149,7 +149,7 @@ class Caller:
                 self._target,
                 request,
                 connect_s=CONNECT_S,
-                answer_s=self._clients.patience_s(self._chance),
+                answer_s=self._clients.timeout_s(self._chance),
             )
         except (Refused, NoConnection, Broken, Silent):
             self._calls.count("call: no answer")
@@ -162,5 +162,5 @@ class Caller:
                 await asyncio.sleep(self._chance.uniform(0, 0.02))
                 return call, None
         self._target = self._clients.some_broker(self._chance).name
-        await asyncio.sleep(self._chance.uniform(0, PATIENCE_S))
+        await asyncio.sleep(self._chance.uniform(0, RETRY_PAUSE_S))
         return call, None

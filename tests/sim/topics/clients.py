@@ -12,7 +12,7 @@ from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import TYPE_CHECKING, Any, cast
 
-from fencelog.broker.append.terms import NO_TERMS, AppendFuture
+from fencelog.broker.append.conditions import NO_CONDITIONS, AppendFuture
 from fencelog.broker.broker import Broker
 from fencelog.broker.partition.ownership import NotOwner
 from fencelog.broker.partition.partition_log import PartitionLog
@@ -31,7 +31,7 @@ from tests.sim.topics.reads import look_around, look_at_tail, read_directly, rea
 if TYPE_CHECKING:
     from tests.sim.topics.front import Front
 
-PATIENCE_S = 0.15
+RETRY_PAUSE_S = 0.15
 HURRY_S = 0.02
 """Less than most requests take."""
 
@@ -74,7 +74,7 @@ class Clients:
         now_us = SimHost(self._cluster.engine, "clients").now_us()
         return ((DELIVER_AT, str(now_us + chance.randint(0, MOST_LATER_US)).encode()),)
 
-    def patience_s(self, chance: Random) -> float:
+    def timeout_s(self, chance: Random) -> float:
         """How long a client waits for an answer: now and then hardly at all."""
         if self._hurries and not self.is_over.is_set() and chance.random() < self._hurries:
             return chance.uniform(0, HURRY_S)
@@ -103,7 +103,7 @@ class Clients:
             except (FencelogError, Unreached, Unanswered) as error:
                 offset = self.after_error(log, offset, error)
                 machine = self.directed(chance, error)
-                await asyncio.sleep(PATIENCE_S)
+                await asyncio.sleep(RETRY_PAUSE_S)
                 continue
             note_read(log, offset, result)
             offset = result.next_offset
@@ -166,12 +166,12 @@ def _error_of(future: AppendFuture) -> FencelogError | None:
 
 
 def _append(instance: PartitionLog, sent: Sent) -> AppendFuture:
-    terms = None if sent.terms == NO_TERMS else sent.terms
+    conditions = None if sent.conditions == NO_CONDITIONS else sent.conditions
     messages = [sent.message(payload) for payload in sent.payloads]
     if not sent.is_batch:
-        return instance.append_message(messages[0], terms)
+        return instance.append_message(messages[0], conditions)
     batch = encode_batch(messages)
-    return instance.append_batch(batch, check_batch(batch), terms)
+    return instance.append_batch(batch, check_batch(batch), conditions)
 
 
 def _answered(log: LogHistory, sent: Sent, instance: PartitionLog, future: AppendFuture) -> None:

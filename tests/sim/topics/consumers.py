@@ -18,7 +18,7 @@ from tests.sim.oracle.observed_subscriptions import ObservedSubscriptions
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 from tests.sim.plan.topic_plan import ConsumerPlan
 from tests.sim.topics.brokers import TOPIC, BrokerMachine, Unanswered, Unreached
-from tests.sim.topics.clients import PATIENCE_S, Clients
+from tests.sim.topics.clients import RETRY_PAUSE_S, Clients
 from tests.sim.topics.reads import READ_BYTES, look_at_tail
 
 WAIT_MS = 100
@@ -126,14 +126,14 @@ class Consumer:
 
     async def _ask(self, work: Work) -> Any:
         """None where there was no answer."""
-        patience_s = self._clients.patience_s(self._chance)
+        timeout_s = self._clients.timeout_s(self._chance)
         try:
-            return await self._machine.ask(partial(self._attend, work), patience_s=patience_s)
+            return await self._machine.ask(partial(self._attend, work), timeout_s=timeout_s)
         except (FencelogError, Unreached, Unanswered) as error:
             if isinstance(error, FencelogError):
                 self._subscription.log.counts[f"consume: {error.code.slug}"] += 1
             self._machine = self._clients.directed(self._chance, error)
-            await asyncio.sleep(PATIENCE_S)
+            await asyncio.sleep(RETRY_PAUSE_S)
             return None
 
     # -- within the broker's process -------------------------------------------------------------

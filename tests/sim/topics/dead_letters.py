@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from functools import partial
 
 from fencelog.api.subscriptions.dead_letters import REPLAY_FOR, dead_letter
-from fencelog.broker.append.terms import Terms
+from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.broker import Broker
 from fencelog.broker.partition.ownership import NotOwner
 from fencelog.broker.registry.subscription_config import SubscriptionInfo
 from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_KEY, ProducerRun, producer_digest
+from fencelog.ledgers.format.entry_header import RUN_KEY, SequenceRange, producer_digest
 from fencelog.ledgers.record_batch import Message
 from tests.sim.oracle.log_history import LogHistory, Sent
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 from tests.sim.plan.topic_plan import ConsumerPlan
 from tests.sim.topics.brokers import TOPIC, BrokerMachine, Unanswered, Unreached
-from tests.sim.topics.clients import PATIENCE_S, Clients
+from tests.sim.topics.clients import RETRY_PAUSE_S, Clients
 from tests.sim.topics.consumers import Consumer
 
 
@@ -38,10 +38,10 @@ class Keyed:
 
     async def append(self, message: Message, key: str) -> None:
         """Raises FencelogError: it may be there."""
-        terms = Terms(ProducerRun(1, RUN_KEY, producer_digest(key.encode())))
+        conditions = AppendConditions(SequenceRange(1, RUN_KEY, producer_digest(key.encode())))
         if key not in self._sent:
-            self._sent[key] = self._log.new(message.value, is_batch=False, terms=terms)
-        work = partial(self._append, self._sent[key], message, terms)
+            self._sent[key] = self._log.new(message.value, is_batch=False, conditions=conditions)
+        work = partial(self._append, self._sent[key], message, conditions)
         error: FencelogError | None = None
         names = [*self._brokers]
         for _ in range(3):
@@ -54,11 +54,13 @@ class Keyed:
                 raise FencelogError(ErrorCode.APPEND_UNKNOWN, "no answer") from lost
         raise error or FencelogError(ErrorCode.NO_OWNER, "nobody has the dead letters")
 
-    async def _append(self, sent: Sent, message: Message, terms: Terms, broker: Broker) -> None:
+    async def _append(
+        self, sent: Sent, message: Message, conditions: AppendConditions, broker: Broker
+    ) -> None:
         instance = await broker.partition(TOPIC, self._log.partition)
         self._log.attempted(sent)
         try:
-            told = await instance.append_message(message, terms)
+            told = await instance.append_message(message, conditions)
         except FencelogError as error:
             self._log.refused(sent, error)
             raise
@@ -72,15 +74,15 @@ class Letters:
         self._subscription = subscription
         self._keyed = keyed
 
-    async def bury(self, info: SubscriptionInfo, partition: int, message: PulledMessage) -> None:
+    async def forward(self, info: SubscriptionInfo, partition: int, message: PulledMessage) -> None:
         subscription = self._subscription
         if message.offset not in subscription.desperate:
-            subscription.violate(18, f"{message.offset} is buried, and has not failed so often")
+            subscription.violate(18, f"{message.offset} is forwarded, and has not failed so often")
         dead = dead_letter(TOPIC, info.name, partition, message)
         key = f"dead-letter/{info.subscription_id}/{partition}/{message.offset}"
         await self._keyed.append(dead, key)
         subscription.log.counts["buried"] += 1
-        subscription.buried.add(message.offset)
+        subscription.forwarded.add(message.offset)
 
 
 class Replayer:
@@ -119,7 +121,7 @@ class Replayer:
         try:
             await self._keyed.append(back, f"replay/{letter.offset}")
         except FencelogError:
-            await asyncio.sleep(PATIENCE_S)
+            await asyncio.sleep(RETRY_PAUSE_S)
             return False
         log.counts["replayed"] += 1
         return True

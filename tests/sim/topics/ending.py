@@ -13,7 +13,7 @@ from tests.sim.engine.process import Process
 from tests.sim.ledgers.cluster import Cluster
 from tests.sim.ledgers.ending import give_new_disks
 from tests.sim.oracle.history import History
-from tests.sim.oracle.list_watch import ChainWatch
+from tests.sim.oracle.list_watch import LedgerListWatch
 from tests.sim.oracle.log_history import LogHistory, Sent
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 from tests.sim.topics.brokers import TOPIC, BrokerMachine, Unanswered, Unreached
@@ -37,7 +37,7 @@ class TopicEnding:
         cluster: Cluster,
         history: History,
         brokers: dict[str, BrokerMachine],
-        chains: ChainWatch,
+        ledger_lists: LedgerListWatch,
         clients: Clients,
         processes: list[Process],
         *,
@@ -47,7 +47,7 @@ class TopicEnding:
         self._cluster = cluster
         self._history = history
         self._brokers = brokers
-        self._chains = chains
+        self._ledger_lists = ledger_lists
         self._clients = clients
         self._processes = processes
         self._is_let_go = is_let_go
@@ -99,16 +99,16 @@ class TopicEnding:
     def _is_served(self, log: LogHistory) -> bool:
         """Whether its present owner is a broker that is there. One that only believed may
         have released it since."""
-        chain = self._chains.chains.get(log.partition)
+        ledger_list = self._ledger_lists.ledger_lists.get(log.partition)
         for machine in self._brokers.values():
             found = machine.broker and machine.broker.open_log(TOPIC, log.partition)
-            if found and chain and found.epoch == chain.epoch:
+            if found and ledger_list and found.epoch == ledger_list.epoch:
                 return True
         return False
 
     def _has_let_go(self, log: LogHistory) -> bool:
         """Only the last messages are left, and the ledger that is written next."""
-        return len(self._chains.chains[log.partition].segments) <= 2
+        return len(self._ledger_lists.ledger_lists[log.partition].segments) <= 2
 
     def _all_serve(self) -> bool:
         give_new_disks(self._cluster)
@@ -155,8 +155,10 @@ class TopicEnding:
 
     def _check_sealed(self, log: LogHistory) -> None:
         """A broker that ended in order has nothing left for the next owner to recover."""
-        chain = self._chains.chains.get(log.partition)
-        unsealed = [s.ledger_id for s in chain.segments if s.sealed is None] if chain else []
+        ledger_list = self._ledger_lists.ledger_lists.get(log.partition)
+        unsealed = (
+            [s.ledger_id for s in ledger_list.segments if s.sealed is None] if ledger_list else []
+        )
         if unsealed:
             log.violate(22, f"all brokers ended in order, ledgers {unsealed} are not sealed")
 

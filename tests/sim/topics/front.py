@@ -20,11 +20,11 @@ from fencelog.api.http.waits import Waits
 from fencelog.api.produce.batch import ProduceBatch
 from fencelog.api.produce.single import Produce
 from fencelog.api.routing.forward import Forwarder
-from fencelog.api.routing.owner_proxy import Ownership
-from fencelog.api.routing.partitioner import Turns
+from fencelog.api.routing.owner_proxy import OwnerProxy
+from fencelog.api.routing.partitioner import RoundRobin
 from fencelog.api.server.app import Application, Handler
 from fencelog.api.subscriptions.app import build_subscriptions
-from fencelog.broker.append.terms import AppendFuture
+from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.broker import Broker
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.partition_log import PartitionLog
@@ -84,7 +84,7 @@ class Taken:
 
 def is_sent_once(sent: Sent) -> bool:
     """Without a number or a key a producer never sends again."""
-    return sent.terms.run is None
+    return sent.conditions.run is None
 
 
 class _TakingBroker:
@@ -127,8 +127,8 @@ class _TakingLog:
         history = taken.subscriptions[instance.partition]
         return CalledSubscriptions(instance, history, taken.calls)
 
-    def append_message(self, message: Message, *terms: Any) -> AppendFuture:
-        future = self._instance.append_message(message, *terms)
+    def append_message(self, message: Message, *conditions: Any) -> AppendFuture:
+        future = self._instance.append_message(message, *conditions)
         self._taken.take(self._log, bytes(message.value), self._instance, future)
         return future
 
@@ -157,11 +157,11 @@ def _application(broker: Broker, taken: Taken, http: Http) -> Application:
     """As ``build_app`` puts it together, without all that is neither an append nor, where there are
     calls, of subscriptions."""
     taking: Any = _TakingBroker(broker, taken)
-    metrics, waits, turns, bodies = ApiMetrics(), Waits(), Turns(), BodyReader()
+    metrics, waits, round_robin, bodies = ApiMetrics(), Waits(), RoundRobin(), BodyReader()
     forwarder = Forwarder(HttpxWay(http, taken.logs[0].history))
-    ownership = Ownership(taking, forwarder, waits)
-    produce = Produce(taking, ownership, turns, bodies, metrics)
-    batch = ProduceBatch(taking, ownership, forwarder, turns, bodies, metrics)
+    ownership = OwnerProxy(taking, forwarder, waits)
+    produce = Produce(taking, ownership, round_robin, bodies, metrics)
+    batch = ProduceBatch(taking, ownership, forwarder, round_robin, bodies, metrics)
     endpoints: dict[Endpoint, dict[str, Handler]] = {
         Endpoint.PRODUCE: {"POST": produce.post},
         Endpoint.PRODUCE_BATCH: {"POST": batch.post},

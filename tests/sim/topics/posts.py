@@ -24,7 +24,10 @@ async def post_all(
 ) -> list[FencelogError | None]:
     """Send them, those of a sequence one after the other; what became of each, as far as it is
     known."""
-    if any(sent.terms.run is not None and sent.terms.run.kind == RUN_SEQUENCE for sent in waiting):
+    if any(
+        sent.conditions.run is not None and sent.conditions.run.kind == RUN_SEQUENCE
+        for sent in waiting
+    ):
         return [await _post(front, target, log, sent) for sent in waiting]
     return await asyncio.gather(*(_post(front, target, log, sent) for sent in waiting))
 
@@ -68,7 +71,7 @@ def _note_success(log: LogHistory, sent: Sent, answer: Answer) -> None:
 
 
 def _request(log: LogHistory, sent: Sent) -> Request:
-    headers = _terms(sent)
+    headers = _conditions(sent)
     query = b"partition=%d" % log.partition
     path = f"/v1/topics/{TOPIC}/messages"
     if sent.is_batch:
@@ -80,11 +83,11 @@ def _request(log: LogHistory, sent: Sent) -> Request:
     return Request("POST", path, query, headers, sent.payloads[0])
 
 
-def _terms(sent: Sent) -> list[tuple[bytes, bytes]]:
+def _conditions(sent: Sent) -> list[tuple[bytes, bytes]]:
     """As a client states them: who produces and which of its messages it is stands in these."""
     name = sent.payloads[0].rpartition(b".")[0]
     headers: list[tuple[bytes, bytes]] = []
-    run = sent.terms.run
+    run = sent.conditions.run
     if run is not None and run.kind == RUN_SEQUENCE:
         headers += [
             (b"producer-id", name.partition(b"/")[0]),
@@ -93,6 +96,6 @@ def _terms(sent: Sent) -> list[tuple[bytes, bytes]]:
         ]
     elif run is not None and run.kind == RUN_KEY:
         headers.append((b"idempotency-key", name))
-    if sent.terms.if_offset is not None:
-        headers.append((b"if-offset", b"%d" % sent.terms.if_offset))
+    if sent.conditions.if_offset is not None:
+        headers.append((b"if-offset", b"%d" % sent.conditions.if_offset))
     return headers

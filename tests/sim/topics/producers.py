@@ -1,4 +1,4 @@
-"""Producers: plain ones, and those whose appends are bound to terms, which they send again until
+"""Producers: plain ones, and those whose appends are conditional, which they send again until
 they know what became of them."""
 
 from __future__ import annotations
@@ -6,18 +6,18 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from fencelog.broker.append.terms import NO_TERMS, Terms
+from fencelog.broker.append.conditions import NO_CONDITIONS, AppendConditions
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
     RUN_KEY,
     RUN_SEQUENCE,
-    ProducerRun,
+    SequenceRange,
     producer_digest,
 )
 from tests.sim.oracle.log_history import Sent
 from tests.sim.plan.topic_plan import ProducerPlan, Sending
 from tests.sim.topics.brokers import Unanswered, Unreached
-from tests.sim.topics.clients import PATIENCE_S, Clients, append_all
+from tests.sim.topics.clients import RETRY_PAUSE_S, Clients, append_all
 from tests.sim.topics.posts import post_all
 
 REPEATS = 0.15
@@ -58,7 +58,7 @@ class Producer:
                 self._machine = self._clients.some_broker(chance)
             if chance.random() < plan.restarts:
                 self._restart()
-            if plan.terms in ("sequence", "key"):
+            if plan.conditions in ("sequence", "key"):
                 self._waiting += self._new(sending)
                 await self._try()
                 await self._repeat()
@@ -120,12 +120,12 @@ class Producer:
         try:
             errors = await self._machine.ask(
                 partial(append_all, self._log, waiting),
-                patience_s=self._clients.patience_s(self._chance),
+                timeout_s=self._clients.timeout_s(self._chance),
             )
         except (FencelogError, Unreached, Unanswered) as error:
             self._machine = self._clients.directed(self._chance, error)
         if not errors or any(errors):
-            await asyncio.sleep(self._chance.uniform(0, PATIENCE_S))
+            await asyncio.sleep(self._chance.uniform(0, RETRY_PAUSE_S))
         return errors
 
     async def _post(self, waiting: list[Sent]) -> list[FencelogError | None]:
@@ -135,7 +135,7 @@ class Producer:
         if any(errors):
             if chance.random() < 0.5:
                 self._machine = clients.some_broker(chance)
-            await asyncio.sleep(chance.uniform(0, PATIENCE_S))
+            await asyncio.sleep(chance.uniform(0, RETRY_PAUSE_S))
         return errors
 
     def _new(self, sending: Sending) -> list[Sent]:
@@ -148,7 +148,7 @@ class Producer:
                     *payloads,
                     is_batch=size > 0,
                     key=self._chance.choice(KEYS),
-                    terms=self._terms(
+                    conditions=self._conditions(
                         name, len(payloads), sum(len(sent.payloads) for sent in made)
                     ),
                 )
@@ -158,21 +158,23 @@ class Producer:
             self._sequence += len(payloads)
         return made
 
-    def _terms(self, name: str, count: int, before: int) -> Terms:
+    def _conditions(self, name: str, count: int, before: int) -> AppendConditions:
         """``before``: messages that are sent before it at the same time."""
-        match self._plan.terms:
+        match self._plan.conditions:
             case "sequence":
                 producer = producer_digest(self._plan.machine.encode())
-                return Terms(
-                    ProducerRun(count, RUN_SEQUENCE, producer, self._epoch, self._sequence)
+                return AppendConditions(
+                    SequenceRange(count, RUN_SEQUENCE, producer, self._epoch, self._sequence)
                 )
             case "key":
-                return Terms(ProducerRun(count, RUN_KEY, producer_digest(name.encode())))
+                return AppendConditions(
+                    SequenceRange(count, RUN_KEY, producer_digest(name.encode()))
+                )
             case "offset":
-                return Terms(if_offset=self._log.known_end + before)
-        return NO_TERMS
+                return AppendConditions(if_offset=self._log.known_end + before)
+        return NO_CONDITIONS
 
 
 def _end(sent: Sent) -> int:
-    run = sent.terms.run
+    run = sent.conditions.run
     return 0 if run is None else run.sequence + len(sent.payloads)

@@ -102,4 +102,4 @@ class Rover(Consumer):
     async def _request(self, work: Work) -> Any:
         """Of an owner that knows the cursor already it is not asked to make sure of that."""
         attend = partial(self._attend, work, makes_sure=False)
-        return await self._machine.ask(attend, patience_s=LOST_S)
+        return await self._machine.ask(attend, timeout_s=LOST_S)

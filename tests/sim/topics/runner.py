@@ -32,7 +32,7 @@ from tests.sim.ledgers.cluster import Cluster
 from tests.sim.ledgers.faults import Moments
 from tests.sim.oracle.history import History
 from tests.sim.oracle.lawful_ends import lawful_ends
-from tests.sim.oracle.list_watch import ChainWatch
+from tests.sim.oracle.list_watch import LedgerListWatch
 from tests.sim.oracle.log_history import LogHistory
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 from tests.sim.outcome import Result, outcome_of
@@ -102,10 +102,10 @@ class _Play:
         cluster.add_bookies(plan)
         await cluster.all_serving()
         logs = [LogHistory(history, partition) for partition in range(plan.partitions)]
-        chains = ChainWatch(history, cluster.memory, logs)
+        ledger_lists = LedgerListWatch(history, cluster.memory, logs)
         brokers: dict[str, BrokerMachine] = {}
         front = Front(Http(self._engine, brokers), Taken(logs))
-        await start_brokers(brokers, cluster, plan, chains, front)
+        await start_brokers(brokers, cluster, plan, ledger_lists, front)
         await create_topic(brokers["k1"], plan)
         clients = Clients(cluster, brokers, logs, moments, front, plan.hurries, plan.delays)
         injector = TopicInjector(cluster, moments, brokers, front.http)
@@ -130,7 +130,7 @@ class _Play:
             cluster,
             history,
             brokers,
-            chains,
+            ledger_lists,
             clients,
             processes,
             is_let_go=plan.overrides.get("retention_bytes") == 1,

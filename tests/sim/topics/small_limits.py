@@ -10,7 +10,7 @@ from fencelog.broker.append import producer_table
 from fencelog.broker.ledger_list import state_core, state_log
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.tail_cache import TailCache
-from fencelog.broker.subscriptions import dead_letters as subscription_burial
+from fencelog.broker.subscriptions import dead_letters
 
 Limits = tuple[tuple[Any, str, Any], ...]
 """Of a module or a function: the name, and the value for a while."""
@@ -20,7 +20,7 @@ LIMITS: Limits = (
     (state_log, "STATE_LEDGER_BYTES", 1_500),  # state logs that roll
     (producer_table, "MAX_REPLAY_ENTRIES", 12),  # producers in snapshots, and some behind them
     (producer_table, "ROWS_PER_EVENT", 1),
-    (subscription_burial, "RETRY_S", 0.2),
+    (dead_letters, "RETRY_S", 0.2),
 )
 
 FORGETFUL: Limits = (

@@ -32,7 +32,7 @@ def test_a_request_that_is_given_up_before_it_begins_leaves_nothing() -> None:
         assert machine.process is not None
         machine.process.pause()
         with pytest.raises(Unanswered):
-            await machine.ask(work, patience_s=0.01)
+            await machine.ask(work, timeout_s=0.01)
         machine.process.resume()
         await asyncio.sleep(0.1)
         machine.process.forget_done()

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fencelog.broker.append.terms import AppendFuture
+from fencelog.broker.append.conditions import AppendFuture
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.process import Process

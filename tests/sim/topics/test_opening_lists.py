@@ -7,7 +7,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from fencelog.broker.ledger_list.store import chain_path
+from fencelog.broker.ledger_list.store import ledger_list_path
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import FencelogError
@@ -50,15 +50,15 @@ async def opened_amid_losses(world: World) -> str:
 
     disturbed = world.engine.world.spawn(disturb())
     try:
-        await opener_process.call(topics.open_chain(info, 0))
+        await opener_process.call(topics.open_ledger_list(info, 0))
         result = "opened"
     except FencelogError as error:
         result = error.code.slug
-    has = world.has(chain_path(info.topic_id, 0))
+    has = world.has(ledger_list_path(info.topic_id, 0))
     assert result != "topic_not_found"
     assert has or result != "opened"
     await disturbed
-    assert has == world.has(chain_path(info.topic_id, 0))
+    assert has == world.has(ledger_list_path(info.topic_id, 0))
     return result
 
 
@@ -78,12 +78,12 @@ def test_a_list_of_a_topic_that_was_deleted_meanwhile_does_not_stay() -> None:
         opener.fall_behind()
         await asyncio.sleep(world.engine.random("test").uniform(0, 0.02))
         try:
-            await opener_process.call(topics.open_chain(info, 0))
+            await opener_process.call(topics.open_ledger_list(info, 0))
             result = "opened"
         except FencelogError as error:
             result = error.code.slug
         await asyncio.wait([deleting])
-        assert not world.has(chain_path(info.topic_id, 0))
+        assert not world.has(ledger_list_path(info.topic_id, 0))
         return result
 
     results = Counter(simulate(main, seed) for seed in range(1, 61))

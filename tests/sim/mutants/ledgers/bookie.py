@@ -99,7 +99,7 @@ DURABILITY = (
                 "Flusher._carry_out",
                 "            await self._journal.settle(sync=True)\n",
                 "            await self._journal.settle(sync=True)\n"
-                "            await self._lane.run(\n"
+                "            await self._io_thread.run(\n"
                 "                lambda: self._storage.write_checkpoint(flushed.position)\n"
                 "            )\n",
             ),
@@ -122,7 +122,7 @@ DURABILITY = (
         "replayed-but-not-synced",
         "STORAGE.md: replay",
         "After a kill, what is only in the page cache counts as durable: a power loss takes it.",
-        (Edit(REPLAY, "Replay._open", "if not self._ids:", "if self._ids is None:"),),
+        (Edit(REPLAY, "JournalReplay._open", "if not self._ids:", "if self._ids is None:"),),
     ),
     Mutant(
         "replayed-after-a-failed-sync",
@@ -157,7 +157,7 @@ DURABILITY = (
         (
             Edit(
                 REPLAY,
-                "Replay._end_of_file",
+                "JournalReplay._end_of_file",
                 "if found is not None or record is not None:",
                 "if record is not None:",
             ),
@@ -170,7 +170,7 @@ DURABILITY = (
         (
             Edit(
                 STATE,
-                "LedgerState.encode",
+                "BookieLedgerState.encode",
                 "_ZEROS, self.last_entry, self.lac",
                 "_ZEROS, -1, self.lac",
             ),
@@ -185,7 +185,7 @@ DURABILITY = (
         (
             Edit(
                 STATE,
-                "LedgerState.encode",
+                "BookieLedgerState.encode",
                 "_ZEROS, self.last_entry, self.lac",
                 "_ZEROS, self.last_entry, -1",
             ),
@@ -238,7 +238,7 @@ FENCING = (
         (
             Edit(
                 STATE,
-                "LedgerState.encode",
+                "BookieLedgerState.encode",
                 "_FENCED if self.fenced else 0",
                 "_FENCED if self.limbo else 0",
             ),
@@ -348,7 +348,7 @@ LIMBO = (
         "limbo-not-flushed",
         "PROTOCOL.md rule 10; BP-46",
         "Limbo is forgotten with the first flush and restart.",
-        (Edit(STATE, "LedgerState.encode", "(_LIMBO if self.limbo else 0)", "0"),),
+        (Edit(STATE, "BookieLedgerState.encode", "(_LIMBO if self.limbo else 0)", "0"),),
     ),
     Mutant(
         "list-without-limbo",

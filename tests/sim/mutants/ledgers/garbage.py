@@ -118,7 +118,7 @@ MUTANTS = (
         (
             Edit(
                 STATE,
-                "LedgerState.encode",
+                "BookieLedgerState.encode",
                 "        flags |= _DELETED if self.deleted else 0\n",
                 "",
             ),

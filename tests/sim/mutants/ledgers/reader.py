@@ -8,7 +8,7 @@ from tests.sim.mutants.mutation import Edit, Mutant
 ENTRY_LOG = "fencelog.bookie.storage.entry_log"
 FLUSH = "fencelog.bookie.storage.flush"
 INDEX = "fencelog.bookie.storage.index"
-OVERLAPS = "fencelog.bookie.engine.overlaps"
+RECOVERY_ADD_DEDUP = "fencelog.bookie.engine.recovery_add_dedup"
 READER = "fencelog.ledgers.reader.core"
 READS = "fencelog.bookie.engine.reads"
 STORED_READS = "fencelog.bookie.storage.stored_reads"
@@ -100,8 +100,8 @@ READ_REPLIES = (
         "An add of entries that are there is stored again beside them.",
         (
             Edit(
-                OVERLAPS,
-                "Overlaps._missing",
+                RECOVERY_ADD_DEDUP,
+                "RecoveryAddDedup._missing",
                 "return missing_ranges(wanted, [*stored, *cached])",
                 "return missing_ranges(wanted, cached)",
             ),

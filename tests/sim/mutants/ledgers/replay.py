@@ -132,13 +132,13 @@ JOURNAL_LET_GO_OF = (
             Edit(
                 FLUSH,
                 "Flusher._carry_out",
-                "            await self._lane.run(lambda: self._storage.store(flushed))\n",
+                "            await self._io_thread.run(lambda: self._storage.store(flushed))\n",
                 "            flushed = FlushedState(\n"
                 "                flushed.runs, flushed.states, flushed.removed,"
                 " self._journal.position\n"
                 "            )\n"
                 "            await self._journal.settle(sync=True)\n"
-                "            await self._lane.run(lambda: self._storage.store(flushed))\n",
+                "            await self._io_thread.run(lambda: self._storage.store(flushed))\n",
             ),
         ),
     ),

@@ -51,7 +51,7 @@ FILES_THAT_GO = (
         (
             Edit(
                 COMPACTION,
-                "Compaction.finish",
+                "EntryLogCompaction.finish",
                 "        self._log.seal()\n",
                 "        log = self._log\n"
                 "        log._file.write(log._buffers, log.size - log._buffered)\n",
@@ -65,7 +65,7 @@ FILES_THAT_GO = (
         (
             Edit(
                 COMPACTION,
-                "Compaction.finish",
+                "EntryLogCompaction.finish",
                 "        self._place.disk.sync_directory(directory)\n",
                 "",
             ),
@@ -123,9 +123,9 @@ REPAIRS = (
         (
             Edit(
                 COPIES,
-                "MissingEntries._copy_piece",
-                "                lost.append(lack)\n"
-                "                if lack.lack is Lack.UNREACHED or "
+                "MissingEntries._copy_range",
+                "                lost.append(missing)\n"
+                "                if missing.reason is MissingReason.UNREACHED or "
                 "len(lost) > MAX_LOST_ENTRIES_NOTED:\n",
                 "                if len(lost) > MAX_LOST_ENTRIES_NOTED:\n",
             ),

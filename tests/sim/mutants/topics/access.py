@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 ACCESS = "fencelog.broker.append.access_changes"
-CHAIN = "fencelog.broker.ledger_list.ledger_list"
+LEDGER_LIST = "fencelog.broker.ledger_list.ledger_list"
 COMPACTION_CORE = "fencelog.broker.compaction.core"
 PRODUCER_ACCESS = "fencelog.broker.append.producer_access"
 RETENTION_CORE = "fencelog.broker.log.retention_core"
@@ -30,8 +30,8 @@ COMPACTED = (
         "A takeover begins without the view, and the next one has what the log still has.",
         (
             Edit(
-                CHAIN,
-                "Chain.taken_over",
+                LEDGER_LIST,
+                "LedgerList.taken_over",
                 "                owner=owner,\n",
                 "                owner=owner,\n                compacted=None,\n",
             ),
@@ -146,7 +146,7 @@ ALLOWED = (
             Edit(
                 ACCESS,
                 "AccessChanges._carry_out",
-                "                await self._gate.drain()\n",
+                "                await self._appends.drain()\n",
                 "",
             ),
         ),
@@ -191,8 +191,8 @@ ALLOWED = (
             Edit(
                 PRODUCER_ACCESS,
                 "Access.check",
-                "if terms.fencing_token != self.token:",
-                "if terms.fencing_token is None and self.token is not None:",
+                "if conditions.fencing_token != self.token:",
+                "if conditions.fencing_token is None and self.token is not None:",
             ),
         ),
     ),

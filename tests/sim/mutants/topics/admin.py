@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
-CHAIN = "fencelog.broker.ledger_list.ledger_list"
+LEDGER_LIST = "fencelog.broker.ledger_list.ledger_list"
 DELETION = "fencelog.broker.registry.topic_deletion"
 LIFECYCLE = "fencelog.api.subscriptions.lifecycle"
 REGISTRY = "fencelog.broker.registry.subscription_registry"
@@ -16,7 +16,7 @@ SWEEP_CORE = "fencelog.broker.background.sweep_core"
 TOPICS = "fencelog.broker.registry.topics"
 SUBSCRIPTION_OWNERS = "fencelog.api.subscriptions.owners"
 TABLE = "fencelog.broker.subscriptions.table"
-UPKEEP = "fencelog.broker.background.cursor_reconciler"
+RECONCILER = "fencelog.broker.background.cursor_reconciler"
 WRITER = "fencelog.broker.log.log_writer"
 
 TOPIC = (
@@ -27,7 +27,7 @@ TOPIC = (
         (
             Edit(
                 TOPICS,
-                "TopicRegistry.open_chain",
+                "TopicRegistry.open_ledger_list",
                 "if not await self._is_alive(info):",
                 "if False:",
             ),
@@ -40,9 +40,9 @@ TOPIC = (
         (
             Edit(
                 DELETION,
-                "TopicDeletion.delete_chain",
-                "                if not node.chain.deleted:\n"
-                "                    await node.change(Chain.as_deleted)\n",
+                "TopicDeletion.delete_ledger_list",
+                "                if not node.ledger_list.deleted:\n"
+                "                    await node.change(LedgerList.as_deleted)\n",
                 "",
             ),
         ),
@@ -68,8 +68,8 @@ TOPIC = (
             Edit(
                 SLOT,
                 "PartitionSlot._take_over",
-                "open_chain(self.info, self.partition)",
-                "open_chain(self.info, 0)",
+                "open_ledger_list(self.info, self.partition)",
+                "open_ledger_list(self.info, 0)",
             ),
         ),
     ),
@@ -96,12 +96,12 @@ TOPIC = (
             Edit(
                 WRITER,
                 "LogWriter._terminate",
-                "chain.with_sealed(ledger.ledger_id, sealed).as_terminated()",
-                "chain.as_terminated()",
+                "ledger_list.with_sealed(ledger.ledger_id, sealed).as_terminated()",
+                "ledger_list.as_terminated()",
             ),
             Edit(
-                CHAIN,
-                "Chain.as_terminated",
+                LEDGER_LIST,
+                "LedgerList.as_terminated",
                 '        check(all(s.sealed is not None for s in self.segments), "a ledger is not '
                 'sealed yet")\n',
                 "",
@@ -114,8 +114,8 @@ TOPIC = (
         "The next owner of a log that has ended begins a ledger.",
         (
             Edit(
-                CHAIN,
-                "Chain.taken_over",
+                LEDGER_LIST,
+                "LedgerList.taken_over",
                 "                owner=owner,\n",
                 "                owner=owner,\n                terminated=False,\n",
             ),
@@ -148,7 +148,14 @@ SWEPT = (
         "sweep-takes-the-present-epoch",
         "SEMANTICS.md, sweep",
         "A ledger of the present epoch that is on no list, yet, is taken for garbage.",
-        (Edit(SWEEP_CORE, "is_garbage", "tag.epoch < chain.epoch", "tag.epoch <= chain.epoch"),),
+        (
+            Edit(
+                SWEEP_CORE,
+                "is_garbage",
+                "tag.epoch < ledger_list.epoch",
+                "tag.epoch <= ledger_list.epoch",
+            ),
+        ),
     ),
     Mutant(
         "sweep-skips-deleted-topics",
@@ -169,11 +176,11 @@ SUBSCRIBED = (
     Mutant(
         "dropped-as-a-lagging-server-says",
         "SEMANTICS.md, subscriptions",
-        "The upkeep drops a cursor whose subscription a lagging server does not show.",
+        "The reconciler drops a cursor whose subscription a lagging server does not show.",
         (
             Edit(
-                UPKEEP,
-                "SubscriptionUpkeep._drop",
+                RECONCILER,
+                "CursorReconciler._drop",
                 "latest = await self._registry.list_latest(topic_id)",
                 "latest = await self._registry.list(topic_id)",
             ),
@@ -182,11 +189,11 @@ SUBSCRIBED = (
     Mutant(
         "dropped-from-memory",
         "SEMANTICS.md, subscriptions",
-        "The upkeep drops a cursor whose subscription is not what it remembers of the name.",
+        "The reconciler drops a cursor whose subscription is not what it remembers of the name.",
         (
             Edit(
-                UPKEEP,
-                "SubscriptionUpkeep._drop",
+                RECONCILER,
+                "CursorReconciler._drop",
                 "latest = await self._registry.list_latest(topic_id)",
                 "latest = await self._subscriptions(topic_id)",
             ),
@@ -210,11 +217,11 @@ SUBSCRIBED = (
     Mutant(
         "cursors-never-dropped",
         "SEMANTICS.md, subscriptions",
-        "The upkeep leaves cursors of subscriptions that were deleted.",
+        "The reconciler leaves cursors of subscriptions that were deleted.",
         (
             Edit(
-                UPKEEP,
-                "SubscriptionUpkeep._drop",
+                RECONCILER,
+                "CursorReconciler._drop",
                 "                    await opened.subscriptions.drop(subscription_id)\n",
                 "                    pass\n",
             ),
@@ -292,7 +299,7 @@ GOING = (
                 "Retention._let_go.next_of",
                 "            trimmed = started.trimmed(gone)\n"
                 "            self._reader.trim(trimmed.start_offset)\n",
-                "            trimmed = chain.trimmed(gone)\n"
+                "            trimmed = ledger_list.trimmed(gone)\n"
                 "            self._reader.trim(started.start_offset)\n",
             ),
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
-HOLDS = "fencelog.api.subscriptions.holds"
+HOLDS = "fencelog.api.subscriptions.exclusive_lease"
 OWNERS = "fencelog.api.subscriptions.owners"
 PULL = "fencelog.api.subscriptions.pull"
 SUBSCRIPTIONS = "fencelog.broker.subscriptions.subscriptions"
@@ -18,7 +18,7 @@ EXCLUSIVE = (
         (
             Edit(
                 HOLDS,
-                "Holds._hold",
+                "ExclusiveLease._hold",
                 "longer_ms = min(lease_ms + lease_ms // MARGIN",
                 "longer_ms = min(lease_ms // 2",
             ),
@@ -31,7 +31,7 @@ EXCLUSIVE = (
         (
             Edit(
                 HOLDS,
-                "Holds._hold",
+                "ExclusiveLease._hold",
                 "exchange.header(FORWARDED) is not None",
                 "exchange.header(FORWARDED) is None",
             ),
@@ -86,7 +86,7 @@ PASSED_ON = (
         (
             Edit(
                 PULL,
-                "Pull.pull",
+                "PullService.pull",
                 "if errors and not found:",
                 "if errors:",
             ),

@@ -16,7 +16,7 @@ STATE_LOG = "fencelog.broker.ledger_list.state_log"
 SUBSCRIPTIONS = "fencelog.broker.subscriptions.subscriptions"
 TABLE = "fencelog.broker.subscriptions.table"
 PULL = "fencelog.broker.subscriptions.pull"
-UPKEEP = "fencelog.broker.background.cursor_reconciler"
+RECONCILER = "fencelog.broker.background.cursor_reconciler"
 
 CURSOR_MUTANTS = (
     Mutant(
@@ -27,7 +27,7 @@ CURSOR_MUTANTS = (
             Edit(
                 STATE_LOG,
                 "StateLog.settled",
-                "        await asyncio.wait((future,), timeout=self._patience_s)\n",
+                "        await asyncio.wait((future,), timeout=self._timeout_s)\n",
                 "        return\n",
             ),
         ),
@@ -169,7 +169,7 @@ TRIMMING = (
         (
             Edit(
                 RETENTION_CORE,
-                "_is_held",
+                "_is_unacknowledged",
                 "        unacknowledged is not None\n        and ",
                 "        False and ",
             ),
@@ -196,9 +196,9 @@ TRIMMING = (
             Edit(
                 RETENTION,
                 "Retention._let_go",
-                "        await self._settle_below(settled)\n",
-                "        await self._settle_below(settled)\n"
-                "        for early in self._trimmable(self._node.chain):\n"
+                "        await self._ensure_persisted(settled)\n",
+                "        await self._ensure_persisted(settled)\n"
+                "        for early in self._trimmable(self._node.ledger_list):\n"
                 "            await self._ledgers.delete(early)\n",
             ),
         ),
@@ -252,12 +252,12 @@ MISSING_CURSORS = (
     Mutant(
         "missing-cursor-never-opened",
         "SEMANTICS.md, subscriptions",
-        "A partition that was seen without a cursor is not looked at again, neither by the upkeep "
-        "nor by retention.",
+        "A partition that was seen without a cursor is not looked at again, neither by the "
+        "reconciler nor by retention.",
         (
             Edit(
-                UPKEEP,
-                "SubscriptionUpkeep.look",
+                RECONCILER,
+                "CursorReconciler.look",
                 "if topic_id not in subscribed and not opened.subscriptions.all():",
                 "if not opened.subscriptions.all():",
             ),
@@ -344,7 +344,7 @@ ENDS = (
         (
             Edit(
                 PULL,
-                "Pull.run",
+                "PullOperation.run",
                 "self._dispatch.give_back([message.offset for message in self._taken])\n",
                 "pass\n",
             ),

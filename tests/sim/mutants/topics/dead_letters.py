@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
-BURIAL = "fencelog.broker.subscriptions.dead_letters"
+DEAD_LETTERS = "fencelog.broker.subscriptions.dead_letters"
 DISPATCH = "fencelog.broker.dispatch.base"
 PULL = "fencelog.broker.subscriptions.pull"
 
@@ -12,11 +12,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "buried-though-it-failed",
         "SEMANTICS.md, dead letters",
-        "A message that could not be appended to the dead letters counts as buried.",
+        "A message that could not be appended to the dead letters counts as forwarded.",
         (
             Edit(
-                BURIAL,
-                "Burial._bury",
+                DEAD_LETTERS,
+                "DeadLetterForwarder._forward",
                 "            return None if error.code is ErrorCode.OFFSET_TRIMMED else error\n",
                 "            return None\n",
             ),
@@ -28,11 +28,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "A message is acknowledged while it is on its way to the dead letters.",
         (
             Edit(
-                BURIAL,
-                "Burial._bury",
-                "            await letters.bury(subscription.info, self._partition, dead)\n",
+                DEAD_LETTERS,
+                "DeadLetterForwarder._forward",
+                "            await letters.forward(subscription.info, self._partition, dead)\n",
                 "            asyncio.ensure_future(\n"
-                "                letters.bury(subscription.info, self._partition, dead)\n"
+                "                letters.forward(subscription.info, self._partition, dead)\n"
                 "            )\n",
             ),
         ),
@@ -44,7 +44,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 DISPATCH,
-                "Dispatch._is_hopeless",
+                "Dispatch._max_deliveries_exceeded",
                 "self.cursor.failures.get(offset, 0) >= most",
                 "self.cursor.failures.get(offset, 0) >= most - 1 > 0",
             ),
@@ -57,7 +57,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 PULL,
-                "Pull._is_for_another",
+                "PullOperation._is_for_another",
                 "bool(names) and self._subscription.info.name.encode() not in names\n",
                 "bool(names)\n",
             ),
@@ -70,7 +70,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 PULL,
-                "Pull._is_for_another",
+                "PullOperation._is_for_another",
                 "bool(names) and self._subscription.info.name.encode() not in names\n",
                 "False\n",
             ),
@@ -83,7 +83,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 PULL,
-                "Pull._due",
+                "PullOperation._due",
                 "self._subscription.now() + left_us / 1e6 if",
                 "self._subscription.now() + left_us / 1e9 if",
             ),

@@ -15,7 +15,7 @@ MUTANTS = (
         (
             Edit(
                 OWNERSHIP,
-                "Ownership._ask",
+                "OwnerProxy._ask",
                 'if exchange.method == "POST" or exchange.started:',
                 "if exchange.started:",
             ),
@@ -69,7 +69,7 @@ MUTANTS = (
         (
             Edit(
                 OWNERSHIP,
-                "Ownership.at_owner",
+                "OwnerProxy.at_owner",
                 "if error.code not in _LET_GO or",
                 "if error.code not in (*_LET_GO, ErrorCode.APPEND_UNKNOWN) or",
             ),
@@ -108,7 +108,7 @@ MUTANTS = (
         (
             Edit(
                 OWNERSHIP,
-                "Ownership._ask",
+                "OwnerProxy._ask",
                 "                raise lost_answer(exchange.method, url, error) from error\n",
                 "                raise FencelogError(ErrorCode.NO_OWNER, url) from error\n",
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
-CHAIN = "fencelog.broker.ledger_list.ledger_list"
+LEDGER_LIST = "fencelog.broker.ledger_list.ledger_list"
 NODE = "fencelog.broker.ledger_list.store"
 MEMORY = "fencelog.ledgers.metastore.memory"
 OPEN_LEDGER = "fencelog.broker.ledger_list.open_ledger"
@@ -12,7 +12,7 @@ PIPELINE = "fencelog.broker.append.pipeline"
 STEPS = "fencelog.broker.ledger_list.ledger_steps"
 TAKEOVER = "fencelog.broker.partition.takeover"
 WRITER = "fencelog.broker.log.log_writer"
-ENDINGS = "fencelog.broker.log.ledger_endings"
+CLOSER = "fencelog.broker.log.ledger_closer"
 
 _UNFENCED = (
     "            reader = await factory.ledgers.open(segment.ledger_id)\n"
@@ -34,7 +34,7 @@ TAKING_OVER = (
                 TAKEOVER,
                 "_recover_all",
                 "        metadata = await factory.ledgers.recover(segment.ledger_id)\n",
-                "        if segment is node.chain.segments[-1]:\n"
+                "        if segment is node.ledger_list.segments[-1]:\n"
                 "            metadata = await factory.ledgers.recover(segment.ledger_id)\n"
                 "        else:\n" + _UNFENCED,
             ),
@@ -60,9 +60,9 @@ TAKING_OVER = (
         (
             Edit(
                 NODE,
-                "ChainNode.change",
+                "LedgerListStore.change",
                 "            await asyncio.wait((changing,))\n",
-                "            self.chain = chain\n            return\n",
+                "            self.ledger_list = ledger_list\n            return\n",
             ),
         ),
     ),
@@ -94,7 +94,7 @@ TAKING_OVER = (
         (
             Edit(
                 NODE,
-                "ChainNode._set",
+                "LedgerListStore._set",
                 "                return await self._store.set(self.path, value, self._version)\n",
                 "                self._version = (await self._store.get(self.path)).version\n"
                 "                return await self._store.set(self.path, value, self._version)\n",
@@ -111,7 +111,7 @@ AMBIGUOUS = (
         (
             Edit(
                 NODE,
-                "ChainNode.check_held",
+                "LedgerListStore.check_held",
                 "        if self.lost is not None:\n",
                 "        if False:\n",
             ),
@@ -124,11 +124,11 @@ AMBIGUOUS = (
         (
             Edit(
                 NODE,
-                "ChainNode._set",
+                "LedgerListStore._set",
                 "                    found, version = await self._read_back()\n"
                 "                    if found is not None and found.token == token:\n"
                 "                        return version\n",
-                "                    found = self.chain\n",
+                "                    found = self.ledger_list\n",
             ),
         ),
     ),
@@ -139,7 +139,7 @@ AMBIGUOUS = (
         (
             Edit(
                 NODE,
-                "ChainNode._set",
+                "LedgerListStore._set",
                 "                    if found is not None and found.token == token:\n",
                 "                    if found is not None:\n",
             ),
@@ -152,7 +152,7 @@ AMBIGUOUS = (
         (
             Edit(
                 NODE,
-                "ChainNode._set",
+                "LedgerListStore._set",
                 "                    if found is not None and found.token == token:\n"
                 "                        return version\n",
                 "",
@@ -160,7 +160,8 @@ AMBIGUOUS = (
             Edit(
                 OPEN_LEDGER,
                 "LedgerFactory.discard",
-                "        if lost.chain is None or ledger.ledger_id not in lost.chain.ledgers:\n",
+                "        if lost.ledger_list is None or "
+                "ledger.ledger_id not in lost.ledger_list.ledgers:\n",
                 "        if True:\n",
             ),
         ),
@@ -176,22 +177,22 @@ ROLLING = (
             Edit(
                 WRITER,
                 "LogWriter._roll",
-                "            sealed = await self._endings.close(old, facts)\n",
+                "            sealed = await self._closer.close(old, facts)\n",
                 "            async def close():\n"
-                "                sealed = await self._endings.close(old, facts)\n"
+                "                sealed = await self._closer.close(old, facts)\n"
                 "                await self._steps.mark_sealed(old.ledger_id, sealed)\n"
                 "            self._loop.create_task(close())\n"
                 "            return\n",
             ),
             Edit(
-                CHAIN,
-                "Chain.with_next",
+                LEDGER_LIST,
+                "LedgerList.with_next",
                 "        check(not self.is_rolling, "
                 '"a second roll before the first is finished")\n',
                 "",
             ),
             Edit(
-                CHAIN,
+                LEDGER_LIST,
                 "_checked",
                 "    check(all(segment.sealed is not None for segment in old), "
                 '"an old ledger is not sealed")\n',
@@ -207,7 +208,7 @@ ROLLING = (
             Edit(
                 WRITER,
                 "LogWriter._roll",
-                "        await self._endings.drain(old, self._news)\n",
+                "        await self._closer.drain(old, self._wakeup)\n",
                 "",
             ),
             Edit(
@@ -237,7 +238,7 @@ ROLLING = (
         "The offsets of a new ledger are fixed while the one before it is written.",
         (
             Edit(
-                CHAIN,
+                LEDGER_LIST,
                 "Segment.end_offset",
                 "        if self.sealed is None or self.base_offset is None:\n"
                 "            return None\n",
@@ -257,8 +258,8 @@ REPAIRING = (
         "What a failed ledger had not acknowledged is sent to the next one, found there or not.",
         (
             Edit(
-                ENDINGS,
-                "LedgerEndings.resolve",
+                CLOSER,
+                "LedgerCloser.resolve",
                 "        failed.last_confirmed = metadata.last_entry_id\n"
                 "        self._pipeline.resolve(metadata.last_entry_id)\n",
                 "        self._pipeline.resolve(failed.last_confirmed)\n",
@@ -271,8 +272,8 @@ REPAIRING = (
         "All that was in flight in a failed ledger is acknowledged, whatever recovery found.",
         (
             Edit(
-                ENDINGS,
-                "LedgerEndings.resolve",
+                CLOSER,
+                "LedgerCloser.resolve",
                 "        self._pipeline.resolve(metadata.last_entry_id)\n",
                 "        self._pipeline.resolve(1 << 40)\n",
             ),
@@ -314,9 +315,10 @@ OWNER_NODES = (
         "look at the list of ledgers.",
         (
             Edit(
-                "fencelog.broker.append.gate",
-                "AppendGate._decide",
-                "            if self.look is not None and _builds_on_unknown(terms, error):\n",
+                "fencelog.broker.append.conditional_appends",
+                "ConditionalAppends._decide",
+                "            if self.on_stale_suspected is not None "
+                "and _builds_on_unknown(conditions, error):\n",
                 "            if False:\n",
             ),
         ),
@@ -328,7 +330,7 @@ OWNER_NODES = (
         (
             Edit(
                 NODE,
-                "ChainNode._read_latest",
+                "LedgerListStore._read_latest",
                 "                session_id = await catch_up(self._store)\n",
                 "                session_id = self._store.session_id\n",
             ),

@@ -60,8 +60,8 @@ MUTANTS = (
             Edit(
                 STEPS,
                 "LedgerSteps.recover",
-                "        metadata = await self.insist("
-                "lambda: self._factory.ledgers.recover(ledger.ledger_id))\n",
+                "        metadata = await self.retry_until_done(\n"
+                "            lambda: self._factory.ledgers.recover(ledger.ledger_id)\n        )\n",
                 "        try:\n"
                 "            metadata = await self._factory.ledgers.recover(ledger.ledger_id)\n"
                 "        except FencelogError:\n"

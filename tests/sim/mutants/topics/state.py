@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
-GATE = "fencelog.broker.append.gate"
+CONDITIONAL = "fencelog.broker.append.conditional_appends"
 PIPELINE = "fencelog.broker.append.pipeline"
 STATE = "fencelog.broker.ledger_list.state_core"
 STATE_LOG = "fencelog.broker.ledger_list.state_log"
@@ -31,9 +31,9 @@ PRODUCERS = (
         "A duplicate of an append that is still on its way is told to be in the log.",
         (
             Edit(
-                GATE,
-                "AppendGate._repeat",
-                "            found.share(future, run)\n            return\n",
+                CONDITIONAL,
+                "ConditionalAppends._repeat",
+                "            found.add_waiter(future, run)\n            return\n",
                 "            place = (self._pipeline.partition, -1, run.rows, -1)\n"
                 "            future.set_result(Repeated(*place))\n"
                 "            return\n",
@@ -48,7 +48,7 @@ PRODUCERS = (
             Edit(
                 PIPELINE,
                 "AppendPipeline._recount",
-                "        self.gate.producers.push_again"
+                "        self.conditional.producers.retrack"
                 "((*tracked_of(self._in_flight), *self.queue.tracked))\n",
                 "",
             ),
@@ -60,11 +60,11 @@ PRODUCERS = (
         "A producer's sequence counts as in the log as soon as it is admitted.",
         (
             Edit(
-                GATE,
-                "AppendGate._decide",
-                "            self.producers.push(tracked)\n",
-                "            self.producers.settle(\n"
-                "                (tracked.run,), self._pipeline.queue.next_offset, 1, bound.size\n"
+                CONDITIONAL,
+                "ConditionalAppends._decide",
+                "            self.producers.track(tracked)\n",
+                "            self.producers.commit(\n"
+                "                (tracked.run,), self._pipeline.queue.next_offset, 1, append.size\n"
                 "            )\n",
             ),
         ),
@@ -102,8 +102,8 @@ PRODUCERS = (
         "An expected offset is compared with the tail, whatever is on its way.",
         (
             Edit(
-                GATE,
-                "AppendGate._is_next",
+                CONDITIONAL,
+                "ConditionalAppends._is_next",
                 "        if offset == following:\n",
                 "        if offset == tail:\n",
             ),
@@ -181,8 +181,8 @@ STATE_LOGS = (
             Edit(
                 STATE_LOG,
                 "StateLog._roll",
-                "            former_id = self._node.chain.state_ledger\n",
-                "            former_id = self._node.chain.state_ledger\n"
+                "            former_id = self._node.ledger_list.state_ledger\n",
+                "            former_id = self._node.ledger_list.state_ledger\n"
                 "            if former_id is not None:\n"
                 "                await self._delete(former_id)\n",
             ),
@@ -196,8 +196,8 @@ STATE_LOGS = (
             Edit(
                 STATE_LOG,
                 "StateLog._roll",
-                "            former_id = self._node.chain.state_ledger\n",
-                "            former_id = self._node.chain.state_ledger\n"
+                "            former_id = self._node.ledger_list.state_ledger\n",
+                "            former_id = self._node.ledger_list.state_ledger\n"
                 "            succeed(taken)\n",
             ),
         ),

@@ -1,4 +1,4 @@
-"""What an append is bound to besides its messages, and appends that others may ask for again."""
+"""Conditions of an append, and appends that others may ask for again."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fencelog.ledgers.errors import FencelogError, copy_of
-from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_NOBODY, RUN_SEQUENCE, ProducerRun
+from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_NOBODY, RUN_SEQUENCE, SequenceRange
 
 FORGOTTEN = -1
 """Offset and publish time of a duplicate whose original is in the log, but not remembered where."""
 
 
 @dataclass(slots=True)
-class Appended:
+class AppendResult:
     """An acknowledged append: ``count`` messages from ``offset`` on, durable and in order."""
 
     duplicate: ClassVar[bool] = False
@@ -24,7 +24,7 @@ class Appended:
     publish_time_us: int
 
 
-class Repeated(Appended):
+class Repeated(AppendResult):
     """They were in the log before this append, which has written nothing. ``offset`` and
     ``publish_time_us`` are the original's, or FORGOTTEN."""
 
@@ -32,23 +32,23 @@ class Repeated(Appended):
     duplicate = True
 
 
-AppendFuture = Future[Appended]
+AppendFuture = Future[AppendResult]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class AppendConditions:
     """An append is written only if all of them hold.
 
     ``run``: who appends, by sequence or by key; its ``rows`` mean nothing. ``if_offset``: what its
     first message must get. ``fencing_token``: the partition's.
     """
 
-    run: ProducerRun | None = None
+    run: SequenceRange | None = None
     if_offset: int | None = None
     fencing_token: str | None = None
 
 
-NO_TERMS = Terms()
+NO_CONDITIONS = AppendConditions()
 
 
 class Tracked:
@@ -57,30 +57,30 @@ class Tracked:
     ``row``: of its first message within its entry.
     """
 
-    __slots__ = ("row", "run", "sharers")
+    __slots__ = ("row", "run", "waiters")
 
-    def __init__(self, run: ProducerRun) -> None:
+    def __init__(self, run: SequenceRange) -> None:
         self.run = run
         self.row = 0
-        self.sharers: list[tuple[AppendFuture, ProducerRun]] = []
+        self.waiters: list[tuple[AppendFuture, SequenceRange]] = []
 
-    def share(self, future: AppendFuture, run: ProducerRun) -> None:
+    def add_waiter(self, future: AppendFuture, run: SequenceRange) -> None:
         """``run`` repeats this append, or ends within it."""
-        self.sharers.append((future, run))
+        self.waiters.append((future, run))
 
     def succeed(self, partition: int, offset: int, publish_time_us: int) -> None:
         """``offset``: of its first message."""
-        for future, run in self.sharers:
+        for future, run in self.waiters:
             if not future.done():
                 rows = self.run.rows if run.kind == RUN_KEY else run.rows
                 distance = run.sequence - self.run.sequence
                 place = offset + distance if distance >= 0 else FORGOTTEN
                 future.set_result(Repeated(partition, place, rows, publish_time_us))
-        self.sharers.clear()
+        self.waiters.clear()
 
     def fail(self, error: FencelogError) -> None:
-        fail_all([future for future, _ in self.sharers], error)
-        self.sharers.clear()
+        fail_all([future for future, _ in self.waiters], error)
+        self.waiters.clear()
 
 
 class Runs:
@@ -91,7 +91,7 @@ class Runs:
 
     def __init__(self) -> None:
         self.tracked: list[Tracked] = []
-        self.found: list[ProducerRun] = []
+        self.found: list[SequenceRange] = []
         self.rows = 0
         """Messages that they cover."""
 
@@ -110,7 +110,7 @@ class Runs:
     def cover(self, row: int) -> None:
         """Messages up to ``row`` that no run covers are nobody's."""
         if row > self.rows:
-            self.found.append(ProducerRun(row - self.rows, RUN_NOBODY))
+            self.found.append(SequenceRange(row - self.rows, RUN_NOBODY))
             self.rows = row
 
     def succeed(self, partition: int, offset: int, publish_time_us: int) -> None:
@@ -123,7 +123,7 @@ class Runs:
             tracked.fail(error)
 
 
-def _follows(last: ProducerRun, run: ProducerRun) -> bool:
+def _follows(last: SequenceRange, run: SequenceRange) -> bool:
     return (
         last.kind == run.kind == RUN_SEQUENCE
         and last.id == run.id

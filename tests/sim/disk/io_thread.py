@@ -1,4 +1,4 @@
-"""Lanes of the simulated disk: blocking work takes place at one point of virtual time.
+"""I/O threads of the simulated disk: blocking work takes place at one point of virtual time.
 
 A piece of work waits for its turn and for the disk, runs as a whole, and takes as long as the syncs
 in it; then comes the next one. What it did is on the disk from the point at which it ran, what it
@@ -30,8 +30,8 @@ class Latencies(Protocol):
         """What the operations since the last call took."""
 
 
-class SimLane:
-    """Implements ``bookie.disk.Lane``. Belongs to the process that made it and ends with it."""
+class SimIoThread:
+    """Implements ``bookie.disk.IoThread``. Belongs to the process that made it and ends with it."""
 
     def __init__(self, name: str, latencies: Latencies) -> None:
         self._name = name
@@ -45,7 +45,7 @@ class SimLane:
         self.process = current_process()
 
     def submit(self, work: Callable[[], None], done: Done) -> None:
-        self._hand_over(work, lambda error, _result: done(error))
+        self._enqueue(work, lambda error, _result: done(error))
 
     async def run(self, work: Callable[[], T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
@@ -58,7 +58,7 @@ class SimLane:
             else:
                 future.set_exception(error)
 
-        self._hand_over(work, done)
+        self._enqueue(work, done)
         return await future
 
     async def close(self) -> None:
@@ -67,9 +67,9 @@ class SimLane:
         self._next()
         await asyncio.shield(self._ended)
 
-    def _hand_over(self, work: Callable[[], object], done: Callable[..., None]) -> None:
+    def _enqueue(self, work: Callable[[], object], done: Callable[..., None]) -> None:
         self._check_alive()
-        check(not self._closing, f"lane {self._name} is closed")
+        check(not self._closing, f"I/O thread {self._name} is closed")
         self._queue.append((work, done))
         self._next()
 

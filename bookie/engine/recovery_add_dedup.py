@@ -35,7 +35,7 @@ class _Add:
     on_reply: AddCallback
 
 
-class Overlaps:
+class RecoveryAddDedup:
     """A queue of such adds and the one task that works it off."""
 
     def __init__(

@@ -1,5 +1,5 @@
 """How a log's present ledger ends: drained and closed, or failed and recovered. Either way all that
-is in it is acknowledged then, in order, and the chain can be told what it holds.
+is in it is acknowledged then, in order, and the ledger list can be told what it holds.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from fencelog.broker.append.pipeline import AppendPipeline
 from fencelog.broker.ledger_list.ledger_list import Sealed
 from fencelog.broker.ledger_list.ledger_steps import LedgerSteps
 from fencelog.broker.ledger_list.open_ledger import OpenLedger
-from fencelog.broker.ledger_list.store import ChainNode
+from fencelog.broker.ledger_list.store import LedgerListStore
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.host import Host
 
 FENCE_GRACE_S = 0.25
-"""Who fenced our ledger is most likely taking over: give it time to write the chain."""
+"""Who fenced our ledger is most likely taking over: give it time to write the ledger list."""
 
 log = logging.getLogger(__name__)
 
 
-class LedgerEndings:
-    """Steps of one log's keeper."""
+class LedgerCloser:
+    """Steps of one log's task."""
 
     def __init__(
         self,
-        node: ChainNode,
+        node: LedgerListStore,
         steps: LedgerSteps,
         pipeline: AppendPipeline,
         reader: LogReader,
@@ -41,16 +41,16 @@ class LedgerEndings:
         self._reader = reader
         self._host = host
 
-    async def drain(self, ledger: OpenLedger, news: asyncio.Event) -> None:
+    async def drain(self, ledger: OpenLedger, wakeup: asyncio.Event) -> None:
         """Hold what comes until nothing is outstanding in the ledger, or it has failed."""
-        self._pipeline.held = True
+        self._pipeline.sends_blocked = True
         while ledger.failure is None and not self._pipeline.is_drained:
-            news.clear()
-            await news.wait()
+            wakeup.clear()
+            await wakeup.wait()
 
     def facts_of(self, ledger: OpenLedger) -> Sealed:
-        """What the chain will record of the present ledger, in which everything is settled; its
-        size is known when it is closed."""
+        """What the ledger list will record of the present ledger, in which everything is settled;
+        its size is known when it is closed."""
         return Sealed(
             entries=ledger.entries,
             messages=self._pipeline.messages_in_ledger,
@@ -69,7 +69,8 @@ class LedgerEndings:
     async def resolve(self, failed: OpenLedger) -> Sealed:
         """Recover a ledger that failed; acknowledge what is in it, take back what is not.
 
-        If somebody else has fenced it, the chain says in a moment whether the log is still ours.
+        If somebody else has fenced it, the ledger list says in a moment whether the log is still
+        ours.
         """
         log.warning("%s: ledger %d: %s", self._node.path, failed.ledger_id, failed.failure)
         if failed.failure is not None and failed.failure.code is ErrorCode.LEDGER_FENCED:

@@ -1,4 +1,4 @@
-"""Lanes of the simulated disk: order, time, deaths; and the real bookie on top of them."""
+"""I/O threads of the simulated disk: order, time, deaths; and the real bookie on top of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fencelog.bookie.disk.port import Lane
+from fencelog.bookie.disk.port import IoThread
 from fencelog.bookie.engine.bookie import Bookie, BookieConfig
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.run import build_run
@@ -41,10 +41,10 @@ def simulate(main: Callable[[Machine], Coroutine[Any, Any, Any]], seed: int = 1)
     return engine.run(main(Machine(engine)), budget_s=600)
 
 
-# -- lanes ---------------------------------------------------------------------------------------
+# -- I/O threads ------------------------------------------------------------------------------------
 
 
-def test_work_of_a_lane_runs_in_order_and_is_reported_in_order_and_later() -> None:
+def test_work_of_a_io_thread_runs_in_order_and_is_reported_in_order_and_later() -> None:
     async def main(machine: Machine) -> None:
         process = machine.boot()
         log: list[object] = []
@@ -62,11 +62,11 @@ def test_work_of_a_lane_runs_in_order_and_is_reported_in_order_and_later() -> No
             log.append((number, error))
 
         async def life() -> None:
-            lane = machine.disk.lane("test")
+            io_thread = machine.disk.io_thread("test")
             for number in range(6):
-                lane.submit(work(number), partial(told, number))
+                io_thread.submit(work(number), partial(told, number))
             assert log == []
-            await lane.close()
+            await io_thread.close()
 
         await process.call(life())
         assert [item for item in log if isinstance(item, int)] == list(range(6))
@@ -80,17 +80,17 @@ def test_work_of_a_lane_runs_in_order_and_is_reported_in_order_and_later() -> No
     simulate(main)
 
 
-def test_two_lanes_interleave_in_more_than_one_way() -> None:
+def test_two_io_threads_interleave_in_more_than_one_way() -> None:
     async def main(machine: Machine) -> str:
         process = machine.boot()
         log: list[str] = []
 
         async def life() -> None:
-            lanes = [machine.disk.lane(name) for name in "ab"]
+            io_threads = [machine.disk.io_thread(name) for name in "ab"]
             for _ in range(3):
-                for name, lane in zip("ab", lanes, strict=True):
-                    lane.submit(partial(log.append, name), lambda error: None)
-            await asyncio.gather(*(lane.close() for lane in lanes))
+                for name, io_thread in zip("ab", io_threads, strict=True):
+                    io_thread.submit(partial(log.append, name), lambda error: None)
+            await asyncio.gather(*(io_thread.close() for io_thread in io_threads))
 
         await process.call(life())
         return "".join(log)
@@ -109,9 +109,9 @@ def test_syncs_take_their_time_and_slow_disks_longer() -> None:
         loop = machine.engine.loop
 
         async def life() -> tuple[float, float]:
-            lane = disk.lane("test")
-            await lane.run(lambda: disk.make_directory(DATA))
-            file = await lane.run(lambda: disk.create(DATA / "1"))
+            io_thread = disk.io_thread("test")
+            await io_thread.run(lambda: disk.make_directory(DATA))
+            file = await io_thread.run(lambda: disk.create(DATA / "1"))
             took = []
 
             def sync_twice() -> None:
@@ -121,7 +121,7 @@ def test_syncs_take_their_time_and_slow_disks_longer() -> None:
             for factor in (1, 7):
                 disk.slow(factor)
                 began = loop.time()
-                await lane.run(sync_twice)
+                await io_thread.run(sync_twice)
                 took.append(loop.time() - began)
             return took[0], took[1]
 
@@ -138,20 +138,20 @@ def test_results_and_errors_come_back_and_a_cancelled_caller_stops_nothing() -> 
         done: list[int] = []
 
         async def life() -> None:
-            lane: Lane = machine.disk.lane("test")
-            assert await lane.run(lambda: 42) == 42
+            io_thread: IoThread = machine.disk.io_thread("test")
+            assert await io_thread.run(lambda: 42) == 42
             with pytest.raises(ZeroDivisionError):
-                await lane.run(lambda: 1 // 0)
-            task = asyncio.create_task(lane.run(lambda: done.append(1)))
+                await io_thread.run(lambda: 1 // 0)
+            task = asyncio.create_task(io_thread.run(lambda: done.append(1)))
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait([task])
             assert task.cancelled()
             assert done == []
-            await asyncio.gather(lane.close(), lane.close())
+            await asyncio.gather(io_thread.close(), io_thread.close())
             assert done == [1]
             with pytest.raises(AssertionError, match="closed"):
-                lane.submit(lambda: None, lambda error: None)
+                io_thread.submit(lambda: None, lambda error: None)
 
         await process.call(life())
         assert process.failures == []
@@ -166,8 +166,8 @@ def test_nothing_of_a_dead_process_runs_and_a_planned_death_is_reported_to_nobod
         log: list[str] = []
 
         async def life() -> None:
-            lane = disk.lane("test")
-            await lane.run(lambda: disk.make_directory(DATA))
+            io_thread = disk.io_thread("test")
+            await io_thread.run(lambda: disk.make_directory(DATA))
             disk.die_after(2)
 
             def work() -> None:
@@ -179,9 +179,9 @@ def test_nothing_of_a_dead_process_runs_and_a_planned_death_is_reported_to_nobod
                         disk.create(DATA / "3")
                 log.append("went on")
 
-            lane.submit(work, lambda error: log.append("reported"))
-            lane.submit(lambda: log.append("next"), lambda error: log.append("reported"))
-            await lane.close()
+            io_thread.submit(work, lambda error: log.append("reported"))
+            io_thread.submit(lambda: log.append("next"), lambda error: log.append("reported"))
+            await io_thread.close()
 
         with pytest.raises(ProcessLost):
             await process.call(life())
@@ -201,7 +201,7 @@ def test_a_paused_process_does_no_work_until_it_goes_on() -> None:
         log: list[str] = []
 
         async def life() -> None:
-            await machine.disk.lane("test").run(lambda: log.append("ran"))
+            await machine.disk.io_thread("test").run(lambda: log.append("ran"))
 
         process.spawn(life())
         await asyncio.sleep(0)

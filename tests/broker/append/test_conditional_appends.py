@@ -6,23 +6,23 @@ import asyncio
 
 import pytest
 
-from fencelog.broker.append import gate as module
+from fencelog.broker.append import conditional_appends as module
+from fencelog.broker.append.conditions import AppendConditions, AppendFuture
 from fencelog.broker.append.pending import MAX_BATCH_BYTES, PendingBytes
 from fencelog.broker.append.pipeline import AppendPipeline
 from fencelog.broker.append.producer_replay import replay_producers
 from fencelog.broker.append.producer_table import ProducerTable
-from fencelog.broker.append.terms import AppendFuture, Terms
-from fencelog.broker.ledger_list.ledger_list import Chain, Sealed, Segment
+from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed, Segment
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN, RUN_SEQUENCE, ProducerRun
+from fencelog.ledgers.format.entry_header import RUN, RUN_SEQUENCE, SequenceRange
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 GONE = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone")
 UNKNOWN = FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows")
-FIRST = Terms(ProducerRun(0, RUN_SEQUENCE))
+FIRST = AppendConditions(SequenceRange(0, RUN_SEQUENCE))
 
 
 @pytest.fixture
@@ -43,8 +43,10 @@ async def pipeline(ledgers: ScriptedLedgers) -> AppendPipeline:
     return pipeline
 
 
-async def sent(pipeline: AppendPipeline, *terms: Terms | None) -> list[AppendFuture]:
-    futures = [pipeline.append_message(Message(b"x"), each) for each in terms]
+async def sent(
+    pipeline: AppendPipeline, *conditions: AppendConditions | None
+) -> list[AppendFuture]:
+    futures = [pipeline.append_message(Message(b"x"), each) for each in conditions]
     await asyncio.sleep(0)
     return futures
 
@@ -69,7 +71,7 @@ async def test_few_wait_at_a_time(
     pipeline: AppendPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_WAITING_APPENDS", 2)
-    depends = Terms(if_offset=0)
+    depends = AppendConditions(if_offset=0)
     first, *waiting, refused = await sent(pipeline, None, depends, depends, depends)
     assert code_of(refused) is ErrorCode.OVERLOADED
     waiting[0].cancel()
@@ -80,12 +82,12 @@ async def test_few_wait_at_a_time(
 
 
 async def test_what_waited_is_refused_by_a_log_that_has_ended(pipeline: AppendPipeline) -> None:
-    _, waiting = await sent(pipeline, None, Terms(if_offset=0))
+    _, waiting = await sent(pipeline, None, AppendConditions(if_offset=0))
     pipeline.refusal = FencelogError(ErrorCode.DRAINING, "closing")
     pipeline.acknowledged(0)
     assert code_of(waiting) is ErrorCode.DRAINING
     with pytest.raises(FencelogError, match="closing"):
-        await pipeline.gate.drain()
+        await pipeline.conditional.drain()
 
 
 @pytest.mark.parametrize("last", [-1, 0])
@@ -93,7 +95,7 @@ async def test_who_repeats_what_was_given_up_learns_what_recovery_finds(
     pipeline: AppendPipeline, last: int
 ) -> None:
     (first,) = await sent(pipeline, FIRST)
-    pipeline.held = True
+    pipeline.sends_blocked = True
     pipeline.give_up(GONE, UNKNOWN)
     assert code_of(first) is ErrorCode.APPEND_UNKNOWN
     (repeated,) = await sent(pipeline, FIRST)
@@ -108,26 +110,26 @@ async def test_who_repeats_what_was_given_up_learns_what_recovery_finds(
 
 async def test_a_drain_ends_with_what_it_waits_for(pipeline: AppendPipeline) -> None:
     await sent(pipeline, None)
-    draining = asyncio.create_task(pipeline.gate.drain())
+    draining = asyncio.create_task(pipeline.conditional.drain())
     await asyncio.sleep(0)
     assert not draining.done()
-    pipeline.held = True
+    pipeline.sends_blocked = True
     pipeline.give_up(GONE, UNKNOWN)
     with pytest.raises(FencelogError, match="gone"):
         await draining
     pipeline.resolve(-1)
-    await pipeline.gate.drain()
+    await pipeline.conditional.drain()
     (held,) = await sent(pipeline, None)
     was_idle = pipeline.is_idle
-    pipeline.gate.open()
+    pipeline.conditional.open()
     assert (was_idle, pipeline.is_idle) == (True, False)
     assert not held.done()
 
 
 async def test_producers_known_beyond_the_log_are_a_corruption(ledgers: ScriptedLedgers) -> None:
     table = ProducerTable()
-    table.settle([ProducerRun(5, RUN_SEQUENCE)], 0, 1, 100)
+    table.commit([SequenceRange(5, RUN_SEQUENCE)], 0, 1, 100)
     facts = Sealed(entries=1, messages=4, size=0, last_publish_us=0, sealed_us=0)
-    chain = Chain(segments=(Segment(1, 0, 0, facts),))
+    ledger_list = LedgerList(segments=(Segment(1, 0, 0, facts),))
     with pytest.raises(FencelogError, match="ends at offset 4, its producers are known up to 5"):
-        await replay_producers(ledgers, chain, {}, table)
+        await replay_producers(ledgers, ledger_list, {}, table)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fencelog.broker.partition.forwards import OwnerGone
+from fencelog.broker.partition.forwards import OwnerLost
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.support.subscription_service import (
     Site,
@@ -49,8 +49,8 @@ async def refusal(site: Site, verb: str = "pull", query: str = "", **body: Any) 
 
 async def hold_of(site: Site) -> dict[str, Any]:
     """What the arbiter says of its only consumer."""
-    (figures,) = (await ok(await site.http.get(f"{site.sub}/stats?partition=0")))["partitions"]
-    (consumer,) = figures["consumers"]
+    (stats,) = (await ok(await site.http.get(f"{site.sub}/stats?partition=0")))["partitions"]
+    (consumer,) = stats["consumers"]
     found: dict[str, Any] = consumer
     return found
 
@@ -131,7 +131,7 @@ async def test_an_owner_that_is_gone_leaves_the_outcome_unknown_of_no_append(
     await subscribe(a)
 
     async def gone(topic: Any, partition: int, url: str, work: Any) -> Any:
-        raise OwnerGone(url)
+        raise OwnerLost(url)
 
     monkeypatch.setattr(a.broker, "while_owner", gone)
     if name == "events":
@@ -188,7 +188,7 @@ async def test_an_arbiter_that_is_gone_meanwhile_leaves_the_outcome_unknown(
     await post(a, "x", partition=1)
     arbiter = await a.broker.partition(a.name, 0)
 
-    async def gone(*given: Any, **terms: Any) -> None:
+    async def gone(*given: Any, **conditions: Any) -> None:
         raise FencelogError(ErrorCode.OVERLOADED, "too much to do")
 
     async def go() -> None:
@@ -208,8 +208,8 @@ async def slow_pulls(
     log = await site.broker.partition(site.name, 1)
     real = log.subscriptions.pull
 
-    async def slow(*given: Any, **terms: Any) -> Any:
+    async def slow(*given: Any, **conditions: Any) -> Any:
         await meanwhile()
-        return await real(*given, **terms)
+        return await real(*given, **conditions)
 
     monkeypatch.setattr(log.subscriptions, "pull", slow)

@@ -24,7 +24,7 @@ class Producer:
     sequence: int = 0
 
 
-class AppendTerms(TypedDict, total=False):
+class AppendPreconditions(TypedDict, total=False):
     """Keyword arguments of an append. All of them want a partition that is certain: ``partition``,
     or a topic that has one only.
 
@@ -39,21 +39,21 @@ class AppendTerms(TypedDict, total=False):
     fencing_token: str | None
 
 
-def term_headers(terms: AppendTerms) -> dict[str, bytes]:
-    """The terms as HTTP headers."""
+def condition_headers(conditions: AppendPreconditions) -> dict[str, bytes]:
+    """The conditions as HTTP headers."""
     headers: dict[str, bytes] = {}
-    producer = terms.get("producer")
+    producer = conditions.get("producer")
     if producer is not None:
         headers[PRODUCER_ID] = producer.id.encode()
         headers[PRODUCER_EPOCH] = b"%d" % producer.epoch
         headers[PRODUCER_SEQ] = b"%d" % producer.sequence
-    key = terms.get("idempotency_key")
+    key = conditions.get("idempotency_key")
     if key is not None:
         headers[IDEMPOTENCY_KEY] = key.encode()
-    offset = terms.get("if_offset")
+    offset = conditions.get("if_offset")
     if offset is not None:
         headers[IF_OFFSET] = b"%d" % offset
-    token = terms.get("fencing_token")
+    token = conditions.get("fencing_token")
     if token is not None:
         headers[FENCING_TOKEN] = token.encode()
     return headers

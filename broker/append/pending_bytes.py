@@ -8,7 +8,7 @@ from fencelog.broker.limits import MAX_PARTITION_PENDING_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
-class AppendRoom:
+class PendingBytesLimit:
     """Of one partition. ``limit`` in bytes; ``limits``: rates and quotas, None while there are
     none. An append larger than the limit gets in where no other is on its way."""
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from fencelog.api.http.targets import Endpoint
 from fencelog.api.routing.forward import FORWARDED
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
-from fencelog.api.subscriptions.requests import Done, HoldRequest
+from fencelog.api.subscriptions.requests import Done, LeaseRequest
 from fencelog.broker.limits import MAX_LEASE_MS
 from fencelog.broker.registry.subscription_config import EXCLUSIVE
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -40,7 +40,7 @@ MARGIN = 4
 """A consumer is held for this part of its leases longer."""
 
 
-class Holds:
+class ExclusiveLease:
     """Asks the arbiter, where there is one."""
 
     def __init__(self, owners: SubscriptionOwners) -> None:
@@ -49,7 +49,7 @@ class Holds:
     async def while_held(
         self,
         asked: Asked,
-        request: HoldRequest,
+        request: LeaseRequest,
         lease: Callable[[], Awaitable[T]],
         *,
         wait_s: float = 0.0,
@@ -73,7 +73,7 @@ class Holds:
             raise FencelogError(ErrorCode.STATE_UNKNOWN, error.detail) from error
         return result
 
-    async def _hold(self, asked: Asked, request: HoldRequest, wait_s: float = 0.0) -> float:
+    async def _hold(self, asked: Asked, request: LeaseRequest, wait_s: float = 0.0) -> float:
         """Have the consumer hold the subscription; what is leased until then ends earlier."""
         exchange = asked.exchange
         if (
@@ -88,7 +88,7 @@ class Holds:
         await self.at_arbiter(asked, replace(request, lease_ms=longer_ms))
         return begun_s + (longer_ms - lease_ms) / 1000
 
-    async def at_arbiter(self, asked: Asked, request: HoldRequest) -> Done:
+    async def at_arbiter(self, asked: Asked, request: LeaseRequest) -> Done:
         """Have the consumer hold the subscription. Raises SUBSCRIPTION_BUSY, NO_OWNER, …."""
 
         async def local(log: PartitionLog) -> Done:

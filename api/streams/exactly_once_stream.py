@@ -12,7 +12,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_columns
 
 
-class ProducerLane:
+class ExactlyOnceStream:
     """Appends to one partition. Not to be used by two tasks at once."""
 
     def __init__(
