@@ -66,8 +66,8 @@ class PosixIoThread:
 
     def _work(self) -> None:
         report = self._loop.call_soon_threadsafe
-        # A loop that was closed before the I/O thread (the interpreter exits) takes no more reports,
-        # and no caller is left to answer.
+        # A loop that was closed before the I/O thread, at the interpreter's exit, takes no more
+        # reports, and no caller is left to answer.
         with suppress(RuntimeError):
             while (item := self._queue.get()) is not None:
                 work, done = item

@@ -167,8 +167,8 @@ def _of_identity(
         yield Refuse(
             ErrorCode.BAD_REQUEST,
             f"{who} holds data of {_who(request)}, but the metadata store has no cookie of it. If "
-            "it was decommissioned, empty its directories; if --metadata names the wrong store, name "
-            "the right one; if the store was emptied, restore it first",
+            "it was decommissioned, empty its directories; if --metadata names the wrong store, "
+            "name the right one; if the store was emptied, restore it first",
         )
     elif current.directory != identity.cookie.directory:
         yield Refuse(

@@ -41,7 +41,7 @@ def simulate(main: Callable[[Machine], Coroutine[Any, Any, Any]], seed: int = 1)
     return engine.run(main(Machine(engine)), budget_s=600)
 
 
-# -- I/O threads ------------------------------------------------------------------------------------
+# -- I/O threads -----------------------------------------------------------------------------------
 
 
 def test_work_of_a_io_thread_runs_in_order_and_is_reported_in_order_and_later() -> None:

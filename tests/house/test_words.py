@@ -1,0 +1,189 @@
+"""The field's words: names that were retired stay away, and a class name stands for one thing."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+from tests.support.house import Source
+
+RETIRED = {
+    "AppendGate": "ConditionalAppends",
+    "AppendRoom": "PendingBytesLimit",
+    "AppendTerms": "AppendPreconditions",
+    "Burial": "DeadLetterForwarder",
+    "ByteTurns": "FairByteSemaphore",
+    "Chain": "LedgerList",
+    "ChainDoubt": "OwnershipCheck",
+    "ChainLost": "LedgerListLost",
+    "ChainNode": "LedgerListStore",
+    "CompactionKeeper": "CompactionScheduler",
+    "Greeting": "ServerHandshake",
+    "HandOver": "PartitionTransfer",
+    "HoldRequest": "LeaseRequest",
+    "Holds": "ExclusiveLease",
+    "Kept": "RecentAppend",
+    "KnownTopics": "TopicCache",
+    "Lack": "MissingReason",
+    "Lane": "IoThread",
+    "LedgerEndings": "LedgerCloser",
+    "LoopTurns": "LoopYielder",
+    "NO_TERMS": "NO_CONDITIONS",
+    "OWNER_GONE_MS": "OWNER_LOST_MS",
+    "Overlaps": "RecoveryAddDedup",
+    "OwnerGone": "OwnerLost",
+    "Patience": "Deadline",
+    "Piece": "CopyRange",
+    "PosixLane": "PosixIoThread",
+    "ProducerLane": "ExactlyOnceStream",
+    "ProducerRun": "SequenceRange",
+    "ProducersTold": "ProducerSnapshot",
+    "Question": "BookieReadRequest",
+    "RetentionKeeper": "RetentionScheduler",
+    "Standing": "LimboStatus",
+    "SubscriptionUpkeep": "CursorReconciler",
+    "TailBell": "TailNotifier",
+    "Terms": "AppendConditions",
+    "Turns": "RoundRobin",
+    "Wish": "StartRequest",
+    "_Untold": "_Unpersisted",
+    "_is_hopeless": "_max_deliveries_exceeded",
+    "_let_rest": "_abandon",
+    "_lose_patience": "_on_append_timeout",
+    "_news": "_wakeup",
+    "_tell_lac": "_send_explicit_lac",
+    "insist": "retry_until_done",
+    "is_gated": "checks_every_append",
+    "lac_told": "on_lac_reply",
+    "may_pass": "is_transient",
+    "patience_s": "timeout_s",
+    "push_again": "retrack",
+    "repair_patience_s": "append_timeout_s",
+    "retry_harmless": "retry_idempotent",
+    "retry_refusals": "retry_not_applied",
+    "said_by": "prefix_bookie",
+    "settle_below": "ensure_persisted",
+}
+"""Names as they were, and what the field says."""
+
+RETIRED_PARTS = {
+    "burial": "forwarder",
+    "buries": "forwards",
+    "bury": "forward",
+    "burying": "dead_letters",
+    "chain": "ledger_list",
+    "chains": "ledger_lists",
+    "endings": "closer",
+    "figures": "metrics, stats",
+    "greet": "handshake",
+    "greeted": "handshake_done",
+    "greeting": "handshake",
+    "hopeless": "max_deliveries_exceeded",
+    "keeper": "scheduler",
+    "lane": "io_thread",
+    "lanes": "io_threads",
+    "patience": "timeout, deadline",
+    "terms": "conditions",
+    "untold": "unpersisted",
+    "upkeep": "reconciler",
+    "wish": "request",
+}
+"""Words between the underscores of a Python name."""
+
+ALLOWED = (
+    ("*", "itertools.chain", "the standard library's name"),
+    ("api/bench/main.py", "figures", "a field of the JSON that `fencelog bench --json` prints"),
+    ("ledgers/ledger_metadata/update.py", "insist", "a flag of one call, not the log's retries"),
+    ("tests/sim/ledgers/*", "chain", "a fault of the plan: restart after restart"),
+    ("tests/sim/plan/*", "endings", "how a simulated writer ends"),
+    ("tests/sim/oracle/lawful_ends.py", "untold", "messages whose end no snapshot has named"),
+    ("tests/sim/admin/edge.py", "untold", "keys of messages that may have been removed"),
+)
+"""(path, word, why): the same word for another thing."""
+
+
+def is_allowed(path: str, word: str, text: str) -> bool:
+    if word == "chain" and re.search(r"^from itertools import .*\bchain\b", text, re.MULTILINE):
+        return True
+    return any(fnmatch(path, glob) and word == allowed for glob, allowed, _ in ALLOWED)
+
+
+def names_of(source: Source) -> Iterator[str]:
+    """Every name in the code, those within the strings that are not prose left out."""
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type == tokenize.NAME:
+            yield token.string
+
+
+def retired_in(source: Source) -> Iterator[str]:
+    """What a Python file says in words that were retired."""
+    seen = set(names_of(source))
+    for name in sorted(seen):
+        if source.path.startswith("tests/") and name.startswith("test_"):
+            continue  # the names of tests are sentences
+        for part in {name, *name.split("_")} & {*RETIRED, *RETIRED_PARTS}:
+            if not is_allowed(source.path, part, source.text):
+                instead = RETIRED.get(part) or RETIRED_PARTS[part]
+                yield f"{source.path}: {name}: say {instead}"
+
+
+def shown_in(path: str, text: str) -> Iterator[str]:
+    """What a document names by a retired name, in its code spans."""
+    spans = " ".join(re.findall(r"`([^`\n]+)`", text))
+    for name in sorted({*RETIRED} & set(re.findall(r"\w+", spans))):
+        yield f"{path}: `{name}`: say {RETIRED[name]}"
+
+
+def defined_twice(sources: list[Source]) -> dict[str, list[str]]:
+    """Return public class names that more than one module defines."""
+    places = defaultdict(list)
+    for source in sources:
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(source.path)
+    return {name: paths for name, paths in places.items() if len(paths) > 1}
+
+
+def test_retired_words_stay_away(all_sources: list[Source]) -> None:
+    mine = "tests/house/test_words.py"
+    found = [say for one in all_sources if one.path != mine for say in retired_in(one)]
+    assert found == []
+
+
+def test_documents_name_what_there_is(documents: list[Path], root: Path) -> None:
+    texts = {path.relative_to(root).as_posix(): path.read_text() for path in documents}
+    texts.pop("CHANGELOG.md", None)  # it tells what was
+    assert [say for path, text in texts.items() for say in shown_in(path, text)] == []
+
+
+def test_a_class_name_stands_for_one_thing(package_sources: list[Source]) -> None:
+    assert defined_twice(package_sources) == {}
+
+
+def test_every_exception_is_needed(all_sources: list[Source]) -> None:
+    """An exception whose word has gone goes too."""
+    for glob, word, _ in ALLOWED[1:]:
+        some = [one for one in all_sources if fnmatch(one.path, glob)]
+        parts = {p.lower() for one in some for name in names_of(one) for p in name.split("_")}
+        assert word in parts, (glob, word)
+
+
+def test_a_retired_word_is_seen() -> None:
+    source = Source.parse("broker/a.py", "class ChainNode:\n    lane_of = 1\n")
+    assert list(retired_in(source)) == [
+        "broker/a.py: ChainNode: say LedgerListStore",
+        "broker/a.py: lane_of: say io_thread",
+    ]
+    assert list(retired_in(Source.parse("broker/a.py", "from itertools import chain\n"))) == []
+    assert list(shown_in("a.md", "the `Chain` of")) == ["a.md: `Chain`: say LedgerList"]
+
+
+def test_a_name_that_is_taken_is_seen() -> None:
+    two = [Source.parse(path, "class A: ...\nclass _B: ...\n") for path in ("x.py", "y.py")]
+    assert defined_twice(two) == {"A": ["x.py", "y.py"]}
