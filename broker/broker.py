@@ -53,6 +53,7 @@ class Broker:
     ) -> None:
         """``peers``: how to ask other brokers (None: there are none)."""
         self.config = config
+        self.host = host
         self.topics = TopicRegistry(store, host=host, ledgers=ledgers, policy=config.policy)
         self.subscriptions = SubscriptionRegistry(store, host=host)
         self.directory = BrokerDirectory(store, host=host, config=config)

@@ -30,7 +30,7 @@ from fencelog.broker.append.conditions import AppendConditions, AppendFuture, Ap
 from fencelog.broker.limits import MAX_DELIVERY_DELAY_MS
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.host import SystemHost
+from fencelog.ledgers.host import Host
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 from fencelog.ledgers.record_batch import Message
 
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from fencelog.broker.partition.partition_log import PartitionLog
 
 PARAMETERS = frozenset(("partition", "key", "delay_ms"))
-
-_host = SystemHost()
 
 
 class Produce:
@@ -75,7 +73,9 @@ class Produce:
         partition = self._partition(post, partitions)
 
         async def append(log: PartitionLog) -> None:
-            appended = await log.append_message(post.message(body), post.conditions)
+            appended = await log.append_message(
+                post.message(body, self._broker.host), post.conditions
+            )
             status, headers = appended_status(appended.duplicate)
             await exchange.respond(status, JSON, receipt(appended), headers)
             if not appended.duplicate:
@@ -98,7 +98,11 @@ class Produce:
         except FencelogError:
             return None
         log = self._broker.open_log(post.topic, partition)
-        return None if log is None else log.append_message(post.message(body), post.conditions)
+        return (
+            None
+            if log is None
+            else log.append_message(post.message(body, self._broker.host), post.conditions)
+        )
 
     def appended_now(self, body: bytes, seconds: float) -> None:
         """Count what ``append_now`` has appended."""
@@ -131,11 +135,12 @@ class Post:
     delay_ms: int | None
     conditions: AppendConditions | None
 
-    def message(self, body: bytes) -> Message:
-        """The message as it is appended now: from here on its delay counts."""
+    def message(self, body: bytes, host: Host) -> Message:
+        """Return the message as it is appended now. Its delay counts from here, by the host's
+        clock."""
         headers = self.headers
         if self.delay_ms is not None:
-            due_us = _host.now_us() + self.delay_ms * 1000
+            due_us = host.now_us() + self.delay_ms * 1000
             headers = (*headers, deliver_at_header(b"%d" % due_us))
         return Message(body, self.key, self.event_time, headers)
 

@@ -21,6 +21,7 @@ from fencelog.broker.policy import Policy
 from fencelog.broker.read.stored import ReadResult, StoredBatch
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.record_batch import BatchInfo, Message, encode_batch
 
 PUBLISH_TIME = 1_700_000_000_000_000
@@ -170,6 +171,7 @@ class FakeBroker:
     url: str = ""
     """Where it is served, if a test has noted that."""
     config: BrokerConfig = field(default_factory=lambda: BrokerConfig("a", "http://127.0.0.1:1"))
+    host: SystemHost = field(default_factory=SystemHost)
 
     async def topic(self, topic: TopicName) -> TopicInfo:
         return await self.topics.get(topic)

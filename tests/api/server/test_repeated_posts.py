@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.api.produce import single as produce
 from fencelog.api.server.http_protocol import HttpProtocol
 from fencelog.api.server.repeated_posts import NOT_REPEATED, repeatable_head
 from fencelog.broker.append.conditions import AppendConditions, AppendResult
@@ -23,6 +22,7 @@ from fencelog.broker.registry.topics import TopicConfig
 from fencelog.broker.subscriptions.batch import DELIVER_AT
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, decode_batch
+from tests.support.broker_stage import SteppingHost
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
 
 PATH = "/v1/topics/ns/t/messages"
@@ -163,17 +163,14 @@ async def test_what_comes_before_the_answer_waits_for_it(
 
 
 async def test_a_delay_counts_from_each_message(
-    connection: Connection,
-    fake_broker: FakeBroker,
-    again: list[bytes],
-    monkeypatch: pytest.MonkeyPatch,
+    connection: Connection, fake_broker: FakeBroker, again: list[bytes]
 ) -> None:
     """Not from the request that the head was read of."""
-    now_us = 1_000_000
-    monkeypatch.setattr(produce._host, "now_us", lambda: now_us)
+    fake_broker.host = host = SteppingHost()
+    host.clock_us = 1_000_000
     request = post(b"x", path=PATH + "?delay_ms=5000")
     await connection.exchange(request)
-    now_us = 60_000_000
+    host.clock_us = 60_000_000
     await connection.exchange(request)
     assert len(again) == 1
     due = [
