@@ -65,10 +65,7 @@ class Broker:
             ledgers=ledgers,
             ownership=self._ownership,
             others=PartitionTransfer(
-                self.directory,
-                peers or NoPeers(),
-                own_id=config.broker_id,
-                policy=config.balance,
+                self.directory, peers or NoPeers(), own_id=config.broker_id, policy=config.balance
             ),
             host=host,
             config=config,

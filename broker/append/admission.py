@@ -52,8 +52,7 @@ class Admission:
         self._pipeline.pending_limit.limits = (
             PublishLimits(self._rate, refusal) if limited else None
         )
-        if holds != self._pipeline.is_paused:
-            self._pipeline.is_paused = holds
+        if self._pipeline.mode.pause(holds):
             self._pipeline.schedule_pump()
         if not holds and self._timer is not None:
             self._timer.cancel()

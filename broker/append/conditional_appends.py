@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fencelog.broker.append.pipeline import AppendPipeline
 
 Record = Callable[[Event], "asyncio.Future[None]"]
+Look = Callable[[], "asyncio.Future[bool]"]
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +53,12 @@ class _ConditionalAppend:
 
 
 class ConditionalAppends:
-    """Of one pipeline. ``record`` writes what producers have changed to the state log."""
+    """Of one pipeline, whose ``mode`` says too whether who may append is being changed.
+
+    ``record`` writes what producers have changed to the state log. ``look`` tells whether the log
+    is still this owner's: asked before an append is refused that builds on others which are not
+    known here, since another owner may have them.
+    """
 
     def __init__(
         self,
@@ -60,20 +66,19 @@ class ConditionalAppends:
         producers: ProducerTable,
         access: Access,
         record: Record | None,
+        look: Look | None,
     ) -> None:
         self.producers = producers
         self.access = access
         self._pipeline = pipeline
+        self._mode = pipeline.mode
         self._record = record
         self._recorded: asyncio.Future[None] | None = None
         self.waiting: deque[_ConditionalAppend] = deque()
         """Appends that cannot be decided yet."""
         self._drained: asyncio.Future[None] | None = None
-        self._is_draining = False
-        self._refusal: FencelogError | None = None
-        self.on_stale_suspected: Callable[[], asyncio.Future[bool]] | None = None
-        """Tells whether the log is still this owner's. Asked before an append is refused that
-        builds on others which are not known here: another owner may have them."""
+        self._look = look
+        self._mode.open_access(is_limited=not access.is_open)
         self._loop = asyncio.get_running_loop()
 
     # -- appends ---------------------------------------------------------------------------------
@@ -117,21 +122,21 @@ class ConditionalAppends:
 
     def _append(self, append: _ConditionalAppend) -> AppendFuture:
         try:
-            if self._refusal is not None:
-                raise copy_of(self._refusal)
+            if self._mode.access_refusal is not None:
+                raise copy_of(self._mode.access_refusal)
             if len(self.waiting) >= MAX_WAITING_APPENDS:
                 raise FencelogError(
                     ErrorCode.OVERLOADED,
                     f"{len(self.waiting)} appends wait for others in partition "
                     f"{self._pipeline.partition}",
                 )
-            if self._pipeline.refusal is not None:
-                raise copy_of(self._pipeline.refusal)
+            if self._mode.refusal is not None:
+                raise copy_of(self._mode.refusal)
             self._pipeline.pending_limit.admit(append.size, append.count)
         except FencelogError as error:
             append.future.set_exception(error)
             return append.future
-        if self._is_draining or not self._decide(append):
+        if self._mode.is_access_changing or not self._decide(append):
             self.waiting.append(append)
         return append.future
 
@@ -152,10 +157,8 @@ class ConditionalAppends:
             if conditions.if_offset is not None and not self._is_next(conditions.if_offset):
                 return False
         except FencelogError as error:
-            if self.on_stale_suspected is not None and _builds_on_unknown(conditions, error):
-                self.on_stale_suspected().add_done_callback(
-                    partial(self._refuse_after_check, append, error)
-                )
+            if self._look is not None and _builds_on_unknown(conditions, error):
+                self._look().add_done_callback(partial(self._refuse_after_check, append, error))
             else:
                 self._refuse(append, error)
             return True
@@ -194,7 +197,7 @@ class ConditionalAppends:
         self, append: _ConditionalAppend, error: FencelogError, checked: asyncio.Future[bool]
     ) -> None:
         if not checked.result():
-            error = self._pipeline.refusal or FencelogError(
+            error = self._mode.refusal or FencelogError(
                 ErrorCode.NO_OWNER,
                 f"partition {self._pipeline.partition} may have another owner, who knows better: "
                 f"{error.detail}",
@@ -210,8 +213,8 @@ class ConditionalAppends:
         for append in waiting:
             if append.future.done():
                 self._pipeline.count(-append.size)  # its caller has gone
-            elif self._pipeline.refusal is not None:
-                self._refuse(append, self._pipeline.refusal)
+            elif self._mode.refusal is not None:
+                self._refuse(append, self._mode.refusal)
             elif not self._decide(append):
                 self.waiting.append(append)
 
@@ -229,7 +232,7 @@ class ConditionalAppends:
         """Appends were settled, or have vanished."""
         if self._drained is not None and self._pipeline.is_idle and not self._drained.done():
             self._drained.set_result(None)
-        if self.waiting and not self._is_draining:
+        if self.waiting and not self._mode.is_access_changing:
             self._retry()
 
     def give_up(self, error: FencelogError) -> None:
@@ -245,10 +248,9 @@ class ConditionalAppends:
     async def drain(self) -> None:
         """Hold every append that comes from now on, until ``open``; return when all before them are
         settled. Raises FencelogError, why they cannot be: BOOKIE_UNAVAILABLE, NO_OWNER, …."""
-        self._is_draining = True
-        self._pipeline.checks_every_append = True
-        if self._pipeline.refusal is not None:
-            raise copy_of(self._pipeline.refusal)
+        self._mode.hold_access()
+        if self._mode.refusal is not None:
+            raise copy_of(self._mode.refusal)
         if not self._pipeline.is_idle:
             self._drained = self._loop.create_future()
             try:
@@ -258,14 +260,12 @@ class ConditionalAppends:
 
     def refuse(self, error: FencelogError) -> None:
         """Refuse what waits and all that comes, until ``open``."""
-        self._refusal = error
+        self._mode.refuse_access(error)
         self.give_up(error)
 
     def open(self) -> None:
         """Decide on what has waited, and on all that comes, by the access as it is now."""
-        self._is_draining = False
-        self._refusal = None
-        self._pipeline.checks_every_append = not self.access.is_open
+        self._mode.open_access(is_limited=not self.access.is_open)
         self._retry()
 
     async def producer(self, producer: bytes) -> ProducerState | None:
@@ -273,8 +273,8 @@ class ConditionalAppends:
         the outcome of that is not known, or why appends are refused while it is not."""
         tracked = self.producers.last_tracked(producer)
         if tracked is not None:
-            if self._pipeline.refusal is not None:  # it may take as long as bookies are away
-                raise copy_of(self._pipeline.refusal)
+            if self._mode.refusal is not None:  # it may take as long as bookies are away
+                raise copy_of(self._mode.refusal)
             future: AppendFuture = self._loop.create_future()
             tracked.add_waiter(future, tracked.run)
             try:

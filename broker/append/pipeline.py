@@ -1,7 +1,7 @@
 """The append pipeline of one partition: from callers' messages to acknowledged entries, in order.
 
-Synchronous and free of I/O: the shell (``partition_log``) gives it a ledger's writer, tells it of
-acknowledgements and failures, and decides when to hold it. What it guarantees:
+Synchronous, free of I/O: the shell (``log_writer``) gives it a ledger's writer and tells it what is
+acknowledged; ``LogCore`` decides, by its ``mode``, what is sent and what refused. It guarantees:
 
 * entries are handed to a ledger in the order of arrival, and callers are told in that order, over
   ledger boundaries too: a new ledger begins only when nothing of the former is outstanding;
@@ -20,8 +20,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from fencelog.broker.append.conditional_appends import ConditionalAppends, Record
+from fencelog.broker.append.conditional_appends import ConditionalAppends, Look, Record
 from fencelog.broker.append.conditions import AppendConditions
+from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.append.pending import (
     MAX_BATCH_BYTES,
     AppendFuture,
@@ -56,12 +57,12 @@ OnStored = Callable[[list[StoredBatch]], None]
 
 class AppendPipeline:
     """Appends of one partition. ``tail_offset``: the end of what is acknowledged. ``gate``: the way
-    in for those that are conditional, and for all while ``checks_every_append``; ``record`` is for
-    it."""
+    in for those that are conditional, and for all while the mode ``checks_every_append``."""
 
     def __init__(
         self,
         partition: int,
+        mode: AppendMode,
         *,
         tail_offset: int,
         last_publish_us: int,
@@ -71,16 +72,14 @@ class AppendPipeline:
         producers: ProducerTable | None = None,
         access: Access | None = None,
         record: Record | None = None,
+        look: Look | None = None,
     ) -> None:
         self.partition = partition
+        self.mode = mode
         self.tail_offset = tail_offset
         self.last_publish_us = self.settled_publish_us = last_publish_us
         self.pending_limit = PendingBytesLimit(partition, broker_pending)
         self.count = self.pending_limit.count
-        self.sends_blocked = True
-        self.refusal: FencelogError | None = None
-        self.is_paused = False
-        """Appends wait although there is a ledger."""
         self.now_us = now_us
         self._on_stored = on_stored
         self.queue = AppendQueue(tail_offset)
@@ -93,22 +92,22 @@ class AppendPipeline:
         self._pump_scheduled = False
         self._loop = asyncio.get_running_loop()
         self.conditional = ConditionalAppends(
-            self, producers or ProducerTable(), access or Access(), record
+            self, producers or ProducerTable(), access or Access(), record, look
         )
-        self.checks_every_append = not self.conditional.access.is_open
 
     # -- for callers -----------------------------------------------------------------------------
 
     def append_message(
         self, message: Message, conditions: AppendConditions | None = None
     ) -> AppendFuture:
-        if conditions is not None or self.checks_every_append:
+        mode = self.mode
+        if conditions is not None or mode.checks_every_append:
             return self.conditional.append_message(message, conditions)
         future: AppendFuture = self._loop.create_future()
         try:
             size = message_size(message)
-            if self.refusal is not None:
-                raise copy_of(self.refusal)
+            if mode.refusal is not None:
+                raise copy_of(mode.refusal)
             self.pending_limit.admit(size, 1)
         except FencelogError as error:
             future.set_exception(error)
@@ -124,15 +123,16 @@ class AppendPipeline:
     def append_batch(
         self, batch: bytes, info: BatchInfo, conditions: AppendConditions | None = None
     ) -> AppendFuture:
-        if conditions is not None or self.checks_every_append:
+        mode = self.mode
+        if conditions is not None or mode.checks_every_append:
             return self.conditional.append_batch(batch, info, conditions)
         future: AppendFuture = self._loop.create_future()
         size = len(batch)
         try:
             if size > MAX_BATCH_BYTES:
                 check_batch_size(size)
-            if self.refusal is not None:
-                raise copy_of(self.refusal)
+            if mode.refusal is not None:
+                raise copy_of(mode.refusal)
             self.pending_limit.admit(size, info.count)
         except FencelogError as error:
             future.set_exception(error)
@@ -176,20 +176,19 @@ class AppendPipeline:
         self._next_number = 0
         self._last_run_entry = -1
         self.has_producers = False
-        self.sends_blocked = False
         self._pump()
 
     def acknowledged(self, last_entry_id: int) -> None:
         """All entries of the present ledger up to this one are durable."""
         self._settle(last_entry_id)
         self._pump()
-        if self.checks_every_append or self.conditional.waiting:
+        if self.mode.checks_every_append or self.conditional.waiting:
             self.conditional.progressed()
 
     def resolve(self, last_entry_id: int) -> None:
         """The failed ledger was recovered and ends at this entry: what is in it is acknowledged,
         the rest waits for the next ledger, in its old order."""
-        check(self.sends_blocked, "a ledger is resolved while it is in use")
+        check(not self.mode.may_send, "a ledger is resolved while it is in use")
         self._settle(last_entry_id)
         while self._in_flight:
             entry = self._in_flight.pop()
@@ -239,10 +238,10 @@ class AppendPipeline:
 
     def _pump(self) -> None:
         """Hand waiting appends to the ledger as far as the limits in flight allow."""
-        items = self.queue.items
-        if self.sends_blocked or self.is_paused or self._writer is None:
+        items, mode = self.queue.items, self.mode
+        if self._writer is None:
             return
-        while items and not self.sends_blocked and self._has_room(items[0]):
+        while items and mode.may_send and self._has_room(items[0]):
             head = items.popleft()
             entry = self.queue.build(head) if isinstance(head, WaitingGroup) else head
             if not self._push(self._writer, entry):

@@ -130,6 +130,19 @@ def dispatch_limit(policy: Policy, clock: Callable[[], float]) -> DispatchLimit 
     return None if rate is None else DispatchLimit(rate)
 
 
+class DispatchRate:
+    """What bounds reads and deliveries of one partition. ``limit``: as its policy says now, None
+    where there is no bound."""
+
+    def __init__(self, policy: Policy, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.limit = dispatch_limit(policy, clock)
+
+    def apply_policy(self, policy: Policy) -> None:
+        """From now on; what is owed is forgotten."""
+        self.limit = dispatch_limit(policy, self._clock)
+
+
 def rate_limited(what: str, wait_s: float) -> FencelogError:
     wait_ms = max(1, round(wait_s * 1000))
     return FencelogError(

@@ -7,9 +7,8 @@ it, so a reader goes on correctly when the view is replaced under it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 
-from fencelog.broker.append.rates import DispatchLimit
+from fencelog.broker.append.rates import DispatchRate
 from fencelog.broker.compaction.compacted_entry import read_compacted
 from fencelog.broker.ledger_list.ledger_list import Compacted
 from fencelog.broker.ledger_list.ledger_port import Ledgers
@@ -71,8 +70,14 @@ class CompactedView:
     """Reads of one log's view; without one they are reads of the log."""
 
     def __init__(
-        self, node: LedgerListStore, ledgers: Ledgers, reader: LogReader, reads: BrokerReads
+        self,
+        node: LedgerListStore,
+        ledgers: Ledgers,
+        reader: LogReader,
+        reads: BrokerReads,
+        rate: DispatchRate,
     ) -> None:
+        """``rate``: what slows reads of the partition down."""
         self._node = node
         self._ledgers = ledgers
         self._reader = reader
@@ -80,9 +85,7 @@ class CompactedView:
         self._of: Compacted | None = None
         self._ledger: CompactedReader | None = None
         self._catch_up: LogReadAhead | None = None
-
-        self.limit: Callable[[], DispatchLimit | None] = lambda: None
-        """What slows reads of the partition down."""
+        self._rate = rate
 
     @property
     def tail_offset(self) -> int:
@@ -102,7 +105,7 @@ class CompactedView:
     ) -> ReadResult:
         """As ``PartitionLog.read``; batches may have gaps in them and between them. OFFSET_TRIMMED
         too where the log was trimmed between the view's horizon and its own start."""
-        limit = self.limit()
+        limit = self._rate.limit
         if limit is not None:
             max_messages, max_bytes, wait_ms = await limit.admit(max_messages, max_bytes, wait_ms)
         result = await self.fetch(

@@ -7,11 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fencelog.broker.ledger_list.ledger_list import Sealed
 from fencelog.broker.ledger_list.ledger_port import EntryWriter, Ledgers
 from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
 
 class LedgerListener(Protocol):
@@ -31,14 +33,15 @@ class OpenLedger:
 
     opened_at_s: float
     """On the loop's clock."""
+    ledger_id: int = field(init=False)
     writer: EntryWriter = field(init=False)
     last_confirmed: int = -1
     failure: FencelogError | None = None
     listener: LedgerListener | None = None
-
-    @property
-    def ledger_id(self) -> int:
-        return self.writer.ledger_id
+    closed: LedgerMetadata | None = None
+    """As a recovery has closed it."""
+    facts: Sealed | None = None
+    """What the list is to say of it, once everything in it is settled."""
 
     @property
     def entries(self) -> int:
@@ -74,6 +77,7 @@ class LedgerFactory:
             on_failure=ledger.failed,
             properties={"log": self.log_name, "epoch": str(epoch)},
         )
+        ledger.ledger_id = ledger.writer.ledger_id
         return ledger
 
     async def discard(self, ledger: OpenLedger, lost: LedgerListLost) -> None:

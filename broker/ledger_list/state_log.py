@@ -52,8 +52,10 @@ class StateLog:
         state: PartitionState,
         *,
         timeout_s: float,
+        on_stop: Callable[[FencelogError], None],
     ) -> None:
-        """``timeout_s``: after it a caller is told that the outcome is unknown."""
+        """``timeout_s``: after it a caller is told that the outcome is unknown. ``on_stop`` is
+        called if it can do nothing any more though the log is not lost: then nobody may."""
         self._node = node
         self._factory = factory
         self._state = state
@@ -68,8 +70,7 @@ class StateLog:
         self._wakeup: asyncio.Event | None = None
         self._scribe: asyncio.Task[None] | None = None
         self._refusal: FencelogError | None = None
-        self.on_stop: Callable[[FencelogError], None] = lambda error: None
-        """Called if it can do nothing any more though the log is not lost: then nobody may."""
+        self._on_stop = on_stop
 
     def admit(self) -> None:
         """Call before the state is changed. Raises OVERLOADED, or why the log has ended."""
@@ -167,7 +168,7 @@ class StateLog:
             log.exception("%s: its state log stops", self._node.path)
             self._refusal = FencelogError(ErrorCode.INTERNAL, f"{self._node.path} has stopped")
             self._fail(self._refusal)
-            self.on_stop(self._refusal)
+            self._on_stop(self._refusal)
         finally:
             self._scribe = None
 

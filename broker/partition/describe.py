@@ -40,7 +40,7 @@ def describe_log(
         if ledger_list.compacted is None
         else list(ledger_list.compacted.ledgers),
         "pending_bytes": pipeline.pending_bytes,
-        "held": pipeline.sends_blocked,
+        "held": pipeline.mode.is_held,
         "over_backlog_quota": admission.is_over_quota,
         "subscriptions": cursors,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ from fencelog.broker.append.pipeline import AppendPipeline
 from fencelog.broker.append.producer_access import Access
 from fencelog.broker.append.producer_snapshot import ProducerSnapshot
 from fencelog.broker.append.producer_table import ProducerTable
+from fencelog.broker.append.rates import DispatchRate
 from fencelog.broker.compaction.compacted_view import CompactedView
 from fencelog.broker.compaction.compaction import LogCompaction
 from fencelog.broker.config import BrokerConfig
@@ -20,8 +22,10 @@ from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.ledger_list.state_core import PartitionState
 from fencelog.broker.ledger_list.state_log import StateLog
 from fencelog.broker.ledger_list.store import LedgerListStore
+from fencelog.broker.log.core import LogCore
 from fencelog.broker.log.log_writer import LogWriter
 from fencelog.broker.log.retention import Retention
+from fencelog.broker.partition.ownership_check import OwnershipCheck
 from fencelog.broker.partition.takeover import take_over
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.log_reader import LogReader
@@ -39,6 +43,7 @@ class TakenLog:
         self.node = node
         self.factory = factory
         self.policy = policy
+        self.core = LogCore(node.path, policy)
         self.producers = ProducerTable(policy)
         self.access = Access()
         self.cursors = Cursors()
@@ -52,7 +57,7 @@ class TakenLog:
         former = self.node.ledger_list.ledgers
         try:
             self.ledger = await take_over(
-                self.node, self.factory, self.state, self.producers, owner=owner
+                self.core, self.node, self.factory, self.state, self.producers, owner=owner
             )
         except BaseException:
             await self.node.close()
@@ -72,6 +77,8 @@ class LogParts:
     compaction: LogCompaction
     retention: Retention
     admission: Admission
+    doubt: OwnershipCheck
+    dispatch: DispatchRate
 
 
 def make_parts(
@@ -88,58 +95,57 @@ def make_parts(
 ) -> LogParts:
     """Once made they serve."""
     node, factory, policy = log.node, log.factory, log.policy
-    ledgers, host = factory.ledgers, factory.host
-    state_log = StateLog(node, factory, log.state, timeout_s=config.append_timeout_s)
+    ledgers, timeout_s = factory.ledgers, config.append_timeout_s
+    state_log = StateLog(
+        node, factory, log.state, timeout_s=timeout_s, on_stop=lambda error: writer.finish(error)
+    )
+    doubt = OwnershipCheck(node, timeout_s=timeout_s)
+    dispatch = DispatchRate(policy, asyncio.get_running_loop().time)
     reader = LogReader(ledgers, node.ledger_list, caches, reads)
     subscriptions = Subscriptions(
         reader,
         state_log,
         log.cursors,
         policy,
-        host,
+        factory.host,
         partition=partition,
         epoch=node.ledger_list.epoch,
+        rate=dispatch,
     )
-    pipeline = _pipeline(log, reader, state_log, partition=partition, pending=pending)
+    pipeline = _pipeline(log, reader, state_log, doubt, partition=partition, pending=pending)
     writer = LogWriter(
+        log.core,
         node,
         factory,
         log.ledger,
         pipeline,
         reader,
-        policy=policy,
         config=config,
         is_leader=is_leader,
-        on_lost=lambda error: on_lost(),
+        on_lost=on_lost,
     )
-    state_log.on_stop = writer.finish
     admission = Admission(pipeline, policy)
-    retention = Retention(
-        node,
-        writer,
-        pipeline,
-        reader,
-        ledgers,
-        policy=policy,
-        host=host,
-        cursors=subscriptions,
-        ensure_persisted=ProducerSnapshot(log.producers, state_log).ensure_persisted,
-        over_quota=admission.over_quota,
-        complete_cursors=partial(complete_cursors, subscriptions),
-        unlisted=log.dropped,
+    retention = _retention(
+        log, writer, pipeline, reader, subscriptions, state_log, admission, complete_cursors
     )
-    view = CompactedView(node, ledgers, reader, reads)
+    view = CompactedView(node, ledgers, reader, reads, dispatch)
     compaction = LogCompaction(node, factory, reader, view, reads.steps)
-    return LogParts(
-        pipeline, reader, writer, state_log, subscriptions, compaction, retention, admission
-    )
+    log_parts = (pipeline, reader, writer, state_log, subscriptions, compaction)
+    return LogParts(*log_parts, retention, admission, doubt, dispatch)
 
 
 def _pipeline(
-    log: TakenLog, reader: LogReader, state_log: StateLog, *, partition: int, pending: PendingBytes
+    log: TakenLog,
+    reader: LogReader,
+    state_log: StateLog,
+    doubt: OwnershipCheck,
+    *,
+    partition: int,
+    pending: PendingBytes,
 ) -> AppendPipeline:
     return AppendPipeline(
         partition,
+        log.core.mode,
         tail_offset=reader.tail_offset,
         last_publish_us=log.node.ledger_list.last_publish_us,
         now_us=log.factory.host.now_us,
@@ -148,4 +154,31 @@ def _pipeline(
         producers=log.producers,
         access=log.access,
         record=state_log.recorded,
+        look=doubt.check_soon,
+    )
+
+
+def _retention(
+    log: TakenLog,
+    writer: LogWriter,
+    pipeline: AppendPipeline,
+    reader: LogReader,
+    subscriptions: Subscriptions,
+    state_log: StateLog,
+    admission: Admission,
+    complete_cursors: Callable[[SubscriptionTable], Awaitable[None]],
+) -> Retention:
+    return Retention(
+        log.node,
+        writer,
+        pipeline,
+        reader,
+        log.factory.ledgers,
+        policy=log.policy,
+        host=log.factory.host,
+        cursors=subscriptions,
+        ensure_persisted=ProducerSnapshot(log.producers, state_log).ensure_persisted,
+        over_quota=admission.over_quota,
+        complete_cursors=partial(complete_cursors, subscriptions),
+        unlisted=log.dropped,
     )

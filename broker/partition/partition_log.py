@@ -9,14 +9,12 @@ from typing import Any
 
 from fencelog.broker.append.access_changes import AccessChanges
 from fencelog.broker.append.pending import PendingBytes
-from fencelog.broker.append.rates import dispatch_limit
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.partition.describe import describe_log
 from fencelog.broker.partition.factory import LogParts, TakenLog, make_parts
-from fencelog.broker.partition.ownership_check import OwnershipCheck
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.stored import ReadResult
@@ -45,14 +43,13 @@ class PartitionLog:
         bookie_addresses: Callable[[], dict[str, str]],
         *,
         close_timeout_s: float,
-        timeout_s: float,
     ) -> None:
         self._close_timeout_s = close_timeout_s
         self._closing = False
         self.retention = parts.retention
         self.policy = parts.retention.policy
         self._admission = parts.admission
-        self._dispatch = dispatch_limit(self.policy, asyncio.get_running_loop().time)
+        self._dispatch = parts.dispatch
         self._bookie_addresses = bookie_addresses
         self._node = node
         pipeline = self._pipeline = parts.pipeline
@@ -61,11 +58,9 @@ class PartitionLog:
         self._state_log = parts.state_log
         self.subscriptions = parts.subscriptions
         self.compaction = parts.compaction
-        self.compaction.view.limit = self.subscriptions.limit = lambda: self._dispatch
         self.access = AccessChanges(pipeline.conditional, parts.state_log)
         """Who may append."""
-        self._ownership_check = OwnershipCheck(node, timeout_s=timeout_s)
-        pipeline.conditional.on_stale_suspected = self._ownership_check.check_soon
+        self._ownership_check = parts.doubt
         self.terminate = parts.writer.terminate
         """End the log for good, see ``LogWriter.terminate``."""
         # The hot path, bound once.
@@ -118,13 +113,7 @@ class PartitionLog:
             on_lost=on_lost,
             complete_cursors=complete_cursors,
         )
-        return cls(
-            node,
-            parts,
-            bookie_addresses,
-            close_timeout_s=config.close_timeout_s,
-            timeout_s=config.append_timeout_s,
-        )
+        return cls(node, parts, bookie_addresses, close_timeout_s=config.close_timeout_s)
 
     def apply_policy(self, policy: Policy) -> None:
         """These settings hold from now on; replication that of ledgers created from now on."""
@@ -133,7 +122,7 @@ class PartitionLog:
             self.subscriptions.policy = policy
             self.retention.policy = policy
             self._admission.apply_policy(policy)
-            self._dispatch = dispatch_limit(policy, asyncio.get_running_loop().time)
+            self._dispatch.apply_policy(policy)
             self._writer.apply_policy(policy)
             self._pipeline.conditional.producers.policy = policy
 
@@ -187,7 +176,7 @@ class PartitionLog:
         At the tail it waits up to ``wait_ms`` for the next append. Raises FencelogError:
         OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, RATE_LIMITED, READ_UNKNOWN, CORRUPT, NO_OWNER, DRAINING.
         """
-        dispatch = self._dispatch
+        dispatch = self._dispatch.limit
         if dispatch is not None:
             bounds = await dispatch.admit(max_messages, max_bytes, wait_ms)
             max_messages, max_bytes, wait_ms = bounds

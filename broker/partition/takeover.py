@@ -21,6 +21,8 @@ from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.ledger_list.state_core import PartitionState, decode_events
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
+from fencelog.broker.log.core import LogCore
+from fencelog.broker.log.effects import CreateLedger, Effect, Recover, RestoreState, TakeOver
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import KIND_STATE, read_entry_header
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -30,6 +32,7 @@ _DELETED_MEANWHILE = (ErrorCode.LEDGER_NOT_FOUND, ErrorCode.READ_UNKNOWN, ErrorC
 
 
 async def take_over(
+    core: LogCore,
     node: LedgerListStore,
     factory: LedgerFactory,
     state: PartitionState,
@@ -37,63 +40,118 @@ async def take_over(
     *,
     owner: str,
 ) -> OpenLedger | None:
-    """Steps 2 to 4 on a ledger list that was just loaded; ``node.ledger_list`` is the new one
-    afterwards, and ``state``, which was empty, what the state log says; ``producers``, a section of
-    it, is brought up to the end of the log. A terminated log gets no ledger: None. What the new
-    ledger list does not list any more was proved empty, and is the caller's to delete.
+    """Steps 2 to 4 on a ledger list that was just loaded, as ``core`` asks for them;
+    ``node.ledger_list`` is the new one afterwards, and ``state``, which was empty, what the state
+    log says; ``producers``, a section of it, is brought up to the end of the log. A terminated log
+    gets no ledger: None. What the new ledger list does not list any more was proved empty, and is
+    the caller's to delete.
 
     Raises LedgerListLost, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN, CORRUPT,
     METADATA_….
     """
-    former = node.ledger_list
-    if former.deleted:
-        raise LedgerListLost(node.path, former)
+    takeover = _Takeover(core, node, factory, state, producers, owner)
     try:
-        sealed = await _recover_all(node, factory)
-        if former.state_ledger is not None:
-            metadata = await factory.ledgers.recover(former.state_ledger)
-            await _read_state(factory.ledgers, metadata, state)
-        await replay_producers(factory.ledgers, former, sealed, producers)
+        await takeover.run()
     except FencelogError as error:
+        core.lose(error)
         if error.code in _DELETED_MEANWHILE:
             await node.check_unchanged()  # its owner has trimmed it, or another one is faster
         raise
-    ledger = None if former.terminated else await factory.create(former.epoch + 1)
-    created_us = factory.host.now_us()
-    try:
-        await node.change(
-            lambda ledger_list: ledger_list.taken_over(
-                sealed,
-                ledger_id=None if ledger is None else ledger.ledger_id,
-                created_us=created_us,
-                owner=owner,
-            )
-        )
-    except LedgerListLost as lost:
-        if ledger is not None:
-            await factory.discard(ledger, lost)
-        raise
-    except BaseException:
-        if ledger is not None:
-            await ledger.writer.abandon()  # listed or not: the next owner will find out
-        raise
-    return ledger
+    return takeover.ledger
 
 
-async def _recover_all(node: LedgerListStore, factory: LedgerFactory) -> dict[int, Sealed]:
-    """Fence and close what has to be; the facts of each ledger by its id."""
-    found: dict[int, Sealed] = {}
-    for segment in node.ledger_list.to_recover:
-        metadata = await factory.ledgers.recover(segment.ledger_id)
+class _Takeover:
+    """The shell of a core that opens."""
+
+    def __init__(
+        self,
+        core: LogCore,
+        node: LedgerListStore,
+        factory: LedgerFactory,
+        state: PartitionState,
+        producers: ProducerTable,
+        owner: str,
+    ) -> None:
+        self._core = core
+        self._node = node
+        self._factory = factory
+        self._state = state
+        self._producers = producers
+        self._owner = owner
+        self._former = node.ledger_list
+        self._segments = {segment.ledger_id: segment for segment in self._former.to_recover}
+        self._sealed: dict[int, Sealed] = {}
+        self.ledger: OpenLedger | None = None
+
+    async def run(self) -> None:
+        """Return when the list names this owner; to go on from there is the caller's."""
+        former = self._former
+        if former.deleted:
+            raise LedgerListLost(self._node.path, former)
+        effects = self._core.open(self._segments, is_terminated=former.terminated)
+        while effects:
+            (step,) = effects
+            effects = await self._carry_out(step)
+
+    async def _carry_out(self, step: Effect) -> list[Effect]:
+        core = self._core
+        match step:
+            case Recover(ledger_id):
+                return core.recovered(await self._recover(ledger_id))
+            case RestoreState():
+                await self._restore()
+                return core.restored()
+            case CreateLedger():
+                ledger = self.ledger = await self._factory.create(self._former.epoch + 1)
+                return core.created(ledger.ledger_id, opened_at_s=ledger.opened_at_s)
+            case TakeOver():
+                await self._write_list()
+                return []
+            case _:
+                raise TypeError(f"no step of a takeover: {step}")
+
+    async def _recover(self, ledger_id: int) -> int:
+        """Fence and close a ledger, and learn what it holds; its last entry."""
+        factory, segment = self._factory, self._segments[ledger_id]
+        metadata = await factory.ledgers.recover(ledger_id)
         sealed = await _facts_of(factory.ledgers, metadata, now_us=factory.host.now_us())
         if segment.sealed is not None and segment.sealed.messages != sealed.messages:
             raise FencelogError(
                 ErrorCode.CORRUPT,
-                f"{node.path} lists ledger {segment.ledger_id} with {segment.sealed.messages} "
+                f"{self._node.path} lists ledger {ledger_id} with {segment.sealed.messages} "
                 f"messages, it holds {sealed.messages}",
             )
-        found[segment.ledger_id] = sealed
-    return found
+        self._sealed[ledger_id] = sealed
+        return metadata.last_entry_id
+
+    async def _restore(self) -> None:
+        """Read the state log, and what the recovered ledgers say of producers beyond it."""
+        former, ledgers = self._former, self._factory.ledgers
+        if former.state_ledger is not None:
+            metadata = await ledgers.recover(former.state_ledger)
+            await _read_state(ledgers, metadata, self._state)
+        await replay_producers(ledgers, former, self._sealed, self._producers)
+
+    async def _write_list(self) -> None:
+        factory, ledger = self._factory, self.ledger
+        created_us = factory.host.now_us()
+        try:
+            await self._node.change(
+                lambda ledger_list: ledger_list.taken_over(
+                    self._sealed,
+                    ledger_id=None if ledger is None else ledger.ledger_id,
+                    created_us=created_us,
+                    owner=self._owner,
+                )
+            )
+        except LedgerListLost as lost:
+            if ledger is not None:
+                await factory.discard(ledger, lost)
+            raise
+        except BaseException:
+            if ledger is not None:
+                await ledger.writer.abandon()  # listed or not: the next owner will find out
+            raise
 
 
 async def _read_state(ledgers: Ledgers, metadata: LedgerMetadata, state: PartitionState) -> None:

@@ -11,10 +11,10 @@ long at most. A partition without subscriptions costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import ceil
 
-from fencelog.broker.append.rates import DispatchLimit, rate_limited
+from fencelog.broker.append.rates import DispatchRate, rate_limited
 from fencelog.broker.dispatch.ack_ranges import ranges_of
 from fencelog.broker.dispatch.cursor_core import Cursors, next_generation
 from fencelog.broker.dispatch.ordered import OrderedDispatch
@@ -56,11 +56,12 @@ class Subscriptions(SubscriptionTable):
         *,
         partition: int,
         epoch: int,
+        rate: DispatchRate,
     ) -> None:
+        """``rate``: of what is delivered."""
         super().__init__(reader, state_log, cursors, policy, partition=partition, epoch=epoch)
         self._host = host
-        self.limit: Callable[[], DispatchLimit | None] = lambda: None
-        """Of what is handed out."""
+        self._rate = rate
         self._deliveries = 0
         self._waiting: dict[SubscriptionState, None] = {}
         """In the order in which they began to wait."""
@@ -85,7 +86,7 @@ class Subscriptions(SubscriptionTable):
         check_consumer(consumer)
         lease_s = check_lease(info.config.lease_ms if lease_ms is None else lease_ms) / 1000
         subscription = self._use(info)
-        limit = self.limit()
+        limit = self._rate.limit
         if limit is not None:
             max_messages, max_bytes, _ = await limit.admit(max_messages, max_bytes, 0)
         async with subscription.turn:
@@ -236,7 +237,7 @@ class Subscriptions(SubscriptionTable):
     # -- internals -------------------------------------------------------------------------------
 
     def _owed_s(self) -> float:
-        limit = self.limit()
+        limit = self._rate.limit
         return 0.0 if limit is None else limit.wait_s()
 
     def _check_below_tail(self, offset: int) -> None:

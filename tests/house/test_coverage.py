@@ -18,6 +18,8 @@ import pytest
 
 from tests.support.house import PACKAGES
 
+LOG_CORE = ["tests/broker/log/test_core.py", "tests/broker/log/test_core_ends.py"]
+
 CORES = {
     "ledgers/format/availability.py": ["tests/ledgers/format/test_availability.py"],
     "ledgers/format/digest.py": ["tests/ledgers/format/test_run.py"],
@@ -61,12 +63,16 @@ CORES = {
     "broker/compaction/compacted_entry.py": ["tests/broker/compaction/test_core.py"],
     "broker/compaction/core.py": ["tests/broker/compaction/test_core.py"],
     "broker/cluster/load.py": ["tests/broker/cluster/test_load.py"],
+    "broker/log/core.py": LOG_CORE,
+    "broker/log/steps_core.py": LOG_CORE,
+    "broker/log/roll_core.py": LOG_CORE,
     "broker/append/pending.py": ["tests/broker/append/test_pending.py"],
     "broker/policy.py": ["tests/broker/test_policy.py"],
     "broker/log/retention_core.py": ["tests/broker/log/test_retention_core.py"],
     "broker/log/backlog_core.py": ["tests/broker/log/test_backlog_core.py"],
     "broker/ledger_list/state_core.py": ["tests/broker/ledger_list/test_state_core.py"],
     "broker/background/sweep_core.py": ["tests/broker/background/test_sweep_core.py"],
+    "broker/append/mode.py": LOG_CORE,
     "broker/append/conditions.py": ["tests/broker/append/test_producer_table.py"],
     "broker/append/producer_access.py": ["tests/broker/append/test_producer_access.py"],
     "broker/append/producer_table.py": ["tests/broker/append/test_producer_table.py"],

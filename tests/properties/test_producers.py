@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencelog.broker.append.conditions import FORGOTTEN, AppendConditions, AppendFuture
+from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.append.pending import PendingBytes
 from fencelog.broker.append.pipeline import AppendPipeline
 from fencelog.broker.append.producer_replay import replay_producers
@@ -55,6 +56,7 @@ class World:
         self.ledgers.auto_ack = False
         self.pipeline = AppendPipeline(
             0,
+            AppendMode(),
             tail_offset=len(self.log),
             last_publish_us=0,
             now_us=lambda: 1,
@@ -70,11 +72,12 @@ class World:
         self.writer = await self.ledgers.create(
             Replication(),
             on_ack=lambda lac: self.pipeline.acknowledged(lac),
-            on_failure=lambda error: setattr(self.pipeline, "sends_blocked", True),
+            on_failure=lambda error: self.pipeline.mode.hold(True),
         )
         base = len(self.log)
         segment = Segment(self.writer.ledger_id, 0, base)
         self.ledger_list = LedgerList(segments=(*self.ledger_list.segments, segment))
+        self.pipeline.mode.hold(False)
         self.pipeline.start_ledger(self.writer)
 
     def send(self, name: str, epoch: int, sequence: int, count: int) -> None:
@@ -107,7 +110,7 @@ class World:
 
     async def fail_ledger(self, share: float, *, give_up: bool) -> None:
         last = await self.settle(share)
-        self.pipeline.sends_blocked = True
+        self.pipeline.mode.hold(True)
         if give_up:
             self.pipeline.give_up(GONE, UNKNOWN)
         self.ledgers.close_at(self.writer, last)
@@ -127,7 +130,7 @@ class World:
     async def take_over(self, share: float) -> None:
         """Another owner: what recovery finds is acknowledged by nobody, but in the log."""
         last = await self.settle(share)
-        self.pipeline.sends_blocked = True
+        self.pipeline.mode.hold(True)
         self.pipeline.give_up(GONE, UNKNOWN)
         self.ledgers.close_at(self.writer, last)
         self.pipeline.resolve(last)  # for the model's log; the next owner learns it by reading

@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.scripts.transcripts import play
+from tests.scripts.log_stories import play_script
 
 
 def main(names: list[str]) -> None:
     folder = Path(__file__).parent / "stories"
     for script in [folder / f"{name}.txt" for name in names] or sorted(folder.glob("*.txt")):
-        script.write_text(play(script.read_text("utf-8")), "utf-8")
+        script.write_text(play_script(script), "utf-8")
 
 
 if __name__ == "__main__":

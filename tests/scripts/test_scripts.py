@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.scripts.log_stories import play_log, play_script
 from tests.scripts.transcripts import play
 
 SCRIPTS = sorted((Path(__file__).parent / "stories").glob("*.txt"))
@@ -16,13 +17,14 @@ SCRIPTS = sorted((Path(__file__).parent / "stories").glob("*.txt"))
 def test_story(script: Path) -> None:
     """After a change that is meant: ``python -m tests.scripts.refresh NAME``, and read the diff."""
     told = script.read_text("utf-8")
-    played = play(told)
+    played = play_script(script)
     difference = unified_diff(told.splitlines(), played.splitlines(), "told", "played", lineterm="")
     assert played == told, "\n" + "\n".join(difference)
 
 
 def test_there_are_stories() -> None:
     assert len(SCRIPTS) >= 30
+    assert len([script for script in SCRIPTS if script.stem.startswith("log_")]) >= 10
 
 
 STORY = """bookies b1
@@ -55,6 +57,34 @@ def test_a_story_that_is_true_stays_as_it_is() -> None:
 )
 def test_a_story_that_is_not_true_is_corrected(told: str, claimed: str) -> None:
     assert play(STORY.replace(told, claimed)) == STORY
+
+
+LOG_STORY = """the log serves L1
+----
+a roll may be due at 14400 s
+write to L1
+[serving] appends are sent
+
+# A remark.
+
+L1 acknowledges 9
+----
+acknowledged up to 9
+create a ledger
+[rolling] appends are sent
+"""
+
+
+def test_a_log_story_is_corrected_where_it_is_not_true() -> None:
+    assert play_log(LOG_STORY) == LOG_STORY
+    assert play_log(LOG_STORY.replace("create a ledger\n", "")) == LOG_STORY
+
+
+@pytest.mark.parametrize("command", ["L1 dances", "it is recovered", "it is done"])
+def test_a_command_of_a_log_story_that_cannot_be_carried_out_is_named(command: str) -> None:
+    with pytest.raises((ValueError, AssertionError)) as caught:
+        play_log(f"{LOG_STORY}\n{command}\n")
+    assert f"in the command: {command}" in caught.value.__notes__
 
 
 @pytest.mark.parametrize("command", ["c1 dances", "deliver c1 -> b2", "show b7"])

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -28,20 +28,35 @@ from tests.scripts.playground_network import Message, Route, ScriptLoop
 RULE = "----"
 NOTHING = "(nothing)"
 
-Command = Callable[..., Coroutine[Any, Any, None]]
-_COMMANDS: list[tuple[re.Pattern[str], Command]] = []
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def command(grammar: str) -> Callable[[Command], Command]:
-    """Words as they stand; ``NAME`` in braces takes words, ``{first:n}`` a number."""
-    pattern = re.sub(r"\\{(\w+):n\\}", r"(?P<\1>-?\\d+)", re.escape(grammar))
-    pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", pattern)
+class Commands:
+    """The commands of one kind of story: a decorator of its methods, which takes their grammar."""
 
-    def register(function: Command) -> Command:
-        _COMMANDS.append((re.compile(pattern.replace(r"\ ", " ")), function))
-        return function
+    def __init__(self) -> None:
+        self._commands: list[tuple[re.Pattern[str], Callable[..., Any]]] = []
 
-    return register
+    def __call__(self, grammar: str) -> Callable[[Command], Command]:
+        """Words as they stand; ``NAME`` in braces takes words, ``{first:n}`` a number."""
+        pattern = re.sub(r"\\{(\w+):n\\}", r"(?P<\1>-?\\d+)", re.escape(grammar))
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", pattern)
+
+        def register(function: Command) -> Command:
+            self._commands.append((re.compile(pattern.replace(r"\ ", " ")), function))
+            return function
+
+        return register
+
+    def carry_out(self, story: object, line: str) -> Any:
+        """Return what the method returns that this line calls."""
+        for pattern, function in self._commands:
+            if (match := pattern.fullmatch(line)) is not None:
+                return function(story, **match.groupdict())
+        raise ValueError(f"no such command: {line}")
+
+
+command = Commands()
 
 
 def play(transcript: str) -> str:
@@ -56,39 +71,37 @@ async def _play(transcript: str) -> str:
         raise TypeError("a story needs a loop whose time stands still")
     story = Story(Playground.make(loop))
     try:
-        blocks = [await _play_block(story, block) for block in _blocks(transcript)]
+        played = [await _play_block(story, block) for block in blocks(transcript)]
     finally:
         await story.playground.end()
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join(played) + "\n"
 
 
-def _blocks(transcript: str) -> Iterator[str]:
+def blocks(transcript: str) -> Iterator[str]:
+    """Return the blocks, remarks among them."""
     yield from re.split(r"\n{2,}", transcript.strip("\n"))
 
 
-async def _play_block(story: Story, block: str) -> str:
+def commands_of(block: str) -> list[str]:
+    """Return the lines of a block above the dashes, remarks among them."""
     lines = block.split("\n")
-    commands = lines[: lines.index(RULE)] if RULE in lines else lines
+    return lines[: lines.index(RULE)] if RULE in lines else lines
+
+
+async def _play_block(story: Story, block: str) -> str:
+    commands = commands_of(block)
     if all(line.startswith("#") for line in commands):
         return block
     story.network.events.clear()
     for line in commands:
         if not line.startswith("#"):
             try:
-                await _carry_out(story, line)
+                await command.carry_out(story, line)
             except Exception as error:
                 error.add_note(f"in the command: {line}")
                 raise
             await story.network.loop.settle()
     return "\n".join([*commands, RULE, *(story.network.events or [NOTHING])])
-
-
-async def _carry_out(story: Story, line: str) -> None:
-    for pattern, function in _COMMANDS:
-        if (match := pattern.fullmatch(line)) is not None:
-            await function(story, **match.groupdict())
-            return
-    raise ValueError(f"no such command: {line}")
 
 
 class Story:

@@ -8,6 +8,7 @@ import pytest
 
 from fencelog.broker.append import conditional_appends as module
 from fencelog.broker.append.conditions import AppendConditions, AppendFuture
+from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.append.pending import MAX_BATCH_BYTES, PendingBytes
 from fencelog.broker.append.pipeline import AppendPipeline
 from fencelog.broker.append.producer_replay import replay_producers
@@ -31,12 +32,14 @@ async def pipeline(ledgers: ScriptedLedgers) -> AppendPipeline:
     ledgers.auto_ack = False
     pipeline = AppendPipeline(
         0,
+        AppendMode(),
         tail_offset=0,
         last_publish_us=0,
         now_us=lambda: 1,
         on_stored=lambda stored: None,
         broker_pending=PendingBytes(),
     )
+    pipeline.mode.hold(False)
     pipeline.start_ledger(
         await ledgers.create(Replication(), on_ack=pipeline.acknowledged, on_failure=print)
     )
@@ -83,7 +86,7 @@ async def test_few_wait_at_a_time(
 
 async def test_what_waited_is_refused_by_a_log_that_has_ended(pipeline: AppendPipeline) -> None:
     _, waiting = await sent(pipeline, None, AppendConditions(if_offset=0))
-    pipeline.refusal = FencelogError(ErrorCode.DRAINING, "closing")
+    pipeline.mode.refusal = FencelogError(ErrorCode.DRAINING, "closing")
     pipeline.acknowledged(0)
     assert code_of(waiting) is ErrorCode.DRAINING
     with pytest.raises(FencelogError, match="closing"):
@@ -95,7 +98,7 @@ async def test_who_repeats_what_was_given_up_learns_what_recovery_finds(
     pipeline: AppendPipeline, last: int
 ) -> None:
     (first,) = await sent(pipeline, FIRST)
-    pipeline.sends_blocked = True
+    pipeline.mode.hold(True)
     pipeline.give_up(GONE, UNKNOWN)
     assert code_of(first) is ErrorCode.APPEND_UNKNOWN
     (repeated,) = await sent(pipeline, FIRST)
@@ -113,7 +116,7 @@ async def test_a_drain_ends_with_what_it_waits_for(pipeline: AppendPipeline) -> 
     draining = asyncio.create_task(pipeline.conditional.drain())
     await asyncio.sleep(0)
     assert not draining.done()
-    pipeline.sends_blocked = True
+    pipeline.mode.hold(True)
     pipeline.give_up(GONE, UNKNOWN)
     with pytest.raises(FencelogError, match="gone"):
         await draining

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.append.pending import GROUP_BYTES, AppendResult, PendingBytes
 from fencelog.broker.append.pipeline import FULL_GROUPS_IN_FLIGHT, AppendPipeline
 from fencelog.broker.limits import MAX_PARTITION_PENDING_BYTES
@@ -34,8 +35,10 @@ class Bench:
         ledgers.auto_ack = False
         self.stored: list[StoredBatch] = []
         self.writer: ScriptedWriter
+        self.mode = AppendMode()
         self.pipeline = AppendPipeline(
             3,
+            self.mode,
             tail_offset=0,
             last_publish_us=0,
             now_us=lambda: 1_000,
@@ -47,8 +50,9 @@ class Bench:
         self.writer = await self.ledgers.create(
             Replication(),
             on_ack=lambda lac: self.pipeline.acknowledged(lac),
-            on_failure=lambda error: setattr(self.pipeline, "sends_blocked", True),
+            on_failure=lambda error: self.mode.hold(True),
         )
+        self.mode.hold(False)
         self.pipeline.start_ledger(self.writer)
         return self.writer
 
@@ -159,7 +163,7 @@ async def test_what_a_ledger_did_not_take_is_sent_first_to_the_next(bench: Bench
 async def test_giving_up_tells_apart_what_reached_a_ledger(bench: Bench) -> None:
     handed = [bench.batch(b"%d" % n) for n in range(2)]
     await turn()
-    bench.pipeline.sends_blocked = True
+    bench.mode.hold(True)
     waiting = [bench.batch(b"w"), bench.pipeline.append_message(Message(b"w"))]
     await turn()
     definite = FencelogError(ErrorCode.NO_OWNER, "lost")
@@ -187,7 +191,7 @@ async def test_a_caller_that_went_away_hurts_nobody(bench: Bench) -> None:
 
 
 async def test_waiting_bytes_are_bounded_per_partition(bench: Bench) -> None:
-    bench.pipeline.sends_blocked = True
+    bench.mode.hold(True)
     data = encode_values([b"x" * (1 << 20)])
     info = check_batch(data)
     futures = [bench.pipeline.append_batch(data, info) for _ in range(33)]

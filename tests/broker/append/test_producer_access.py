@@ -202,7 +202,7 @@ async def test_appends_wait_while_a_change_is_not_durable(
     before = asyncio.create_task(append(log))
     await until(lambda: len(data.payloads) == 1)
     fencing = asyncio.create_task(log.access.fence("t"))
-    await until(lambda: log._pipeline.checks_every_append)
+    await until(lambda: log._pipeline.mode.checks_every_append)
     state = ledgers.newest
     state.auto_ack = False
     assert state is not data
@@ -256,7 +256,7 @@ async def test_while_it_is_not_known_whether_a_change_is_durable_nothing_is_appe
     for conditions in (AppendConditions(fencing_token="s"), AppendConditions(fencing_token="t")):
         assert await code_of(append(log, conditions)) is ErrorCode.BOOKIE_UNAVAILABLE
     state.ack(2)
-    await until(lambda: log._pipeline.conditional._refusal is None)
+    await until(lambda: log._pipeline.mode.access_refusal is None)
     assert await append(log, AppendConditions(fencing_token="t")) == 0
 
 
@@ -269,15 +269,15 @@ async def test_a_change_after_one_of_unknown_outcome_does_not_end_that(
     state = await unknown_fence(log, ledgers, until, monkeypatch)
     ledgers.recover_errors = [FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "away")] * 2
     data.fail(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone"))
-    await until(lambda: log._pipeline.refusal is not None)
+    await until(lambda: log._pipeline.mode.refusal is not None)
     assert await code_of(log.access.fence("u")) is ErrorCode.BOOKIE_UNAVAILABLE
-    await until(lambda: log._pipeline.refusal is None)
+    await until(lambda: log._pipeline.mode.refusal is None)
     assert (
         await code_of(append(log, AppendConditions(fencing_token="t")))
         is ErrorCode.BOOKIE_UNAVAILABLE
     )
     state.ack(3)
-    await until(lambda: log._pipeline.conditional._refusal is None)
+    await until(lambda: log._pipeline.mode.access_refusal is None)
     assert await append(log, AppendConditions(fencing_token="t")) == 0
 
 
@@ -289,7 +289,7 @@ async def test_a_change_that_becomes_durable_late_says_nothing_of_the_next(
     following = asyncio.create_task(log.access.fence("u"))
     await asyncio.sleep(0)
     state.ack(2)
-    await until(lambda: log._pipeline.conditional._refusal is None)
+    await until(lambda: log._pipeline.mode.access_refusal is None)
     assert (
         await code_of(append(log, AppendConditions(fencing_token="u")))
         is ErrorCode.PRECONDITION_FAILED
@@ -335,7 +335,7 @@ async def test_a_change_is_not_made_on_top_of_what_is_unknown(
     assert await code_of(before) is ErrorCode.APPEND_UNKNOWN
     assert await code_of(fencing) is ErrorCode.BOOKIE_UNAVAILABLE
     assert await code_of(log.access.fence("t")) is ErrorCode.BOOKIE_UNAVAILABLE
-    await until(lambda: log._pipeline.refusal is None)
+    await until(lambda: log._pipeline.mode.refusal is None)
     assert log.access.shown()["fencing_token"] is None
     await append(log)
 
@@ -433,5 +433,5 @@ async def test_a_producer_is_not_shown_while_it_is_unknown(
     assert await code_of(asked) is ErrorCode.READ_UNKNOWN
     assert await code_of(sent) is ErrorCode.APPEND_UNKNOWN
     assert await code_of(log.access.producer("a")) is ErrorCode.BOOKIE_UNAVAILABLE
-    await until(lambda: log._pipeline.refusal is None)
+    await until(lambda: log._pipeline.mode.refusal is None)
     assert await log.access.producer("a") is None

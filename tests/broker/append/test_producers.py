@@ -77,7 +77,7 @@ def was_sent(writer: ScriptedWriter, count: int) -> bool:
 
 
 def accepts(log: PartitionLog) -> bool:
-    return log._pipeline.refusal is None
+    return log._pipeline.mode.refusal is None
 
 
 async def test_a_repeated_append_is_answered_with_its_place(

@@ -13,7 +13,9 @@ from fencelog.broker.ledger_list.open_ledger import LedgerFactory
 from fencelog.broker.ledger_list.state_core import Event, PartitionState
 from fencelog.broker.ledger_list.state_log import StateLog
 from fencelog.broker.ledger_list.store import LedgerListStore
+from fencelog.broker.log.core import LogCore
 from fencelog.broker.partition.takeover import take_over
+from fencelog.broker.policy import Policy
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import Version
@@ -64,8 +66,10 @@ def own(stage: Stage, ledgers: ScriptedLedgers) -> Own:
         factory = LedgerFactory(ledgers, Replication(), stage.host, "t1/0")
         sums = Sums()
         state = PartitionState([sums])
-        await take_over(node, factory, state, ProducerTable(), owner="a")
-        return Instance(node, StateLog(node, factory, state, timeout_s=timeout_s), sums)
+        core = LogCore(node.path, Policy())
+        await take_over(core, node, factory, state, ProducerTable(), owner="a")
+        log = StateLog(node, factory, state, timeout_s=timeout_s, on_stop=lambda error: None)
+        return Instance(node, log, sums)
 
     return own
 

@@ -186,7 +186,7 @@ async def test_a_store_that_is_away_does_not_hold_appends_for_ever(
     store.disconnect()
     ending = asyncio.create_task(log.terminate())
     await asyncio.sleep(0)
-    await until(lambda: log._pipeline.sends_blocked)
+    await until(lambda: log._pipeline.mode.is_held)
     held = log.append_message(Message(b"held"))
     bound = log.append_message(Message(b"bound"), AppendConditions(if_offset=1))
     async with asyncio.timeout(5):

@@ -20,6 +20,7 @@ from tests.sim.mutants.topics import calls as mutants_calls
 from tests.sim.mutants.topics import cursors as mutants_broker_cursors
 from tests.sim.mutants.topics import dead_letters as mutants_broker_letters
 from tests.sim.mutants.topics import forwards as mutants_forwards
+from tests.sim.mutants.topics import log_core as mutants_broker_log
 from tests.sim.mutants.topics import logs as mutants_broker
 from tests.sim.mutants.topics import lost_bookies as mutants_broker_bookies
 from tests.sim.mutants.topics import reads as mutants_broker_reads
@@ -38,6 +39,7 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
 
 TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker.MUTANTS,
+    *mutants_broker_log.MUTANTS,
     *mutants_broker_state.MUTANTS,
     *mutants_broker_cursors.MUTANTS,
     *mutants_broker_admin.MUTANTS,

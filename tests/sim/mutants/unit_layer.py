@@ -72,6 +72,19 @@ TESTS = {
     "tests/bookie/engine/test_boot.py": ("boot-forgets-recoveries",),
     "tests/bookie/journal/test_damage.py": ("journal-damage-is-its-end",),
     "tests/bookie/repair/test_integrity.py": ("repaired-without-a-copy", "unanswered-is-no"),
+    "tests/broker/log/test_core.py": (
+        "serves-while-opening",
+        "roll-forgets-a-failure",
+        "roll-seals-nothing",
+        "held-after-the-roll",
+        "a-lost-log-says-no",
+        "terminated-and-open",
+    ),
+    "tests/broker/log/test_core_ends.py": (
+        "repaired-into-no-list",
+        "refuses-after-the-repair",
+        "a-deadline-says-no",
+    ),
     "tests/sim/disk/test_failed_sync.py": ("replayed-after-a-failed-sync",),
 }
 """Names of mutants, by the file of tests that catches them."""

@@ -17,7 +17,7 @@ TOPICS = "fencelog.broker.registry.topics"
 SUBSCRIPTION_OWNERS = "fencelog.api.subscriptions.owners"
 TABLE = "fencelog.broker.subscriptions.table"
 RECONCILER = "fencelog.broker.background.cursor_reconciler"
-WRITER = "fencelog.broker.log.log_writer"
+RUNNER = "fencelog.broker.log.step_runner"
 
 TOPIC = (
     Mutant(
@@ -94,9 +94,9 @@ TOPIC = (
         "A log is ended without a word of what its last ledger holds.",
         (
             Edit(
-                WRITER,
-                "LogWriter._terminate",
-                "ledger_list.with_sealed(ledger.ledger_id, sealed).as_terminated()",
+                RUNNER,
+                "StepRunner.carry_out",
+                "ledger_list.with_sealed(ledger_id, sealed).as_terminated()",
                 "ledger_list.as_terminated()",
             ),
             Edit(

@@ -9,10 +9,9 @@ NODE = "fencelog.broker.ledger_list.store"
 MEMORY = "fencelog.ledgers.metastore.memory"
 OPEN_LEDGER = "fencelog.broker.ledger_list.open_ledger"
 PIPELINE = "fencelog.broker.append.pipeline"
-STEPS = "fencelog.broker.ledger_list.ledger_steps"
+RUNNER = "fencelog.broker.log.step_runner"
+STEPS = "fencelog.broker.log.steps_core"
 TAKEOVER = "fencelog.broker.partition.takeover"
-WRITER = "fencelog.broker.log.log_writer"
-CLOSER = "fencelog.broker.log.ledger_closer"
 
 _UNFENCED = (
     "            reader = await factory.ledgers.open(segment.ledger_id)\n"
@@ -32,10 +31,10 @@ TAKING_OVER = (
         (
             Edit(
                 TAKEOVER,
-                "_recover_all",
-                "        metadata = await factory.ledgers.recover(segment.ledger_id)\n",
-                "        if segment is node.ledger_list.segments[-1]:\n"
-                "            metadata = await factory.ledgers.recover(segment.ledger_id)\n"
+                "_Takeover._recover",
+                "        metadata = await factory.ledgers.recover(ledger_id)\n",
+                "        if segment is self._former.segments[-1]:\n"
+                "            metadata = await factory.ledgers.recover(ledger_id)\n"
                 "        else:\n" + _UNFENCED,
             ),
         ),
@@ -47,8 +46,8 @@ TAKING_OVER = (
         (
             Edit(
                 TAKEOVER,
-                "_recover_all",
-                "        metadata = await factory.ledgers.recover(segment.ledger_id)\n",
+                "_Takeover._recover",
+                "        metadata = await factory.ledgers.recover(ledger_id)\n",
                 "        if True:\n" + _UNFENCED,
             ),
         ),
@@ -73,16 +72,17 @@ TAKING_OVER = (
         (
             Edit(
                 TAKEOVER,
-                "_recover_all",
-                "        metadata = await factory.ledgers.recover(segment.ledger_id)\n"
+                "_Takeover._recover",
+                "        metadata = await factory.ledgers.recover(ledger_id)\n"
                 "        sealed = await _facts_of(factory.ledgers, metadata, "
                 "now_us=factory.host.now_us())\n",
                 "        try:\n"
-                "            metadata = await factory.ledgers.recover(segment.ledger_id)\n"
+                "            metadata = await factory.ledgers.recover(ledger_id)\n"
                 "            sealed = await _facts_of(factory.ledgers, metadata, "
                 "now_us=factory.host.now_us())\n"
                 "        except FencelogError:\n"
-                "            sealed = Sealed(0, 0, 0, 0, 0)\n",
+                "            sealed = Sealed(0, 0, 0, 0, 0)\n"
+                '            metadata = __import__("types").SimpleNamespace(last_entry_id=-1)\n',
             ),
         ),
     ),
@@ -175,14 +175,30 @@ ROLLING = (
         "The next roll begins before the former ledger is closed and marked sealed.",
         (
             Edit(
-                WRITER,
-                "LogWriter._roll",
-                "            sealed = await self._closer.close(old, facts)\n",
-                "            async def close():\n"
-                "                sealed = await self._closer.close(old, facts)\n"
-                "                await self._steps.mark_sealed(old.ledger_id, sealed)\n"
-                "            self._loop.create_task(close())\n"
-                "            return\n",
+                RUNNER,
+                "StepRunner.carry_out",
+                "                await self._close(self.ledgers[ledger_id])\n"
+                "                return core.closed()\n",
+                "                old = self.ledgers[ledger_id]\n"
+                "                async def close():\n"
+                "                    await self._close(old)\n"
+                "                    await self._node.change(\n"
+                "                        lambda now: now.with_sealed(old.ledger_id, old.facts)\n"
+                "                    )\n"
+                "                if core.state is core.state.ROLLING:\n"
+                "                    asyncio.get_running_loop().create_task(close())\n"
+                "                else:\n"
+                "                    await self._close(old)\n"
+                "                return core.closed()\n",
+            ),
+            Edit(
+                STEPS,
+                "LogSteps.closed",
+                "        return self._seal() if self._ends(CloseLedger) else []\n",
+                "        if self._ends(CloseLedger) and self.state is not LogState.ROLLING:\n"
+                "            return self._seal()\n"
+                "        self._rest()\n"
+                "        return []\n",
             ),
             Edit(
                 LEDGER_LIST,
@@ -206,10 +222,13 @@ ROLLING = (
         "The log goes on in the new ledger while appends are outstanding in the old one.",
         (
             Edit(
-                WRITER,
-                "LogWriter._roll",
-                "        await self._closer.drain(old, self._wakeup)\n",
-                "",
+                RUNNER,
+                "StepRunner._drain",
+                "        while ledger.failure is None and not self._pipeline.is_drained:\n",
+                "        while (\n"
+                "            self._core.state is not self._core.state.ROLLING\n"
+                "            and ledger.failure is None and not self._pipeline.is_drained\n"
+                "        ):\n",
             ),
             Edit(
                 PIPELINE,
@@ -225,10 +244,14 @@ ROLLING = (
         "A roll goes on in the new ledger while the list is still being changed.",
         (
             Edit(
-                WRITER,
-                "LogWriter._roll",
-                "            await self._steps.list(following)\n",
-                "            self._loop.create_task(self._steps.list(following))\n",
+                RUNNER,
+                "StepRunner.carry_out",
+                "                await self._list(self.ledgers[ledger_id], seals)\n",
+                "                listing = self._list(self.ledgers[ledger_id], seals)\n"
+                "                if seals is None:\n"
+                "                    asyncio.get_running_loop().create_task(listing)\n"
+                "                else:\n"
+                "                    await listing\n",
             ),
         ),
     ),
@@ -258,10 +281,10 @@ REPAIRING = (
         "What a failed ledger had not acknowledged is sent to the next one, found there or not.",
         (
             Edit(
-                CLOSER,
-                "LedgerCloser.resolve",
-                "        failed.last_confirmed = metadata.last_entry_id\n"
-                "        self._pipeline.resolve(metadata.last_entry_id)\n",
+                RUNNER,
+                "StepRunner._settle",
+                "        failed.last_confirmed = last_entry_id\n"
+                "        self._pipeline.resolve(last_entry_id)\n",
                 "        self._pipeline.resolve(failed.last_confirmed)\n",
             ),
         ),
@@ -272,9 +295,9 @@ REPAIRING = (
         "All that was in flight in a failed ledger is acknowledged, whatever recovery found.",
         (
             Edit(
-                CLOSER,
-                "LedgerCloser.resolve",
-                "        self._pipeline.resolve(metadata.last_entry_id)\n",
+                RUNNER,
+                "StepRunner._settle",
+                "        self._pipeline.resolve(last_entry_id)\n",
                 "        self._pipeline.resolve(1 << 40)\n",
             ),
         ),
@@ -285,10 +308,10 @@ REPAIRING = (
         "An append that met a fence is told to be not in the log.",
         (
             Edit(
-                WRITER,
-                "LogWriter._unknown",
-                "            ErrorCode.APPEND_UNKNOWN,\n",
-                "            ErrorCode.NO_OWNER,\n",
+                STEPS,
+                "unknown",
+                "        ErrorCode.APPEND_UNKNOWN,\n",
+                "        ErrorCode.NO_OWNER,\n",
             ),
         ),
     ),
@@ -317,8 +340,8 @@ OWNER_NODES = (
             Edit(
                 "fencelog.broker.append.conditional_appends",
                 "ConditionalAppends._decide",
-                "            if self.on_stale_suspected is not None "
-                "and _builds_on_unknown(conditions, error):\n",
+                "            if self._look is not None and _builds_on_unknown(conditions, "
+                "error):\n",
                 "            if False:\n",
             ),
         ),

@@ -6,7 +6,7 @@ from tests.sim.mutants.mutation import Edit, Mutant
 
 RECOVERY = "fencelog.ledgers.recovery.rules"
 TAKEOVER = "fencelog.broker.partition.takeover"
-STEPS = "fencelog.broker.ledger_list.ledger_steps"
+RUNNER = "fencelog.broker.log.step_runner"
 
 _INCOMPLETE = "error.code is not ErrorCode.RECOVERY_INCOMPLETE"
 
@@ -32,10 +32,10 @@ MUTANTS = (
         (
             Edit(
                 TAKEOVER,
-                "_recover_all",
-                "        metadata = await factory.ledgers.recover(segment.ledger_id)\n",
+                "_Takeover._recover",
+                "        metadata = await factory.ledgers.recover(ledger_id)\n",
                 "        try:\n"
-                "            metadata = await factory.ledgers.recover(segment.ledger_id)\n"
+                "            metadata = await factory.ledgers.recover(ledger_id)\n"
                 "        except FencelogError as error:\n"
                 f"            if {_INCOMPLETE}:\n"
                 "                raise\n"
@@ -58,13 +58,12 @@ MUTANTS = (
         "acknowledgement.",
         (
             Edit(
-                STEPS,
-                "LedgerSteps.recover",
-                "        metadata = await self.retry_until_done(\n"
-                "            lambda: self._factory.ledgers.recover(ledger.ledger_id)\n        )\n",
+                RUNNER,
+                "StepRunner._recover",
+                "        metadata = await self._factory.ledgers.recover(ledger.ledger_id)\n",
                 "        try:\n"
                 "            metadata = await self._factory.ledgers.recover(ledger.ledger_id)\n"
-                "        except FencelogError:\n"
+                "        except Exception:\n"
                 '            replace = __import__("dataclasses").replace\n'
                 "            metadata = replace(\n"
                 "                ledger.writer.metadata,\n"

@@ -19,8 +19,8 @@ PRODUCERS = (
         (
             Edit(
                 TAKEOVER,
-                "take_over",
-                "        await replay_producers(factory.ledgers, former, sealed, producers)\n",
+                "_Takeover._restore",
+                "        await replay_producers(ledgers, former, self._sealed, self._producers)\n",
                 "",
             ),
         ),
@@ -148,9 +148,9 @@ STATE_LOGS = (
         (
             Edit(
                 TAKEOVER,
-                "take_over",
-                "            metadata = await factory.ledgers.recover(former.state_ledger)\n",
-                "            reader = await factory.ledgers.open(former.state_ledger)\n"
+                "_Takeover._restore",
+                "            metadata = await ledgers.recover(former.state_ledger)\n",
+                "            reader = await ledgers.open(former.state_ledger)\n"
                 "            last = await reader.read_lac()\n"
                 '            replace = __import__("dataclasses").replace\n'
                 "            metadata = replace(\n"

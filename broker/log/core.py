@@ -1,0 +1,161 @@
+"""An open log as a pure state machine: in come news and outcomes, out come effects.
+
+No clock, no I/O, no awaiting. The shells (``partition/takeover.py`` while it opens, then
+``log/log_writer.py``) carry the effects out. Rules of SEMANTICS.md, "The list of ledgers", that
+live here:
+
+* a ledger is written only after it was listed;
+* a roll lists the new ledger while the old one is still written, then sends nothing until the old
+  one is drained, switches, and closes it; the next roll begins only after that;
+* a ledger that failed is recovered first; what recovery found in it is acknowledged, the rest is
+  sent to the next ledger;
+* one step at a time; between two attempts of a step the log is made sure to be still ours, and a
+  list that somebody else has changed is never fought over: LOST, for good;
+* a terminated log has no ledger, and takes nothing any more.
+
+SEMANTICS.md, "The states of an open log", has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fencelog.broker.ledger_list.ledger_list import MAX_SEGMENTS
+from fencelog.broker.log.effects import (
+    Acknowledge,
+    CreateLedger,
+    Effect,
+    LogState,
+    RefuseAppends,
+    StartDeadline,
+    Wake,
+)
+from fencelog.broker.log.roll_core import CurrentLedger
+from fencelog.broker.log.steps_core import LogSteps, unknown
+from fencelog.broker.policy import Policy
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+
+
+class LogCore(LogSteps):
+    """One instance of one log. Every method returns the effects to carry out, in their order."""
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether requests are taken; once False it never becomes True again."""
+        return self.state is not LogState.LOST and not self._is_closing
+
+    def open(self, former: Iterable[int], *, is_terminated: bool) -> list[Effect]:
+        """Take the log over: recover these ledgers of the list, restore what the partition
+        remembers, create a ledger unless the log is terminated, and write the list."""
+        self._former.extend(former)
+        self.is_terminated = is_terminated
+        return self._open_next()
+
+    # -- news ------------------------------------------------------------------------------------
+
+    def acknowledged(
+        self, ledger_id: int, last_entry_id: int, *, size: int, now_s: float, segments: int
+    ) -> list[Effect]:
+        """All entries up to this one are durable. ``size``: payload bytes up to there;
+        ``segments``: ledgers on the list."""
+        ledger = self.ledger  # the hot path: one call, for as many messages as there are
+        if ledger is None or ledger.ledger_id != ledger_id or ledger.failure is not None:
+            return []
+        if self.error is not None:
+            return []
+        ledger.last_entry_id, ledger.size = last_entry_id, size
+        if self.mode.is_held or self._is_closing or self._is_roll_due(ledger, now_s, segments):
+            return [Acknowledge(last_entry_id), Wake()]
+        return [Acknowledge(last_entry_id)]
+
+    def ledger_failed(self, ledger_id: int, error: FencelogError) -> list[Effect]:
+        """The writer of a ledger is finished: what is in flight there is of unknown outcome."""
+        ledger = self._written(ledger_id)
+        if ledger is None:
+            return []
+        ledger.failure = error
+        self.mode.hold(True)
+        if self._step is None:
+            self.state = LogState.REPAIRING
+        return [*self._start_deadline(), Wake()]
+
+    def deadline_passed(self) -> list[Effect]:
+        """The ledger is not replaced, or the log not terminated, yet: callers are told, and new
+        ones refused meanwhile."""
+        if not self._has_deadline:
+            return []
+        replaced = "its ledger failed and is being replaced"
+        why = "it is being terminated" if self._is_terminating else replaced
+        error = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, f"{self.path} cannot be written: {why}")
+        if self.mode.refusal is None:
+            self.mode.refusal = error
+        return [RefuseAppends(error, unknown(why))]
+
+    def roll_timer_fired(self) -> list[Effect]:
+        """A roll may have become due."""
+        return [] if self._live is None else [Wake(), self._roll_timer(self._live)]
+
+    # -- what is asked for -----------------------------------------------------------------------
+
+    def apply_policy(self, policy: Policy) -> list[Effect]:
+        """Roll by this policy from now on, the present ledger too."""
+        self._rolls.policy = policy
+        return [] if self._live is None else [self._roll_timer(self._live), Wake()]
+
+    def want_roll(self) -> list[Effect]:
+        """Go on in a new ledger soon, so that the present one can be let go."""
+        return [Wake()] if self._live is not None and self._rolls.want(self._live) else []
+
+    def terminate(self) -> list[Effect]:
+        """Take no append any more, for good. Raises FencelogError: why the log has
+        ended, if it has."""
+        if self.is_terminated:
+            return []
+        if not self.is_serving:
+            error = self.error or self._draining()
+            raise FencelogError(error.code, error.detail, **error.extra)
+        self._is_terminating = True
+        return [Wake()]
+
+    def close(self) -> list[Effect]:
+        """RefuseAppends what comes, let appends under way finish, seal the last ledger, end."""
+        if self.state is LogState.LOST:
+            return []
+        self._is_closing = True
+        if not self.is_terminated:
+            self.mode.refusal = self._draining()
+        if self.state is LogState.SERVING:
+            self.state = LogState.CLOSING
+        return [Wake()]
+
+    def advance(self, *, now_s: float, segments: int, is_idle: bool) -> list[Effect]:
+        """Begin what is due. ``is_idle``: no append waits or is in flight."""
+        if self._step is not None or self.state in (LogState.OPENING, LogState.LOST):
+            return []
+        ledger = self.ledger
+        if self._is_closing and is_idle and ledger is None:
+            return self.lose(self._draining())
+        if ledger is None:
+            return []
+        self._ending = ledger
+        if self._is_closing and is_idle:
+            self.state = LogState.CLOSING
+            return self._drain()
+        if self._is_terminating:
+            self.state = LogState.TERMINATING
+            return [*self._start_deadline(), *self._drain()]
+        if ledger.failure is not None:
+            self.state = LogState.REPAIRING
+            return self._recover(ledger)
+        if not self._is_closing and self._is_roll_due(ledger, now_s, segments):
+            self.state = LogState.ROLLING
+            return self._do(CreateLedger())
+        return []
+
+    def _is_roll_due(self, ledger: CurrentLedger, now_s: float, segments: int) -> bool:
+        return self._rolls.is_due(ledger, now_s) and segments < MAX_SEGMENTS
+
+    def _start_deadline(self) -> list[Effect]:
+        """Whatever else goes wrong meanwhile makes nobody wait longer."""
+        had, self._has_deadline = self._has_deadline, True
+        return [] if had else [StartDeadline()]

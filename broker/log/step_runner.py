@@ -1,0 +1,194 @@
+"""Carries out the steps that ``LogCore`` asks for while a log is open.
+
+Each either succeeds or leaves things so that the next attempt, or the next owner, gets them right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from fencelog.broker.append.pipeline import AppendPipeline
+from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed
+from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
+from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
+from fencelog.broker.log.core import LogCore
+from fencelog.broker.log.effects import (
+    CheckOwnership,
+    CloseLedger,
+    CreateLedger,
+    Drain,
+    Effect,
+    EndLog,
+    ListLedger,
+    Recover,
+    Seal,
+    Settle,
+    Step,
+)
+from fencelog.broker.read.log_reader import LogReader
+from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
+
+
+class StepRunner:
+    """Of one log. ``wakeup`` is set when something may have changed for who waits.
+
+    ``is_leader`` answers False only if another broker is the leader for certain.
+    """
+
+    def __init__(
+        self,
+        core: LogCore,
+        node: LedgerListStore,
+        factory: LedgerFactory,
+        ledger: OpenLedger | None,
+        pipeline: AppendPipeline,
+        reader: LogReader,
+        is_leader: Callable[[], Awaitable[bool]],
+        wakeup: asyncio.Event,
+    ) -> None:
+        self._core = core
+        self._node = node
+        self._factory = factory
+        self._pipeline = pipeline
+        self._reader = reader
+        self._is_leader = is_leader
+        self._wakeup = wakeup
+        self.ledgers = {} if ledger is None else {ledger.ledger_id: ledger}
+        """Those that the core speaks of, by id."""
+        self._open = list(self.ledgers.values())
+
+    async def carry_out(self, step: Step) -> list[Effect]:
+        """Do it and report; the effects that follow. Raises LedgerListLost, or why it has
+        failed."""
+        core = self._core
+        match step:
+            case CreateLedger():
+                ledger = await self._factory.create(self._node.ledger_list.epoch)
+                self.ledgers[ledger.ledger_id] = ledger
+                self._open.append(ledger)
+                return core.created(ledger.ledger_id, opened_at_s=ledger.opened_at_s)
+            case ListLedger(ledger_id, seals):
+                await self._list(self.ledgers[ledger_id], seals)
+                return core.listed()
+            case Drain(ledger_id):
+                await self._drain(self.ledgers[ledger_id])
+                return core.drained()
+            case CloseLedger(ledger_id):
+                await self._close(self.ledgers[ledger_id])
+                return core.closed()
+            case CheckOwnership(after_s):
+                if after_s:
+                    await asyncio.sleep(after_s)
+                await self._check_ownership()
+                return core.owned()
+            case Recover(ledger_id):
+                return await self._recover(self.ledgers[ledger_id])
+            case Settle(ledger_id, last_entry_id):
+                self._settle(self.ledgers[ledger_id], last_entry_id)
+                return core.settled()
+            case Seal(ledger_id):
+                sealed = self._facts_of(ledger_id)
+                await self._node.change(
+                    lambda ledger_list: ledger_list.with_sealed(ledger_id, sealed)
+                )
+                del self.ledgers[ledger_id]
+                return core.sealed()
+            case EndLog(ledger_id):
+                sealed = self._facts_of(ledger_id)
+                await self._node.change(
+                    lambda ledger_list: ledger_list.with_sealed(ledger_id, sealed).as_terminated()
+                )
+                return core.ended(tail_offset=self._pipeline.tail_offset)
+            case _:
+                raise TypeError(f"no step of an open log: {step}")
+
+    async def abandon_all(self) -> None:
+        """Let every ledger go as it is; the next owner recovers them."""
+        while self._open:
+            await self._open.pop().writer.abandon()
+
+    async def _list(self, ledger: OpenLedger, seals: int | None) -> None:
+        """Raises LedgerListLost; BAD_REQUEST if the list has grown too long."""
+        created_us = self._factory.host.now_us()
+
+        def next_of(ledger_list: LedgerList) -> LedgerList:
+            if seals is not None:
+                ledger_list = ledger_list.with_sealed(seals, self._facts_of(seals))
+            return ledger_list.with_next(ledger_id=ledger.ledger_id, created_us=created_us)
+
+        try:
+            await self._node.change(next_of)
+        except LedgerListLost as lost:
+            await self._factory.discard(ledger, lost)
+            raise
+        if seals is not None:
+            del self.ledgers[seals]
+
+    async def _drain(self, ledger: OpenLedger) -> None:
+        while ledger.failure is None and not self._pipeline.is_drained:
+            self._wakeup.clear()
+            await self._wakeup.wait()
+        if ledger.failure is None:
+            self._note(ledger)
+
+    async def _close(self, ledger: OpenLedger) -> None:
+        """It ends at ``last_confirmed``, the last entry that it was given: a writer closes at its
+        LAC, and takes no other end for its own. A recovery that has to do it instead ends no lower,
+        or the core stops, and no higher: there is no entry behind."""
+        metadata = await ledger.writer.close()
+        await self._let_go(ledger)
+        self._ended(ledger, metadata)
+
+    async def _recover(self, ledger: OpenLedger) -> list[Effect]:
+        await self._let_go(ledger)
+        metadata = await self._factory.ledgers.recover(ledger.ledger_id)
+        effects = self._core.recovered(metadata.last_entry_id)
+        if ledger.facts is None:
+            ledger.closed = metadata
+        else:  # it was drained
+            self._ended(ledger, metadata)
+        return effects
+
+    def _settle(self, failed: OpenLedger, last_entry_id: int) -> None:
+        failed.last_confirmed = last_entry_id
+        self._pipeline.resolve(last_entry_id)
+        self._reader.confirm(last_entry_id)
+        self._note(failed)
+        assert failed.closed is not None
+        self._ended(failed, failed.closed)
+
+    def _note(self, ledger: OpenLedger) -> None:
+        """Everything in the present ledger is settled: remember what the list will say of it; its
+        size is known when it is closed."""
+        pipeline = self._pipeline
+        ledger.facts = Sealed(
+            entries=ledger.entries,
+            messages=pipeline.messages_in_ledger,
+            size=0,
+            last_publish_us=pipeline.settled_publish_us,
+            sealed_us=self._factory.host.now_us(),
+            has_producers=pipeline.has_producers,
+        )
+
+    def _ended(self, ledger: OpenLedger, metadata: LedgerMetadata) -> None:
+        """It is closed."""
+        facts = ledger.facts = replace(self._facts_of(ledger.ledger_id), size=metadata.length)
+        self._reader.seal(metadata, messages=facts.messages)
+
+    def _facts_of(self, ledger_id: int) -> Sealed:
+        facts = self.ledgers[ledger_id].facts
+        assert facts is not None
+        return facts
+
+    async def _check_ownership(self) -> None:
+        """Raises LedgerListLost where another owner has changed the list, or is about to."""
+        await self._node.check_unchanged()
+        if not await self._is_leader():
+            raise LedgerListLost(self._node.path, self._node.ledger_list)
+
+    async def _let_go(self, ledger: OpenLedger) -> None:
+        if ledger in self._open:
+            self._open.remove(ledger)
+            await ledger.writer.abandon()
