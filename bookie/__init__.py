@@ -1,5 +1,5 @@
-"""One storage node: it takes runs of entries, makes them durable, and gives them back.
+"""One storage node: it takes runs of entries, makes them durable, and returns them to readers.
 
 ``bookie/STORAGE.md`` draws the formats and says why each fsync is where it is;
-``bookie/MAINTENANCE.md`` describes what goes on besides requests.
+``bookie/MAINTENANCE.md`` describes the background work.
 """

@@ -11,67 +11,70 @@ from fencelog.ledgers.limits import MAX_BOOKIE_DIRECTORIES, MAX_RUN_BYTES, MIB
 
 @dataclass(frozen=True, slots=True)
 class BookieConfig:
-    """Where a bookie keeps its data and how much it may hold in memory.
+    """The directories of a bookie, its memory limits and its durability settings.
 
     Raises FencelogError(BAD_REQUEST) for sizes it cannot work with.
     """
 
     data_dir: Path
-    """Locked by one process at a time; created when missing."""
+    """The data directory. It is locked by one process at a time, and created when missing."""
 
     journal_dirs: tuple[Path, ...] = ()
-    """Where journals are; each may be a disk of its own. None given: ``journal`` in ``data_dir``.
-    For good, as is ``ledger_dirs``: see storage/shard_directory.py."""
+    """The directories of journals; each may be a disk of its own. The default is ``journal`` in
+    ``data_dir``. The choice is permanent, as is ``ledger_dirs``: see storage/shard_directory.py."""
 
     ledger_dirs: tuple[Path, ...] = ()
-    """Where entry logs and indexes are. None given: ``data_dir``."""
+    """The directories of entry logs and indexes. The default is ``data_dir``."""
 
     bookie_id: str | None = None
-    """Given: the id of a new data directory, or what an existing one must say. None: keep the
-    directory's own, or make one up for a new directory."""
+    """The id for a new data directory, which an existing one must match. None: keep the id of the
+    directory, or generate one for a new directory."""
 
     write_cache_bytes: int = 64 * MIB
-    """Runs that are not in an entry log yet. Over it adds wait, and over half as much again they
-    are refused."""
+    """The limit for runs that are not in an entry log yet. Above it, adds wait; above one and a
+    half times this size, they are refused."""
 
     read_cache_bytes: int = 32 * MIB
-    """Runs read from entry logs, kept for whoever reads on. 0: none are."""
+    """The limit for runs read from entry logs and kept for sequential readers. 0: no run is
+    kept."""
 
     journal_file_bytes: int = 64 * MIB
-    """A journal file is closed and the next begun at this size. Small, so that trimmed files give
-    their page cache back soon: writing through memory that is in use already cost a third less
-    processor time per add than filling 256 MiB of fresh pages."""
+    """The size at which a journal file is closed and the next one begun. It is small, so that
+    trimmed files give their page cache back soon: writing through memory that is in use already
+    cost a third less processor time per add than filling 256 MiB of fresh pages."""
 
     entry_log_bytes: int = 1024 * MIB
-    """An entry log is sealed at this size. The space of deleted ledgers comes back per file."""
+    """The size at which an entry log is sealed. The space of deleted ledgers is freed per file."""
 
     read_only_at: float = 0.95
-    """Share of a disk in use at which no regular add is taken any more
+    """Share of a disk in use from which on no regular add is taken
     (``maintenance/disk_watch.py``)."""
 
     writable_at: float = 0.90
-    """Share in use below which they are taken again."""
+    """Share of a disk in use below which regular adds are taken again."""
 
     flush_interval_ms: int = 10_000
-    """Longest time an entry waits in the write cache: bounds the replay after a crash."""
+    """Longest time an entry waits in the write cache. It bounds the replay after a crash."""
 
     journal_sync: bool = True
-    """False: adds are answered when they are written to the journal, not yet synced. A bookie that
-    is not closed cleanly then counts as one that forgot: it takes a new incarnation and fences all
-    its ledgers before it serves again (PROTOCOL.md rule 10)."""
+    """The switch for syncs of adds. False: adds are answered when they are written to the journal,
+    before they are synced. A bookie that is not closed cleanly then counts as one that may have
+    lost entries: it takes a new incarnation and fences all its ledgers before it serves again
+    (PROTOCOL.md rule 10)."""
 
     journal_write: bool = True
-    """False: adds are in no journal at all, only in memory until the next flush (BP-46). Everything
-    else about ``journal_sync=False`` holds too; fences, limbo and the like are journaled and synced
-    as ever."""
+    """The switch for the journaling of adds. False: adds are not journaled at all; they are only in
+    memory until the next flush (BP-46). Everything else about ``journal_sync=False`` holds too;
+    fences, limbo and other control records are still journaled and synced."""
 
     repair_cookie: bool = False
-    """True: a directory that was lost is made anew without asking (BP-46). The bookie then counts
-    as one that forgot. Safe, but whoever mounts the wrong disk gets an empty bookie."""
+    """The switch for the repair of lost directories. True: a directory that was lost is created
+    again without confirmation (BP-46). The bookie then counts as one that may have lost entries.
+    This is safe, but mounting the wrong disk yields an empty bookie."""
 
     @property
     def is_synced(self) -> bool:
-        """Whether all that is acknowledged is on disk, so that a crash takes nothing."""
+        """Tell whether all that is acknowledged is on disk, so that a crash loses nothing."""
         return self.journal_sync and self.journal_write
 
     @property
@@ -121,7 +124,8 @@ class BookieConfig:
                 raise _overlap(self.data_dir, path)
 
     def _taken_in_data_dir(self) -> list[Path]:
-        """What the data directory holds for shards that have no directories of their own."""
+        """Return the paths in the data directory used by shards without directories of their
+        own."""
         names = [] if self.journal_dirs else ["journal"]
         if not self.ledger_dirs:
             names += ["entrylog", "index"] if self.shard_count == 1 else []

@@ -23,8 +23,8 @@ _IOV_MAX = 1024
 
 
 class PosixIoThread:
-    """One daemon thread that takes work from a queue and reports on the loop that made the I/O
-    thread."""
+    """One daemon thread that takes work from a queue and reports to the event loop on which it was
+    created."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -127,7 +127,7 @@ class PosixFile:
 
 
 class PosixLock:
-    """``flock``: ends with the process, however it ends."""
+    """A lock by ``flock``, which ends with the process, however the process ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -137,7 +137,7 @@ class PosixLock:
 
 
 class PosixDisk:
-    """The disks of this machine. Holds no state: one may serve any number of bookies."""
+    """The disks of this machine. It has no state: one object may serve any number of bookies."""
 
     def io_thread(self, name: str) -> PosixIoThread:
         return PosixIoThread(name)
@@ -153,9 +153,9 @@ class PosixDisk:
 
     def make_directory(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
-        # Of those that exist, too: a process that was killed may have made one, and not synced it.
+        # Existing parents are synced too: a killed process may have made one without syncing it.
         for parent in path.absolute().parents:
-            with suppress(PermissionError):  # whose names are not ours to make cannot be new
+            with suppress(PermissionError):  # not writable, hence not just created by us
                 self.sync_directory(parent)
 
     def names(self, path: Path) -> list[str]:
@@ -191,7 +191,7 @@ class PosixDisk:
 
     def space(self, path: Path) -> DiskSpace:
         status = os.statvfs(path)
-        # Of what there is, a share is kept for root: it is neither free nor ours to use.
+        # A share of the blocks is reserved for root: it is neither free nor usable.
         kept = status.f_bfree - status.f_bavail
         return DiskSpace(
             (status.f_blocks - kept) * status.f_frsize, status.f_bavail * status.f_frsize

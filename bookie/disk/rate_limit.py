@@ -1,4 +1,4 @@
-"""Keeping work in the background below a rate."""
+"""A rate limit for background work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Pace:
-    """So many bytes a second, on average since the last pause. None: as fast as it goes."""
+    """A limit in bytes per second, averaged since the last pause. None: there is no limit."""
 
     def __init__(self, bytes_per_s: int | None) -> None:
         self.bytes_per_s = bytes_per_s
@@ -14,7 +14,8 @@ class Pace:
         self._due = 0.0
 
     async def took(self, size: int) -> None:
-        """``size`` bytes were moved: return when the next may be."""
+        """Account for ``size`` bytes that were moved, and return when the next bytes may be
+        moved."""
         if self.bytes_per_s is None:
             return
         now = self._loop.time()

@@ -1,9 +1,9 @@
 """A KeyValueStore in RocksDB.
 
-RocksDB's own write-ahead log is off: what a crash takes from the memtable is still in the bookie's
-journal, since the checkpoint moves only after ``write`` has returned, and ``write`` returns after
-the memtable became a synced table file. That leaves table files and the manifest to trust, both
-checksummed, and no log whose damaged tail would be dropped in silence.
+RocksDB's own write-ahead log is off: items that a crash removes from the memtable are still in the
+bookie's journal, since the checkpoint moves only after ``write`` has returned, and ``write``
+returns after the memtable became a synced table file. So the store relies on table files and the
+manifest alone, both checksummed, and there is no log whose damaged tail would be dropped silently.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_OPEN_FILES = 256
 
 
 def rocks_options(*, create: bool) -> Options:
-    """How RocksDB is opened. ``create``: a directory that is empty becomes a new store."""
+    """Return the options for RocksDB. ``create``: an empty directory becomes a new store."""
     options = Options(raw_mode=True)
     options.create_if_missing(create)
     options.set_paranoid_checks(True)
@@ -33,7 +33,7 @@ def rocks_options(*, create: bool) -> Options:
 
 
 class RocksStore:
-    """One RocksDB directory; reads and writes may come from different threads."""
+    """One RocksDB directory. Reads and writes may come from different threads."""
 
     def __init__(self, path: Path, *, create: bool) -> None:
         try:
@@ -77,7 +77,8 @@ class RocksStore:
             while cursor.valid():
                 yield bytes(cursor.key()), bytes(cursor.value())
                 cursor.next()
-            # An iterator that met damage becomes invalid like one at the end; only this tells.
+            # An iterator that met damage becomes invalid like one at the end; only this call
+            # tells them apart.
             cursor.status()
         except Exception as error:  # see __init__
             raise OSError(f"{self._path}: {error}") from error
@@ -87,15 +88,15 @@ class RocksStore:
             del cursor
 
     def compact(self, first: bytes, end: bytes) -> None:
-        """Rewrite the table files of that range without what was deleted from it: until then each
-        scan has to step over it, and it takes space."""
+        """Rewrite the table files of that range without the deleted items: until then each scan has
+        to step over them, and they take space."""
         try:
             self._store.compact_range(first, end)
         except Exception as error:  # see __init__
             raise OSError(f"{self._path}: {error}") from error
 
     def close(self) -> None:
-        """What RocksDB would still write then is what a failed ``write`` left, which nobody relies
-        on: that this fails as well is no error more. The store is closed all the same."""
+        """Close the store, even if RocksDB reports an error. RocksDB would only write what a failed
+        ``write`` left, on which no caller relies, so a second failure here is no further error."""
         with suppress(Exception):  # see __init__
             self._store.close()

@@ -1,6 +1,6 @@
-"""The way of an add: numbers checked, held back if need be, fenced or not, new or overlapping; then
-into write cache and journal at once, and answered when the journal has it.
-"""
+"""The path of an add. Its numbers are checked, it is held back if necessary, and it is checked for
+fencing and for overlap with stored entries; then it goes to write cache and journal at once, and is
+answered when the journal has it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _MAX_ENTRY_ID = (1 << 63) - 1
 
 
 class Adds:
-    """Takes adds until ``refuse``. Nothing here waits: the caller's loop is never held up."""
+    """The adds of one shard, which are taken until ``refuse``. No call here waits: the caller's
+    loop is never blocked."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Adds:
         self._journal_runs = journal_runs
         self._stored_ranges = stored_ranges
         self.refusal: FencelogError | None = None
-        """Why nothing is taken any more."""
+        """The error with which all adds are refused; None while adds are taken."""
         self.is_read_only = False
         self._is_out_of_space = False
         self._throttle = Throttle(
@@ -71,11 +72,11 @@ class Adds:
 
     @property
     def are_waiting(self) -> bool:
-        """Adds are held back until the flush has caught up."""
+        """Tell whether adds are held back until the flush has caught up."""
         return self._throttle.is_holding
 
     def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
-        """The contract of ``BookieClient.add``, for a run that was verified."""
+        """Add a run that was verified; the contract of ``BookieClient.add``."""
         try:
             header = read_run_header(run)
             _check_numbers(header, run)
@@ -89,22 +90,23 @@ class Adds:
         self._take(state, header, run, recovery=recovery, on_reply=on_reply)
 
     def set_out_of_space(self, on: bool) -> None:
-        """Whether not even recovery finds room on the disk. Then no add waits for the flush, which
-        may wait for room itself: while any does, transports read nothing, fences included."""
+        """Set whether the disk has no space even for recovery. Then no add waits for the flush,
+        which may wait for space itself: while any add waits, transports read nothing, fences
+        included."""
         self._is_out_of_space = on
         if on:
             self._throttle.refuse(_out_of_space())
 
     def check_writable(self) -> None:
-        """Raises FencelogError: READ_ONLY, or the refusal."""
+        """Check that adds are taken. Raises FencelogError: READ_ONLY, or the refusal."""
         if self.refusal is not None:
             raise self.refusal
         if self.is_read_only:
             raise FencelogError(ErrorCode.READ_ONLY, "the bookie is read-only")
 
     def remember(self, header: RunHeader, run: bytes, *, replaces: bool = False) -> None:
-        """Cache a run that is in the journal or about to be. None of its entries is stored, or
-        just these are, and the run ``replaces`` them."""
+        """Cache a run that is in the journal or about to be. Either none of its entries is stored,
+        or exactly its entries are stored, and the run ``replaces`` them."""
         self._cache.put(header, run, replaces=replaces)
         state = self._states.change(header.ledger_id)
         state.last_entry = max(state.last_entry, header.last_entry_id)
@@ -114,7 +116,7 @@ class Adds:
     async def replace(self, run: bytes) -> None:
         """Store a verified run in place of stored ones that are damaged; durable on return.
 
-        Raises FencelogError: BAD_REQUEST unless its entries are just those of stored runs of a
+        Raises FencelogError: BAD_REQUEST unless its entries are exactly those of stored runs of a
         fenced ledger, OVERLOADED, NO_SUCH_LEDGER, STORAGE_FAILED, or the refusal.
         """
         header = read_run_header(run)
@@ -139,16 +141,16 @@ class Adds:
         await self._journal.settle()
 
     def release(self) -> None:
-        """The cache has room again."""
+        """Take the adds that are held back: the cache has space again."""
         self._throttle.release()
 
     def refuse(self, error: FencelogError) -> None:
-        """Take nothing more; what was held back, hence not stored, is answered with ``error``."""
+        """Take no more adds. Held adds, which are not stored, are answered with ``error``."""
         self.refusal = error
         self._throttle.refuse(error)
 
     async def close(self) -> None:
-        """After ``refuse``: end the look-ups too."""
+        """End the look-ups. Call ``refuse`` first."""
         await self._recovery_add_dedup.close()
 
     # -- one add -----------------------------------------------------------------------------
@@ -159,7 +161,7 @@ class Adds:
         return self._throttle.is_holding or not self._cache.has_room(recovery=False)
 
     def _admit(self, ledger_id: int, *, recovery: bool) -> BookieLedgerState | None:
-        """The state of the ledger (None: a new one) if an add may be taken now.
+        """Return the state of the ledger (None: a new one) if an add may be taken now.
 
         Raises FencelogError: LEDGER_FENCED, NO_SUCH_LEDGER (it was deleted), READ_ONLY,
         OUT_OF_SPACE, OVERLOADED (the cache is full, to recovery and to look-ups that ended; or the
@@ -183,7 +185,7 @@ class Adds:
         return state
 
     def _take_held(self, header: RunHeader, run: bytes, on_reply: AddCallback) -> None:
-        """An add that waited for room; its ledger may have been fenced meanwhile."""
+        """Take an add that waited for space; its ledger may have been fenced meanwhile."""
         try:
             state = self._admit(header.ledger_id, recovery=False)
         except FencelogError as error:
@@ -206,7 +208,7 @@ class Adds:
             self._recovery_add_dedup.add(header, run, recovery=recovery, on_reply=on_reply)
 
     def _store(self, header: RunHeader, run: bytes, on_reply: AddCallback) -> None:
-        """Cache and journal a run none of whose entries is stored here."""
+        """Cache and journal a run of which no entry is stored here."""
         self.remember(header, run)
         if self._journal_runs:
             self._journal.append(RecordType.RUN, run, on_reply)
@@ -217,7 +219,7 @@ class Adds:
 
 
 def _ignore(error: FencelogError | None) -> None:
-    """A failure reaches whoever waits for the journal's barrier."""
+    """Ignore a failure; it is reported through the journal's barrier."""
 
 
 def _out_of_space() -> FencelogError:
@@ -225,8 +227,8 @@ def _out_of_space() -> FencelogError:
 
 
 def _check_numbers(header: RunHeader, run: bytes) -> None:
-    """Refuse numbers that no writer sends: ids that the formats have no room for, and a LAC that
-    is not before the entry that carries it, which recovery would believe.
+    """Refuse numbers that no writer sends: ids that do not fit the formats, and a LAC that is not
+    below the entry that carries it, which recovery would trust.
 
     Raises FencelogError(BAD_REQUEST).
     """

@@ -1,8 +1,8 @@
-"""What an operator may ask of a running bookie: ``{"do": verb, …}`` in, an object out.
+"""Admin requests to a running bookie: ``{"do": verb, …}`` in, an object out.
 
-A verb is a function in ``Bookie.admin``; the parts of a bookie put theirs there. It has to answer
-within ADMIN_WAIT_MS: what takes longer is begun, and a function in ``Bookie.status_parts`` tells
-of it, under its name in the answer to ``status``. Both take and give what JSON can say.
+A verb is a function in ``Bookie.admin``; the parts of a bookie register theirs there. It has to
+answer within ADMIN_WAIT_MS: longer work is only started, and a function in ``Bookie.status_parts``
+reports on it, under its name in the answer to ``status``. Both take and return JSON values.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from fencelog.bookie.engine.shard import Shard
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 Verb = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Gets the arguments, without the verb itself; raises FencelogError, BAD_REQUEST for those that it
-does not take (``arguments``)."""
+"""A function that takes the arguments, without the verb itself. It raises FencelogError,
+BAD_REQUEST for arguments that it does not take (``arguments``)."""
 
 StatusPart = Callable[[], dict[str, Any]]
-"""What a part of the bookie has to say of itself."""
+"""A function that returns one part of the bookie's status."""
 
 
 class Administered(Protocol):
-    """A bookie, as its own verbs see it."""
+    """A bookie, as its own verbs use it."""
 
     bookie_id: str
     incarnation: str
@@ -35,8 +35,8 @@ class Administered(Protocol):
 
 
 async def administer(verbs: Mapping[str, Verb], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Carry out a request. Raises FencelogError: BAD_REQUEST that names what is not known; or as
-    the verb does."""
+    """Carry out a request. Raises FencelogError: BAD_REQUEST that names an unknown verb or
+    argument; or as the verb does."""
     rest = dict(request)
     name = rest.pop("do", None)
     verb = verbs.get(name) if isinstance(name, str) else None
@@ -65,7 +65,7 @@ def arguments(
 
 
 def own_verbs(bookie: Administered) -> dict[str, Verb]:
-    """What every bookie does."""
+    """Return the verbs of every bookie."""
 
     async def status(given: dict[str, Any]) -> dict[str, Any]:
         arguments(given, {})
@@ -86,7 +86,7 @@ def own_verbs(bookie: Administered) -> dict[str, Verb]:
     async def read_only(given: dict[str, Any]) -> dict[str, Any]:
         arguments(given, {"on": bool})
         bookie.is_read_only = given["on"]
-        # It may be so for other reasons as well, which are not the operator's to take away.
+        # There may be other reasons for it, which an operator cannot remove.
         return {
             "read_only": bookie.is_read_only,
             "read_only_for": sorted(bookie.read_only_for),

@@ -1,20 +1,20 @@
-"""One bookie: what requests mean, and when they may be answered.
+"""One bookie: the meaning of requests, and when they may be answered.
 
-Runs on one event loop, transport-free: ``server/server.py`` puts it on TCP, ``server/local.py``
-into the same process. Nothing here blocks: cached runs are answered at once, the rest runs on an
-I/O thread. A ledger lives in one of the bookie's shards (``engine/shard.py``); here is what they
-share.
+It runs on one event loop and knows no transport: ``server/server.py`` serves it over TCP,
+``server/local.py`` within the same process. No call here blocks: cached runs are answered at once,
+the rest runs on an I/O thread. A ledger is stored in one of the bookie's shards
+(``engine/shard.py``); this module has the parts that the shards share.
 
 The promises (PROTOCOL.md), and where they are kept:
 * an add is answered after its record is synced (``journal.append``), in the order of the journal;
 * a fence holds from the moment of the request, and no reply to a fencing request, negative ones
   included, leaves before it is durable (``engine/fences.py``);
-* an entry that is stored is never replaced: what overlaps it is trimmed
+* an entry that is stored is never replaced: an overlapping run is trimmed
   (``engine/recovery_add_dedup.py``);
-* "not there" is said only when cache and index were read without error (``engine/reads.py``);
-* the LAC that is told never goes back (``engine/lacs.py``);
-* what may have been forgotten is fenced before anything is served (``engine/boot.py``);
-* after a failed write or sync nothing is promised any more: ``failure`` (``_fail``).
+* "not there" is answered only when cache and index were read without error (``engine/reads.py``);
+* the reported LAC never goes back (``engine/lacs.py``);
+* a ledger that may have lost entries is fenced before any request is served (``engine/boot.py``);
+* after a failed write or sync no promise is made any more: ``failure`` (``_fail``).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ __all__ = ["Bookie", "BookieConfig"]
 
 
 class Bookie:
-    """One storage node. Use ``open``; ``close`` when done."""
+    """One storage node. Create it with ``open``, and ``close`` it when done."""
 
     def __init__(self, config: BookieConfig, directory: DataDirectory, identity: Identity) -> None:
         self.bookie_id = identity.bookie_id
         self.incarnation = identity.incarnation
         self.instance = identity.cookie.instance
-        """Of the cluster that the data belongs to; empty for one that nobody registered."""
+        """The id of the cluster that the data belongs to; empty for an unregistered bookie."""
         self._config = config
         self._identity = identity
         self._directory = directory
@@ -57,32 +57,34 @@ class Bookie:
         self._is_marked_unsynced = False
         self._loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[FencelogError] = self._loop.create_future()
-        """Gets its *result*, the error, when storage has failed. The owner should then close the
-        bookie and end the process: what is on disk is for a fresh start to judge."""
+        """The future that gets the error as its *result* when storage has failed. The owner should
+        then close the bookie and end the process: the next start checks what is on disk."""
         self.shards: list[Shard] = []
-        """Ledger ``i`` lives in ``shards[i % len(shards)]``."""
+        """The shards. Ledger ``i`` is stored in ``shards[i % len(shards)]``."""
         self.read_only_for: set[str] = set()
-        """The reasons (``set_read_only``)."""
+        """The reasons to be read-only (``set_read_only``)."""
         self.on_pressure: dict[Callable[[], None], None] = {}
-        """Called when ``is_under_pressure`` changes: transports stop reading, or go on."""
+        """Callbacks for a change of ``is_under_pressure``: transports stop or resume reading."""
         self.on_read_only: dict[Callable[[], None], None] = {}
-        """Called when ``is_read_only`` changes: the registration has to say so."""
+        """Callbacks for a change of ``is_read_only``: the registration has to show it."""
         self.status_parts: dict[str, StatusPart] = {}
-        """What the bookie's parts add to the answer to ``status``, by name."""
+        """The parts of the answer to ``status``, by name."""
         self.admin: dict[str, Verb] = own_verbs(self)
-        """What an operator may ask for, by name (``engine/admin.py``)."""
+        """The verbs of admin requests, by name (``engine/admin.py``)."""
         self._resources = AsyncExitStack()
 
     @classmethod
     async def open(
         cls, config: BookieConfig, *, disk: Disk, host: Host, cookies: CookieRegistry | None = None
     ) -> Bookie:
-        """Open a data directory, made if it is new, and take back all that was promised in it.
-        ``cookies``: where its own is registered; None for a bookie that nobody has to know.
+        """Open a data directory, created if it is new, and restore all that was promised in it.
 
-        Raises FencelogError: DATA_DIRECTORY_IN_USE; CORRUPT naming file and offset when something
-        that was acknowledged is damaged or missing; STORAGE_FAILED when the disk fails;
-        and as ``claim_directories``.
+        ``cookies``: the registry of the bookie's own cookie; None for a bookie that needs no
+        registration.
+
+        Raises FencelogError: DATA_DIRECTORY_IN_USE; CORRUPT naming file and offset when
+        acknowledged data is damaged or missing; STORAGE_FAILED when the disk fails; and as
+        ``claim_directories``.
         """
         try:
             async with AsyncExitStack() as stack:
@@ -142,7 +144,8 @@ class Bookie:
         self.shards.append(shard)
 
     async def close(self) -> None:
-        """Answer what was accepted, flush, let go of the directory; after a failure only that."""
+        """Answer accepted requests, flush, and release the directory; after a failure only the
+        last."""
         error = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self.bookie_id} is closing")
         for shard in self.shards:
             if shard.adds.refusal is None:
@@ -161,7 +164,7 @@ class Bookie:
                     self._fail(FencelogError(ErrorCode.STORAGE_FAILED, f"flush failed: {error}"))
 
     def shard(self, ledger_id: int) -> Shard:
-        """Where a ledger lives."""
+        """Return the shard of a ledger."""
         return self.shards[ledger_id % len(self.shards)]
 
     # -- requests ----------------------------------------------------------------------------
@@ -185,7 +188,7 @@ class Bookie:
 
     @property
     def is_under_pressure(self) -> bool:
-        """Adds are waiting for the flush: nothing more should be read from sockets."""
+        """Tell whether adds are waiting for the flush: then no more should be read from sockets."""
         return any(shard.adds.are_waiting for shard in self.shards)
 
     async def read(
@@ -197,7 +200,8 @@ class Bookie:
         max_bytes: int,
         fence: bool = False,
     ) -> ReadReply:
-        """Consecutive entries from ``first_entry_id`` on; the contract of ``BookieClient.read``."""
+        """Return consecutive entries from ``first_entry_id`` on; the contract of
+        ``BookieClient.read``."""
         return await self.shard(ledger_id).reads.read(
             ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes, fence=fence
         )
@@ -205,21 +209,22 @@ class Bookie:
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
-        """The highest LAC seen for a ledger; the contract of ``BookieClient.read_lac``."""
+        """Return the highest LAC seen for a ledger; the contract of ``BookieClient.read_lac``."""
         return await self.shard(ledger_id).reads.read_lac(
             ledger_id, fence=fence, above=above, wait_ms=wait_ms
         )
 
     async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
-        """Which entries of a ledger are here; the contract of ``BookieClient.list_entries``."""
+        """List the entries of a ledger that are here; the contract of
+        ``BookieClient.list_entries``."""
         return await list_entries(self.shard(ledger_id), ledger_id, from_entry)
 
     def fence(self, ledger_id: int) -> Fenced | None:
-        """Take no regular add of a ledger, known or not, from now on.
+        """Take no regular add of a ledger, known or not, from this call on.
 
         A transport calls this when a fencing request comes in, so that the requests behind it see
-        the fence; ``read`` and ``read_lac`` with ``fence`` then wait until it is durable. None: it
-        is; else done when it is, with None or an error.
+        the fence; ``read`` and ``read_lac`` with ``fence`` then wait until it is durable. Return
+        None if the fence is durable; else a future that is done when it is, with None or an error.
         """
         return self.shard(ledger_id).fence(ledger_id)
 
@@ -227,7 +232,8 @@ class Bookie:
 
     @property
     def is_read_only(self) -> bool:
-        """No regular add and no explicit LAC is taken (READ_ONLY); recovery and reads go on."""
+        """Tell whether regular adds and explicit LACs are refused (READ_ONLY); recovery and reads
+        go on."""
         return bool(self.read_only_for)
 
     @is_read_only.setter
@@ -235,7 +241,7 @@ class Bookie:
         self.set_read_only("operator", value)
 
     def set_read_only(self, reason: str, on: bool) -> None:
-        """Be read-only for a reason, or not any more for this one."""
+        """Set or clear one reason to be read-only."""
         before = self.is_read_only
         (self.read_only_for.add if on else self.read_only_for.discard)(reason)
         if self.is_read_only != before:
@@ -245,16 +251,17 @@ class Bookie:
                 listener()
 
     async def space(self) -> DiskSpace:
-        """Of the fullest of its disks. Raises FencelogError(STORAGE_FAILED)."""
+        """Return the space of the fullest of its disks. Raises FencelogError(STORAGE_FAILED)."""
         return await self._io_thread.run(self._directory.space)
 
     async def free_bytes(self) -> int:
-        """What the fullest of its disks has left. Raises FencelogError(STORAGE_FAILED)."""
+        """Return the free bytes of the fullest of its disks. Raises
+        FencelogError(STORAGE_FAILED)."""
         return (await self.space()).free_bytes
 
     async def clear_limbo(self, ledger_id: int) -> None:
-        """Take a ledger that was repaired out of limbo, durably; it stays fenced. Nothing to do
-        for one that is not in limbo. Raises FencelogError(STORAGE_FAILED, BOOKIE_UNAVAILABLE)."""
+        """Take a ledger that was repaired out of limbo, durably; it stays fenced. A ledger that is
+        not in limbo is left as it is. Raises FencelogError(STORAGE_FAILED, BOOKIE_UNAVAILABLE)."""
         shard = self.shard(ledger_id)
         shard.check_open()
         shard.fences.clear_limbo(ledger_id)
@@ -264,17 +271,18 @@ class Bookie:
 
     @property
     def may_have_forgotten(self) -> bool:
-        """Nobody may be served before ``forgotten_are_fenced``."""
+        """Tell whether data may be lost: then no request may be served before
+        ``forgotten_are_fenced``."""
         return self._identity.may_have_forgotten
 
     def fence_forgotten(self, ledger_id: int) -> None:
-        """Fence a ledger of which something may have been forgotten and put it in limbo: what is
-        missing of it is unknown. Not durable yet."""
+        """Fence a ledger that may have lost entries, and put it in limbo: its missing entries are
+        unknown. Not durable yet."""
         self.shard(ledger_id).fences.put_in_limbo(ledger_id)
 
     async def forgotten_are_fenced(self) -> None:
-        """``fence_forgotten`` was called for all of them: make that durable, then remember that
-        it is. Raises FencelogError(STORAGE_FAILED)."""
+        """Make all calls of ``fence_forgotten`` durable, then record that they are. Raises
+        FencelogError(STORAGE_FAILED)."""
         for shard in self.shards:
             await shard.settle(sync=True)
         try:
@@ -293,7 +301,8 @@ class Bookie:
             listener()
 
     def _fail(self, error: FencelogError) -> None:
-        """Storage failed: nothing more is written, everything waiting is answered "unknown"."""
+        """Handle a storage failure: no more is written, and every waiting request is answered
+        "unknown"."""
         if self.failure.done():
             return
         self.failure.set_result(error)

@@ -1,42 +1,43 @@
-"""Before a bookie serves that may have forgotten something it acknowledged (PROTOCOL.md rule 10).
+"""The step before serving for a bookie that may have lost acknowledged data (PROTOCOL.md rule 10).
 
 Its directories are new, although a bookie of this id may have held ledgers before; or one of them
-was lost and made anew (``identity/claim.py``); or adds were not synced and it was not closed
-cleanly. Served from as it is, it would take adds of a ledger that it had fenced (seed 002, scenario
-1), or deny an entry that it had acknowledged (scenario 2). So, durably and before anything else:
+was lost and created again (``identity/claim.py``); or adds were not synced and it was not closed
+cleanly. Without this step it would take adds of a ledger that it had fenced (seed 002, scenario 1),
+or deny an entry that it had acknowledged (scenario 2). So, durably and before anything else:
 
-* every ledger that names it in any fragment is fenced, closed ones too: a writer that sleeps since
-  before the close may yet wake up; and so is every ledger that is being recovered, whomever it
+* every ledger that names it in any fragment is fenced, closed ones too: a writer that was suspended
+  before the close may resume; and so is every ledger that is being recovered, whichever bookies it
   names: the recoverer may have written entries to this bookie, and will name it when it closes;
-* all of them enter limbo: an entry that is missing of them is unknown. (BP-46 leaves closed ones
-  out: where they end is settled, and denying an entry cannot move it. But a reader would be told
-  "no" of what is merely not here, and limbo is also what says that there is something to repair.)
+* all of them enter limbo: a missing entry of theirs is unknown. (BP-46 leaves closed ones out:
+  their end is settled, and denying an entry cannot move it. But a reader would get "no" for an
+  entry that is merely not here, and limbo also marks the ledger for repair.)
 
-Why that is all of them. Let T be the moment at which the listing begins; it holds, at least as new
-as T, every ledger that there was at T (``LedgerStore.read_all``), in the cluster that the bookie
-belongs to: the instance id is read before it in the same session. (Of a store that was emptied the
-listing would be empty too.) The bookie has a new incarnation, durable since before T, which it
-registers after this step, and which nobody knows before. The process that may have acknowledged
-what is forgotten was dead before T: it held the lock of the directory, or its directory is gone and
-its id was given away. (Two that run under one id at once are nothing that can be seen from here;
-cookies keep the second from starting.) So a ledger, or a fragment, that names this bookie and was
-written after T
+The proof that these are all. Let T be the moment at which the listing begins; it holds, at least as
+new as T, every ledger that existed at T (``LedgerStore.read_all``), in the cluster that the bookie
+belongs to: the instance id is read before it in the same session. (The listing of an emptied store
+would be empty too.) The bookie has a new incarnation, durable since before T, which it registers
+after this step, and which no other process knows before. The process that may have acknowledged the
+lost data was dead before T: it held the lock of the directory, or its directory is gone and its id
+was given away. (Two processes that run under one id at once cannot be detected here; cookies keep
+the second from starting.) So a ledger, or a fragment, that was written after T and names this
+bookie
 
-* was given nothing by that process: what a writer adds to, it has written to the metadata before.
-  Only a recovery adds to members that it names later, with the close: it has said IN_RECOVERY
-  before it added anything, hence before T, and at T the ledger is still so, or closed and names
-  this bookie. (Closed without it, or deleted, none of that counts.) Served as one that was never
-  here, it would deny what was acknowledged, and nobody would ever copy it back;
+* has no entry that was added at that process: a writer adds only to bookies that it has written to
+  the metadata before. Only a recovery adds to members that it names later, with the close: it has
+  set IN_RECOVERY before it added any entry, hence before T, and at T the ledger is still in that
+  state, or closed and names this bookie. (Closed without it, or deleted, none of that counts.) If
+  the ledger were served as one that was never here, the bookie would deny acknowledged entries, and
+  no bookie would ever copy them back;
 * was never fenced at that process, for the same reason: recovery fences the members it reads there;
 * gets regular adds only from a writer that saw the new incarnation, hence chose this bookie after
   it was registered: all that it ever acknowledges under that incarnation, it remembers. A writer
   that saw an older one is refused (WRONG_INCARNATION).
 
-A fragment that named it and was gone by T was replaced. Whoever still goes by it is refused as a
-writer in the same way, and as a recoverer cannot close the ledger: its compare-and-set fails.
+A fragment that named it and was gone by T was replaced. A writer that still uses that fragment is
+refused in the same way, and a recoverer cannot close the ledger: its compare-and-set fails.
 
-What if the process dies here? The identity says "forgot" until all fences are durable, and the
-next start does it all again, under the same incarnation: nobody has met it.
+A crash during this step is safe. The identity says "forgot" until all fences are durable, and the
+next start repeats the whole step, under the same incarnation, which no other process has seen.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ from fencelog.ledgers.metastore.port import MetadataStore
 
 
 async def fence_before_serving(bookie: Bookie, store: MetadataStore) -> None:
-    """Nothing to do for a bookie that remembers; else return when it may serve.
+    """Return when the bookie may serve; at once for a bookie that has lost nothing.
 
-    Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT (a listing that is not
-    whole counts for nothing), BAD_REQUEST (another cluster's store), STORAGE_FAILED. The bookie
-    must then be closed unserved.
+    Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT (an incomplete listing
+    counts for nothing), BAD_REQUEST (another cluster's store), STORAGE_FAILED. The bookie must then
+    be closed unserved.
     """
     if not bookie.may_have_forgotten:
         return

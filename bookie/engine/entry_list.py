@@ -1,7 +1,7 @@
-"""Which entries of a ledger are here, from index and write cache alone (BP-34).
+"""The list of the entries of a ledger that are here, from index and write cache alone (BP-34).
 
-No entry log is opened: it is by scrubbing that one finds out whether what the index points to can
-still be read. Linear in runs, and no more of them than MAX_LISTED_RUNS of each place at a time.
+No entry log is opened: the scrubber finds out whether the runs that the index points to can still
+be read. The time is linear in runs, and at most MAX_LISTED_RUNS of each place are read at a time.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fencelog.ledgers.limits import MAX_LISTED_RUNS
 
 
 async def list_entries(shard: Shard, ledger_id: int, from_entry: int) -> EntryList:
-    """The contract of ``BookieClient.list_entries``, in the ledger's shard."""
+    """List entries from the ledger's shard; the contract of ``BookieClient.list_entries``."""
     if not 0 <= from_entry <= MAX_ENTRY_ID:
         raise FencelogError(ErrorCode.BAD_REQUEST, f"{from_entry} is no entry id")
     state = shard.reads.known(ledger_id)
     was_in_limbo, removals = state.limbo, state.removals
-    # An entry moves from the cache to the index and never back: whatever is in neither look, the
-    # cache's first, was in neither place.
+    # An entry moves from the cache to the index and never back: an entry found in neither, with
+    # the cache read first, was in neither place.
     places = shard.cache.first_ranges(ledger_id, from_entry, MAX_LISTED_RUNS)
     if from_entry <= state.last_entry:
         index = shard.storage.index
@@ -38,7 +38,8 @@ async def list_entries(shard: Shard, ledger_id: int, from_entry: int) -> EntryLi
         )
         shard.reads.known(ledger_id)  # else it was deleted while we looked
     ranges, next_entry = first_page(places, from_entry, MAX_LISTED_RUNS)
-    # Dropped while we looked, and even repaired since: we may have looked where nothing was yet.
+    # The ledger may have been dropped meanwhile, and even repaired since: then we may have looked
+    # before its entries were back.
     in_limbo = was_in_limbo or state.limbo or state.removals != removals
     return EntryList(Availability.of(ranges), next_entry, in_limbo)
 
@@ -46,10 +47,11 @@ async def list_entries(shard: Shard, ledger_id: int, from_entry: int) -> EntryLi
 def first_page(
     places: Sequence[Sequence[Range]], from_entry: int, most: int
 ) -> tuple[list[Range], int | None]:
-    """At most ``most`` ranges, and from where on to ask for the others (None: there are none).
+    """Return at most ``most`` ranges, and the entry from which to ask for the others (None: there
+    are none).
 
-    ``places`` have ranges in ascending order; of one that has ``most`` there may be more behind.
-    They may overlap one another, where a run is moved or replaced.
+    ``places`` have ranges in ascending order; a place with ``most`` ranges may have more. The
+    ranges may overlap one another, where a run is moved or replaced.
     """
     end = min((place[-1][1] for place in places if len(place) >= most), default=MAX_ENTRY_ID)
     page: list[Range] = []

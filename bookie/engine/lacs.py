@@ -1,6 +1,7 @@
-"""The LAC of ledgers: what adds and idle writers tell of it, and who waits for it to grow.
+"""The LACs of ledgers: adds and idle writers report them, and readers wait for them to grow.
 
-It never goes back on a bookie, over a restart neither: only what the journal has is told.
+A LAC never goes back on a bookie, even over a restart: only a LAC that is in the journal is
+reported.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from fencelog.ledgers.limits import MAX_LAC_WAITS
 from fencelog.ledgers.rpc.bookie_port import AddCallback
 
 _Waiting = dict[asyncio.Future[None], int]
-"""What each waits for the LAC to be above."""
+"""The LAC that each waiter's ledger has to exceed."""
 
 
 class Lacs:
-    """LACs of all the ledgers of a bookie."""
+    """The LACs of all the ledgers of a bookie."""
 
     def __init__(self, states: LedgerStates, journal: Journal) -> None:
         self._states = states
@@ -29,11 +30,11 @@ class Lacs:
         self._waiting: dict[int, _Waiting] = {}
         self._waits = 0
 
-    # -- what is told to us ------------------------------------------------------------------
+    # -- LACs from adds and writers ----------------------------------------------------------
 
     def learn(self, ledger_id: int, state: BookieLedgerState, lac: int, *, journaled: bool) -> None:
-        """A LAC that is higher than what is known; if ``journaled``, it comes with the record that
-        is appended next, and is told once that is durable."""
+        """Take a LAC that is higher than the known one. If ``journaled``, it comes with the record
+        that is appended next, and is reported once that record is durable."""
         state.lac = lac
         state.lac_sequence = self._journal.position.sequence if journaled else 0
         if ledger_id in self._waiting:
@@ -48,8 +49,8 @@ class Lacs:
             )
         state = self._states.get(ledger_id)
         if state is None:
-            # Where none of a ledger's entries went, nobody comes to ask for them; and a ledger
-            # becomes known by an entry or a fence, not by a number that proves nothing.
+            # No reader asks a bookie that got no entry of the ledger; and a ledger becomes known
+            # by an entry or a fence, not by a number that proves nothing.
             raise FencelogError(
                 ErrorCode.NO_SUCH_LEDGER, f"no entry of ledger {ledger_id} is here to be confirmed"
             )
@@ -61,16 +62,16 @@ class Lacs:
         else:
             self._journal.sync(on_reply)
 
-    # -- what we tell ------------------------------------------------------------------------
+    # -- LACs in replies ---------------------------------------------------------------------
 
     def durable(self, state: BookieLedgerState) -> int:
-        """The highest LAC that can be told now."""
+        """Return the highest LAC that can be reported now."""
         if state.lac_sequence < self._journal.durable_before:
             state.reported_lac = state.lac
         return state.reported_lac
 
     async def latest(self, state: BookieLedgerState) -> int:
-        """The highest LAC known now, when it can be told. Raises FencelogError."""
+        """Return the highest LAC known now, once it can be reported. Raises FencelogError."""
         lac = state.lac
         if self.durable(state) < lac:
             await self._journal.settle()
@@ -82,7 +83,7 @@ class Lacs:
     async def wait(self, ledger_id: int, above: int, wait_ms: int) -> None:
         """Return when the ledger's LAC grows above ``above``, at ``wake``, or after that time.
 
-        Raises FencelogError(OVERLOADED) when too many wait.
+        Raises FencelogError(OVERLOADED) when too many requests wait.
         """
         if self._waits >= MAX_LAC_WAITS:
             raise FencelogError(ErrorCode.OVERLOADED, f"{self._waits} requests wait for a LAC")
@@ -101,13 +102,13 @@ class Lacs:
                 del self._waiting[ledger_id]
 
     def wake(self, ledger_id: int, lac: int | None = None) -> None:
-        """Wake those who wait for a LAC that is below ``lac`` (None: all of the ledger)."""
+        """Wake the requests that wait for a LAC that is below ``lac`` (None: all of the ledger)."""
         for woken, above in self._waiting.get(ledger_id, {}).items():
             if lac is None or above < lac:
                 _wake(woken)
 
     def wake_all(self) -> None:
-        """The bookie stops."""
+        """Wake all waiting requests: the bookie stops."""
         for ledger_id in self._waiting:
             self.wake(ledger_id)
 

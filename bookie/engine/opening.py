@@ -1,4 +1,4 @@
-"""Opening the directories of a shard, and what its journal holds that the index does not."""
+"""The opening of a shard's directories, and the replay of journal records that the index lacks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REPLAY_CHUNK_BYTES = 8 * MIB
 @dataclass(frozen=True, slots=True)
 class OpenShard:
     """The parts of an open shard. ``states`` are those of the index; ``incarnation`` is the first
-    of the bookie's directory, which all its files name."""
+    incarnation of the bookie's directory, which all its files name."""
 
     directory: ShardDirectory
     incarnation: bytes
@@ -46,7 +46,8 @@ async def open_shard(
     stack: AsyncExitStack,
     on_failure: Callable[[FencelogError], None],
 ) -> OpenShard:
-    """``stack`` closes what is opened. Raises OSError, and FencelogError as ``Bookie.open``."""
+    """Open the directories of a shard. ``stack`` closes what is opened. Raises OSError, and
+    FencelogError as ``Bookie.open``."""
     write_io_thread = disk.io_thread("bookie-write")
     stack.push_async_callback(write_io_thread.close)
     storage = await write_io_thread.run(
@@ -86,8 +87,8 @@ async def replay_journal(
     must_flush: Callable[[], bool],
     flush: Callable[[JournalPosition], Awaitable[None]],
 ) -> JournalPosition:
-    """Take back the records that the index does not have, in order; returns where the journal goes
-    on: the next sequence, in a new file. Raises OSError, FencelogError(CORRUPT)."""
+    """Replay the records that the index does not have, in order; return where the journal goes on:
+    the next sequence, in a new file. Raises OSError, FencelogError(CORRUPT)."""
     io_thread, mark = opened.write_io_thread, opened.storage.mark
     replay = await io_thread.run(
         lambda: JournalReplay(

@@ -1,8 +1,8 @@
-"""The way of a read: fenced durably if that was asked for; then from the cache, or index and entry
-log.
+"""The path of a read: the ledger is fenced durably if the request asks for it; then the read is
+served from the cache, or from index and entry log.
 
-"Not there" is said only when all of them were read without error, and never in limbo (PROTOCOL.md
-rule 7).
+"Not there" is answered only when all of them were read without error, and never in limbo
+(PROTOCOL.md rule 7).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class _Limits(TypedDict):
 
 
 class Reads:
-    """``fence`` is ``Bookie.fence``; ``refusal`` says why nothing is answered any more."""
+    """The reads of one shard. ``fence`` is ``Bookie.fence``; ``refusal`` returns the error with
+    which all requests are refused, or None."""
 
     def __init__(
         self,
@@ -51,12 +52,12 @@ class Reads:
     async def read(
         self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int, fence: bool
     ) -> ReadReply:
-        """The contract of ``BookieClient.read``."""
+        """Read consecutive entries; the contract of ``BookieClient.read``."""
         if fence:
             await self._fenced(ledger_id)
         state = self.known(ledger_id)
-        # As of now: should the ledger be repaired while we look, or dropped and then repaired, we
-        # may look where it was not yet.
+        # The state as of now: if the ledger is repaired during the look-up, or dropped and then
+        # repaired, we may look before its entries are back.
         in_limbo, removals = state.limbo, state.removals
         max_entries = max(1, min(max_entries, MAX_RUN_ENTRIES))
         max_bytes = max(1, min(max_bytes, MAX_READ_BYTES))
@@ -81,7 +82,7 @@ class Reads:
         return ReadReply(self._lacs.durable(state), stored)
 
     async def read_lac(self, ledger_id: int, *, fence: bool, above: int, wait_ms: int) -> int:
-        """The contract of ``BookieClient.read_lac``."""
+        """Read the LAC of a ledger; the contract of ``BookieClient.read_lac``."""
         if wait_ms > MAX_LAC_WAIT_MS:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST, f"cannot wait {wait_ms} ms, at most {MAX_LAC_WAIT_MS}"
@@ -98,17 +99,18 @@ class Reads:
         return lac
 
     async def stored_ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
-        """What of the entries wanted is in the index. Raises FencelogError."""
+        """Return the ranges of the wanted entries that are in the index. Raises FencelogError."""
         return await self._stored.ranges(ledger_id, wanted)
 
     async def _fenced(self, ledger_id: int) -> None:
-        """Fence, and go on when that is durable. Raises FencelogError(STORAGE_FAILED)."""
+        """Fence a ledger, and return when the fence is durable. Raises
+        FencelogError(STORAGE_FAILED)."""
         fenced = self._fence(ledger_id)
         if fenced is not None and (error := await fenced) is not None:
             raise error
 
     def known(self, ledger_id: int) -> BookieLedgerState:
-        """Raises FencelogError: NO_SUCH_LEDGER, or the refusal."""
+        """Return the state of a ledger. Raises FencelogError: NO_SUCH_LEDGER, or the refusal."""
         if (refusal := self._refusal()) is not None:
             raise refusal
         state = self._states.get(ledger_id)
@@ -119,7 +121,8 @@ class Reads:
         return state
 
     def _must_wait(self, ledger_id: int, above: int) -> bool:
-        """A ledger that is not known yet may come to be, and its LAC with it."""
+        """Tell whether to wait for a higher LAC. A ledger that is not known yet may be added, and
+        its LAC with it."""
         state = self._states.get(ledger_id)
         return self._refusal() is None and (
             state is None or (state.lac <= above and not state.fenced)

@@ -1,8 +1,8 @@
-"""Adds of entries of which some may be stored already, as recovery sends them.
+"""Adds whose entries may be stored already in part, as recovery sends them.
 
-Looking up which are takes the index, hence time; they are handled one after the other, and what is
-missing is stored as if it had come alone. What is there stays as it is: the same ledger and entry
-id mean the same bytes, whoever sends them.
+The look-up of stored entries reads the index, which takes time, so such adds are handled one after
+the other. Missing entries are stored as if they had been added alone. Stored entries stay as they
+are: the same ledger and entry id mean the same bytes, whichever client sends them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.rpc.bookie_port import AddCallback
 
 _MAX_WAITING_BYTES = 32 * MIB
-"""Runs that wait for their look-up; more are refused with OVERLOADED."""
+"""Limit for runs that wait for their look-up; more are refused with OVERLOADED."""
 
 
 class _Admit(Protocol):
@@ -36,7 +36,7 @@ class _Add:
 
 
 class RecoveryAddDedup:
-    """A queue of such adds and the one task that works it off."""
+    """A queue of such adds and the one task that processes it."""
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class RecoveryAddDedup:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="bookie-overlaps")
 
     def add(self, header: RunHeader, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
-        """Store what of the run is missing; ``on_reply`` once all of it is durable."""
+        """Store the missing entries of the run; call ``on_reply`` once all of the run is
+        durable."""
         if self._waiting_bytes + len(run) > _MAX_WAITING_BYTES:
             error = FencelogError(ErrorCode.OVERLOADED, "too many overlapping adds are waiting")
             asyncio.get_running_loop().call_soon(on_reply, error)
@@ -73,7 +74,7 @@ class RecoveryAddDedup:
         self._wake.set()
 
     async def close(self) -> None:
-        """Stop; what was not looked at yet was not stored and is answered so."""
+        """Stop. Runs that were not looked up yet are not stored, and are answered so."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -101,10 +102,11 @@ class RecoveryAddDedup:
                 self._waiting_bytes -= len(add.run)
 
     async def _missing(self, header: RunHeader) -> list[Range]:
-        """What of the run is neither in the index nor in the cache, as of the return.
+        """Return the entries of the run that are neither in the index nor in the cache, as of the
+        return.
 
-        A flush that ended during the look-up may have moved an entry from the cache, where we look
-        after, to the index, where we looked before: then look again.
+        A flush that ended during the look-up may have moved an entry from the cache, which is read
+        second, to the index, which was read first: then the look-up is repeated.
         """
         wanted = (header.first_entry_id, header.last_entry_id)
         while True:
@@ -127,4 +129,4 @@ class RecoveryAddDedup:
 
 
 def _ignore(error: FencelogError | None) -> None:
-    """A failure reaches the add through its last piece."""
+    """Ignore a failure; it reaches the add through its last piece."""

@@ -1,7 +1,7 @@
 """One shard of a bookie: a journal, and the write cache, entry logs and index behind it.
 
-Shards have nothing in common but the bookie that routes to them, so each has one checkpoint of its
-own: there is no joint one to move before all of them are flushed.
+Shards share nothing but the bookie that routes to them, so each has a checkpoint of its own: there
+is no common one that could move only after all of them are flushed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from fencelog.ledgers.format.run import read_run_header
 
 
 class Shard:
-    """Everything about the ledgers of one shard. ``Bookie`` opens and closes it, and says with
-    ``refuse`` when nothing is taken any more.
+    """The journal, caches, entry logs and index for the ledgers of one shard. ``Bookie`` opens and
+    closes it, and calls ``refuse`` when no more requests are taken.
 
     ``on_pressure`` is called when ``is_under_pressure`` changes, ``on_failure`` when storage has
     failed.
@@ -90,7 +90,7 @@ class Shard:
         )
 
     async def start(self, disk: Disk) -> None:
-        """Take back what the journal holds and go on from there. Raises OSError, FencelogError."""
+        """Replay the journal and continue after its end. Raises OSError, FencelogError."""
         end = await replay_journal(
             self._opened,
             disk,
@@ -101,26 +101,26 @@ class Shard:
         await self.journal.start(file_id=end.file_id, sequence=end.sequence)
 
     def begin(self, space: DiskSpace) -> None:
-        """From now on flushes happen by themselves, once there is room for the first, and adds
-        may come."""
+        """Start to flush in the background, once there is space for the first flush, and to take
+        adds."""
         self.flusher.hold(not has_room_for_flush(space, self.cache.flush_bytes))
         self.flusher.start()
         self.flusher.request()  # so that a crash now need not replay all this again
         self.adds.start()
 
     async def stop(self) -> None:
-        """After ``refuse``: end what runs. What is cached stays to be flushed with ``flush``."""
+        """Stop the background work. Call ``refuse`` first. Cached runs remain for ``flush``."""
         self.lacs.wake_all()
         await self.adds.close()
         await self.flusher.close()
 
     async def flush(self) -> None:
-        """Once stopped: move everything into entry logs and index. Raises OSError,
+        """Move everything into entry logs and index. Call ``stop`` first. Raises OSError,
         FencelogError."""
         await self.flusher.flush(self.journal.position)
 
     def fence(self, ledger_id: int) -> Fenced | None:
-        """The contract of ``Bookie.fence``."""
+        """Fence a ledger; the contract of ``Bookie.fence``."""
         if self.adds.refusal is not None:
             return None
         fenced = self.fences.fence(ledger_id)
@@ -128,8 +128,8 @@ class Shard:
         return fenced
 
     async def remove(self, ledger_id: int, *, deleted: bool) -> None:
-        """Let go of a ledger's entries, durably (``Fences.remove``); their space comes back with
-        the next flushes and compactions. Raises FencelogError(STORAGE_FAILED), the refusal."""
+        """Release a ledger's entries, durably (``Fences.remove``); their space is freed by the next
+        flushes and compactions. Raises FencelogError(STORAGE_FAILED), the refusal."""
         self.check_open()
         self.fences.remove(ledger_id, deleted=deleted)
         self.cache.discard(ledger_id)
@@ -137,16 +137,16 @@ class Shard:
         await self.settle()
 
     def refuse(self, error: FencelogError) -> None:
-        """Take nothing more; whatever waits for room is answered with ``error``."""
+        """Take no more requests; adds that wait for space are answered with ``error``."""
         self.adds.refuse(error)
         self.lacs.wake_all()
 
     def report_failure(self, error: FencelogError) -> None:
-        """A write of which nobody can tell what it did: the bookie stops."""
+        """Report a write whose outcome is unknown: the bookie stops."""
         self._on_failure(error)
 
     def fail(self, error: FencelogError) -> None:
-        """Storage failed, here or in another shard: nothing more is written."""
+        """Handle a storage failure, here or in another shard: no more is written."""
         self.refuse(error)
         self.journal.fail(error)
 
@@ -155,7 +155,7 @@ class Shard:
         await self.journal.settle(sync=sync)
 
     def check_open(self) -> None:
-        """Raises the refusal."""
+        """Check that requests are taken. Raises the refusal."""
         if self.adds.refusal is not None:
             raise self.adds.refusal
 
@@ -170,7 +170,7 @@ class Shard:
 
 
 def stopped(bookie_id: str, error: FencelogError) -> FencelogError:
-    """What a bookie answers once its storage has failed."""
+    """Return the error that a bookie answers with once its storage has failed."""
     return FencelogError(
         ErrorCode.STORAGE_FAILED, f"bookie {bookie_id} has stopped: {error.detail}"
     )

@@ -1,8 +1,8 @@
-"""Adds that wait for room in the write cache.
+"""Adds that wait for space in the write cache.
 
 Disks write journal and entry logs at different speeds; when the flush falls behind, adds are held
 back here, unanswered and in order, until it has caught up. So a writer's window fills and it slows
-down; only what comes on top of that is refused.
+down; only adds beyond that are refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _HeldAdd:
 
 class Throttle:
     """A bounded queue. ``take`` carries out an add now; ``on_change`` is called when the queue
-    begins and when it ends, so that transports stop reading meanwhile."""
+    becomes non-empty and when it becomes empty, so that transports stop reading meanwhile."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Throttle:
         return bool(self._held)
 
     def hold(self, header: RunHeader, run: bytes, on_reply: AddCallback) -> None:
-        """Wait for room behind those that wait already; OVERLOADED when too much does. One may
-        always wait, however large."""
+        """Queue an add behind those that wait already; refuse it with OVERLOADED when too many
+        bytes wait. An empty queue takes an add of any size."""
         if self._held and self._held_bytes + len(run) > self._max_bytes:
             error = FencelogError(
                 ErrorCode.OVERLOADED,
@@ -63,7 +63,7 @@ class Throttle:
             self._on_change()
 
     def release(self) -> None:
-        """Take what there is room for now."""
+        """Take as many adds as there is space for now."""
         if not self._held:
             return
         while self._held and self._has_room():
@@ -74,7 +74,7 @@ class Throttle:
             self._on_change()
 
     def refuse(self, error: FencelogError) -> None:
-        """Answer all that wait with ``error``: none of it was stored."""
+        """Answer all waiting adds with ``error``: none of them was stored."""
         held, self._held, self._held_bytes = self._held, deque(), 0
         for add in held:
             add.on_reply(error)

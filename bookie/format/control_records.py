@@ -1,7 +1,7 @@
-"""Journal records that are no entries: fences, limbo, explicit LACs, removals.
+"""Journal records without entries: fences, limbo, explicit LACs, removals.
 
 Each is appended in the same turn of the event loop in which it changes the ledger's state in
-memory, so a flush, which writes the states as they are and says "all before this position", never
+memory, so a flush, which writes the current states and records "all before this position", never
 writes one without the other.
 """
 
@@ -17,17 +17,18 @@ _LEDGER_AND_LAC = struct.Struct("<Qq")
 
 
 def ledger_body(ledger_id: int) -> bytes:
-    """Body of FENCE, LIMBO, LIMBO_CLEARED, DELETED and DROPPED."""
+    """Return the body of FENCE, LIMBO, LIMBO_CLEARED, DELETED and DROPPED."""
     return _LEDGER.pack(ledger_id)
 
 
 def lac_body(ledger_id: int, lac: int) -> bytes:
-    """Body of LAC."""
+    """Return the body of LAC."""
     return _LEDGER_AND_LAC.pack(ledger_id, lac)
 
 
 def take_back(record: Record, states: LedgerStates) -> None:
-    """Apply a record that replay found, hence is durable; in the order of the journal."""
+    """Apply a record that replay found, hence is durable; records come in the order of the
+    journal."""
     if record.type is RecordType.LAC:
         ledger_id, lac = _LEDGER_AND_LAC.unpack(record.body)
         state = states.change(ledger_id)

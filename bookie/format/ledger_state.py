@@ -1,8 +1,8 @@
-"""What a bookie knows of each ledger besides its entries.
+"""The state that a bookie keeps of each ledger besides its entries.
 
-All of it is in memory (some 200 bytes a ledger; below 100 of one that was deleted), so that fencing
-and "is this new?" are decided without a disk; changes are in the journal first and in the index
-with the next flush.
+All of it is in memory (some 200 bytes per ledger; below 100 for a deleted one), so that fencing and
+new entries are decided without disk access; changes are in the journal first and in the index with
+the next flush.
 
     value in the index   0  u8 version 1
                          1  u8 flags: 1 fenced, 2 in limbo or 4 deleted (each only with 1)
@@ -30,28 +30,31 @@ _ZEROS = bytes(6)
 
 @dataclass(slots=True)
 class BookieLedgerState:
-    """One ledger. That there is a state at all means that the bookie knows the ledger."""
+    """The state of one ledger. A ledger is known to the bookie if and only if it has a state."""
 
     fenced: bool = False
-    """No regular add is taken any more. Set before the fence is durable, never unset."""
+    """No regular add is taken any more. This is set before the fence is durable, and never
+    unset."""
     fence_durable: bool = False
     """The fence is synced: only now may a fencing request be answered (PROTOCOL.md rule 6)."""
     last_entry: int = -1
     lac: int = -1
     limbo: bool = False
-    """Entries may have been forgotten: what is missing is unknown, never "not there" (BP-46).
-    A ledger in limbo is fenced."""
+    """Entries may have been lost: a missing entry is unknown, never "not there" (BP-46). A ledger
+    in limbo is fenced."""
     deleted: bool = False
-    """A tombstone: nothing of the ledger is here and nothing is taken any more, so that no writer
-    that sleeps since before the deletion can bring it back. It is fenced."""
+    """A tombstone: no entry of the ledger is here and none is taken any more, so that a writer that
+    was suspended before the deletion cannot bring the ledger back. It is fenced."""
     removing: bool = False
-    """Its entries are on their way out, with the next flush: what came in now would go too."""
+    """The entries are removed with the next flush; an entry added now would be removed too."""
     removals: int = 0
-    """How often that happened since the start: who found everything there looks at it again."""
+    """Number of removals since the start. After a removal, a check that found every entry is
+    repeated."""
     lac_sequence: int = 0
-    """Of the journal record that told ``lac``; 0: it was there at the start."""
+    """The sequence of the journal record that carried ``lac``; 0: the LAC was there at the
+    start."""
     reported_lac: int = -1
-    """The highest LAC that was found to be durable, hence may be told."""
+    """The highest LAC that was found to be durable, hence may be reported."""
 
     def encode(self) -> bytes:
         flags = (_FENCED if self.fenced else 0) | (_LIMBO if self.limbo else 0)
@@ -60,8 +63,8 @@ class BookieLedgerState:
 
 
 def decode_state(ledger_id: int, data: bytes) -> BookieLedgerState:
-    """Takes what ``encode`` makes and nothing else: a flag that this version does not know could
-    mean that something must not be answered. Raises FencelogError(CORRUPT)."""
+    """Decode what ``encode`` makes, and nothing else: a flag that this version does not know could
+    mean that a request must not be answered. Raises FencelogError(CORRUPT)."""
     if len(data) == _STATE.size:
         version, flags, zeros, last_entry, lac = _STATE.unpack(data)
         known = version == _VERSION and flags in _FLAGS and zeros == _ZEROS
@@ -75,17 +78,18 @@ def decode_state(ledger_id: int, data: bytes) -> BookieLedgerState:
 
 
 TOMBSTONE = BookieLedgerState(fenced=True, fence_durable=True, deleted=True, removals=-1)
-"""Of all ledgers whose deletion is in the index: nothing more of them will ever change."""
+"""The shared state of all ledgers whose deletion is in the index: their state never changes
+again."""
 
 
 class LedgerStates:
-    """All the ledgers of a bookie, and which of them changed since the last flush."""
+    """The states of all ledgers of a bookie, and which of them changed since the last flush."""
 
     def __init__(self) -> None:
         self._states: dict[int, BookieLedgerState] = {}
         self._deleted = 0
         self.in_limbo: set[int] = set()
-        """Those that are: kept beside, for there may be a million others."""
+        """The ledgers in limbo, kept separately because there may be a million others."""
         self._dirty: set[int] = set()
         self._removed: set[int] = set()
 
@@ -98,14 +102,14 @@ class LedgerStates:
 
     @property
     def count(self) -> int:
-        """How many there are that are not deleted."""
+        """Return the number of ledgers that are not deleted."""
         return len(self._states) - self._deleted
 
     def get(self, ledger_id: int) -> BookieLedgerState | None:
         return self._states.get(ledger_id)
 
     def change(self, ledger_id: int) -> BookieLedgerState:
-        """The state of a ledger, made if it is new, to be changed by the caller now."""
+        """Return the state of a ledger, created if it is new, to be changed by the caller now."""
         self._dirty.add(ledger_id)
         state = self._states.get(ledger_id)
         if state is None:
@@ -115,7 +119,7 @@ class LedgerStates:
         return state
 
     def set_limbo(self, ledger_id: int, on: bool) -> BookieLedgerState:
-        """Put a ledger in limbo, which fences it, or take it out; returns its state."""
+        """Put a ledger in limbo, which fences it, or take it out; return its state."""
         state = self.change(ledger_id)
         state.limbo = on
         state.fenced = state.fenced or on
@@ -123,8 +127,9 @@ class LedgerStates:
         return state
 
     def remove(self, ledger_id: int, *, deleted: bool) -> BookieLedgerState:
-        """The ledger's entries go with the next flush. ``deleted``: a tombstone stays, for
-        ever; else it is in limbo, for somebody with old metadata may still ask."""
+        """Mark the ledger's entries for removal with the next flush. ``deleted``: a tombstone
+        stays, for ever; else the ledger is in limbo, for a client with old metadata may still ask
+        for it."""
         state = self.change(ledger_id)
         state.fenced = state.removing = True
         state.removals += 1
@@ -136,13 +141,14 @@ class LedgerStates:
         return state
 
     def take_removed(self) -> list[int]:
-        """The ledgers that were removed since the last call."""
+        """Return the ledgers that were removed since the last call."""
         removed = sorted(self._removed)
         self._removed.clear()
         return removed
 
     def are_removed(self, ledger_ids: Iterable[int]) -> None:
-        """A flush has taken their entries out of the index, and what they are now is there."""
+        """Record that a flush has taken their entries out of the index and has stored their current
+        states."""
         for ledger_id in ledger_ids:
             if ledger_id in self._removed:
                 continue  # once more, since that flush began
@@ -152,11 +158,11 @@ class LedgerStates:
                 self._states[ledger_id] = TOMBSTONE
 
     def items(self) -> list[tuple[int, BookieLedgerState]]:
-        """All that are known, as of now."""
+        """Return the states of all known ledgers, as of now."""
         return list(self._states.items())
 
     def take_changed(self) -> list[tuple[int, bytes]]:
-        """The encoded states that changed since the last call."""
+        """Return the encoded states that changed since the last call."""
         changed = [(i, self._states[i].encode()) for i in sorted(self._dirty)]
         self._dirty.clear()
         return changed

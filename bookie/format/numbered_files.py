@@ -13,7 +13,8 @@ def file_name(file_id: int, suffix: str) -> str:
 
 
 def file_ids(disk: Disk, directory: Path, suffix: str) -> list[int]:
-    """Numbers of such files in a directory, ascending. Other names are not ours, and left alone."""
+    """Return the numbers of such files in a directory, ascending. Files with other names are
+    ignored."""
     pattern = re.compile(rf"([0-9a-f]{{16}}){re.escape(suffix)}")
     found = map(pattern.fullmatch, disk.names(directory))
     return sorted(int(match[1], 16) for match in found if match)

@@ -21,9 +21,9 @@ Little-endian; every record begins at a multiple of 8.
             28  u32 0
             32  body, zero-padded to 8
 
-The guarded part is the whole body, but of a run only its header: that holds the run's own CRC32C
-over the rest, so no byte is summed twice on the way to disk. Since the sum begins with the file
-header's, which holds the salt, no bytes from another file or from a client's payload pass as a
+The guarded part is the whole body; for a run, it is the run header alone, which holds the run's own
+CRC32C over the rest, so no byte is summed twice before it is written. Since the sum begins with the
+file header's, which holds the salt, no bytes from another file or from a client's payload pass as a
 record of this one.
 """
 
@@ -57,25 +57,27 @@ _MARK_AT = 5
 _PADDING = tuple(bytes(n) for n in range(8))
 
 Fetch = Callable[[int, int], bytes]
-"""Reads (offset, size) of a file; gives fewer bytes only at its end."""
+"""A function that reads (offset, size) of a file; it returns fewer bytes only at the end of the
+file."""
 
 
 class RecordType(IntEnum):
     RUN = 1
     FENCE = 2
-    """Body: u64 ledger id."""
+    """A fence. Body: u64 ledger id."""
     LAC = 3
     """An explicit LAC. Body: u64 ledger id, i64 LAC."""
     LIMBO = 4
-    """Fenced, and in limbo from now on. Body: u64 ledger id."""
+    """A fence that also puts the ledger in limbo. Body: u64 ledger id."""
     LIMBO_CLEARED = 5
-    """Repaired: out of limbo, still fenced. Body: u64 ledger id."""
+    """The end of limbo after a repair; the ledger stays fenced. Body: u64 ledger id."""
     DELETED = 6
-    """The ledger was deleted: its entries go, a tombstone stays. Body: u64 ledger id."""
+    """The ledger was deleted: its entries are removed, a tombstone stays. Body: u64 ledger id."""
     DROPPED = 7
-    """The bookie is no member any more: its entries go, limbo stays. Body: u64 ledger id."""
+    """The bookie is no member any more: its entries are removed, limbo stays. Body: u64 ledger
+    id."""
     REPLACEMENT = 8
-    """A run that takes the place of stored ones that are damaged. Body: the run."""
+    """A run that replaces stored ones that are damaged. Body: the run."""
 
     @property
     def is_run(self) -> bool:
@@ -85,7 +87,7 @@ class RecordType(IntEnum):
 _TYPES = frozenset(RecordType)
 _RUNS = frozenset(kind for kind in RecordType if kind.is_run)
 _MAX_CONTROL_BYTES = 4 * KIB
-"""Body of a record that is no run."""
+"""Largest body of a record that is no run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,8 @@ class FileHeader:
     incarnation: bytes
     salt: bytes
     reserved: int = 0
-    """Bytes, a multiple of ``RESERVE_UNIT``, that the file was made to have before its first
-    record: a shorter one was cut off. 0: not known."""
+    """The size in bytes, a multiple of ``RESERVE_UNIT``, that the file was made to have before its
+    first record: a shorter file was truncated. 0: not known."""
 
     def encode(self) -> bytes:
         head, units = self._head(), self.reserved // RESERVE_UNIT
@@ -105,7 +107,8 @@ class FileHeader:
 
     @property
     def seed(self) -> int:
-        """What the checksums of the file's records begin with: the header's own."""
+        """Return the start value for the checksums of the file's records: the header's own
+        checksum."""
         return crc32c(self._head())
 
     def _head(self) -> bytes:
@@ -127,13 +130,13 @@ class Record:
     durable: int
     body: bytes
     end: int
-    """Offset behind the record and its padding."""
+    """Offset after the record and its padding."""
 
 
 def decode_file_header(data: bytes) -> FileHeader | None:
-    """The header that ``data`` begins with; None if it is not whole.
+    """Decode the header that ``data`` begins with; return None if it is incomplete or damaged.
 
-    Raises FencelogError(UNSUPPORTED_VERSION) for a whole one of another version.
+    Raises FencelogError(UNSUPPORTED_VERSION) for a valid one of another version.
     """
     if len(data) < FILE_HEADER_BYTES:
         return None
@@ -155,14 +158,14 @@ def _file_checksum(head: bytes, units: int) -> int:
 
 
 def record_bytes(body_size: int) -> int:
-    """Bytes that a record takes, padding included."""
+    """Return the bytes that a record takes, padding included."""
     return RECORD_HEADER_BYTES + ((body_size + 7) & ~7)
 
 
 def encode_record(
     kind: RecordType, body: Buffer, *, sequence: int, durable: int, seed: int
 ) -> tuple[bytes, Buffer, bytes]:
-    """Header, body and padding, to be written one behind the other."""
+    """Return header, body and padding, to be written one after the other."""
     head = _RECORD_HEADER.pack(len(body), kind, _MARK, sequence, durable)
     checksum = crc32c(_guarded(kind, body), crc32c(head, seed))
     return head + _RECORD_CRC.pack(checksum, 0), body, _PADDING[-len(body) & 7]
@@ -173,7 +176,8 @@ def _guarded(kind: int, body: Buffer) -> Buffer:
 
 
 def read_record(fetch: Fetch, offset: int, *, seed: int) -> Record | None:
-    """The record at ``offset``, every byte of it verified; None if there is no valid one."""
+    """Read the record at ``offset`` and verify every byte of it; return None if there is no valid
+    one."""
     head = fetch(offset, RECORD_HEADER_BYTES)
     if len(head) < RECORD_HEADER_BYTES:
         return None
@@ -199,11 +203,13 @@ def read_record(fetch: Fetch, offset: int, *, seed: int) -> Record | None:
 def find_durable_record(
     fetch: Fetch, offset: int, *, size: int, seed: int, sequence: int, window: int = 1 << 20
 ) -> int | None:
-    """Offset of a record behind ``offset`` that proves that record ``sequence`` had been synced.
+    """Return the offset of a record after ``offset`` that proves that record ``sequence`` had been
+    synced.
 
-    This tells damage from a torn tail. A group of records is written only when the group before it
-    was synced, so within an unsynced group no record says of another that it is durable; whatever
-    subset of its pages a crash left behind, nothing is found. None: no proof.
+    Such a record distinguishes damage from a torn tail. A group of records is written only when the
+    group before it was synced, so within an unsynced group no record states that another one is
+    durable; whatever subset of its pages a crash left behind, no such record is found. None: no
+    proof.
     """
     position = offset
     while position < size:

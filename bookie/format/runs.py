@@ -1,4 +1,4 @@
-"""Cutting and joining runs for readers and for the flush. Pure; per run, not per entry."""
+"""Slicing and joining of runs for readers and for the flush. Pure; per run, not per entry."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from fencelog.ledgers.format.run import merge_runs, read_run_header, run_starts,
 from fencelog.ledgers.limits import MAX_RUN_ENTRIES, TARGET_RUN_BYTES
 
 _MERGE_BELOW_BYTES = TARGET_RUN_BYTES // 4
-"""A run of this size gains nothing from being merged: its index record is negligible already."""
+"""Size from which on merging a run gains nothing: its index record is negligible already."""
 
 Range = tuple[int, int]
 """First and last entry id, both included."""
 
 
 def clip_run(run: bytes, first_entry_id: int, *, max_entries: int, max_bytes: int) -> bytes:
-    """The part of a run from ``first_entry_id`` on, within both limits, but at least one entry."""
+    """Return the part of a run from ``first_entry_id`` on, within both limits, but at least one
+    entry."""
     header = read_run_header(run)
     low = max(0, first_entry_id - header.first_entry_id)
     high = min(header.count, low + max_entries) - 1
@@ -30,8 +31,8 @@ def clip_run(run: bytes, first_entry_id: int, *, max_entries: int, max_bytes: in
 def join_runs(
     runs: Sequence[bytes], first_entry_id: int, *, max_entries: int, max_bytes: int
 ) -> bytes:
-    """One run out of adjacent ones, from ``first_entry_id`` (which the first holds) on, within
-    both limits, but at least one entry."""
+    """Join adjacent runs into one, from ``first_entry_id`` (which the first holds) on, within both
+    limits, but with at least one entry."""
     max_entries = min(max_entries, MAX_RUN_ENTRIES)
     parts = [clip_run(runs[0], first_entry_id, max_entries=max_entries, max_bytes=max_bytes)]
     header = read_run_header(parts[0])
@@ -49,7 +50,8 @@ def join_runs(
 
 
 def merged(runs: Iterable[bytes]) -> Iterator[bytes]:
-    """Runs of one ledger in entry order, small adjacent ones merged up to TARGET_RUN_BYTES."""
+    """Yield runs of one ledger in entry order, small adjacent ones merged up to
+    TARGET_RUN_BYTES."""
     group: list[bytes] = []
     count = size = 0
     following = -1
@@ -73,7 +75,7 @@ def merged(runs: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def missing_ranges(wanted: Range, present: Iterable[Range]) -> list[Range]:
-    """The parts of ``wanted`` that none of the ranges ``present`` holds, ascending."""
+    """Return the parts of ``wanted`` that none of the ranges ``present`` holds, ascending."""
     missing: list[Range] = []
     position, last = wanted
     for low, high in sorted(present):

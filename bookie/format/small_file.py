@@ -29,7 +29,7 @@ def encode_small_file(magic: bytes, fields: dict[str, Any]) -> bytes:
 
 
 def decode_small_file(path: Path, magic: bytes, data: bytes) -> dict[str, Any]:
-    """Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
+    """Return the fields of a small file. Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
     head, body = data[:_HEAD_BYTES], data[_BODY_AT:]
     checksum = int.from_bytes(data[_HEAD_BYTES:_BODY_AT], "little")
     whole = len(data) > _BODY_AT and int.from_bytes(head[8:12], "little") == len(body)

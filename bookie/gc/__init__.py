@@ -1,4 +1,4 @@
-"""The garbage collector: ledgers that the metadata no longer has, and their space.
+"""The garbage collector, which frees the space of ledgers that the metadata no longer has.
 
 Imports of its package: ``disk``, ``engine``, ``format``, ``storage``.
 """

@@ -1,13 +1,13 @@
-"""Garbage collection: ledgers that are gone, their runs, and the entry logs that held them.
+"""Garbage collection: the removal of ledgers, their runs, and the entry logs that held them.
 
-A pass, now and then or when an operator asks for one:
+A pass, which runs periodically or when an operator asks for one:
 
     metadata: which ledgers go (gc/ledgers.py) ──► tombstones, in the journal
         ──► a flush takes their runs out of the index, whose table files are compacted there
         ──► entry logs without a live byte go, sparse ones are compacted (gc/files.py)
 
 The last step needs no metadata and is taken without it. A bookie that is read-only or out of space
-collects garbage like any other: this is how it gets space back.
+collects garbage like any other: this is how it regains space.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from fencelog.ledgers.limits import MIB
 _log = logging.getLogger(__name__)
 
 _FLUSH_WAIT_S = 30
-"""For the flush that takes removed ledgers out of the index. One that waits for room on the disk
-must not keep us from making some."""
+"""Wait for the flush that takes removed ledgers out of the index. A flush that waits for disk space
+must not keep garbage collection from freeing some."""
 
 _POLL_S = 0.02
 
 _FLUSH_BYTES = 4 * MIB
-"""What a flush writes besides the runs."""
+"""The space that a flush needs besides the runs."""
 
 _MOST_RANGES = 16
-"""Of the index that are compacted one by one."""
+"""Highest number of ranges of the index that are compacted one by one."""
 
 
 class Garbage:
-    """The service of one bookie; ``run`` it. ``io_thread`` is its own; whoever owns it closes it,
-    then calls ``close``."""
+    """The garbage collector of one bookie; ``run`` it. ``io_thread`` is its own; the owner of the
+    thread closes it, then calls ``close``."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Garbage:
         bookie.admin["resume_compaction"] = self._resume
 
     async def run(self) -> None:
-        """A pass after each interval, or when asked, for ever."""
+        """Run a pass after each interval, or when asked, for ever."""
         while True:
             try:
                 async with asyncio.timeout(self._config.interval_ms / 1000):
@@ -95,8 +95,8 @@ class Garbage:
             await self.collect(max(self._due_below(), self._asked_below))
 
     async def collect(self, below: float) -> None:
-        """One pass; entry logs are compacted of which less than a share ``below`` is live, unless
-        that is suspended. What fails is reported, and left to the next pass."""
+        """Run one pass. It compacts entry logs of which less than a share ``below`` is live, unless
+        compaction is suspended. Failures are reported, and left to the next pass."""
         self._is_running, self._last_error, self._asked_below = True, None, 0.0
         try:
             try:
@@ -113,13 +113,13 @@ class Garbage:
             self._passes += 1
 
     def close(self) -> None:
-        """When the I/O thread has ended."""
+        """Close the files. Call it after the I/O thread has ended."""
         for files in self._files:
             files.close()
 
     def status(self) -> dict[str, Any]:
-        """For ``status``. What is counted, is since the start; ``ledgers_ahead_of_metadata`` at the
-        last look."""
+        """Return this part of ``status``. Counts are since the start, except
+        ``ledgers_ahead_of_metadata``, which is that of the last check."""
         return {
             "is_running": self._is_running,
             "passes": self._passes,
@@ -146,7 +146,7 @@ class Garbage:
                 await self._compact_index(shard, mine)
 
     async def _flush(self, shard: Shard, removed: list[int]) -> None:
-        """Until they are out of the index. Raises FencelogError."""
+        """Wait until the removed ledgers are out of the index. Raises FencelogError."""
         try:
             async with asyncio.timeout(_FLUSH_WAIT_S):
                 while any(_is_leaving(shard, ledger_id) for ledger_id in removed):
@@ -165,11 +165,12 @@ class Garbage:
             await self._io_thread.run(partial(shard.storage.index.compact, first, last))
 
     def _spare_bytes(self) -> int:
-        """What is in memory has to find room, whatever we do; the reserve is for us, too."""
+        """Return the space that must stay free for cached runs and their flush. The reserve is
+        available to garbage collection too."""
         return _FLUSH_BYTES + sum(shard.cache.size for shard in self._bookie.shards)
 
     def _due_below(self) -> float:
-        """The threshold of the compaction that it is time for; 0: none is."""
+        """Return the threshold of the compaction that is due; 0 if none is."""
         now, config = self._loop.time(), self._config
         if now - self._major_s >= config.major_interval_ms / 1000:
             self._major_s = self._minor_s = now
@@ -186,8 +187,8 @@ class Garbage:
     # -- verbs ---------------------------------------------------------------------------------
 
     async def _begin(self, given: dict[str, Any]) -> dict[str, Any]:
-        """A pass now, or after the one that runs; ``below``: compact, too, what has a lower share
-        of live bytes."""
+        """Start a pass now, or after the current one. ``below``: also compact entry logs with a
+        lower share of live bytes."""
         arguments(given, {}, {"below": float})
         below = given.get("below", 0)
         if not 0 <= below <= 1:
@@ -197,7 +198,7 @@ class Garbage:
         return {"begun": True}
 
     async def _suspend(self, given: dict[str, Any]) -> dict[str, Any]:
-        """No compaction until ``resume_compaction``, or until the process ends."""
+        """Suspend compaction until ``resume_compaction``, or until the process ends."""
         arguments(given, {})
         self._is_suspended = True
         return {"compaction_is_suspended": True}

@@ -13,28 +13,28 @@ _HOUR_MS = 60 * _MINUTE_MS
 
 @dataclass(frozen=True, slots=True)
 class GarbageConfig:
-    """When what is removed, and how fast. Raises FencelogError(BAD_REQUEST) for what makes no
-    sense."""
+    """The intervals, thresholds and rates of garbage collection. Raises FencelogError(BAD_REQUEST)
+    for invalid values."""
 
     interval_ms: int = 15 * _MINUTE_MS
-    """Between two looks at the metadata for ledgers that were deleted."""
+    """Time between two checks of the metadata for ledgers that were deleted."""
 
     grace_ms: int = _HOUR_MS
-    """How long others have to hold a ledger before it is removed here. It begins anew with the
-    process."""
+    """Time for which other bookies have to hold a ledger before it is removed here. It starts again
+    with the process."""
 
     minor_interval_ms: int = _HOUR_MS
     minor_below: float = 0.2
-    """A minor compaction takes entry logs of which less than this share is live: most of the
-    space for little writing."""
+    """A minor compaction takes entry logs of which less than this share is live: this frees most of
+    the space for little writing."""
 
     major_interval_ms: int = 24 * _HOUR_MS
     major_below: float = 0.91
-    """A major compaction takes what it needs to bring the space back to within a tenth of the live
-    bytes: 1 / 0.91 < 1.1."""
+    """A major compaction takes enough entry logs to bring the space back to within a tenth of the
+    live bytes: 1 / 0.91 < 1.1."""
 
     compaction_bytes_per_s: int = 64 * MIB
-    """At most: the disks have readers and writers to serve."""
+    """Highest rate of copying, which leaves disk bandwidth for readers and writers."""
 
     def __post_init__(self) -> None:
         positive = (

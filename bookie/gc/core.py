@@ -1,8 +1,8 @@
-"""What garbage collection decides: which ledgers and entry logs go, which are compacted. Pure.
+"""The decisions of garbage collection: which ledgers and entry logs to remove or compact. Pure.
 
-Whatever is chosen here is looked at once more before it is acted upon: ledgers in the metadata,
-right before they are removed (``gc/ledgers.py``); runs in the index, in the piece of work that
-moves them (``Index.repoint``).
+Every choice is checked again before it is carried out: ledgers in the metadata, right before they
+are removed (``gc/ledgers.py``); runs in the index, within the call that moves them
+(``Index.repoint``).
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
 @dataclass(frozen=True, slots=True)
 class LedgerChoice:
-    """Ledger ids, ascending, all of them yet to be verified."""
+    """Ids of ledgers, ascending, all of them yet to be verified."""
 
     deleted: tuple[int, ...]
-    """There is no metadata of them."""
+    """The ledgers without metadata."""
     ahead: tuple[int, ...]
-    """There is none either, but their ids were never given, says the same metadata: it is older
+    """The ledgers without metadata whose ids were never given, by the same metadata: it is older
     than they are. They stay."""
     over_replicated: tuple[int, ...]
-    """Others hold them, and that for the grace time."""
+    """The ledgers that other bookies have held for the grace time."""
     since_ms: Mapping[int, int]
-    """All that are over-replicated, and when they were first seen so: to be given next time."""
+    """The over-replicated ledgers, and the time since when they are: the input of the next
+    choice."""
 
 
 def is_over_replicated(metadata: LedgerMetadata, bookie_id: str) -> bool:
-    """Whether a bookie that has entries of this ledger need not have them: it is closed, and no
-    fragment names the bookie."""
+    """Tell whether a bookie with entries of this ledger need not keep them: the ledger is closed,
+    and no fragment names the bookie."""
     named = any(bookie_id in fragment.bookies for fragment in metadata.fragments)
     return metadata.is_closed and not named
 
@@ -46,10 +47,12 @@ def choose_ledgers(
     now_ms: int,
     grace_ms: int,
 ) -> LedgerChoice:
-    """``local``: the ledgers known here before the listing began, and whether entries of them are
-    here. ``listed``: those of them that a whole listing has, and whether they are over-replicated.
-    ``last_given_id``: the last that any ledger may have, by the same metadata. ``since_ms``: of the
-    choice before.
+    """Choose the ledgers to remove.
+
+    ``local``: the ledgers known here before the listing began, and whether entries of them are
+    here. ``listed``: those of them that a complete listing has, and whether they are
+    over-replicated. ``last_given_id``: the last id that any ledger may have, by the same metadata.
+    ``since_ms``: the field of the previous choice.
     """
     gone = sorted(local.keys() - listed.keys())
     over_replicated = {
@@ -74,26 +77,26 @@ class LogFile:
 
     file_id: int
     size: int
-    """Of the file."""
+    """Size of the file."""
     record_bytes: int
-    """Of that, what its records take; or did, before some were removed."""
+    """Bytes that its records take, or took before some were removed."""
     live_bytes: int
-    """Of those, what the index points to."""
+    """Bytes of those records that the index points to."""
 
     @property
     def share(self) -> float:
-        """Of the records that are live; 1 of a file that has none."""
+        """Return the share of the records that is live; 1 for a file that has none."""
         return self.live_bytes / self.record_bytes if self.record_bytes > 0 else 1.0
 
 
 def dead_files(files: Iterable[LogFile]) -> tuple[LogFile, ...]:
-    """Those that the index does not point to."""
+    """Return the files that the index does not point to."""
     return tuple(file for file in files if not file.live_bytes)
 
 
 def sparse_files(files: Iterable[LogFile], below: float) -> tuple[LogFile, ...]:
-    """Those to be compacted: less than a share ``below`` of their records is live, but something.
-    In this order: the lowest share first, which frees the most for what is written."""
+    """Return the files to be compacted, of which less than a share ``below`` is live, but more than
+    nothing. The lowest share comes first, which frees the most space per byte written."""
     sparse = (file for file in files if file.live_bytes and file.share < below)
     return tuple(sorted(sparse, key=lambda file: (file.share, file.file_id)))
 
@@ -101,10 +104,9 @@ def sparse_files(files: Iterable[LogFile], below: float) -> tuple[LogFile, ...]:
 def next_round(
     files: Iterable[LogFile], *, free_bytes: int, spare_bytes: int, most_bytes: int
 ) -> tuple[LogFile, ...]:
-    """Which of the files, in their order, to compact into one new file of about ``most_bytes``;
-    one of them may be larger. None of them, if none leaves ``spare_bytes`` free while the old and
-    the new file are there.
-    """
+    """Choose which of the files, in their order, to compact into one new file of about
+    ``most_bytes``; a single file may be larger. Choose none if no file leaves ``spare_bytes`` free
+    while the old and the new file exist."""
     chosen: list[LogFile] = []
     total = 0
     for file in files:
@@ -119,8 +121,8 @@ def next_round(
 
 
 def id_ranges(removed: Iterable[int], kept: Iterable[int], most: int) -> list[tuple[int, int]]:
-    """Ranges of ledger ids, both ends included, that hold all of those ``removed`` and none of
-    those ``kept``; one from end to end where that would be more than ``most``."""
+    """Return ranges of ledger ids, both ends included, that hold all ids of ``removed`` and none of
+    ``kept``; a single range from end to end where there would be more than ``most``."""
     is_kept = dict.fromkeys(kept, True) | dict.fromkeys(removed, False)
     ranges: list[tuple[int, int]] = []
     joins = False

@@ -1,9 +1,9 @@
-"""Getting the space of one shard's entry logs back: which bytes are live, says the index.
+"""The freeing of space in one shard's entry logs: the index alone decides which bytes are live.
 
-No footer and no counter is believed: the whole index is read. Which files are looked at is settled
-before, on the I/O thread that writes, hence between two flushes: everything that points to them, or
-ever will, was in the index by then. A file goes only if nothing points to it, its header says that
-it is an entry log of this bookie, and all that was read of the index is on the disk.
+No footer and no counter is trusted: the whole index is read. The files to check are chosen before,
+on the I/O thread that writes, hence between two flushes: every item that points to them, or ever
+will, was in the index by then. A file is removed only if no item points to it, its header shows
+that it is an entry log of this bookie, and all that was read of the index is on the disk.
 """
 
 from __future__ import annotations
@@ -33,22 +33,24 @@ from fencelog.ledgers.limits import MIB
 _log = logging.getLogger(__name__)
 
 _RUNS_AT_ONCE = 2048
-"""Read from the index in one piece of work: some ms."""
+"""Number of runs read from the index in one call, which takes some ms."""
 
 _PAUSE_S = 0.002
-"""After it, for those who want the processor meanwhile."""
+"""Pause after each such call, which gives the processor to other work."""
 
 _COPY_BYTES = 1 * MIB
-"""Copied in one piece of work."""
+"""Number of bytes copied in one call."""
 
 OnDamage = Callable[[StoredRun, FencelogError], None]
-"""Told of a run that compaction could not read back, and why. It stays where it is."""
+"""A callback for a run that compaction could not read back, and the error. The run stays where it
+is."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """``bytes_per_s`` are copied at most, into files of ``file_bytes``; ``spare_bytes`` tells how
-    much has to stay free beside old and new files; ``must_stop`` whether to give up copying."""
+    """The limits of compaction. At most ``bytes_per_s`` are copied, into files of ``file_bytes``;
+    ``spare_bytes`` returns how much has to stay free beside old and new files; ``must_stop`` tells
+    whether to stop copying."""
 
     bytes_per_s: int
     file_bytes: int
@@ -57,8 +59,8 @@ class FileLimits:
 
 
 class FileGarbage:
-    """The entry logs of one shard. One call of ``collect`` at a time; ``io_thread`` does the
-    reading, copying and removing, whoever owns it closes it before ``close``."""
+    """The entry logs of one shard. Only one call of ``collect`` may run at a time. ``io_thread``
+    does the reading, copying and removing; its owner closes it before ``close``."""
 
     def __init__(
         self, shard: Shard, io_thread: IoThread, limits: FileLimits, *, on_damage: OnDamage
@@ -75,9 +77,9 @@ class FileGarbage:
         self.copied_bytes = 0
 
     async def collect(self, below: float) -> None:
-        """Remove the files of which nothing is live; compact those of which less than a share
-        ``below`` is. Raises FencelogError (OUT_OF_SPACE: for a copy), OSError: then what was not
-        done yet is left."""
+        """Remove the files without live bytes, and compact those of which less than a share
+        ``below`` is live. After an error the rest of the work is left. Raises FencelogError
+        (OUT_OF_SPACE: for a copy), OSError."""
         self._shard.check_open()
         files, newest = await self._look()
         sparse = (*dead_files(newest), *sparse_files(newest, below))
@@ -104,14 +106,14 @@ class FileGarbage:
             left = tuple(file for file in left if file not in chosen)
 
     def close(self) -> None:
-        """When the I/O thread has ended."""
+        """Close the reader. Call it after the I/O thread has ended."""
         self._reader.close()
 
-    # -- what there is -------------------------------------------------------------------------
+    # -- the files -----------------------------------------------------------------------------
 
     async def _look(self) -> tuple[list[LogFile], list[LogFile]]:
-        """The files that can go, and the newest ones, which cannot. Those whose header is damaged
-        are neither."""
+        """Return the files that can be removed, and the newest ones, which cannot. Files with a
+        damaged header are in neither list."""
         survey = await self._shard.write_io_thread.run(self._storage.survey)
         sizes: dict[int, tuple[int, int]] = {}
         for file_id in (*survey.sealed, *survey.newest):
@@ -130,9 +132,9 @@ class FileGarbage:
         )
 
     def _measure(self, file_id: int) -> tuple[int, int]:
-        """Bytes of a file, and of the records in it. Raises OSError; FencelogError(CORRUPT,
-        UNSUPPORTED_VERSION) unless its header says that it is ours, or there is nothing behind it:
-        a process that dies while it begins a file leaves that."""
+        """Return the bytes of a file, and of the records in it. Raises OSError;
+        FencelogError(CORRUPT, UNSUPPORTED_VERSION) unless its header shows that it is ours, or
+        there is nothing behind it: a process that ends while it begins a file leaves that."""
         place = self._place
         file = place.disk.open(place.directory / entry_log_name(file_id))
         try:
@@ -147,7 +149,7 @@ class FileGarbage:
             file.close()
 
     async def _live_bytes(self) -> dict[int, int]:
-        """What the index points to, by file."""
+        """Return the bytes that the index points to, by file."""
         live: dict[int, int] = {}
         position: bytes | None = FIRST
         while position is not None:
@@ -165,7 +167,7 @@ class FileGarbage:
     # -- removal -------------------------------------------------------------------------------
 
     async def _remove(self, file_ids: Iterable[int]) -> None:
-        """Of files to which nothing that can be read of the index points."""
+        """Remove files to which no readable item of the index points."""
         for file_id in file_ids:
             await self._shard.write_io_thread.run(self._index.check_durable)
             await self._io_thread.run(partial(remove_entry_log, self._place, file_id))
@@ -176,8 +178,8 @@ class FileGarbage:
     # -- compaction ------------------------------------------------------------------------------
 
     async def _compact(self, files: tuple[LogFile, ...]) -> None:
-        """Copy what is live of the files to new ones, and remove those to which nothing points any
-        more: not those with a run that could not be copied, whatever the reason."""
+        """Copy the live runs of the files to new files, and remove the files to which no item
+        points any more. A file with a run that could not be copied, for whatever reason, stays."""
         sources = {file.file_id for file in files}
         new: EntryLogCompaction | None = None
         position: bytes | None = FIRST
@@ -210,7 +212,7 @@ class FileGarbage:
         return await self._io_thread.run(lambda: EntryLogCompaction(self._place, file_id))
 
     async def _copy(self, new: EntryLogCompaction, left: deque[StoredRun]) -> None:
-        """Copy some of the runs, which are taken from ``left``."""
+        """Copy some of the runs, and take them from ``left``."""
         failed: list[tuple[StoredRun, FencelogError]] = []
 
         def work() -> int:
@@ -231,7 +233,7 @@ class FileGarbage:
         await asyncio.sleep(copied / self._limits.bytes_per_s)
 
     async def _finish(self, new: EntryLogCompaction) -> None:
-        """Make the new file one that counts, then let the index point to it."""
+        """Make the new file durable and valid, then let the index point to it."""
         await self._io_thread.run(new.finish)
         await self._io_thread.run(new.close)
         try:

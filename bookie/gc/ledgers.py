@@ -1,18 +1,18 @@
-"""Which ledgers a bookie need not keep, by the metadata, and letting go of them.
+"""The choice of ledgers that a bookie need not keep, by the metadata, and their removal.
 
-Removed is only what the metadata says, of a listing that is whole, of the cluster that this bookie
-belongs to (its instance id, read before and after in the same session: an empty store must not
-empty the bookies). What was not known here before the listing began is left alone: its metadata may
-be younger than the listing. So is a ledger whose id was never given, by the same metadata: that is
-an older backup then, which does not know what came after. And each ledger is looked up once more,
-right before it is removed, with a look that no server is too far behind for. Any error, and nothing
-more is removed.
+A ledger is removed only by a complete listing of the metadata of the cluster that this bookie
+belongs to (its instance id is read before and after in the same session: an empty store must not
+empty the bookies). A ledger that was not known here before the listing began is kept: its metadata
+may be younger than the listing. So is a ledger whose id was never given, by the same metadata: that
+metadata is then an older backup, without the ledgers that were created later. And each ledger is
+looked up once more, right before it is removed, by a read for which no server is too far behind.
+After any error, no more ledgers are removed.
 
-* A ledger that is not there was deleted: a tombstone stays, so that no writer that sleeps since
-  before can bring it back.
-* A closed ledger of which no fragment names this bookie, for the grace time: others hold it. It is
-  left in limbo, since somebody who copies it here may be about to name us: what he will miss then
-  is unknown, not "no", and the integrity check brings it.
+* A ledger that is not there was deleted: a tombstone stays, so that a writer that was suspended
+  before the deletion cannot bring it back.
+* A closed ledger of which no fragment names this bookie, for the grace time, is held by others. It
+  is left in limbo, since a process that copies it here may be about to name this bookie: an entry
+  that it then misses is unknown, not "no", and the integrity check copies it back.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ from fencelog.ledgers.metastore.port import MetadataStore
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 64
-"""Ledgers looked up and removed side by side: their journal records share a sync, and adds do not
-wait behind more of them."""
+"""Number of ledgers looked up and removed concurrently: their journal records share a sync, and
+adds do not wait behind more of them."""
 
 Instance = Callable[[], Awaitable[str | None]]
-"""Reads the instance id of the cluster from its metadata store; None: it has none."""
+"""A function that reads the instance id of the cluster from its metadata store; None: it has
+none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """The metadata of the cluster that a bookie belongs to, and how to know that it is."""
+    """The metadata of the cluster that a bookie belongs to, and the means to verify that."""
 
     store: MetadataStore
     instance: Instance
     own_instance: str
-    """What the bookie's cookie says."""
+    """The instance id in the bookie's cookie."""
 
 
 class LedgerGarbage:
-    """The ledgers of one bookie."""
+    """The removal of ledgers of one bookie."""
 
     def __init__(self, bookie: Bookie, metadata: ClusterMetadata, *, grace_ms: int) -> None:
         self._bookie = bookie
@@ -60,14 +61,14 @@ class LedgerGarbage:
         self._loop = asyncio.get_running_loop()
         self._since_ms: dict[int, int] = {}
         self.ahead = 0
-        """Ledgers with ids that the metadata has never given, at the last look."""
+        """Number of ledgers with ids that the metadata had never given, at the last check."""
 
     async def collect(self) -> list[int]:
-        """Remove what need not be here; returns which ledgers. Their entries leave the index with
-        the next flush.
+        """Remove the ledgers that need not be here; return which. Their entries leave the index
+        with the next flush.
 
         Raises FencelogError: BAD_REQUEST (not our cluster), METADATA_UNAVAILABLE, METADATA_UNKNOWN,
-        CORRUPT (then nothing is removed), or what came up while they were removed one by one.
+        CORRUPT (then no ledger is removed), or an error from the removal of a single ledger.
         """
         local = {
             ledger_id: state.last_entry >= 0
@@ -98,8 +99,8 @@ class LedgerGarbage:
         return removed + await self._each(choice.over_replicated, self._remove_over_replicated)
 
     async def _listed(self, local: dict[int, bool]) -> tuple[dict[int, bool], int]:
-        """Of the local ledgers those that the metadata has: whether they are over-replicated. And
-        the last id that any ledger may have."""
+        """Return which of the local ledgers the metadata has, and whether they are over-replicated;
+        and the last id that any ledger may have."""
         session_id = self._metadata.store.session_id
         await self._check_instance()
         listed = {
@@ -126,7 +127,8 @@ class LedgerGarbage:
     async def _each(
         self, ledger_ids: Iterable[int], remove: Callable[[int], Awaitable[bool]]
     ) -> list[int]:
-        """Raises what one of them raises, when those beside it are done."""
+        """Remove ledgers, some at a time; return those that were removed. Raises the first error
+        among concurrent removals, once all of them are done."""
         ids, removed = list(ledger_ids), list[int]()
         for at in range(0, len(ids), _AT_ONCE):
             chunk = ids[at : at + _AT_ONCE]

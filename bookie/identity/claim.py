@@ -1,21 +1,22 @@
-"""A bookie takes possession of its directories, or is refused.
+"""The claim of a bookie to its directories at a start, which is granted or refused.
 
 The order of the steps, each durable before the next begins:
 
-    1  the identity says what is to come: a new incarnation, and the one that it replaces
-    2  what is new or lost is made; each directory is marked before and after
+    1  the identity announces the change: a new incarnation, and the one that it replaces
+    2  new or lost directories are made; each directory is marked before and after
     3  the cookie is registered, by compare-and-set against what was read at first
     4  the identity goes from NEW to FORGOT
     5  ledgers are fenced (``engine/boot.py``), the identity says READY, the bookie serves
 
-Why a crash anywhere is harmless. Before 3 nobody knows the new incarnation. A data directory that
-says NEW was never served from, so whatever was made in its incarnation may be made again (crash in
-1 or 2); and because it names what it replaces, both what was and what is to be registered are known
-as its own (crash in 3). One that says FORGOT or READY was registered, so that no cookie means that
-somebody took it away, never that it was not written yet. If only journal or ledger directories are
-remade, the identity says FORGOT from 1 on, and a directory that is not marked as made is refused
-like a lost one: the repair is done again. Of two processes that start at once under one id, one
-finds its compare-and-set refused.
+A crash at any point is harmless, for these reasons. Before 3 no other process knows the new
+incarnation. A data directory in state NEW was never served from, so all that was made in its
+incarnation may be made again (crash in 1 or 2); and because it names the incarnation that it
+replaces, it recognizes both the previous and the new registration as its own (crash in 3). A
+directory in state FORGOT or READY was registered, so a missing cookie means that it was deleted,
+never that it was not written yet. If only journal or ledger directories are remade, the identity
+says FORGOT from 1 on, and a directory that is not marked as made is refused like a lost one: the
+repair is done again. Of two processes that start at once under one id, one finds its
+compare-and-set refused.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ async def claim_directories(
     registry: CookieRegistry | None,
     host: Host,
 ) -> Identity:
-    """Who the bookie is, registered, in directories that are whole. ``directory`` is locked.
-    Without a ``registry`` nobody knows the bookie, and its own identity is believed.
+    """Return the identity of the bookie, registered, in complete directories. ``directory`` is
+    locked. Without a ``registry`` the bookie is not registered, and its own identity is trusted.
 
-    Raises OSError, and FencelogError: BAD_REQUEST and CORRUPT with what is wrong and what to do,
+    Raises OSError, and FencelogError: BAD_REQUEST and CORRUPT with the problem and its remedy,
     METADATA_NOT_FOUND (a store without an instance), METADATA_CONFLICT (another process was
     faster), METADATA_UNAVAILABLE, METADATA_UNKNOWN.
     """

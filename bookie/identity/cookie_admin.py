@@ -1,4 +1,4 @@
-"""What an operator does to cookies: repair one, take one away."""
+"""Operations on cookies for operators: repair a cookie, delete one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fencelog.ledgers.metastore.port import MetadataStore
 async def repair_cookie(
     config: BookieConfig, store: MetadataStore, *, disk: Disk, host: Host
 ) -> tuple[Cookie, Identity]:
-    """Make anew what a bookie, ``config.bookie_id``, has lost; the cookie of before and who it is
-    now, the same if nothing was lost. It fences all its ledgers at its next start (BP-46).
-    ``config.repair_cookie`` is True.
+    """Make the lost directories of a bookie, ``config.bookie_id``, again. Return the previous
+    cookie and the current identity, the same if nothing was lost. The bookie fences all its ledgers
+    at its next start (BP-46). ``config.repair_cookie`` is True.
 
     Raises FencelogError as ``claim_directories``, DATA_DIRECTORY_IN_USE, STORAGE_FAILED, and
     BAD_REQUEST for a bookie that is not registered.
@@ -70,7 +70,8 @@ async def delete_cookie(store: MetadataStore, bookie_id: str, *, force: bool = F
 
 
 async def registered_cookie(cookies: CookieRegistry, bookie_id: str) -> Cookie:
-    """Raises FencelogError(BAD_REQUEST) if there is none."""
+    """Return the registered cookie of a bookie. Raises FencelogError(BAD_REQUEST) if there is
+    none."""
     cookie = (await cookies.read(bookie_id)).registered.cookie
     if cookie is None:
         raise FencelogError(

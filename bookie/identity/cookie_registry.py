@@ -19,22 +19,24 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class StoredCookie:
-    """What the store said, and the version of the cookie (None: there is none)."""
+    """The registration as read from the store, and the version of the cookie (None: there is
+    none)."""
 
     registered: RegisteredCookie
     version: Version | None = None
 
 
 class CookieRegistry:
-    """Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT, BAD_REQUEST (an id
-    that no path can hold), and what the methods say."""
+    """The cookies in one metadata store. Raises FencelogError: METADATA_UNAVAILABLE,
+    METADATA_UNKNOWN, CORRUPT, BAD_REQUEST (an id that no path can hold), and the errors that its
+    methods name."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     async def read(self, bookie_id: str) -> StoredCookie:
-        """The instance and the cookie, none older than this call. Raises METADATA_NOT_FOUND for a
-        store without an instance."""
+        """Read the instance and the cookie, none older than this call. Raises METADATA_NOT_FOUND
+        for a store without an instance."""
         session_id = self._store.session_id
         instance = await read_instance(self._store)
         if instance is None:
@@ -54,8 +56,8 @@ class CookieRegistry:
         return StoredCookie(RegisteredCookie(instance, cookie, is_serving), node.version)
 
     async def register(self, cookie: Cookie, held: StoredCookie) -> None:
-        """Compare-and-set: put a cookie in the place of what was read. That it stands there after
-        a lost reply is known by its incarnation. Raises METADATA_CONFLICT when another process was
+        """Replace the cookie that was read, by compare-and-set. After a lost reply, the incarnation
+        shows whether the write took effect. Raises METADATA_CONFLICT when another process was
         faster."""
         path, value = f"{COOKIES_PATH}/{cookie.bookie_id}", encode_cookie(cookie)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -80,7 +82,7 @@ class CookieRegistry:
                 return
 
     async def names(self) -> list[str]:
-        """Of all bookies with a cookie, none older than this call."""
+        """Return the ids of all bookies with a cookie, none older than this call."""
         session_id = self._store.session_id
         await read_instance(self._store)
         try:
@@ -93,12 +95,12 @@ class CookieRegistry:
         return names
 
     async def delete(self, bookie_id: str, version: Version) -> None:
-        """Raises METADATA_CONFLICT, METADATA_NOT_FOUND."""
+        """Delete a cookie of that version. Raises METADATA_CONFLICT, METADATA_NOT_FOUND."""
         await self._store.delete(f"{COOKIES_PATH}/{bookie_id}", version)
 
     async def _read_back(self, bookie_id: str, error: FencelogError) -> StoredCookie:
-        """What stands there after a write that did not succeed; ``error`` is raised if it was
-        refused for another reason than what stands there."""
+        """Read the registration after a write that did not succeed; raise ``error`` if the write
+        was refused for another reason than the stored cookie."""
         if error.code in (
             ErrorCode.METADATA_EXISTS,
             ErrorCode.METADATA_CONFLICT,
@@ -120,7 +122,7 @@ class CookieRegistry:
 async def initialise_cluster(
     store: MetadataStore, host: Host, *, is_surely_new: bool = False
 ) -> tuple[str, bool]:
-    """Give the store an instance id if it has none; the id, and whether it was given now.
+    """Give the store an instance id if it has none; return the id, and whether it was given now.
 
     Raises FencelogError as ``create_instance``, and BAD_REQUEST where bookies are registered in a
     store without one, unless it ``is_surely_new``.

@@ -1,14 +1,14 @@
-"""Cookies: who a bookie is, and of which directories it is made.
+"""Cookies: the identity of a bookie, and the directories that belong to it.
 
 A disk that was replaced, mounted elsewhere or brought back after years looks like a working one. A
-bookie that served from it would deny what it has acknowledged, and a recovery would believe it
-(seed 000, operator example 2; seed 002, "A note on cookies"). So a bookie knows itself by
+bookie that served from it would deny acknowledged entries, and a recovery would rely on that (seed
+000, operator example 2; seed 002, "A note on cookies"). So a bookie is identified by
 
-* its identity, in the data directory: the *cookie*, and how far its making has come;
+* its identity, in the data directory: the *cookie*, and the state of its creation;
 * a mark in every journal and ledger directory that it was given;
 * the cookie in the metadata store, under its id.
 
-``identity/cookies_core.py`` compares the three, ``identity/claim.py`` carries out what follows.
+``identity/cookies_core.py`` compares the three, ``identity/claim.py`` carries out the decision.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Kind(Enum):
 
 
 Place = tuple[Kind, int]
-"""A directory of a bookie: of what kind, and the how manyth (from 0) of its kind."""
+"""A directory of a bookie: its kind, and its number (from 0) among those of its kind."""
 
 DATA: Place = (Kind.DATA, 0)
 
 
 class State(Enum):
-    """How far a data directory has come. NEW: being made, never served from. FORGOT: whole, but
-    something that was acknowledged may be missing: to be fenced before it is served from
-    (``engine/boot.py``). READY: what is in it, is all that was promised."""
+    """The state of a data directory. NEW: being made, never served from. FORGOT: complete, but
+    acknowledged data may be missing: its ledgers are to be fenced before it is served from
+    (``engine/boot.py``). READY: it holds all that was promised."""
 
     NEW = "new"
     FORGOT = "forgot"
@@ -53,10 +53,10 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """Who a bookie is. ``incarnation``: 32 hex digits, new when something may have been forgotten
+    """The identity of a bookie. ``incarnation``: 32 hex digits, new when data may have been lost
     (PROTOCOL.md rule 10). ``directory``: the incarnation in which its data was begun; journals and
-    entry logs name it. ``journals``, ``ledgers``: of each directory that was given, in order, the
-    incarnation in which it was made."""
+    entry logs name it. ``journals``, ``ledgers``: the incarnation in which each given directory was
+    made, in order."""
 
     bookie_id: str
     instance: str
@@ -70,7 +70,8 @@ class Cookie:
         return (self.journals if kind is Kind.JOURNAL else self.ledgers)[number]
 
     def remade(self, places: frozenset[Place], incarnation: str) -> Cookie:
-        """A new incarnation, in which some of the directories are made anew."""
+        """Return the cookie of a new incarnation, in which some of the directories are made
+        again."""
 
         def ids(kind: Kind, old: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(
@@ -89,8 +90,8 @@ class Cookie:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a data directory says. ``replaces``: the incarnation that is registered as long as this
-    one is not; empty where there is none."""
+    """The content of a data directory's identity file. ``replaces``: the incarnation that is
+    registered as long as this one is not; empty where there is none."""
 
     cookie: Cookie
     state: State
@@ -115,7 +116,8 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a journal or ledger directory says. ``is_made`` False: its making was not finished."""
+    """The content of the mark in a journal or ledger directory. ``is_made`` False: its making was
+    not finished."""
 
     bookie_id: str
     place: Place
@@ -124,12 +126,12 @@ class Mark:
 
 
 def encode_cookie(cookie: Cookie) -> bytes:
-    """As it stands in the metadata store: a JSON object."""
+    """Encode a cookie as the metadata store holds it: a JSON object."""
     return json.dumps(asdict(cookie), sort_keys=True).encode()
 
 
 def decode_cookie(where: str, data: bytes) -> Cookie:
-    """Raises FencelogError(CORRUPT)."""
+    """Decode a cookie of the metadata store. Raises FencelogError(CORRUPT)."""
     return _checked(where, lambda: _cookie(json.loads(data)))
 
 
@@ -139,7 +141,7 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode_identity(path: Path, data: bytes) -> Identity:
-    """Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
+    """Decode an identity file. Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
     fields = decode_small_file(path, _IDENTITY_MAGIC, data)
     if "instance" not in fields:
         raise FencelogError(
@@ -168,7 +170,7 @@ def encode_mark(mark: Mark) -> bytes:
 
 
 def decode_mark(path: Path, data: bytes) -> Mark:
-    """Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
+    """Decode a mark. Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
     fields = decode_small_file(path, _MARK_MAGIC, data)
     return _checked(
         str(path),

@@ -1,8 +1,7 @@
-"""Whether the directories that a bookie was given are those that it had: decided, not done.
+"""The decision whether the directories given to a bookie are those that it had. Pure.
 
-Told of nothing but what was found in the directories, what is registered, and what is wished. What
-follows is carried out by ``identity/claim.py``, which also says why a crash at any point is
-harmless.
+The only inputs are the content of the directories, the registration, and the start request.
+``identity/claim.py`` carries out the decision, and explains why a crash at any point is harmless.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ROUTING = (
 
 @dataclass(frozen=True, slots=True)
 class FoundDirectory:
-    """A journal or ledger directory. ``others``: the names in it, but for the mark."""
+    """A journal or ledger directory. ``others``: the names in it, except the mark."""
 
     place: Place
     path: str
@@ -38,8 +37,9 @@ class FoundDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``path``: of the data directory; ``others``: the names in it that are not expected in one
-    without an identity; ``is_unsynced``: adds were answered before they were synced."""
+    """The content of a bookie's directories. ``path``: the data directory; ``others``: the names in
+    it that are not expected in one without an identity; ``is_unsynced``: adds were answered before
+    they were synced."""
 
     path: str
     identity: Identity | None = None
@@ -50,7 +50,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredCookie:
-    """What the metadata store says. ``is_serving``: a process is registered under the id."""
+    """The registration in the metadata store. ``is_serving``: a process is registered under the
+    id."""
 
     instance: str
     cookie: Cookie | None = None
@@ -59,7 +60,8 @@ class RegisteredCookie:
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """Who is to start. ``fresh``: an incarnation that nobody had, should one be needed."""
+    """The bookie that is to start. ``fresh``: an incarnation that was never used, in case one is
+    needed."""
 
     bookie_id: str
     fresh: str
@@ -68,14 +70,14 @@ class StartRequest:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Go on, as ``identity``, which may be new."""
+    """The decision to start as ``identity``, which may be new."""
 
     identity: Identity
 
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """Make ``places``, then go on as ``identity``."""
+    """The decision to make ``places``, then start as ``identity``."""
 
     identity: Identity
     places: frozenset[Place]
@@ -83,7 +85,7 @@ class Make:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """``reason``: what is wrong, and what to do."""
+    """The decision to refuse the start. ``reason``: the problem, and its remedy."""
 
     code: ErrorCode
     reason: str
@@ -93,7 +95,8 @@ Decision = Start | Make | Refuse
 
 
 def decide(found: Found, registered: RegisteredCookie, request: StartRequest) -> Decision:
-    """Whether a bookie may go on with the directories that it was given, and as whom."""
+    """Decide whether a bookie may start with the directories that it was given, and with which
+    identity."""
     refusal = next(_of_identity(found, registered, request), None)
     if refusal is not None:
         return refusal
@@ -128,7 +131,7 @@ def decide(found: Found, registered: RegisteredCookie, request: StartRequest) ->
 def _of_identity(
     found: Found, registered: RegisteredCookie, request: StartRequest
 ) -> Iterator[Refuse]:
-    """What the identity and the registered cookie tell against a start."""
+    """Yield the objections of the identity and the registered cookie to a start."""
     identity, current = found.identity, registered.cookie
     if current is not None and current.instance != registered.instance:
         yield Refuse(
@@ -205,7 +208,7 @@ def _of_layout(found: Found, expected: Cookie | None) -> Iterator[Refuse]:
 def _of_directories(
     found: Found, expected: Cookie | None, request: StartRequest
 ) -> Iterator[Refuse]:
-    """What a mark, or that there is none, tells against a start."""
+    """Yield the objections of the marks, or of missing marks, to a start."""
     for directory in found.directories:
         path, mark = directory.path, directory.mark
         if mark is None:
@@ -235,8 +238,8 @@ def _of_directories(
 
 
 def _known(identity: Identity | None, expected: Cookie | None, place: Place) -> Iterator[str]:
-    """The making of a directory that may be found. One that the identity says, and the registered
-    cookie does not, was never served from."""
+    """Yield the incarnations in which a directory may have been made. A directory of the identity's
+    incarnation, if the registered cookie does not name it, was never served from."""
     if expected is not None:
         yield expected.made_in(place)
     if identity is not None and identity.state is State.NEW:
@@ -244,7 +247,7 @@ def _known(identity: Identity | None, expected: Cookie | None, place: Place) -> 
 
 
 def _lost(found: Found, expected: Cookie | None) -> Iterator[Place]:
-    """The places that have to be made (again)."""
+    """Yield the places that have to be made (again)."""
     if found.identity is None or found.identity.state is State.NEW:
         yield DATA
     for directory in found.directories:

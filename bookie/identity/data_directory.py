@@ -1,14 +1,14 @@
-"""The directories of a bookie: their lock, who they say they belong to, and their making.
+"""The directories of a bookie: their lock, the record of their owner, and their creation.
 
     DATA/lock         held by flock while a process uses the directory
-    DATA/identity     who this is: cookie, state, incarnation that is replaced (identity/cookies.py)
-    DATA/unsynced     is there while adds are answered before they are synced: found at a start,
-                      some may be lost
+    DATA/identity     cookie, state, incarnation that is replaced (identity/cookies.py)
+    DATA/unsynced     exists while adds are answered before they are synced: if it is found at a
+                      start, some may be lost
     GIVEN/cookie      the mark of a journal or ledger directory that was given
     and the shards    (storage/shard_directory.py), here or in directories of their own
 
-What is missing from a directory that was whole was lost, and the bookie refuses to start rather
-than forget what it promised (``identity/cookies_core.py``; seed 000, operator example 2).
+Files missing from a directory that was complete were lost, and the bookie refuses to start rather
+than break its promises (``identity/cookies_core.py``; seed 000, operator example 2).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from fencelog.ledgers.host import Host
 _MARK = "cookie"
 
 _LOST_AND_FOUND = "lost+found"
-"""In the root of a volume that was just formatted."""
+"""The name of a directory in the root of a volume that was just formatted."""
 
 
 class DataDirectory:
-    """Paths and small files. Its methods block: call them on an I/O thread. They raise OSError, and
-    FencelogError where they say so."""
+    """The paths and small files of a bookie. Its methods block: call them on an I/O thread. They
+    raise OSError, and FencelogError where they say so."""
 
     def __init__(self, disk: Disk, config: BookieConfig) -> None:
         self._disk = disk
@@ -64,7 +64,7 @@ class DataDirectory:
         self._unsynced = path / "unsynced"
 
     def lock(self) -> None:
-        """Raises FencelogError(DATA_DIRECTORY_IN_USE)."""
+        """Lock the data directory. Raises FencelogError(DATA_DIRECTORY_IN_USE)."""
         self._disk.make_directory(self.path)
         self._lock = self._disk.lock(self.path / "lock")
         if self._lock is None:
@@ -81,8 +81,8 @@ class DataDirectory:
     # -- who it is ---------------------------------------------------------------------------
 
     def look(self) -> Found:
-        """What is in the directories, durably: a killed process may have left the latest of it in
-        memory alone. Raises FencelogError: CORRUPT, UNSUPPORTED_VERSION."""
+        """Return the content of the directories, durably: a killed process may have left the latest
+        of it in memory alone. Raises FencelogError: CORRUPT, UNSUPPORTED_VERSION."""
         for path in (self.path, *self.given.values()):
             with suppress(FileNotFoundError):
                 self._disk.sync_directory(path)
@@ -96,7 +96,8 @@ class DataDirectory:
         )
 
     def read_identity(self) -> Identity:
-        """Raises FencelogError: CORRUPT (also where there is none), UNSUPPORTED_VERSION."""
+        """Read the identity. Raises FencelogError: CORRUPT (also where there is none),
+        UNSUPPORTED_VERSION."""
         data = self._disk.read_file(self._identity)
         if data is None:
             raise FencelogError(ErrorCode.CORRUPT, f"{self._identity} is missing")
@@ -106,23 +107,25 @@ class DataDirectory:
         self._disk.replace_file(self._identity, encode_identity(identity))
 
     def set_state(self, identity: Identity, state: State) -> Identity:
-        """FORGOT: it is made and registered. READY: all ledgers that may have been forgotten are
-        durably fenced."""
+        """Set the state. FORGOT: the directory is made and registered. READY: all ledgers that may
+        have lost entries are durably fenced."""
         identity = replace(identity, state=state)
         self.write_identity(identity)
         return identity
 
     def mark_unsynced(self) -> None:
-        """From now on adds may be lost unless ``unmark_unsynced`` is reached."""
+        """Record that adds may be lost from now on, unless ``unmark_unsynced`` is reached."""
         self._disk.replace_file(self._unsynced, b"adds are answered before they are synced\n")
 
     def unmark_unsynced(self) -> None:
-        """All that was answered is synced, or an identity says that it may be not."""
+        """Remove the mark: all answered adds are synced, or an identity records that they may not
+        be."""
         self._disk.remove(self._unsynced)
         self._disk.sync_directory(self.path)
 
     def space(self) -> DiskSpace:
-        """Of the disk with the least left. Raises FencelogError(STORAGE_FAILED)."""
+        """Return the space of the disk with the least free space. Raises
+        FencelogError(STORAGE_FAILED)."""
         paths = {self.path}
         for shard in self.shards:
             paths |= {shard.paths.journal, shard.paths.ledgers}
@@ -136,9 +139,9 @@ class DataDirectory:
     # -- making ------------------------------------------------------------------------------
 
     def make(self, wanted: Make, host: Host) -> None:
-        """Make what is new or lost. The identity comes first: from then on nothing that was
-        promised is relied on. A directory is marked as unfinished before, and as whole after, it
-        is made. Raises FencelogError(BAD_REQUEST) for one that was given twice."""
+        """Make new or lost directories. The identity comes first: from then on no earlier promise
+        is relied on. A directory is marked as unfinished before it is made, and as complete after.
+        Raises FencelogError(BAD_REQUEST) for one that was given twice."""
         identity, places = wanted.identity, wanted.places
         self.write_identity(identity)
         given = [place for place in self.given if place in places]
@@ -156,7 +159,7 @@ class DataDirectory:
             self._write_mark(identity, place, is_made=True)
 
     def _check_apart(self, places: list[Place]) -> None:
-        """By other names for the same directory, one mark takes the other's place."""
+        """Refuse a directory that was given under two paths: there, one mark replaces the other."""
         for place in places:
             mark = self._look_at(place, self.given[place]).mark
             if mark is not None and mark.place != place:
@@ -179,8 +182,8 @@ class DataDirectory:
         return FoundDirectory(place, str(path), others=self._others(path, set()))
 
     def _others(self, path: Path, expected: set[str]) -> tuple[str, ...]:
-        """Names that a new directory does not have. What is given inside of it is looked at by
-        itself, and a file that was about to take its place counts for nothing."""
+        """Return names that a new directory does not have. Given directories within it are checked
+        separately, and temporary files of a replacement are ignored."""
         try:
             names = set(self._disk.names(path))
         except FileNotFoundError:
@@ -195,7 +198,7 @@ class DataDirectory:
 
 
 def places_of(config: BookieConfig) -> list[tuple[Place, Place]]:
-    """Of each shard, in which directories its journal and the rest of it are."""
+    """Return, for each shard, the directories of its journal and of its entry logs and index."""
     journals = [(Kind.JOURNAL, i) for i in range(len(config.journal_dirs))] or [DATA]
     ledgers = [(Kind.LEDGER, i) for i in range(len(config.ledger_dirs))] or [DATA]
     return [

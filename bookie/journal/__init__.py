@@ -1,4 +1,4 @@
-"""The journal: group commit with one fsync for many requests, and its replay after a crash.
+"""The journal: group commit with one fsync for many requests, and replay after a crash.
 
 Imports of its package: ``disk``, ``format``.
 """

@@ -17,7 +17,7 @@ _SUFFIX = ".journal"
 
 @dataclass(frozen=True, slots=True, order=True)
 class JournalPosition:
-    """Where a record is or will be. ``sequence`` alone orders positions."""
+    """The position of a record that is or will be written. ``sequence`` alone orders positions."""
 
     sequence: int
     file_id: int
@@ -29,7 +29,7 @@ def journal_name(file_id: int) -> str:
 
 
 def journal_ids(disk: Disk, directory: Path) -> list[int]:
-    """Ids of the journal files in a directory, ascending."""
+    """Return the ids of the journal files in a directory, ascending."""
     return file_ids(disk, directory, _SUFFIX)
 
 
@@ -51,9 +51,9 @@ class Group:
 class JournalFile:
     """The file being written. Its methods block: call them on an I/O thread.
 
-    Page cache: none is dropped behind the writing. A file that is written over is written over in
-    memory that it has already, and a page of which a group fills only a part need not be read
-    first; the page cache it takes is bounded by the few files there are (``MAX_SPARES``).
+    No page cache is dropped after writing. A reused file is overwritten in memory that it has
+    already, and a page of which a group fills only a part need not be read first; its page cache is
+    bounded by the small number of files (``MAX_SPARES``).
     """
 
     def __init__(self, disk: Disk, directory: Path, header: FileHeader, max_bytes: int) -> None:
@@ -73,21 +73,22 @@ class JournalFile:
         except OSError as error:
             if error.errno != ENOSPC:
                 raise
-            # No room for a whole file, but perhaps for what will be written. What was reserved in
-            # vain is given back: the flush needs it.
+            # There is no space for a whole file, but perhaps for the next records. The partial
+            # reservation is released: the flush needs the space.
             self._file.close()
             disk.remove(spare)
             self._file, size = disk.create(spare), 0
-        # Size and header are durable, and only then is it called a journal file, durably, before
-        # any record is written. So one that is shorter, or has no whole header, is damaged.
+        # Size and header are durable before the file is renamed to a journal file, and the rename
+        # is durable before any record is written. So one that is shorter, or has no complete
+        # header, is damaged.
         self._file.write([replace(header, reserved=size).encode()], 0)
         self._file.sync()
         disk.rename(spare, directory / journal_name(header.file_id))
         disk.sync_directory(directory)
 
     def write(self, group: Group, *, durable: int) -> None:
-        """Write a group, at the end of what is written. ``durable``: all records up to this
-        sequence have been synced, and its records say so. It may run while ``sync`` does."""
+        """Write a group after the last one. ``durable``: all records up to this sequence have been
+        synced, and the group's records say so. It may run while ``sync`` does."""
         sequence = group.start.sequence
         buffers: list[Buffer] = []
         for kind, body in group.records:
@@ -99,8 +100,8 @@ class JournalFile:
         self._file.write(buffers, group.start.offset)
 
     def sync(self) -> None:
-        """What was written before the call is durable on return. One at a time: of two that run at
-        once, either may be told of the other's failure, and the other one of success."""
+        """Make all that was written before the call durable. Only one call may run at a time: of
+        two concurrent calls, either may get the other's failure, and the other one success."""
         self._file.sync()
 
     def close(self) -> None:

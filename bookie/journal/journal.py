@@ -1,34 +1,35 @@
-"""The journal: everything a bookie promises is here, synced, before it says so.
+"""The journal: all that a bookie acknowledges is recorded here, and synced, before it answers.
 
 Records are collected while those before them are being synced, then written and synced as one
-group (group commit: no timer, so a lone add waits for nothing but the disk).
+group (group commit: there is no timer, so a single add waits for the disk alone).
 
     event loop    append(record, callback) ... one batch per group ... callbacks(None)
     sync thread           write A, sync A │ sync B    │ sync C, D        one at a time, ever
     write thread                  write B │ write C │ write D            under load only
 
-Under load the next group is written while the former one is being synced; one sync covers all that
-was written before it began. One thread alone syncs: of two at once, either could be told of the
-other's failure. One thread alone writes at any time, so a group is never behind a hole that is
+Under load the next group is written while the previous one is being synced; one sync covers all
+that was written before it began. Only one thread syncs: of two concurrent syncs, either could get
+the other's failure. Only one thread writes at any time, so a group never follows a gap that is
 still to be filled. A file is begun only when all of the one before it is synced.
 
-Each record says what had really been synced when it was written (``durable``). A record that is not
-valid and that a later one calls durable is therefore damaged, however many groups were on their
-way; where none says so, it may be torn: this group was still being synced when the last one behind
-it was written, if there is one (``journal/replay.py``).
+Each record states up to which record all had been synced when it was written (``durable``). An
+invalid record that a later one calls durable is therefore damaged, however many groups were in
+flight; where no record calls it durable, it may be torn: this group was still being synced when the
+last one behind it was written, if there is one (``journal/replay.py``).
 
-What if the process dies here? Before the sync returned: nobody was told; replay takes what it
-finds whole, as "may have taken effect" allows. After: replay finds it.
+After a crash before the sync returned, no caller had an answer; replay takes the valid records that
+it finds, as "may have taken effect" allows. After a crash later than that, replay finds it.
 
-What if a write or a sync fails? Nothing is written or synced any more, and all who wait are told,
+After a failed write or sync, no more is written or synced, and all waiting callers get the error,
 also those whose group the other I/O thread may yet make durable: "unknown" covers them.
 
-Unsynced (``BookieConfig.journal_sync``) a group of runs alone is answered when it was written; any
-other record, a roll and ``sync`` still sync. So what a crash takes is behind the last sync, and to
-replay it is a torn tail. That something may have been forgotten is not the journal's to know.
+Without ``BookieConfig.journal_sync``, a group of runs alone is answered when it was written; any
+other record, a roll and ``sync`` still sync. So a crash loses only records after the last sync, and
+replay treats them as a torn tail. The journal does not track whether records may be lost.
 
-Memory: every run that waits here is in the write cache too, which lets go of it only when the
-journal is synced; so its limits, and for control records BOOKIE_MAX_IN_FLIGHT_BYTES, bound this.
+Memory: every run that waits here is in the write cache too, which releases it only when the journal
+is synced; so the limits of the cache, and for control records BOOKIE_MAX_IN_FLIGHT_BYTES, bound the
+memory of the journal.
 """
 
 from __future__ import annotations
@@ -49,18 +50,19 @@ from fencelog.ledgers.limits import KIB, MIB
 from fencelog.ledgers.rpc.bookie_port import AddCallback
 
 _GROUP_BYTES = 8 * MIB
-"""A sync that is to come covers hardly more: it should take tens of ms."""
+"""Limit for the bytes that a later sync covers (roughly): it should take tens of ms."""
 
 _WRITE_AHEAD_BYTES = 512 * KIB
-"""A group of this size is written while another one is being synced. Below it, waking a second
-thread costs more than the writing that it takes off the first."""
+"""Size from which on a group is written while another one is being synced. Below it, waking a
+second thread costs more than the writing that it takes off the first."""
 
 _WRITE_AHEAD_SHARE = 128
-"""Where files are small, so is such a group: at most this part of one."""
+"""Divisor that bounds such a group where files are small: it is at most this fraction of a file."""
 
 
 class Journal:
-    """Makes records durable in the order of ``append``. Used on one event loop."""
+    """The journal of one shard. It makes records durable in the order of ``append``. It is used on
+    one event loop."""
 
     def __init__(
         self,
@@ -94,10 +96,10 @@ class Journal:
         self._writing: Group | None = None
         self._written: list[Group] = []
         self._syncing: list[Group] = []
-        """What the sync thread is at work on. It may be writing the last of them first: then that
-        one is ``_writing`` too."""
+        """The groups that the sync thread works on. It may be writing the last of them first: then
+        that one is ``_writing`` too."""
         self._last: Group | None = None
-        """The one with the latest records, unless all is answered."""
+        """The group with the latest records; None if all are answered."""
         self._scheduled = False
         self._next = JournalPosition(1, 0, 0)
         self._error: FencelogError | None = None
@@ -113,12 +115,12 @@ class Journal:
 
     @property
     def position(self) -> JournalPosition:
-        """Where the next record will be; every record appended so far lies before it."""
+        """Return the position of the next record; every record appended so far lies before it."""
         return self._next
 
     def append(self, kind: RecordType, body: Buffer, on_durable: AddCallback) -> None:
-        """Add a record; ``on_durable`` is called later, in the order of the calls, with None once
-        it is durable, or with STORAGE_FAILED, after which nothing is known of it."""
+        """Append a record. ``on_durable`` is called later, in the order of the calls, with None
+        once the record is durable, or with STORAGE_FAILED, after which its state is unknown."""
         if self._error is not None:
             self._loop.call_soon(on_durable, self._error)
             return
@@ -135,7 +137,8 @@ class Journal:
             self._schedule()
 
     def barrier(self, on_durable: AddCallback) -> None:
-        """Call ``on_durable`` once everything appended before is durable, with None or an error."""
+        """Call ``on_durable`` once all records appended before are durable, with None or an
+        error."""
         last = self._last
         if self._error is not None or last is None:
             self._loop.call_soon(on_durable, self._error)
@@ -143,7 +146,7 @@ class Journal:
             last.callbacks.append(on_durable)
 
     def sync(self, on_durable: AddCallback) -> None:
-        """``barrier``, and synced even if runs are not."""
+        """Call ``on_durable`` as ``barrier`` does, but after a sync even if runs are not synced."""
         all_synced = self._sync_runs or self._synced_before == self._next.sequence
         if all_synced or self._error is not None:
             self.barrier(on_durable)
@@ -165,8 +168,8 @@ class Journal:
             raise error
 
     def fail(self, error: FencelogError) -> None:
-        """Hand nothing more to the I/O threads; whatever waits gets ``error``. What is in flight
-        gets it too: it may yet become durable, which "unknown" covers."""
+        """Submit no more work to the I/O threads; all waiting callers get ``error``. So do those in
+        flight: their records may yet become durable, which "unknown" covers."""
         if self._error is not None:
             return
         self._error = error
@@ -181,12 +184,11 @@ class Journal:
         self._writing = self._last = None
 
     async def remove_spares(self) -> None:
-        """Let go of the files that are kept to be written over: others need their space. Raises
-        OSError."""
+        """Remove the files that are kept for reuse, to free their space. Raises OSError."""
         await self._writer.remove_spares()
 
     async def close(self) -> None:
-        """Wait until all is durable (or has failed) and close the file."""
+        """Wait until all records are durable (or have failed) and close the file."""
         with suppress(FencelogError):
             await self.settle(sync=True)
         await self._writer.close()
@@ -194,7 +196,8 @@ class Journal:
     # -- groups ------------------------------------------------------------------------------
 
     def _group_for(self, size: int) -> Group:
-        """The waiting group that takes a record of ``size`` bytes: at the limits a new one."""
+        """Return the waiting group that takes a record of ``size`` bytes: at the limits a new
+        one."""
         at = self._next
         if at.offset + size > self._max_file_bytes:
             at = self._next = JournalPosition(at.sequence, at.file_id + 1, FILE_HEADER_BYTES)
@@ -207,7 +210,7 @@ class Journal:
         return group
 
     def _schedule(self) -> None:
-        """Not at once: whatever else this turn of the loop brings joins the group."""
+        """Submit on the next turn of the loop: all records of the current turn join the group."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._submit_ready)
@@ -217,8 +220,8 @@ class Journal:
         self._work(under_load=bool(self._syncing))
 
     def _work(self, *, under_load: bool) -> None:
-        """Hand to the I/O threads what they can do now. ``under_load``: other groups are in flight,
-        or were until now; else the group is alone, and one piece of work writes and syncs it."""
+        """Submit to the I/O threads the work that is possible now. ``under_load``: other groups are
+        in flight, or were until now; else the group is alone, and one call writes and syncs it."""
         if self._error is not None:
             return
         if self._waiting and self._writing is None:
@@ -251,7 +254,7 @@ class Journal:
         self._writer.write(group, durable=self._synced_before - 1, done=done)
 
     def _commit(self, group: Group) -> None:
-        """Write a group and sync it if it asks for that; nothing else is in flight."""
+        """Write a group and sync it if it asks for that; no other group is in flight."""
         self._writing = group
         self._syncing, self._written = [*self._written, group], []
         before, first = self._synced_before, group.start
@@ -265,7 +268,7 @@ class Journal:
     def _unless_failed(self, go_on: Callable[[], None]) -> Done:
         def done(error: BaseException | None) -> None:
             if self._error is not None:
-                return  # all were told
+                return  # all callers have the error
             if error is None:
                 go_on()
                 return
@@ -278,7 +281,7 @@ class Journal:
         return done
 
     def _answer(self, synced_before: int) -> None:
-        """What the sync thread was at work on is done."""
+        """Answer the groups that the sync thread has completed."""
         groups, self._syncing = self._syncing, []
         if self._writing is groups[-1]:
             self._writing = None
@@ -289,7 +292,7 @@ class Journal:
         for callback in (callback for group in groups for callback in group.callbacks):
             try:
                 callback(None)
-            except Exception as error:  # its own fault; the others' adds are durable all the same
+            except Exception as error:  # its own fault; the other adds are durable
                 self._loop.call_exception_handler(
                     {"message": "an answer to a journal record failed", "exception": error}
                 )

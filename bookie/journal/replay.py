@@ -1,11 +1,11 @@
-"""Reading the journal back after a crash, and deciding where it ends.
+"""The replay of the journal after a crash, and the decision where it ends.
 
-The journal ends at the first place that holds no valid record with the next sequence number. That
-may be what a crash left of a group that nobody was told of (a torn tail), or damage to something
-acknowledged. It is damage, and the bookie refuses to start, when anything shows that the record
-had been synced: a later record that says so, or a later file (begun only after the file before it
-was synced). A file that is shorter than it was made to be, or without a whole header, is damaged:
-both were durable before it was called a journal file.
+The journal ends at the first position without a valid record of the next sequence number. That may
+be the rest of a group that was not acknowledged (a torn tail), or damage to an acknowledged one. It
+is damage, and the bookie refuses to start, when anything shows that the record had been synced: a
+later record that states it, or a later file (begun only after the file before it was synced). A
+file that is shorter than it was made to be, or without a complete header, is damaged: both were
+durable before it was called a journal file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WINDOW_BYTES = 4 * MIB
 
 
 def windowed(file: File, window: int = _WINDOW_BYTES) -> Fetch:
-    """A fetch that reads ahead, for reading a file from front to back."""
+    """Return a fetch function with read-ahead, for reading a file from front to back."""
     start, data = 0, b""
 
     def fetch(offset: int, size: int) -> bytes:
@@ -52,12 +52,12 @@ def corrupt(path: Path, offset: int, what: str) -> FencelogError:
 
 
 class JournalReplay:
-    """Records from a checkpoint to the end of the journal. Its methods block: call them on an I/O
-    thread.
+    """The records from a checkpoint to the end of the journal. Its methods block: call them on an
+    I/O thread.
 
-    When it is done, ``position`` is the end and ``last_file_id`` the highest file id in use.
-    Everything it returns is durable, since the bookie is about to answer on the strength of it:
-    what the journal does not prove to have been synced is written again and synced first.
+    When it is done, ``position`` is the end and ``last_file_id`` the highest file id in use. All
+    records that it returns are durable, since the bookie's answers will rely on them: records that
+    the journal does not prove to have been synced are written again and synced first.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class JournalReplay:
         self.position = start
 
     def next_records(self, max_bytes: int) -> list[tuple[Record, JournalPosition]]:
-        """The next records, each with the position behind it; an empty list at the end.
+        """Return the next records, each with the position behind it; an empty list at the end.
 
         Raises FencelogError(CORRUPT) naming file and offset.
         """
@@ -107,7 +107,7 @@ class JournalReplay:
         return self._directory / journal_name(self.position.file_id)
 
     def _open(self, file_id: int) -> None:
-        """Go on with a file."""
+        """Continue with a file."""
         path = self._directory / journal_name(file_id)
         file = self._disk.open(path)
         try:
@@ -135,7 +135,7 @@ class JournalReplay:
             raise corrupt(path, 0, "belongs to another data directory")
 
     def _end_of_file(self, record: Record | None) -> None:
-        """No record with the next sequence: the end of this file, of the journal, or damage."""
+        """Handle a missing next record: it is the end of this file, of the journal, or damage."""
         file, at = self._file, self.position
         if file is None:
             return
@@ -167,8 +167,8 @@ def _make_durable(file: File, start: JournalPosition, *, seed: int) -> None:
     """Write the tail of the last file again, from the first record on that no later one proves to
     have been synced, and sync it.
 
-    What a killed process wrote may be in the page cache only. A sync alone is not enough: after
-    one that failed, the cache may hold what the disk does not, and take it for clean (rule 9).
+    Bytes written by a killed process may be in the page cache only. A sync alone is not enough:
+    after one that failed, the cache may hold bytes that the disk lacks, marked as clean (rule 9).
     """
     fetch = windowed(file)
     end, sequence = start.offset, start.sequence

@@ -1,7 +1,7 @@
-"""What the I/O threads do to the journal's files. The journal decides what is done when.
+"""The work of the I/O threads on the journal's files. The journal decides which work is done when.
 
-Three kinds of work: write a group (``io_thread``), sync the file (``sync_io_thread``), or both in
-one piece (``sync_io_thread``), in a new file if that is where the group begins.
+There are three kinds of work: write a group (``io_thread``), sync the file (``sync_io_thread``), or
+both in one call (``sync_io_thread``), in a new file if the group begins one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fencelog.ledgers.host import Host
 
 
 class JournalWriter:
-    """Holds the file being written. ``write`` may be in flight together with ``sync``, nothing else
-    together with anything; that is the caller's to see to."""
+    """The writer of the current file. ``write`` may be in flight together with ``sync``, but no
+    other two calls; the caller ensures that."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class JournalWriter:
         self._file: JournalFile | None = None
         self._has_failed = False
         self.file_id = 0
-        """Of the file that the work handed over last is on."""
+        """The id of the file that the last submitted work is on."""
 
     async def begin(self, file_id: int, sequence: int) -> None:
         """Begin a file, whose first record gets ``sequence``. Raises OSError."""
@@ -52,12 +52,12 @@ class JournalWriter:
         self._submit(self._io_thread, lambda: self._open_file.write(group, durable=durable), done)
 
     def sync(self, done: Done) -> None:
-        """Make durable what was written before."""
+        """Make durable all that was written before."""
         self._submit(self._sync_io_thread, lambda: self._open_file.sync(), done)
 
     def commit(self, group: Group, *, durable: int, finish: bool, done: Done) -> None:
-        """Write a group and, if it asks for that, sync it and all before it. ``finish``: the file
-        before it, if it begins a file, is not all synced yet."""
+        """Write a group and, if it asks for that, sync it and all before it. ``finish``: if the
+        group begins a file, the file before it is not completely synced yet."""
         header = None
         if group.start.file_id != self.file_id:
             header = self._header(group.start.file_id, group.start.sequence)
@@ -75,17 +75,17 @@ class JournalWriter:
         self._submit(self._sync_io_thread, work, done)
 
     async def remove_spares(self) -> None:
-        """Raises OSError."""
+        """Remove the spare files. Raises OSError."""
         await self._sync_io_thread.run(SpareFiles(self._disk, self._directory).remove_all)
 
     async def close(self) -> None:
-        """Wait for what is in flight, and close the file."""
+        """Wait for the work in flight, and close the file."""
         await self._io_thread.run(lambda: None)
         await self._sync_io_thread.run(self._close_file)
 
     def _submit(self, io_thread: IoThread, work: Callable[[], None], done: Done) -> None:
         def guarded() -> None:
-            # The other I/O thread's failure may not have come to the event loop yet.
+            # The other I/O thread's failure may not have reached the event loop yet.
             if self._has_failed:
                 raise OSError("a write or a sync had failed before")
             try:

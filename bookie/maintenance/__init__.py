@@ -1,4 +1,4 @@
-"""The tasks beside requests: garbage collection, repair, scrubbing, watching full disks.
+"""The background tasks: garbage collection, repair, scrubbing, watching full disks.
 
 Imports of its package: ``config``, ``disk``, ``engine``, ``gc``, ``repair``.
 """

@@ -1,15 +1,14 @@
-"""How full the disks are, and what a bookie takes while they are.
+"""The watch over free disk space, and the requests that a bookie takes while it is low.
 
-A full disk must cost nothing but new entries: what was acknowledged is flushed, ledgers can still
+A full disk must prevent new entries alone: acknowledged entries are flushed, and ledgers can still
 be recovered, fenced and compacted. So, as it fills up:
 
     used ≥ read_only_at, or no   no regular adds (registered so: writers choose others); below
-    room for a journal file      writable_at they come again. Journal files that are kept to be
-                                 written over go
+    space for a journal file     writable_at they are taken again. Spare journal files are removed
     free ≤ cached + reserve      no recovery adds either (OUT_OF_SPACE); reads and fences go on
-    free < its half + a little   the flush waits: the journal has what it would have written
+    free < its half + a little   the flush waits: the journal has the runs that it would write
 
-Compaction needs room for what it copies; the reserve is for it, too (``gc/collector.py``).
+Compaction needs space for its copies; the reserve is for it, too (``gc/collector.py``).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ BY_DISK = "disk"
 
 
 class DiskWatch:
-    """Looks at the disks now and then, and tells the bookie what to take."""
+    """A service that checks the disks periodically, and sets which requests the bookie takes."""
 
     def __init__(self, bookie: Bookie, config: BookieConfig) -> None:
         self._bookie = bookie
@@ -41,7 +40,8 @@ class DiskWatch:
         bookie.status_parts["disk"] = self.status
 
     async def look(self) -> None:
-        """Look now. Raises FencelogError(STORAGE_FAILED) where the disks cannot be asked."""
+        """Check the disks now. Raises FencelogError(STORAGE_FAILED) where their space cannot be
+        read."""
         space = await self._bookie.space()
         caches = [shard.cache for shard in self._bookie.shards]
         before, self._space = self._room, space
@@ -71,7 +71,7 @@ class DiskWatch:
             )
 
     async def run(self) -> None:
-        """Look every DISK_WATCH_MS, for ever."""
+        """Check the disks every DISK_WATCH_MS, for ever."""
         while True:
             try:
                 await self.look()
@@ -80,7 +80,7 @@ class DiskWatch:
             await asyncio.sleep(DISK_WATCH_MS / 1000)
 
     def status(self) -> dict[str, int | bool]:
-        """For ``status``."""
+        """Return this part of ``status``."""
         space = self._space or DiskSpace(0, 0)
         return {
             "total_bytes": space.total_bytes,
@@ -92,7 +92,8 @@ class DiskWatch:
 
 
 async def _remove_spares(shard: Shard) -> None:
-    """Of a small disk they are the larger part. Raises FencelogError(STORAGE_FAILED)."""
+    """Remove spare journal files, which take the larger part of a small disk. Raises
+    FencelogError(STORAGE_FAILED)."""
     try:
         await shard.journal.remove_spares()
     except OSError as error:

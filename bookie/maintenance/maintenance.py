@@ -1,6 +1,5 @@
-"""What goes on in a bookie besides its requests: garbage collection, scrubbing, repair, and an eye
-on its disks.
-"""
+"""The background services of a bookie: garbage collection, scrubbing, repair, and the disk
+watch."""
 
 from __future__ import annotations
 
@@ -30,15 +29,15 @@ from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 _log = logging.getLogger(__name__)
 
 _PAUSE_S = 10.0
-"""Before a service that died is started again."""
+"""Pause before a failed service is started again."""
 
 Service = Callable[[], Awaitable[None]]
-"""Runs until it is cancelled."""
+"""A function that runs until it is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceConfig:
-    """How often, and how fast."""
+    """The intervals and rates of the background services."""
 
     garbage: GarbageConfig = field(default_factory=GarbageConfig)
     scrub_interval_ms: int = SCRUB_INTERVAL_MS
@@ -58,8 +57,8 @@ async def maintenance(
     disk: Disk,
     host: Host,
 ) -> AsyncIterator[None]:
-    """Run the services of an open bookie; none outlives this, and the bookie has to. ``bookies``
-    are its peers, itself included."""
+    """Run the services of an open bookie. No service runs after the context ends, and the bookie
+    has to stay open until then. ``bookies`` are its peers, itself included."""
     async with AsyncExitStack() as stack:
         integrity = Integrity(
             bookie,
@@ -99,7 +98,7 @@ async def maintenance(
 
 @asynccontextmanager
 async def running(bookie_id: str, services: Mapping[str, Service]) -> AsyncIterator[None]:
-    """Run services, by name. One that dies is reported, and started again after a pause."""
+    """Run services, by name. A service that fails is reported, and started again after a pause."""
     tasks = [
         asyncio.get_running_loop().create_task(_keep(bookie_id, name, service), name=name)
         for name, service in services.items()
@@ -116,7 +115,7 @@ async def _keep(bookie_id: str, name: str, service: Service) -> None:
     while True:
         try:
             await service()
-        except Exception:  # whatever it was: a bookie without this service must not go unnoticed
+        except Exception:  # any error: a bookie without this service must not go unnoticed
             _log.exception("bookie %s: its service %s died", bookie_id, name)
         else:
             _log.error("bookie %s: its service %s ended", bookie_id, name)

@@ -1,7 +1,8 @@
-"""Removing all that a bookie keeps, by hand.
+"""The removal of all data of a bookie, by hand.
 
-What if the process dies in between? The checkpoints go first, without which no start goes on; the
-identity goes last, so that no directory of which something is left passes for a new one.
+A crash during the removal is safe. The checkpoints are removed first, without which no start
+continues; the identity is removed last, so that no directory with remaining data passes for a new
+one.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _LAST = ("cookie", "identity")
 
 
 def what_goes(data: Offline) -> Item:
-    """Whose data it is, how many ledgers it has, how many bytes. Raises FencelogError: BAD_REQUEST
-    if there is no identity, or anything that is not a bookie's; and OSError."""
+    """Describe the data to be removed: the bookie, the number of ledgers, the bytes. Raises
+    FencelogError: BAD_REQUEST if there is no identity, or a file that is not a bookie's; and
+    OSError."""
     if "identity" not in data.disk.names(data.directory.path):
         raise FencelogError(
             ErrorCode.BAD_REQUEST, f"{data.directory.path} has no identity: it is no bookie's"
@@ -51,7 +53,7 @@ def what_goes(data: Offline) -> Item:
 
 
 def remove_data(data: Offline) -> None:
-    """Remove it. Raises as ``what_goes``."""
+    """Remove the data. Raises as ``what_goes``."""
     what_goes(data)
     files = [path for path in _files(data) if path.name not in _KEPT]
     disk = data.disk
@@ -59,7 +61,7 @@ def remove_data(data: Offline) -> None:
     _remove(disk, [path for path in files if path.name not in ("checkpoint", *_LAST)])
     for path in sorted(_roles(data).keys() - _given(data), reverse=True):
         if path.is_symlink():
-            path.unlink()  # what it leads to is empty, and stays
+            path.unlink()  # its target is empty, and stays
         elif path.is_dir():
             path.rmdir()
         else:
@@ -77,12 +79,12 @@ def _remove(disk: Disk, files: list[Path]) -> None:
 
 
 def _given(data: Offline) -> set[Path]:
-    """Directories that stay, empty."""
+    """Return the directories that stay, empty."""
     return {data.directory.path, *data.config.journal_dirs, *data.config.ledger_dirs}
 
 
 def _roles(data: Offline) -> dict[Path, str]:
-    """Each directory, and which names belong in it."""
+    """Return each directory with the pattern of the names that belong in it."""
     roles: dict[Path, str] = {}
 
     def add(path: Path, names: str) -> None:
@@ -100,12 +102,12 @@ def _roles(data: Offline) -> dict[Path, str]:
             add(index, _INDEX)
     for path in roles.keys() - _given(data):
         while (path := path.parent) not in roles:
-            roles[path] = _NOTHING  # it is only on the way to one
+            roles[path] = _NOTHING  # it is only a parent of one
     return roles
 
 
 def _files(data: Offline) -> list[Path]:
-    """All files. Raises FencelogError(BAD_REQUEST) if one is not ours."""
+    """Return all files. Raises FencelogError(BAD_REQUEST) if one is not a bookie's."""
     roles = _roles(data)
     files = [
         path

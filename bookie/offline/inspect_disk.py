@@ -1,7 +1,7 @@
-"""A disk that is only read: for looking at a bookie's data without changing a byte of it.
+"""A read-only disk, for the inspection of a bookie's data without changing a byte of it.
 
-What is to be written is not, and nobody is told: so the code of a start (``journal/replay.py``) can
-be asked what it would find, and do nothing about it.
+Writes are ignored without an error: so the code of a start (``journal/replay.py``) can report what
+it would find, and changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TABLE = ".sst"
 
 
 class ReadOnlyFile:
-    """A file that takes no writes."""
+    """A file that ignores writes."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -38,18 +38,18 @@ class ReadOnlyFile:
         self.close = file.close
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> None:
-        """Nothing is written."""
+        """Ignore the write."""
 
     def sync(self) -> None:
-        """Nothing was written."""
+        """Do nothing: no byte was written."""
 
     def reserve(self, size: int) -> None:
-        """Nothing will be written."""
+        """Ignore the reservation: no byte will be written."""
 
 
 class ReadOnlyStore(RocksStore):
     """A RocksDB directory that is only read, through a directory of links beside it: RocksDB and
-    rocksdict put files of their own into what they open, for reading too."""
+    rocksdict create files of their own in a directory that they open, even for reading."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
@@ -78,7 +78,7 @@ class ReadOnlyStore(RocksStore):
 
 
 class ReadOnlyDisk:
-    """Another disk, only read. The lock alone is real."""
+    """Another disk, for reading only. Of its changes, only the lock is real."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -90,7 +90,7 @@ class ReadOnlyDisk:
         return self._disk.lock(path)
 
     def make_directory(self, path: Path) -> None:
-        """Nothing is made."""
+        """Ignore the call: no directory is made."""
 
     def names(self, path: Path) -> list[str]:
         return self._disk.names(path)
@@ -99,7 +99,7 @@ class ReadOnlyDisk:
         return self._disk.read_file(path)
 
     def replace_file(self, path: Path, data: bytes) -> None:
-        """Nothing is replaced."""
+        """Ignore the call: no file is replaced."""
 
     def create(self, path: Path) -> File:
         raise OSError(f"{path}: is not to be made, only to be read")
@@ -108,16 +108,16 @@ class ReadOnlyDisk:
         return ReadOnlyFile(self._disk.open(path))
 
     def remove(self, path: Path) -> None:
-        """Nothing is removed."""
+        """Ignore the call: no file is removed."""
 
     def space(self, path: Path) -> DiskSpace:
         return self._disk.space(path)
 
     def rename(self, path: Path, to: Path) -> None:
-        """Nothing is renamed."""
+        """Ignore the call: no file is renamed."""
 
     def sync_directory(self, path: Path) -> None:
-        """Nothing was changed."""
+        """Do nothing: no directory was changed."""
 
     def open_store(self, path: Path, *, create: bool) -> KeyValueStore:
         return ReadOnlyStore(path)

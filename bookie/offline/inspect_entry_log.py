@@ -1,4 +1,4 @@
-"""What is in an entry log."""
+"""The content of entry logs, for operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fencelog.bookie.storage.shard_directory import ShardDirectory
 def inspect_entry_logs(
     disk: Disk, shard: ShardDirectory, only: Path | None = None
 ) -> Iterator[Item]:
-    """Each entry log, its records and its footer, or those of ``only``. Raises OSError."""
+    """Yield each entry log, its records and its footer, or those of ``only``. Raises OSError."""
     directory = shard.paths.entry_log
     for file_id in entry_log_ids(disk, directory):
         path = directory / entry_log_name(file_id)
@@ -29,7 +29,7 @@ def inspect_entry_logs(
 
 
 def read_entry_log_header(file: File, file_id: int, incarnation: bytes) -> FileHeader | None:
-    """The header of an entry log; None if it is damaged, or not that of this file."""
+    """Read the header of an entry log; return None if it is damaged, or not that of this file."""
     header = read_file_header(file)
     expected = (ENTRY_LOG_MAGIC, file_id, incarnation)
     if header is None or (header.magic, header.file_id, header.incarnation) != expected:

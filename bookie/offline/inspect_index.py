@@ -1,4 +1,4 @@
-"""What is in an index, item by item, the senseless ones too."""
+"""The content of an index, item by item, including inconsistent items."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOCATION = struct.Struct("<QQII")
 
 @dataclass(slots=True)
 class IndexedLedger:
-    """What the index has of one ledger. ``runs`` are to be taken before the next ledger."""
+    """The items of one ledger in the index. ``runs`` are to be taken before the next ledger."""
 
     ledger_id: int
     state: BookieLedgerState | None
@@ -27,13 +27,13 @@ class IndexedLedger:
 
 
 def index_runs(store: KeyValueStore) -> Iterator[StoredRun]:
-    """All runs, by ledger and entry. Raises OSError, FencelogError(CORRUPT)."""
+    """Yield all runs, by ledger and entry. Raises OSError, FencelogError(CORRUPT)."""
     for key, value in store.scan(b"R", b"S"):
         yield _decode_run(key, value)
 
 
 def index_ledgers(store: KeyValueStore) -> Iterator[IndexedLedger]:
-    """All ledgers that have a state or runs, ascending. Raises OSError, FencelogError."""
+    """Yield all ledgers that have a state or runs, ascending. Raises OSError, FencelogError."""
     runs = _Peekable(index_runs(store))
     for ledger_id, state in Index(store).states():
         while (run := runs.peek()) is not None and run.ledger_id < ledger_id:
@@ -44,7 +44,7 @@ def index_ledgers(store: KeyValueStore) -> Iterator[IndexedLedger]:
 
 
 def inspect_index(store: KeyValueStore) -> Iterator[Item]:
-    """The mark, then of each ledger its runs, its state and totals. Raises OSError,
+    """Yield the mark, then the runs, state and totals of each ledger. Raises OSError,
     FencelogError."""
     yield {"mark": Index(store).mark()}
     for ledger in index_ledgers(store):
@@ -78,7 +78,7 @@ def describe_state(state: BookieLedgerState | None) -> Item:
 
 
 class _Peekable:
-    """Runs of which the next one can be looked at."""
+    """An iterator of runs with a look at the next one."""
 
     def __init__(self, runs: Iterator[StoredRun]) -> None:
         self._runs = runs

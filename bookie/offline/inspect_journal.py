@@ -1,4 +1,4 @@
-"""What is in a journal, and what a start would make of it."""
+"""The content of a journal, and the result of its replay at a start."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _CHUNK_BYTES = 8 * MIB
 def inspect_journal(
     disk: Disk, shard: ShardDirectory, incarnation: bytes, only: Path | None = None
 ) -> Iterator[Item]:
-    """Each file and its records, or those of ``only``; then where replay begins, ends, and why.
-    ``disk`` is one that is only read. Raises OSError."""
+    """Yield each file and its records, or those of ``only``; then where replay begins, where it
+    ends, and why. ``disk`` is a read-only one. Raises OSError."""
     directory = shard.paths.journal
     for file_id in journal_ids(disk, directory):
         path = directory / journal_name(file_id)
@@ -35,11 +35,11 @@ def inspect_journal(
 def journal_records(
     disk: Disk, shard: ShardDirectory, incarnation: bytes
 ) -> Iterator[tuple[JournalPosition, Record | None]]:
-    """What a start would take back, from the checkpoint on: each record with the position of it;
+    """Yield the records that a start would replay, from the checkpoint on, each with its position;
     last the position of the end, with None.
 
-    Changes nothing where ``disk`` is one that is only read. Raises OSError, FencelogError(CORRUPT)
-    where a start would refuse.
+    With a read-only ``disk`` no file is changed. Raises OSError, FencelogError(CORRUPT) where a
+    start would refuse.
     """
     start = shard.read_checkpoint()
     replay = JournalReplay(disk, shard.paths.journal, start=start, incarnation=incarnation)

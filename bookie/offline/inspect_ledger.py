@@ -1,4 +1,4 @@
-"""Everything that a bookie knows of one ledger: in the index, and in the journal alone."""
+"""The data of one ledger on a bookie: in the index, and in the journal alone."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fencelog.bookie.storage.shard_directory import ShardDirectory
 def inspect_ledger(
     disk: Disk, shard: ShardDirectory, incarnation: bytes, ledger_id: int
 ) -> Iterator[Item]:
-    """Its runs in the index, its state there, then what a start would take back of it from the
-    journal. ``disk`` is one that is only read. Raises OSError, FencelogError."""
+    """Yield the ledger's runs in the index, its state there, then the records of it that a start
+    would replay from the journal. ``disk`` is a read-only one. Raises OSError, FencelogError."""
     store = disk.open_store(shard.paths.index, create=False)
     try:
         index = Index(store)

@@ -1,4 +1,4 @@
-"""Every place of a file of records, the damaged ones too."""
+"""The spans of a file of records, including the damaged ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fencelog.ledgers.format.run import read_run_header
 from fencelog.ledgers.limits import MIB
 
 Item = dict[str, object]
-"""What a tool prints as one line: names and values, in their order."""
+"""One line of a tool's output: names and values, in their order."""
 
 _MARK = b"FLR"
 _MARK_AT = 5
@@ -29,7 +29,8 @@ _MARK_AT = 5
 
 @dataclass(frozen=True, slots=True)
 class RecordSpan:
-    """``record`` begins at ``offset``; None: no byte from ``offset`` to ``end`` is in a record."""
+    """A part of a file. ``record`` begins at ``offset``; None: no byte from ``offset`` to ``end``
+    is in a record."""
 
     offset: int
     end: int
@@ -37,7 +38,7 @@ class RecordSpan:
 
 
 def places(file: File, end: int, *, seed: int) -> Iterator[RecordSpan]:
-    """All records of a file from its header to ``end``, and what is between them."""
+    """Yield all records of a file from its header to ``end``, and the gaps between them."""
     fetch = windowed(file)
     at = FILE_HEADER_BYTES
     while at < end:
@@ -48,7 +49,7 @@ def places(file: File, end: int, *, seed: int) -> Iterator[RecordSpan]:
 
 
 def read_file_header(file: File) -> FileHeader | None:
-    """The header of a file; None if it is damaged or of another version."""
+    """Read the header of a file; return None if it is damaged or of another version."""
     try:
         return decode_file_header(file.read(0, FILE_HEADER_BYTES))
     except FencelogError:
@@ -56,7 +57,7 @@ def read_file_header(file: File) -> FileHeader | None:
 
 
 def describe(record: Record) -> Item:
-    """What a record says."""
+    """Describe a record as an item of output."""
     item: Item = {"record": record.sequence, "type": record.type.name}
     if record.type.is_run:
         run = read_run_header(record.body)
@@ -69,7 +70,7 @@ def describe(record: Record) -> Item:
 
 
 def _next_record(fetch: Fetch, offset: int, end: int, *, seed: int) -> int:
-    """Where the next valid record begins; ``end`` if there is none."""
+    """Return the offset of the next valid record; ``end`` if there is none."""
     for position in range(offset, end, MIB):
         data = fetch(position, MIB + RECORD_HEADER_BYTES)
         at = data.find(_MARK)

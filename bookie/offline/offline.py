@@ -17,7 +17,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """``disk`` is the one to look at the data with."""
+    """The data of a stopped bookie. ``disk`` is the one to read the data with."""
 
     disk: Disk
     config: BookieConfig
@@ -28,7 +28,8 @@ class Offline:
         return self.directory.shards
 
     def identity(self) -> Identity:
-        """Whose data it is. Raises FencelogError(CORRUPT, UNSUPPORTED_VERSION)."""
+        """Read the identity of the data's bookie. Raises FencelogError(CORRUPT,
+        UNSUPPORTED_VERSION)."""
         return self.directory.read_identity()
 
     def shard_of(self, ledger_id: int) -> ShardDirectory:
@@ -37,9 +38,9 @@ class Offline:
 
 @contextmanager
 def offline(disk: Disk, config: BookieConfig) -> Iterator[Offline]:
-    """Hold the lock of a data directory, which is not made. Raises FencelogError: BAD_REQUEST if
-    there is none, or its bookie was made with other numbers of directories;
-    DATA_DIRECTORY_IN_USE while a bookie runs on it."""
+    """Hold the lock of a data directory, which has to exist. Raises FencelogError: BAD_REQUEST if
+    there is none, or its bookie was made with other numbers of directories; DATA_DIRECTORY_IN_USE
+    while a bookie runs on it."""
     _check_is_there(disk, config.data_dir)
     directory = DataDirectory(disk, config)
     directory.lock()
@@ -62,7 +63,7 @@ def _check_layout(found: Offline) -> None:
     try:
         cookie = found.identity().cookie
     except FencelogError:
-        return  # that it cannot be read is for the tool to say
+        return  # the tool reports that it cannot be read
     for option, made, given in (
         ("--journal-dir", cookie.journals, found.config.journal_dirs),
         ("--ledger-dir", cookie.ledgers, found.config.ledger_dirs),

@@ -1,19 +1,20 @@
-"""A new index, from entry logs and journal, for one that was lost or is damaged.
+"""The rebuild of an index that was lost or is damaged, from entry logs and journal.
 
-Which entries there are is found again. What is not is what only the index knew: fences, limbo,
-explicit LACs, tombstones; and nobody can tell which of the entries that it knew cannot be read any
-more. So the bookie becomes one that may have forgotten, under a new incarnation (PROTOCOL.md rule
-10): its next start fences every ledger that names it and puts it in limbo, so that nothing is
-denied of it until its entries were compared with those of other bookies.
+The stored entries are found again. Facts that only the index held are not: fences, limbo, explicit
+LACs, tombstones; nor can it be found out which of its entries cannot be read any more. So the
+bookie becomes one that may have lost entries, under a new incarnation (PROTOCOL.md rule 10): its
+next start fences every ledger that names it and puts it in limbo, so that no entry of it is denied
+until its entries were compared with those of other bookies.
 
-What if the process dies? The new index is made beside the old one, then the identity says "forgot",
-then the new one takes the place of the old one. Before that there is the old state; between, no
-index, which no start puts up with; the tool is run again.
+A crash during the rebuild is safe. The new index is made beside the old one, then the identity is
+set to "forgot", then the new one replaces the old one. Before that the old state remains; during
+the replacement there is no index, with which no start continues; the tool is run again.
 
-Entry logs are taken from the newest to the oldest, of each run what no newer one has: that is what
-the lost index pointed to, where it was readable. The journal comes last, so that its removals count
-for all before them, and whole, so that the mark is its end and a start brings nothing twice. What
-is in it alone, and what is left of a run that others overlap, is copied to a new entry log.
+Entry logs are read from the newest to the oldest, and of each run the entries that no newer one has
+are taken: the lost index pointed to those, where they were readable. The journal comes last, so
+that its removals apply to all before them, and completely, so that the mark is its end and a start
+replays no record twice. Entries in the journal alone, and the rest of a run that others overlap,
+are copied to a new entry log.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ from fencelog.ledgers.limits import MIB
 
 _BATCH_RUNS = 50_000
 _BATCH_BYTES = 8 * MIB
-"""Of runs that are copied."""
+"""Limit for the runs that are copied at once."""
 
 
 def damaged_indexes(data: Offline) -> list[tuple[ShardDirectory, VerifyProblem]]:
-    """The shards whose indexes are to be made again, with the first reason for each."""
+    """Return the shards whose indexes are to be rebuilt, with the first reason for each."""
     disk = ReadOnlyDisk(data.disk)
     count = len(data.shards)
     return [
@@ -67,7 +68,7 @@ def damaged_indexes(data: Offline) -> list[tuple[ShardDirectory, VerifyProblem]]
 
 
 def rebuild_indexes(data: Offline, host: Host) -> Iterator[Item]:
-    """Put a new index in place of each one that is damaged, and tell what is in it.
+    """Replace each damaged index with a new one, and yield its totals.
 
     Raises FencelogError: BAD_REQUEST if no index is damaged, or the directory was never served
     from; CORRUPT where the identity, a checkpoint or a journal is damaged; and OSError.
@@ -92,8 +93,8 @@ def rebuild_indexes(data: Offline, host: Host) -> Iterator[Item]:
 
 
 def _forget(data: Offline, identity: Identity, host: Host) -> None:
-    """The bookie may have forgotten, durably on return. One that is to fence its ledgers already
-    has an incarnation that nobody has met."""
+    """Record, durably on return, that the bookie may have lost entries. A bookie that is already to
+    fence its ledgers has an incarnation that no other process has seen."""
     if identity.state is State.READY:
         fresh = host.random_bytes(16).hex()
         cookie = identity.cookie.remade(frozenset(), fresh)
@@ -129,7 +130,7 @@ class _NewIndex:
         self._disk = disk
         self._paths = shard.paths
         self._incarnation = identity.directory_bytes
-        # Before the new index: it says whether there is a journal to go by.
+        # The checkpoint is read before the new index is made: it shows whether there is a journal.
         start = shard.read_checkpoint()
         self._replay = JournalReplay(
             disk, self._paths.journal, start=start, incarnation=self._incarnation
@@ -148,11 +149,12 @@ class _NewIndex:
         self._copies: list[bytes] = []
         self._copied_bytes = 0
         self._ends: dict[int, int] = {}
-        """Of each ledger with runs that are not written yet, the highest of their entries."""
+        """The highest entry of each ledger with runs that are not written yet."""
         self._taken = self._copied = 0
 
     def fill(self) -> Iterator[Item]:
-        """All that there is; durable when it has ended."""
+        """Take all entry logs and the journal, and yield the findings; the index is durable at the
+        end."""
         for file_id in reversed(self._file_ids):
             yield from self._take_entry_log(file_id)
         while records := self._replay.next_records(_BATCH_BYTES):
@@ -218,7 +220,7 @@ class _NewIndex:
             self._states.are_removed(removed)
 
     def _missing(self, run: bytes) -> list[tuple[int, int]]:
-        """What of a run is not in the index yet."""
+        """Return the ranges of a run that are not in the index yet."""
         header = read_run_header(run)
         if header.first_entry_id <= self._ends.get(header.ledger_id, -1):
             self._flush()

@@ -1,7 +1,7 @@
-"""Checking every byte that means something, without changing one.
+"""The check of every byte of a bookie's data that has a meaning, without changing one.
 
-What a start checks is checked with the code of a start, on a disk that is only read; beyond that
-each run that the index points to is read and summed, and files are held against each other.
+The checks of a start are made by the code of a start, on a read-only disk; in addition, each run
+that the index points to is read and its checksum compared, and files are compared with each other.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from fencelog.ledgers.format.run import read_run_header
 _KNOWN_KEYS = (b"L", b"M", b"R")
 
 _MOST_SHOWN = 1000
-"""Damaged places of one file that are told one by one."""
+"""Number of damaged places of one file that are reported one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyProblem:
-    """``offset`` is None where the whole file is meant."""
+    """A problem with a file. ``offset`` is None where the whole file is meant."""
 
     path: Path
     offset: int | None
@@ -53,7 +53,7 @@ class VerifyProblem:
 
 
 def verify(data: Offline) -> Iterator[VerifyProblem]:
-    """All that is wrong with a bookie's data. ``data.disk`` is one that is only read."""
+    """Yield all problems of a bookie's data. ``data.disk`` is a read-only one."""
     try:
         identity = data.identity()
     except FencelogError as error:
@@ -69,7 +69,7 @@ def verify(data: Offline) -> Iterator[VerifyProblem]:
 
 
 def _marks(data: Offline, identity: Identity) -> Iterator[VerifyProblem]:
-    """The cookies of the directories that were given."""
+    """Yield the problems of the marks in the given directories."""
     try:
         found = data.directory.look().directories
     except FencelogError as error:
@@ -86,8 +86,8 @@ def _marks(data: Offline, identity: Identity) -> Iterator[VerifyProblem]:
 def index_problems(
     disk: Disk, shard: ShardDirectory, number: int = 0, count: int = 1
 ) -> Iterator[VerifyProblem]:
-    """What makes an index worth a new one: it cannot be read to its end, it is older than the
-    checkpoint, or it makes no sense. Runs are not read."""
+    """Yield the reasons to rebuild an index: it cannot be read to its end, it is older than the
+    checkpoint, or it is inconsistent. Runs are not read."""
     path = shard.paths.index
     try:
         store = disk.open_store(path, create=False)
@@ -110,7 +110,7 @@ def _mark_problems(index: Index, shard: ShardDirectory) -> Iterator[VerifyProble
     try:
         checkpoint = shard.read_checkpoint()
     except FencelogError:
-        return  # told elsewhere
+        return  # reported elsewhere
     if mark < checkpoint.sequence:
         what = f"has the records before {mark}; the checkpoint says {checkpoint.sequence}"
         yield VerifyProblem(shard.paths.index, None, what)
@@ -156,7 +156,7 @@ def _unknown_keys(path: Path, store: KeyValueStore) -> Iterator[VerifyProblem]:
 
 
 class _Shard:
-    """One shard; every method gives what is wrong with a part of it."""
+    """One shard; every method yields the problems of a part of it."""
 
     def __init__(
         self, disk: Disk, shard: ShardDirectory, identity: Identity, number: int, count: int
@@ -200,7 +200,7 @@ class _Shard:
         try:
             store = self._disk.open_store(self._shard.paths.index, create=False)
         except OSError:
-            return None  # told elsewhere
+            return None  # reported elsewhere
         try:
             return Index(store).mark()
         except FencelogError:
@@ -209,19 +209,19 @@ class _Shard:
             store.close()
 
     def _runs(self) -> Iterator[VerifyProblem]:
-        """Each run that the index points to."""
+        """Yield the problems of the runs that the index points to."""
         paths = self._shard.paths
         try:
             store = self._disk.open_store(paths.index, create=False)
         except OSError:
-            return  # told elsewhere
+            return  # reported elsewhere
         reader = EntryLogReader(self._disk, paths.entry_log, incarnation=self._incarnation)
         try:
             for ledger in index_ledgers(store):
                 for run in ledger.runs:
                     yield from self._run(reader, run)
         except (OSError, FencelogError):
-            return  # told elsewhere
+            return  # reported elsewhere
         finally:
             reader.close()
             store.close()
@@ -234,8 +234,8 @@ class _Shard:
             yield _problem(path, error, run.offset)
 
     def _entry_log(self, file_id: int) -> Iterator[VerifyProblem]:
-        """The header; of a sealed file every record, and what the footer says of them. What the
-        end of another one holds means nothing unless the index points to it."""
+        """Yield the problems of an entry log: its header, and in a sealed file every record and the
+        footer. Bytes at the end of an unsealed file count only if the index points to them."""
         path = self._shard.paths.entry_log / entry_log_name(file_id)
         try:
             file = self._disk.open(path)
@@ -275,8 +275,8 @@ def _log_problems(path: Path, file: File, header: FileHeader) -> Iterator[Verify
 def _lost_footer(
     path: Path, sizes: dict[int, int], last: list[RecordSpan]
 ) -> Iterator[VerifyProblem]:
-    """A file without a footer was cut off by a crash; unless just as many bytes end it as the
-    footer would have, and are none."""
+    """Yield a problem if exactly as many bytes as the footer would take end the file, and are no
+    footer. Other files without a footer were cut off by a crash."""
     size = len(encode_footer(sizes, offset=0, seed=0))
     for place in last:
         if place.end - place.offset == size:
@@ -286,7 +286,7 @@ def _lost_footer(
 def _problem(
     path: Path, error: OSError | FencelogError, offset: int | None = None
 ) -> VerifyProblem:
-    """An error as a problem; where it is, is said once."""
+    """Turn an error into a problem that names its place once."""
     if isinstance(error, OSError):
         return VerifyProblem(path, offset, str(error.strerror or error).removeprefix(f"{path}: "))
     path = Path(error.extra.get("path", path))

@@ -1,4 +1,4 @@
-"""Self-repair: finding copies that are missing or damaged, fetching them, and scrubbing.
+"""Self-repair: the search for missing or damaged copies, their replacement, and scrubbing.
 
 Imports of its package: ``disk``, ``engine``, ``format``, ``storage``.
 """

@@ -1,4 +1,5 @@
-"""Ledgers that could not be repaired: why, since how many attempts, and when to try again. Pure."""
+"""The ledgers that could not be repaired: the reason, the attempts, and the time of the next one.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _SHOWN = 20
 _SHOWN_CHARACTERS = 400
-"""So that the answer to ``status`` stays below MAX_ADMIN_BYTES."""
+"""Limit for a detail, so that the answer to ``status`` stays below MAX_ADMIN_BYTES."""
 
 
 @dataclass(frozen=True, slots=True)
 class PostponedLedger:
-    """``why``: a ``MissingReason``, that of a ``PutOff``, or the code of an error. ``bookies``:
-    those in limbo, where that is why nothing can be decided: waiting alone will not help."""
+    """The reason to postpone a repair. ``why``: a ``MissingReason``, that of a ``PutOff``, or the
+    code of an error. ``bookies``: the bookies in limbo, where the limbo prevents a decision:
+    waiting alone will not help."""
 
     why: str
     detail: str
@@ -27,7 +29,8 @@ class PostponedLedger:
 
     @classmethod
     def for_reason(cls, error: FencelogError, bookie_id: str) -> PostponedLedger:
-        """``bookie_id``: of this bookie, in whose repair the error came up."""
+        """Build the reason from an error. ``bookie_id``: the bookie in whose repair the error came
+        up."""
         if isinstance(error, PutOff):
             return cls(error.why, error.detail)
         if isinstance(error, NoCopy):
@@ -49,7 +52,7 @@ class _PutOff:
 
 
 class WaitingLedgers:
-    """By what is to be repaired ("limbo", "damage") and ledger."""
+    """The postponed repairs, by kind of repair ("limbo", "damage") and ledger."""
 
     def __init__(self) -> None:
         self._put_off: dict[tuple[str, int], _PutOff] = {}
@@ -59,7 +62,8 @@ class WaitingLedgers:
         return put_off is None or put_off.due <= now
 
     def put_off(self, what: str, ledger_id: int, waiting: PostponedLedger, now: float) -> bool:
-        """Try again later, and later each time. Whether the reason is another than before."""
+        """Postpone a repair, longer each time. Return whether the reason differs from the previous
+        one."""
         before = self._put_off.get((what, ledger_id))
         attempts = 1 if before is None else before.attempts + 1
         due = now + pause_s(attempts)
@@ -70,18 +74,19 @@ class WaitingLedgers:
         self._put_off.pop((what, ledger_id), None)
 
     def keep(self, what: str, ledger_ids: Set[int]) -> None:
-        """Forget the others: there is nothing to be repaired any more."""
+        """Remove all other ledgers: they need no repair any more."""
         for key in [key for key in self._put_off if key[0] == what]:
             if key[1] not in ledger_ids:
                 del self._put_off[key]
 
     def hurry(self) -> None:
-        """All are due."""
+        """Make all repairs due."""
         for put_off in self._put_off.values():
             put_off.due = 0.0
 
     def status(self) -> dict[str, Any]:
-        """How many wait, and the first of them, those first that do not wait for somebody."""
+        """Return how many repairs wait, and the first of them. Repairs that do not wait for another
+        bookie come first."""
         order = {MissingReason.LOST.value: 0, MissingReason.IN_LIMBO.value: 1}
         waiting = sorted(
             self._put_off.items(), key=lambda item: (order.get(item[1].waiting.why, 2), item[0])

@@ -16,11 +16,11 @@ from fencelog.ledgers.reader.entry_reads import verified_reply
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 
 _WELL = (ErrorCode.LEDGER_IN_LIMBO, ErrorCode.CORRUPT)
-"""A bookie that says so is there, and may have what is asked next."""
+"""Errors of a bookie that is up, and may have the next entry that is asked for."""
 
 
 class PutOff(FencelogError):
-    """Something can be repaired only later; ``why`` in a word, for ``status``."""
+    """An error for a repair that is possible only later; ``why`` is one word for ``status``."""
 
     def __init__(self, why: str, detail: str) -> None:
         super().__init__(ErrorCode.READ_UNKNOWN, detail)
@@ -28,7 +28,8 @@ class PutOff(FencelogError):
 
 
 class NoCopy(FencelogError):
-    """Nobody gave a copy of an entry; ``missing`` says what may be concluded from that."""
+    """An error for an entry of which no bookie gave a copy; ``reason`` states what may be
+    concluded."""
 
     def __init__(self, ledger_id: int, entry_id: int, failed: Mapping[str, FencelogError]) -> None:
         self.reason = missing_reason(failed)
@@ -47,8 +48,8 @@ class NoCopy(FencelogError):
 
 
 class Copies:
-    """Asks one source after the other. One that failed rests for a while: a bookie that is down
-    costs one time-out, not one for each entry."""
+    """A reader that asks one source after the other. After a failure a source is skipped for a
+    while: a bookie that is down costs one time-out, not one for each entry."""
 
     def __init__(self, bookies: BookieDirectory, *, key: bytes, pace: Pace) -> None:
         self._bookies = bookies
@@ -58,8 +59,8 @@ class Copies:
         self._resting: dict[str, tuple[float, FencelogError]] = {}
 
     async def run(self, metadata: LedgerMetadata, copy_range: CopyRange, entry_id: int) -> bytes:
-        """A run of entries of the piece that begins with this one, at most COPY_READ_BYTES of them
-        but at least one, each with its digest verified. Raises NoCopy."""
+        """Return a run of entries of the range that begins with this one, at most COPY_READ_BYTES
+        of them but at least one, each with its digest verified. Raises NoCopy."""
         failed: dict[str, FencelogError] = {}
         for bookie_id in copy_range.sources:
             until, reason = self._resting.get(bookie_id, (0.0, None))
@@ -78,12 +79,12 @@ class Copies:
         raise NoCopy(metadata.ledger_id, entry_id, failed)
 
     def check_key(self, metadata: LedgerMetadata) -> None:
-        """Raises PutOff where nothing that comes could be verified."""
+        """Check that copies can be verified. Raises PutOff where none could be."""
         if metadata.digest_type is DigestType.HMAC_SHA256 and not self._key:
             raise PutOff("key", f"the key of ledger {metadata.ledger_id} is not known here")
 
     def wake_all(self) -> None:
-        """Ask those that rest as well: an operator says so."""
+        """Ask sources again that are being skipped, on an operator's request."""
         self._resting.clear()
 
     async def _ask(

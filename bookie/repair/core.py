@@ -1,7 +1,8 @@
-"""What a bookie should hold of a ledger, what of it is missing, and who may have it. Pure.
+"""The entries of a ledger that a bookie should hold, lacks, and may copy from others. Pure.
 
-By runs and fragments, never entry by entry where E = Qw. Of a striped ledger a bookie has Qw
-consecutive entries out of every E; these come one group after the other, as the caller takes them.
+The functions work by runs and fragments, never entry by entry where E = Qw. Of a striped ledger a
+bookie has Qw consecutive entries out of every E; these are yielded one group after the other, as
+the caller takes them.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from fencelog.ledgers.limits import MAX_RUN_ENTRIES
 from fencelog.ledgers.quorum import write_set
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 300.0
-"""Before a ledger that cannot be repaired now is tried again; doubling. What keeps it may be a
-bookie that restarts, or one that is gone for hours."""
+"""Pauses before a ledger that cannot be repaired now is tried again; each is twice the previous
+one. The cause may be a bookie that restarts, or one that is down for hours."""
 
 
 class LimboStatus(Enum):
-    """What is to be done about a ledger in limbo, by its metadata."""
+    """The state of a ledger in limbo by its metadata, which decides how it is repaired."""
 
     NOT_MEMBER = "stranger"
-    """No fragment names the bookie (any more): nothing tells what it should hold, so it cannot say
-    "no", and others have the entries."""
+    """No fragment names the bookie (any more): the metadata does not tell which entries it should
+    hold, so it cannot answer "no", and others have the entries."""
     UNCLOSED = "unclosed"
-    """Its end is not known: it has to be recovered first."""
+    """The end of the ledger is not known: it has to be recovered first."""
     CLOSED = "closed"
 
 
@@ -42,8 +43,8 @@ def limbo_status(metadata: LedgerMetadata, bookie_id: str) -> LimboStatus:
 def wanted_ranges(
     metadata: LedgerMetadata, bookie_id: str, first: int, last: int
 ) -> Iterator[Range]:
-    """The entries out of ``first`` … ``last``, up to the end of a closed ledger, that are the
-    bookie's by metadata: ascending, apart from one another, each within one fragment."""
+    """Yield the entries out of ``first`` … ``last``, up to the end of a closed ledger, that belong
+    on the bookie by metadata: ascending, apart from one another, each within one fragment."""
     last = min(last, metadata.last_entry_id)
     for low, high, bookies in _fragments(metadata):
         if bookie_id not in bookies or high < first:
@@ -55,7 +56,7 @@ def wanted_ranges(
 
 
 def _fragments(metadata: LedgerMetadata) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """First and last entry of each fragment, and its bookies. The last one has no end."""
+    """Yield the first and last entry of each fragment, and its bookies. The last one has no end."""
     fragments = metadata.fragments
     for number, fragment in enumerate(fragments, start=1):
         end = fragments[number].first_entry_id - 1 if number < len(fragments) else MAX_ENTRY_ID
@@ -63,12 +64,13 @@ def _fragments(metadata: LedgerMetadata) -> Iterator[tuple[int, int, tuple[str, 
 
 
 def _share(metadata: LedgerMetadata, index: int, low: int, high: int) -> Iterator[Range]:
-    """What of the entries ``low`` … ``high`` of a fragment the bookie at ``index`` has (rule 1)."""
+    """Yield the entries among ``low`` … ``high`` of a fragment that the bookie at ``index`` has
+    (rule 1)."""
     size, copies = metadata.ensemble_size, metadata.write_quorum
     if size == copies:
         yield low, high
         return
-    # Entry i is on it if (index - i) mod E < Qw: Qw in a row, the last of them at index mod E.
+    # The bookie has entry i if (index - i) mod E < Qw: Qw in a row, the last at index mod E.
     begin = low - (low - (index - copies + 1)) % size
     for start in range(begin, high + 1, size):
         if start + copies > low:
@@ -85,8 +87,9 @@ class CopyRange:
 
 
 def copy_ranges(metadata: LedgerMetadata, bookie_id: str, entries: Range) -> Iterator[CopyRange]:
-    """Whom ``bookie_id`` may ask for entries, whether they are its own or not: at most
-    MAX_RUN_ENTRIES at a time, of a striped ledger one. Whoever is first takes turns by ledger."""
+    """Yield the bookies that ``bookie_id`` may ask for entries, whether the entries belong on it or
+    not: at most MAX_RUN_ENTRIES at a time, of a striped ledger one. The first source rotates by
+    ledger."""
     first, last = entries
     size, copies = metadata.ensemble_size, metadata.write_quorum
     step = MAX_RUN_ENTRIES if size == copies else 1
@@ -103,25 +106,25 @@ def copy_ranges(metadata: LedgerMetadata, bookie_id: str, entries: Range) -> Ite
 def missing_copy_ranges(
     metadata: LedgerMetadata, bookie_id: str, wanted: Iterable[Range], held: Availability
 ) -> Iterator[CopyRange]:
-    """What is to be copied: of the ranges ``wanted`` those entries that are not ``held``."""
+    """Yield the ranges to be copied: the entries of the ranges ``wanted`` that are not ``held``."""
     for entries in held.missing_from(wanted):
         yield from copy_ranges(metadata, bookie_id, entries)
 
 
 class MissingReason(Enum):
-    """Why there is no copy of an entry."""
+    """The reason why there is no copy of an entry."""
 
     LOST = "lost"
-    """The whole write set says that it is not there: nobody has it, although it was acknowledged
-    or rewritten at Qa of them."""
+    """The whole write set answers that the entry is not there: no bookie has it, although it was
+    acknowledged or rewritten at Qa of them."""
     IN_LIMBO = "in_limbo"
-    """Nobody has it, and some of them may have forgotten it: nothing here will bring it back."""
+    """No bookie has the entry, and some may have lost it: no action here will restore it."""
     UNREACHED = "unreached"
-    """Somebody could not be asked, or could not tell: to be tried again."""
+    """Some bookie could not be asked, or could not tell: to be tried again."""
 
 
 def missing_reason(failed: Mapping[str, FencelogError]) -> MissingReason:
-    """``failed``: what each other member of the write set has answered."""
+    """Return the reason. ``failed``: the answer of each other member of the write set."""
     codes = [error.code for error in failed.values() if not error.code.is_negative]
     if not codes:
         return MissingReason.LOST
@@ -130,5 +133,5 @@ def missing_reason(failed: Mapping[str, FencelogError]) -> MissingReason:
 
 
 def pause_s(attempts: int) -> float:
-    """How long to wait after so many attempts, at least one, that did not succeed."""
+    """Return the pause after so many attempts, at least one, that did not succeed."""
     return min(FIRST_PAUSE_S * float(1 << min(attempts - 1, 30)), LAST_PAUSE_S)

@@ -1,6 +1,7 @@
 """Stored runs that cannot be read back, and their replacement by copies of other bookies.
 
-What is damaged is answered as an error, never as "not there", until its replacement is durable.
+Damaged entries are answered with an error, never as "not there", until their replacement is
+durable.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class DamagedRuns:
-    """Those that were found and not replaced yet."""
+    """The damaged runs that were found and not replaced yet."""
 
     def __init__(self, bookie: Bookie, *, ledgers: LedgerStore, copies: Copies) -> None:
         self._bookie = bookie
@@ -40,8 +41,8 @@ class DamagedRuns:
         return sorted(self._runs)
 
     def add(self, run: StoredRun, error: FencelogError) -> None:
-        """A run cannot be read back, though the index says that it is there; the error says where.
-        More than MAX_DAMAGED_RUNS are only told of: the next pass finds them again."""
+        """Record a run that cannot be read back, though the index points to it; the error says
+        where. Above MAX_DAMAGED_RUNS, runs are only logged: the next pass finds them again."""
         entries = (run.first_entry_id, run.last_entry_id)
         if entries in self._runs.get(run.ledger_id, ()):
             return
@@ -53,8 +54,8 @@ class DamagedRuns:
             self._runs.setdefault(run.ledger_id, set()).add(entries)
 
     async def repair(self, ledger_id: int) -> None:
-        """Replace what is damaged of a ledger, durably. Raises FencelogError where that cannot be
-        done now; then what was not replaced is kept."""
+        """Replace the damaged runs of a ledger, durably. Runs that were not replaced are kept.
+        Raises FencelogError where they cannot be replaced now."""
         try:
             metadata, _ = await self._ledgers.get(ledger_id)
         except FencelogError as error:
@@ -82,8 +83,9 @@ class DamagedRuns:
             self._runs.pop(ledger_id, None)
 
     async def _replace(self, metadata: LedgerMetadata, entries: Range) -> None:
-        """Nothing to do where the index has this very run no more. Raises PutOff for one that goes
-        on behind the ledger's end, with entries that nobody else has and nobody needs."""
+        """Replace a run, unless the index does not have exactly this run any more. Raises PutOff
+        for one that goes on behind the ledger's end, with entries that no other bookie has and no
+        reader needs."""
         shard = self._bookie.shard(metadata.ledger_id)
         if entries not in await shard.reads.stored_ranges(metadata.ledger_id, entries):
             return
@@ -109,7 +111,8 @@ class DamagedRuns:
         )
 
     async def _all_of(self, metadata: LedgerMetadata, copy_range: CopyRange) -> list[bytes]:
-        """A stored run is no larger than MAX_RUN_BYTES, and so is what it is made of."""
+        """Fetch all entries of a range. They fit in memory: a stored run is no larger than
+        MAX_RUN_BYTES, and so are its parts together."""
         runs: list[bytes] = []
         entry_id = copy_range.first
         while entry_id <= copy_range.last:

@@ -1,23 +1,24 @@
-"""Taking ledgers out of limbo: what this bookie may have forgotten is copied from the others.
+"""The repair that ends limbo: entries that this bookie may have lost are copied from the others.
 
-BP-46's second phase. For every ledger in limbo, one at a time:
+This is BP-46's second phase. For every ledger in limbo, one at a time:
 
     metadata ──► closed? else recover it ──► copy each entry that is missing here, durably
-        ──► metadata as of now: still the same? else again ──► limbo ends, durably
+        ──► current metadata: still the same? else again ──► limbo ends, durably
 
-From then on "no such entry" is the truth, for all entries that the ledger has and that are this
-bookie's are here; none can come (it is closed, and fenced here) and none can have gone:
+From then on "no such entry" is correct: all entries of the ledger that belong on this bookie are
+here; none can be added (it is closed, and fenced here) and none can have been removed:
 
-* a change of the metadata: it is read again, as of now, and has to be the same. What a later change
-  gives to this bookie was given to this incarnation, which remembers it;
-* a removal by garbage collection in between, which leaves the ledger in limbo anew: seen by its
-  count, in the same turn of the event loop in which limbo ends;
-* a flush, a compaction: an entry moves and is never gone on the way;
-* a read that has looked already: it answers by the limbo of when it began (``engine/reads.py``);
-* a crash: the journal has the copies before the end of limbo. One that does not keep them is an
-  unsynced one, and then all is in limbo again (``engine/boot.py``).
+* a change of the metadata: the current metadata is read again, and has to be the same. Entries that
+  a later change gives to this bookie were given to this incarnation, which remembers them;
+* a removal by garbage collection in between, which leaves the ledger in limbo again: its count
+  shows it, in the same turn of the event loop in which limbo ends;
+* a flush, a compaction: they move an entry and never make it unavailable meanwhile;
+* a read in progress: it answers by the limbo at its beginning (``engine/reads.py``);
+* a crash: the journal has the copies before the end of limbo. Only an unsynced journal may lose
+  them, and then all ledgers are in limbo again (``engine/boot.py``).
 
-An entry that nobody has is never given up here: the ledger stays in limbo, and ``status`` tells.
+An entry that no bookie has is never given up here: the ledger stays in limbo, and ``status`` shows
+it.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 _log = logging.getLogger(__name__)
 
 _ROUNDS = 3
-"""As often as metadata may change under a repair before others get their turn."""
+"""Number of times that metadata may change during a repair before other ledgers are repaired."""
 
 
 class Integrity:
-    """The check of one bookie, and its repairs. ``ledgers``, ``bookies``, ``placement``: its own
-    client of the cluster, itself included. ``key``: of the ledgers, where they have one;
-    ``copy_bytes_per_s`` None: no limit.
+    """The integrity check of one bookie, and its repairs. ``ledgers``, ``bookies``, ``placement``:
+    its own client of the cluster, itself included. ``key``: the key of the ledgers, where they have
+    one; ``copy_bytes_per_s`` None: no limit.
 
-    Adds to the bookie the verb ``integrity`` (check now, whatever waits) and its part of
-    ``status``.
+    It adds to the bookie the verb ``integrity`` (check now, including postponed repairs) and its
+    part of ``status``.
     """
 
     def __init__(
@@ -87,7 +88,8 @@ class Integrity:
         bookie.admin["integrity"] = self._check_now
 
     def on_damage(self, run: StoredRun, error: FencelogError) -> None:
-        """Somebody could not read a stored run back: replace it, once its ledger is closed."""
+        """Record a stored run that could not be read back: it is replaced once its ledger is
+        closed."""
         self.damage.add(run, error)
         self._wake.set()
 
@@ -101,7 +103,8 @@ class Integrity:
             self._wake.clear()
 
     async def check(self) -> None:
-        """Try each ledger that is in limbo or damaged, but those that failed a short while ago."""
+        """Try each ledger that is in limbo or damaged, except those that failed a short while
+        ago."""
         in_limbo = {i for shard in self._bookie.shards for i in shard.states.in_limbo}
         self._waiting.keep("limbo", in_limbo)
         for ledger_id in sorted(in_limbo):
@@ -112,7 +115,8 @@ class Integrity:
             await self._attempt("damage", ledger_id, self.damage.repair)
 
     def status(self) -> dict[str, Any]:
-        """For ``status``: what was done, what is being done, and what waits for what."""
+        """Return this part of ``status``: finished repairs, the current one, and the reasons of
+        postponed ones."""
         return {
             "at_ledger": self._at,
             "repaired_ledgers": self._repaired,
@@ -163,7 +167,8 @@ class Integrity:
     # -- limbo -----------------------------------------------------------------------------------
 
     async def _end_limbo(self, ledger_id: int) -> None:
-        """Raises FencelogError: why the ledger stays in limbo for now."""
+        """Repair a ledger and take it out of limbo. Raises FencelogError: why the ledger stays in
+        limbo for now."""
         for _ in range(_ROUNDS):
             if (state := self._in_limbo(ledger_id)) is None:
                 return
@@ -181,7 +186,7 @@ class Integrity:
                     continue
                 case LimboStatus.CLOSED:
                     await self._missing.copy(metadata)
-            # Only now, when all is here: what has changed since it was looked at?
+            # Check for changes since the beginning only now, when all entries are here.
             if await self._ledgers.get_latest(ledger_id) != (metadata, version):
                 continue
             if (state := self._in_limbo(ledger_id)) is None:
@@ -194,8 +199,8 @@ class Integrity:
         raise PutOff("changing", f"ledger {ledger_id} was changed each time during its repair")
 
     def _in_limbo(self, ledger_id: int) -> BookieLedgerState | None:
-        """The state of a ledger that is in limbo, else None. Raises PutOff while its entries are
-        on their way out: what is here now will not be."""
+        """Return the state of a ledger that is in limbo, else None. Raises PutOff while its entries
+        are being removed: those that are here now will not stay."""
         state = self._bookie.shard(ledger_id).states.get(ledger_id)
         if state is None or not state.limbo or state.deleted:
             return None

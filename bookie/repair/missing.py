@@ -1,4 +1,4 @@
-"""Copying to this bookie what it should hold of a closed ledger and does not."""
+"""The copying of entries that this bookie should hold of a closed ledger and lacks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from fencelog.ledgers.limits import COPIES_AT_ONCE, MAX_LOST_ENTRIES_NOTED
 from fencelog.ledgers.reader.fan_out import cancel_all
 
 _RANGES_AT_ONCE = 1024
-"""Compared in one turn of the event loop: about a millisecond."""
+"""Number of ranges compared in one turn of the event loop, which takes about a millisecond."""
 
 _ADD_ATTEMPTS = 100
 _ADD_PAUSE_S = 0.1
-"""A write cache that is full is empty again after some flushes."""
+"""Pause after an add that was refused: a full write cache is empty again after some flushes."""
 
 
 class MissingEntries:
-    """Compares a ledger with what is here, a page of the index at a time, and copies the rest as
-    recovery adds: they are stored though the ledger is fenced, and what is there stays."""
+    """The repair of missing entries. It compares a ledger with the stored entries, a page of the
+    index at a time, and copies the missing ones as recovery adds: they are stored though the ledger
+    is fenced, and stored entries stay."""
 
     def __init__(self, bookie: Bookie, copies: Copies) -> None:
         self._bookie = bookie
@@ -34,8 +35,9 @@ class MissingEntries:
         self.copied_bytes = 0
 
     async def copy(self, metadata: LedgerMetadata) -> None:
-        """Return when all entries that are this bookie's are here, durably. Raises NoCopy where one
-        cannot be had, and those that can be are copied all the same; or FencelogError."""
+        """Return when all entries that belong on this bookie are here, durably. If one has no copy,
+        the others are copied all the same. Raises NoCopy for the one without a copy; or
+        FencelogError."""
         me, ledger_id = self._bookie.bookie_id, metadata.ledger_id
         lost: list[NoCopy] = []
         position: int | None = 0
@@ -70,7 +72,8 @@ class MissingEntries:
     async def _copy_range(
         self, metadata: LedgerMetadata, copy_range: CopyRange, lost: list[NoCopy]
     ) -> None:
-        """Raises NoCopy where somebody could not be asked, or too much is lost to go on."""
+        """Copy the entries of a range. Raises NoCopy where a bookie could not be asked, or too many
+        entries are lost to continue."""
         entry_id = copy_range.first
         while entry_id <= copy_range.last:
             try:
@@ -88,7 +91,7 @@ class MissingEntries:
             self.copied_bytes += header.size
 
     async def _store(self, run: bytes) -> None:
-        """Durable here on return. Raises FencelogError."""
+        """Store a run, durably on return. Raises FencelogError."""
         for _ in range(_ADD_ATTEMPTS):
             error = await self._add(run)
             if error is None:

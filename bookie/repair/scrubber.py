@@ -1,9 +1,9 @@
-"""Reads, slowly, every stored run that the index points to, and finds those that are damaged.
+"""The scrubber, which slowly reads every stored run that the index points to, and finds damage.
 
-Bits rot where nobody looks, and a copy is lost for good once the last other one is. The index is
-asked on the reading thread, where it belongs, for a few runs at a time; files are read on a I/O
+Unread data may decay unnoticed, and a copy is lost for good once the last other one is. The index
+is read on the reading thread, like all reads of it, a few runs at a time; files are read on an I/O
 thread of the scrubber's own, with its own handles, so that no read of a client waits for its disk.
-What the page cache holds is no proof of what the disk holds, so it is dropped before.
+The page cache is no proof of the content of the disk, so it is dropped before.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ _log = logging.getLogger(__name__)
 
 _STEP_BYTES = 1 * MIB
 _STEP_RUNS = 256
-"""Looked up and read at a time, unless one run alone is larger."""
+"""Number of runs looked up and read at a time; ``_STEP_BYTES`` limits their size, unless one run
+alone is larger."""
 
 _LOOKS = 3
-"""As often as a run may be moved away before it is left to the next pass."""
+"""Number of times that a run may be moved away before it is left to the next pass."""
 
 
 class Scrubber:
-    """Use ``run``, then ``close``. Adds to the bookie the verb ``scrub`` (a pass now, or of one
-    ledger) and its part of ``status``. ``bytes_per_s`` None: no limit."""
+    """The scrubber of one bookie. Use ``run``, then ``close``. It adds to the bookie the verb
+    ``scrub`` (a pass now, or of one ledger) and its part of ``status``. ``bytes_per_s`` None: no
+    limit."""
 
     def __init__(
         self,
@@ -57,14 +59,14 @@ class Scrubber:
         self._wake = asyncio.Event()
         self._is_pass_asked = False
         self._asked: list[int] = []
-        """Ledgers that an operator wants to be read next."""
+        """The ledgers that an operator has requested to be read next."""
         self._at: int | None = None
         self._passes = self._runs = self._bytes = 0
         bookie.status_parts["scrub"] = self.status
         bookie.admin["scrub"] = self._scrub_now
 
     async def run(self) -> None:
-        """A pass every ``interval_ms``, or as soon as the one before has ended; for ever."""
+        """Make a pass every ``interval_ms``, or as soon as the one before has ended; for ever."""
         while True:
             due = self._loop.time() + self._interval_s
             self._is_pass_asked = False
@@ -77,21 +79,21 @@ class Scrubber:
                 await self._scrub_asked()
 
     async def scrub(self, ledger_ids: Sequence[int] | None = None) -> None:
-        """Read all that these ledgers have stored; None: all ledgers."""
+        """Read all stored runs of these ledgers; None: all ledgers."""
         for shard, ledger_id in list(self._ledgers(ledger_ids)):
             if ledger_ids is None:
                 await self._scrub_asked()
             self._at = ledger_id
             try:
                 await self._scrub_ledger(shard, ledger_id)
-            except FencelogError as error:  # the index; whoever reads from it is told as well
+            except FencelogError as error:  # the index; its readers get the error too
                 _log.error("scrubbing ledger %d: %s", ledger_id, error.detail)
         self._at = None
         self._passes += ledger_ids is None
 
     def status(self) -> dict[str, Any]:
-        """For ``status``: what was read since the start, and where it is (None: between two
-        passes). What was found is told by ``integrity``."""
+        """Return this part of ``status``: what was read since the start, and the current ledger
+        (None: between two passes). Damaged runs are in the part ``integrity``."""
         return {
             "at_ledger": self._at,
             "passes": self._passes,
@@ -100,7 +102,7 @@ class Scrubber:
         }
 
     async def close(self) -> None:
-        """After ``run`` was cancelled."""
+        """Close the I/O thread. Call it after ``run`` was cancelled."""
         await self._io_thread.close()
 
     async def _scrub_now(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -152,11 +154,11 @@ class Scrubber:
     async def _unreadable(
         self, shard: Shard, runs: Sequence[StoredRun]
     ) -> list[tuple[StoredRun, FencelogError]]:
-        """Those of the runs that the disk does not give back, and why."""
+        """Return the runs that cannot be read back from the disk, and why."""
 
         def work() -> list[tuple[StoredRun, FencelogError]]:
             found: list[tuple[StoredRun, FencelogError]] = []
-            # All that a reader does with a disk is open files.
+            # A reader uses a disk only to open files.
             reader = shard.storage.entry_log_reader(cast("Disk", _Uncached(self._disk)))
             with contextlib.closing(reader):
                 for stored in runs:
@@ -169,8 +171,9 @@ class Scrubber:
         return await self._io_thread.run(work)
 
     async def _look_again(self, shard: Shard, stored: StoredRun) -> None:
-        """Compaction may have moved it, or garbage collection removed it. And a disk, or a process
-        short of file handles, may fail once."""
+        """Check an unreadable run again before it is reported. Compaction may have moved it, or
+        garbage collection removed it. And a disk, or a process short of file handles, may fail
+        once."""
         for _ in range(_LOOKS):
             present = await self._look_up(shard, stored.ledger_id, stored.last_entry_id)
             if not present or present[0].first_entry_id > stored.last_entry_id:

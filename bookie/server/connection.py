@@ -1,7 +1,7 @@
-"""One client of a bookie's server: frames in, requests to the bookie, answers out.
+"""One client of a bookie's server: it turns frames into requests to the bookie, and sends answers.
 
-Everything that one ``data_received`` brings is handled in one pass, in order. Adds are answered as
-the journal syncs them; reads run side by side, a limited number at a time, and may overtake.
+All frames of one ``data_received`` are handled in one pass, in order. Adds are answered as the
+journal syncs them; reads run concurrently, a limited number at a time, and may overtake.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ from fencelog.ledgers.rpc.wire import (
 )
 
 _MAX_READS = BOOKIE_CONNECTION_OUT_BYTES // MAX_READ_BYTES
-"""Reads in progress on one connection: as many answers as it may have waiting."""
+"""Limit for reads in progress on one connection: as many as the answers that it may have
+waiting."""
 
 _LAC_BYTES = 1 * KIB
-"""An explicit LAC that waits for the journal counts as so much: what it takes, not what it says."""
+"""Size for which an explicit LAC counts while it waits for the journal: the memory it takes, not
+the length of its message."""
 
 _FLAGS: Mapping[int, int] = {  # numbers: the complement of a Flag has only bits that have names
     Op.ADD: int(Flag.RECOVERY),
     Op.READ: int(Flag.FENCE),
     Op.READ_LAC: int(Flag.FENCE),
 }
-"""What a request may carry: a flag that means nothing here was meant to change something."""
+"""The flags that a request may carry: a flag without meaning here was meant to change something."""
 
 
 class ConnectionOwner(Protocol):
-    """The server, as its connections see it."""
+    """The server, as its connections use it."""
 
     @property
     def bookie(self) -> Bookie: ...
@@ -61,10 +63,10 @@ class ConnectionOwner(Protocol):
 
     @property
     def is_paused(self) -> bool:
-        """Nothing more should be read from any connection."""
+        """Tell whether to stop reading from all connections."""
 
     def opened(self, connection: Connection) -> bool:
-        """Whether one more connection is allowed."""
+        """Register a connection; return whether one more is allowed."""
 
     def closed(self, connection: Connection) -> None: ...
 
@@ -76,7 +78,7 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """One client."""
+    """The connection of one client."""
 
     def __init__(self, server: ConnectionOwner) -> None:
         self._server = server
@@ -103,7 +105,8 @@ class Connection(asyncio.Protocol):
         self._transport = stream = cast("asyncio.Transport", transport)
         stream.set_write_buffer_limits(high=BOOKIE_CONNECTION_OUT_BYTES)
         if (link := stream.get_extra_info("socket")) is not None:
-            # A peer whose machine is gone says nothing, nor do we to one that asks for nothing.
+            # A failed machine sends nothing, and an idle client is sent nothing: only keepalive
+            # detects the failure.
             link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not self._server.opened(self):
             stream.abort()
@@ -125,7 +128,7 @@ class Connection(asyncio.Protocol):
             for frame in self._frames.feed(data):
                 self._handle(frame)
         except ProtocolError:
-            # Nothing of what the peer says can be trusted any more, not even where a frame ends.
+            # No further byte of the peer can be trusted, not even where a frame ends.
             self.abort()
 
     def pause_writing(self) -> None:
@@ -138,7 +141,7 @@ class Connection(asyncio.Protocol):
         self._start_reads()
 
     def update_reading(self) -> None:
-        """Read from the socket only while nothing is over its limit."""
+        """Pause or resume reading from the socket: it is read only while no limit is exceeded."""
         pause = self._server.is_paused or self._slow_peer or bool(self._reads)
         if pause != self._paused and self._transport is not None:
             self._paused = pause
@@ -181,10 +184,10 @@ class Connection(asyncio.Protocol):
             self._frames.accept_large_frames()
             if self._hello_deadline is not None:
                 self._hello_deadline.cancel()
-            self.update_reading()  # the others may be held up already
+            self.update_reading()  # the other connections may be paused already
 
     def _hang_up(self) -> None:
-        """Close the connection when all that was answered has left."""
+        """Close the connection when all queued answers were sent."""
         if self._transport is not None:
             self._transport.close()
 
@@ -198,7 +201,8 @@ class Connection(asyncio.Protocol):
         )
 
     def _when_stored(self, frame: Frame, size: int) -> AddCallback:
-        """What answers a request that waits for the journal, counted as in flight until then."""
+        """Return the callback that answers a request that waits for the journal; it counts as in
+        flight until then."""
         self._server.add_in_flight(size)
         return partial(self._stored, frame.op, frame.request_id, size)
 
@@ -212,7 +216,7 @@ class Connection(asyncio.Protocol):
     # -- reads -------------------------------------------------------------------------------
 
     def _ask(self, frame: Frame) -> None:
-        """Answer a question when its turn comes. Raises ProtocolError."""
+        """Answer a read request when its turn comes. Raises ProtocolError."""
         read_request = read_request_of(self._bookie, frame, self._handshake.features)
         if read_request.fences is not None:
             # In the order of the requests, although the answer may have to wait.
@@ -223,8 +227,8 @@ class Connection(asyncio.Protocol):
             self._queue_read(frame, read_request.answer)
 
     def _wait(self, frame: Frame, answer: Answer) -> None:
-        """Carry out a long poll, which takes time and next to nothing else: outside the queue of
-        reads, until the connection ends."""
+        """Carry out a long poll, which takes time and next to no other resource: outside the queue
+        of reads, until the connection ends."""
         task = self._server.spawn(self._answer(frame.op, frame.request_id, answer))
         self._long_polls[task] = None
         task.add_done_callback(self._long_polls.pop)
@@ -257,7 +261,7 @@ class Connection(asyncio.Protocol):
     # -- answers -----------------------------------------------------------------------------
 
     def _send(self, frame: bytes) -> None:
-        """Queue an answer; all that are queued in this turn of the loop leave in one write."""
+        """Queue an answer; all answers queued in this turn of the loop are sent in one write."""
         if self._transport is None:
             return
         if not self._out:

@@ -1,4 +1,4 @@
-"""The beginning of a connection, as the bookie sees it: HELLO, then AUTH if it asks for it.
+"""The bookie's side of the handshake of a connection: HELLO, then AUTH if the bookie requires it.
 
 Without I/O: frames in, frames out; ``ledgers.handshake`` is the other end.
 """
@@ -24,8 +24,8 @@ from fencelog.ledgers.rpc.wire import (
 
 
 class ServerHandshake:
-    """One connection's. Exactly one of ``is_accepted`` and ``is_refused`` becomes true; before,
-    nothing but HELLO and AUTH is valid."""
+    """The handshake of one connection. Exactly one of ``is_accepted`` and ``is_refused`` becomes
+    true; before, only HELLO and AUTH are valid."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class ServerHandshake:
         self.is_refused = False
 
     def answer(self, frame: Frame) -> bytes:
-        """The reply to a frame. Raises ProtocolError: it is not valid here.
+        """Return the reply to a frame. Raises ProtocolError for a frame that is not valid here.
 
-        After a refusal it is b"": what still comes is not looked at, for closing the connection
-        upon it could keep the refusal from being read.
+        After a refusal the reply is b"": further frames are ignored, for closing the connection
+        upon one could keep the refusal from being read.
         """
         if self.is_refused:
             return b""

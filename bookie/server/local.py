@@ -14,7 +14,7 @@ from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, ReadReply
 
 
 class LocalBookieClient:
-    """Implements ``ledgers.bookie_port.BookieClient`` by calling a bookie directly."""
+    """An implementation of ``ledgers.bookie_port.BookieClient`` that calls a bookie directly."""
 
     def __init__(self, bookie: Bookie) -> None:
         self._bookie = bookie
@@ -77,4 +77,4 @@ class LocalBookieClient:
         return await administer(self._bookie.admin, request)
 
     async def close(self) -> None:
-        """The bookie stays open: it belongs to whoever opened it."""
+        """Do nothing: the bookie stays open, and its owner closes it."""

@@ -1,5 +1,5 @@
-"""Requests that are answered with data, unlike those that wait for the journal: what their frames
-say, and the bodies of their answers."""
+"""The requests that are answered with data, unlike those that wait for the journal: the decoding of
+their frames, and the bodies of their answers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from fencelog.ledgers.rpc.wire import (
 )
 
 Answer = Callable[[], Awaitable[bytes]]
-"""Carries out a request and gives the body of its reply."""
+"""A function that carries out a request and returns the body of its reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class BookieReadRequest:
-    """``fences``: the ledger to be fenced at once. ``waits``: it takes time and next to nothing
-    else."""
+    """A request and its effects. ``fences``: the ledger to be fenced at once. ``waits``: the
+    request takes time and next to no other resource."""
 
     answer: Answer
     fences: int | None = None
@@ -39,7 +39,7 @@ class BookieReadRequest:
 
 
 def read_request_of(bookie: Bookie, frame: Frame, features: Set[str]) -> BookieReadRequest:
-    """What a frame asks a bookie, on a connection that agreed on ``features``. Raises
+    """Decode the request of a frame, on a connection that agreed on ``features``. Raises
     ProtocolError."""
     op, body = frame.op, frame.body
     fence = bool(frame.flags & Flag.FENCE)

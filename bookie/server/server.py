@@ -1,11 +1,12 @@
-"""A bookie on TCP, over ``ledgers/rpc/wire.py``; ``server/connection.py`` is one client of it.
+"""A bookie's TCP server, over ``ledgers/rpc/wire.py``; ``server/connection.py`` has one client.
 
-Nothing grows without bound:
+All queues are bounded:
 
 * adds and explicit LACs in flight over BOOKIE_MAX_IN_FLIGHT_BYTES (all connections), or a write
   cache that waits for its flush: no connection is read from;
-* answers waiting for a slow peer, or reads in progress, over their limit: its connection is not;
-* frames over their limit, and anything else that is no valid request: that connection is closed.
+* answers waiting for a slow peer, or reads in progress, over their limit: that connection is not
+  read from;
+* frames over their limit, and all other invalid requests: that connection is closed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fencelog.ledgers.rpc.authentication import Authenticator
 
 
 class BookieServer:
-    """Serves a bookie. The bookie is the caller's: it outlives the server."""
+    """The server of one bookie. The bookie belongs to the caller and outlives the server."""
 
     def __init__(self, bookie: Bookie, *, authenticator: Authenticator | None = None) -> None:
         self.bookie = bookie
@@ -48,7 +49,7 @@ class BookieServer:
 
     @property
     def address(self) -> str:
-        """``host:port`` as it is registered for clients."""
+        """Return ``host:port`` as it is registered for clients."""
         if self._server is None or not self._server.sockets:
             raise FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "the server is not listening")
         host, port = self._server.sockets[0].getsockname()[:2]
@@ -73,7 +74,7 @@ class BookieServer:
     # -- for connections ---------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
-        """Whether one more connection is allowed."""
+        """Register a connection; return whether one more is allowed."""
         if self._is_closing or len(self._connections) >= BOOKIE_MAX_CONNECTIONS:
             return False
         self._connections[connection] = None
@@ -89,8 +90,8 @@ class BookieServer:
         return task
 
     def add_in_flight(self, size: int) -> None:
-        """Count bytes of adds and explicit LACs received (or, negative, answered) and hold all
-        readers at the limit, until half of it is answered."""
+        """Count bytes of adds and explicit LACs received (or, negative, answered), and pause all
+        connections at the limit, until half of it is answered."""
         self.in_flight_bytes += size
         if not self._paused and self.in_flight_bytes > BOOKIE_MAX_IN_FLIGHT_BYTES:
             self._paused = True
@@ -102,7 +103,7 @@ class BookieServer:
 
     @property
     def is_paused(self) -> bool:
-        """Nothing more should be read from any connection."""
+        """Tell whether to stop reading from all connections."""
         return self._paused or self.bookie.is_under_pressure
 
     def _update_reading(self) -> None:

@@ -1,17 +1,17 @@
-"""Compaction: what is left of old entry logs is copied to a new one, and they go.
+"""Compaction: the live runs of old entry logs are copied to a new one, and the old ones removed.
 
     copy the runs ──► .compacting, synced ──► renamed .entrylog, directory synced
-        ──► index: what still points to the old place points to the new one, one batch, durable
+        ──► index: items that still point to the old place point to the new one, one batch, durable
         ──► the old files are removed, directory synced ──► readers close them
 
-Everything here blocks: work of the I/O thread of garbage collection (``gc/files.py``), but for the
-index, which is written on the I/O thread that writes.
+All calls here block: they belong on the I/O thread of garbage collection (``gc/files.py``), except
+those of the index, which is written on the I/O thread that writes.
 
-What if the process dies here? Before the rename: a start removes the file. Between rename and
-index: nothing points to it, and a later pass removes it. After the index: nothing points to the old
-files, and a later pass removes those. No run is ever without a whole copy that the index points to.
+A crash is safe at every point. Before the rename, a start removes the file. Between rename and
+index, no item points to it, and a later pass removes it. After the index, no item points to the old
+files, and a later pass removes those. The index points to a complete copy of every run at any time.
 
-A run that is damaged is not copied, and so not moved: it stays where it is, with its file.
+A damaged run is not copied, and so not moved: it stays where it is, with its file.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from fencelog.bookie.storage.entry_log import EntryLogReader, StoredRun, entry_l
 from fencelog.bookie.storage.entry_log_writer import EntryLog, EntryLogPlace
 
 COMPACTING_SUFFIX = ".compacting"
-"""Of a new entry log that is not whole yet."""
+"""The suffix of a new entry log that is not complete yet."""
 
 MAX_COMPACTED_RUNS = 32 * 1024
-"""In one file: what the index is to be told in one batch, while flushes wait."""
+"""Limit for the runs in one file: the index has to take them in one batch, while flushes wait."""
 
 
 class EntryLogCompaction:
-    """One new entry log, made of runs of old ones. Use it, then ``close`` it in any case."""
+    """One new entry log, made of runs of old ones. The caller must ``close`` it in any case."""
 
     def __init__(self, place: EntryLogPlace, file_id: int) -> None:
-        """Raises OSError."""
+        """Create the file. Raises OSError."""
         self._place = place
         self._file_id = file_id
         self._is_finished = self._is_closed = False
@@ -43,15 +43,15 @@ class EntryLogCompaction:
             _try_to_remove(place)
             raise
         self.moves: list[tuple[StoredRun, StoredRun]] = []
-        """Old and new place of each run."""
+        """The old and the new place of each run."""
 
     @property
     def size(self) -> int:
         return self._log.size
 
     def copy(self, run: StoredRun, reader: EntryLogReader) -> None:
-        """Raises FencelogError where the run cannot be read back whole; then it is not copied.
-        Raises OSError where it cannot be written."""
+        """Copy a run, unless it cannot be read back. Raises FencelogError where the run cannot be
+        read back completely; then it is not copied. Raises OSError where it cannot be written."""
         self.moves.append((run, self._log.append(reader.read(run))))
 
     def finish(self) -> None:
@@ -66,7 +66,8 @@ class EntryLogCompaction:
         self._place.disk.sync_directory(directory)
 
     def close(self) -> None:
-        """Removes the file unless it is finished; where that fails, a start does."""
+        """Close the file, and remove it unless it is finished; where the removal fails, a start
+        does it."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -76,8 +77,7 @@ class EntryLogCompaction:
 
 
 def remove_unfinished(place: EntryLogPlace) -> None:
-    """What was left by a copy that failed, or by a process that died while it copied. Raises
-    OSError."""
+    """Remove the files of copies that failed, or were interrupted by a crash. Raises OSError."""
     for file_id in file_ids(place.disk, place.directory, COMPACTING_SUFFIX):
         place.disk.remove(place.directory / file_name(file_id, COMPACTING_SUFFIX))
 
@@ -88,6 +88,6 @@ def _try_to_remove(place: EntryLogPlace) -> None:
 
 
 def remove_entry_log(place: EntryLogPlace, file_id: int) -> None:
-    """Remove a file that nothing points to; durably, so that no start meets it. Raises OSError."""
+    """Remove a file that no item points to; durably, so that no start finds it. Raises OSError."""
     place.disk.remove(place.directory / entry_log_name(file_id))
     place.disk.sync_directory(place.directory)

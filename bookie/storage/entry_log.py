@@ -1,4 +1,4 @@
-"""Entry logs: files of runs of many ledgers, where entries stay after the journal let go of them.
+"""Entry logs: files of runs of many ledgers, which keep entries after the journal has dropped them.
 
     file      header and RUN records (format/records.py); ``durable`` is 0, sequences count from 1
     footer    (of a sealed file, behind the last record)
@@ -13,7 +13,7 @@
 
 A file without a trailer was the newest one when its process ended, or is being written; it is
 complete up to where the index points. A program that starts never appends to an old file: it begins
-a new one. Nobody goes by a footer to find out what may be removed: the index alone says that.
+a new one. A footer never decides what may be removed: the index alone does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MAX_OPEN_FILES = 64
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """Where a run is: ``offset`` is that of the run itself, behind its record's header."""
+    """The place of a run. ``offset`` is that of the run itself, behind its record's header."""
 
     ledger_id: int
     first_entry_id: int
@@ -59,7 +59,7 @@ class StoredRun:
 
     @property
     def record_bytes(self) -> int:
-        """What it takes of its file."""
+        """Return the bytes that the run takes in its file."""
         return record_bytes(self.size)
 
 
@@ -68,19 +68,20 @@ def entry_log_name(file_id: int) -> str:
 
 
 def entry_log_ids(disk: Disk, directory: Path) -> list[int]:
-    """Ids of the entry logs in a directory, ascending."""
+    """Return the ids of the entry logs in a directory, ascending."""
     return file_ids(disk, directory, ENTRY_LOG_SUFFIX)
 
 
 def encode_footer(sizes: dict[int, int], *, offset: int, seed: int) -> bytes:
-    """Footer and trailer; ``sizes`` are bytes of records by ledger id."""
+    """Encode footer and trailer. ``sizes`` are bytes of records by ledger id."""
     footer = b"".join(_FOOTER_ITEM.pack(*item) for item in sorted(sizes.items()))
     trailer = _TRAILER.pack(offset, len(sizes), _TRAILER_MAGIC, crc32c(footer, seed))
     return footer + trailer + _TRAILER_CRC.pack(crc32c(trailer), 0)
 
 
 def decode_footer(file: File, *, seed: int) -> dict[int, int] | None:
-    """Bytes of records by ledger id of a sealed file; None for a file that is not sealed."""
+    """Return the bytes of records by ledger id of a sealed file; None for a file that is not
+    sealed."""
     found = _read_trailer(file)
     if found is None:
         return None
@@ -92,13 +93,14 @@ def decode_footer(file: File, *, seed: int) -> dict[int, int] | None:
 
 
 def records_end(file: File) -> int:
-    """Where the records of a file end, if it is sealed; else its size."""
+    """Return the offset at which the records of a file end, if it is sealed; else its size."""
     found = _read_trailer(file)
     return file.size() if found is None else found[0]
 
 
 def _read_trailer(file: File) -> tuple[int, int, int] | None:
-    """Offset, count and checksum of the footer, which is between the offset and the trailer."""
+    """Return offset, count and checksum of the footer, which is between the offset and the
+    trailer."""
     end = file.size() - TRAILER_BYTES
     data = file.read(max(end, 0), TRAILER_BYTES)
     if len(data) < TRAILER_BYTES:
@@ -111,7 +113,7 @@ def _read_trailer(file: File) -> tuple[int, int, int] | None:
 
 
 def open_entry_log(disk: Disk, directory: Path, file_id: int, *, incarnation: bytes) -> File:
-    """Open an entry log whose header says that it is this one of this bookie.
+    """Open an entry log whose header names this file and this bookie.
 
     Raises OSError, and FencelogError(CORRUPT) if its header does not.
     """
@@ -129,7 +131,8 @@ def open_entry_log(disk: Disk, directory: Path, file_id: int, *, incarnation: by
 
 
 class EntryLogReader:
-    """Reads runs back and verifies them. Its methods block: call them on one I/O thread."""
+    """A reader that reads runs back and verifies them. Its methods block: call them on one I/O
+    thread."""
 
     def __init__(self, disk: Disk, directory: Path, *, incarnation: bytes) -> None:
         self._disk = disk
@@ -138,10 +141,11 @@ class EntryLogReader:
         self._files: OrderedDict[int, File] = OrderedDict()
 
     def read(self, stored: StoredRun) -> bytes:
-        """The run, whole and verified.
+        """Read a run, complete and verified.
 
         Raises FencelogError: CORRUPT when the index names bytes that are not this run, and
-        STORAGE_FAILED when the disk does not give them. Never "not there": the index says it is.
+        STORAGE_FAILED when the disk does not return them. It is never "not there": the index shows
+        that the run exists.
         """
         path = self._directory / entry_log_name(stored.file_id)
         where = f"{path} at offset {stored.offset} (ledger {stored.ledger_id}, "
@@ -163,7 +167,7 @@ class EntryLogReader:
         return run
 
     def forget(self, file_id: int) -> None:
-        """A file that was removed: close it, so that its space is free."""
+        """Close a file that was removed, so that its space is freed."""
         if (file := self._files.pop(file_id, None)) is not None:
             file.close()
 

@@ -1,5 +1,5 @@
-"""Writing entry logs (their format: ``storage/entry_log.py``). All of it blocks: call it on an I/O
-thread."""
+"""The writing of entry logs (their format: ``storage/entry_log.py``). All calls block: make them on
+an I/O thread."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from fencelog.ledgers.format.run import read_run_header
 from fencelog.ledgers.limits import MIB
 
 _WRITE_BYTES = 1 * MIB
-"""Written and synced at a time. The disk never has more than this of a flush before it, so that the
-journal, whose syncs adds wait for, gets its turn every few ms."""
+"""Bytes written and synced at a time. The disk never has more than this of a flush before it, so
+that the journal, whose syncs adds wait for, gets its turn every few ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryLogPlace:
-    """Where a shard's entry logs are, and what their headers say."""
+    """The directory of a shard's entry logs, and the fields of their headers."""
 
     disk: Disk
     directory: Path
     incarnation: bytes
     salt: Callable[[], bytes]
-    """16 random bytes, others for each file."""
+    """A function that returns 16 random bytes, different for each file."""
 
 
 class EntryLog:
@@ -53,7 +53,7 @@ class EntryLog:
         self._seed = header.seed
         self._sequence = 1
         self.size = FILE_HEADER_BYTES
-        """Where the next record will be."""
+        """The offset of the next record."""
         self._sizes: dict[int, int] = {}
         self._buffers: list[Buffer] = []
         self._buffered = 0
@@ -91,14 +91,14 @@ class EntryLog:
         return stored
 
     def sync(self) -> None:
-        """What was appended is durable on return. Raises OSError."""
+        """Make all appended runs durable. Raises OSError."""
         if self._buffers:
             self._file.write(self._buffers, self.size - self._buffered)
             self._file.sync()
             self._buffers, self._buffered = [], 0
 
     def seal(self) -> None:
-        """Write the footer: nothing is appended any more. Raises OSError."""
+        """Write the footer; no run may be appended after it. Raises OSError."""
         self.sync()
         self._file.write([encode_footer(self._sizes, offset=self.size, seed=self._seed)], self.size)
         self._file.sync()
@@ -108,8 +108,8 @@ class EntryLog:
 
 
 class EntryLogWriter:
-    """Appends runs to the newest entry log. Files get numbers that no file ever had: the file with
-    the highest stays (``gc/core.py``), so a start finds it."""
+    """A writer that appends runs to the newest entry log. Files get numbers that no file ever had:
+    the file with the highest number stays (``gc/core.py``), so a start finds it."""
 
     def __init__(self, place: EntryLogPlace, *, max_file_bytes: int) -> None:
         self._place = place
@@ -121,11 +121,11 @@ class EntryLogWriter:
 
     @property
     def current_id(self) -> int | None:
-        """The file that is being written; None before the first."""
+        """Return the id of the file that is being written; None before the first."""
         return None if self._log is None else self._log.file_id
 
     def next_id(self) -> int:
-        """A number for a file of one's own."""
+        """Reserve a number for a file of the caller's own."""
         self.last_id += 1
         return self.last_id
 
@@ -143,8 +143,8 @@ class EntryLogWriter:
         return stored
 
     def roll(self) -> EntryLog:
-        """Seal the file that is being written, and begin the next one. Raises OSError; what was
-        synced before stays so, and the next ``append`` begins another file."""
+        """Seal the file that is being written, and begin the next one. Runs synced before stay
+        durable, and after an error the next ``append`` begins another file. Raises OSError."""
         if self._log is not None:
             log, self._log = self._log, None
             try:
@@ -156,7 +156,7 @@ class EntryLogWriter:
         return self._log
 
     def close(self) -> None:
-        """The file stays as it is, without a footer: a start does not go on with it."""
+        """Close the file without a footer: a start does not continue it."""
         if self._log is not None:
             self._log.close()
             self._log = None

@@ -1,10 +1,10 @@
-"""Moving the write cache into entry logs and index, and the checkpoint after it.
+"""The flush, which moves the write cache into entry logs and index, and then the checkpoint.
 
     swap halves -> journal durable up to there -> entry log, fsync -> index -> free the half
         -> checkpoint -> older journal files deleted
 
 A flush begins when a half is full, or with the interval. The journal goes first so that the index
-never knows of more than the journal: replay checks that the journal reaches the index's mark.
+never holds more than the journal: replay checks that the journal reaches the index's mark.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
 class Flusher:
-    """Runs one flush at a time. ``on_room`` is called when a half has become free, ``on_failure``
-    once, when storage has failed."""
+    """The service that runs flushes, one at a time. ``on_room`` is called when a half has become
+    free, ``on_failure`` once, when storage has failed."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Flusher:
         self._room.set()
         self._task: asyncio.Task[None] | None = None
         self.completed = 0
-        """Flushes that have moved their half into the index."""
+        """Number of flushes that have moved their half into the index."""
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="bookie-flush")
@@ -66,21 +66,22 @@ class Flusher:
             self._wake.set()
 
     async def flush(self, position: JournalPosition) -> None:
-        """Flush what is cached, all of which lies before ``position``; for use while the flusher
-        is not started. Raises OSError or FencelogError."""
+        """Flush all cached runs, which lie before ``position``; for use while the flusher is not
+        started. Raises OSError or FencelogError."""
         self._begin(position)
         await self._carry_out()
 
     def hold(self, on: bool) -> None:
-        """Begin to write no flush while there is no room for it on the disk."""
+        """Hold back flushes, or release them: no flush begins to write while the disk has no space
+        for it."""
         if not self._closing:
             self._is_held = on
             (self._room.clear if on else self._room.set)()
 
     async def close(self) -> None:
-        """End the running flush, and no more: the rest is the owner's to ``flush``. One that is
-        held fails: what it would write is in the journal, and half of it would fill the disk up,
-        so that nothing starts on it again."""
+        """End the running flush, and no more: the owner flushes the rest with ``flush``. A flush
+        that is held back fails: its runs are in the journal, and writing half of them would fill
+        the disk, so that a start on it would fail too."""
         self._closing = True
         self._room.set()
         if self._task is not None:
@@ -101,7 +102,7 @@ class Flusher:
             self._wake.clear()
             try:
                 await self._carry_out()
-            except Exception as error:  # whatever it was: a bookie that cannot flush must stop
+            except Exception as error:  # any error: a bookie that cannot flush must stop
                 self._on_failure(FencelogError(ErrorCode.STORAGE_FAILED, f"flush failed: {error}"))
                 return
             if self._cache.wants_flush:

@@ -1,4 +1,4 @@
-"""The index: which entry log holds which run, and the state of every ledger.
+"""The index: the location of every run in the entry logs, and the state of every ledger.
 
 Keys are big-endian so that they sort as numbers; values are little-endian.
 
@@ -6,9 +6,9 @@ Keys are big-endian so that they sort as numbers; values are little-endian.
     "L" u64 ledger id                    -> state (format/ledger_state.py)
     "M"                                  -> u8 version 1, 7 zero bytes, u64 mark
 
-A run is found under its last entry: the first key at or behind (ledger, e) is the run that holds e
-or, where none does, the next one. Runs of a ledger never overlap. Everything with a journal
-sequence below the mark is in the index; it moves in the same atomic write.
+The key of a run has its last entry: the first key at or behind (ledger, e) is the run that holds e
+or, where none does, the next one. Runs of a ledger never overlap. All records with a journal
+sequence below the mark are in the index; the mark moves in the same atomic write.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LAST_ENTRY = (1 << 64) - 2
 
 class Index:
     """Typed access to the store. Its methods block: call them on an I/O thread. They raise
-    FencelogError(STORAGE_FAILED) when the store cannot be read, CORRUPT for senseless values."""
+    FencelogError(STORAGE_FAILED) when the store cannot be read, CORRUPT for invalid values."""
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
@@ -61,10 +61,11 @@ class Index:
         self._write(_items(runs, states, mark), delete)
 
     def repoint(self, moves: Iterable[tuple[StoredRun, StoredRun]]) -> int:
-        """Let what still points to the first place of a move point to the second, durable in an
-        entry log too: what was removed or replaced meanwhile stays so. All of it is durable on
-        return; how many were moved. On the I/O thread of ``write``, so that nothing is written
-        between look and write. Raises as ``write``, and FencelogError."""
+        """Change the items that still point to the first place of a move to point to the second,
+        durable in an entry log too: runs that were removed or replaced meanwhile stay so. All of it
+        is durable on return. Return how many were moved. Call it on the I/O thread of ``write``, so
+        that no write comes between the check and the change. Raises as ``write``, and
+        FencelogError."""
         try:
             items = [
                 (_run_key(old), _location(new))
@@ -78,8 +79,9 @@ class Index:
         return len(items)
 
     def check_durable(self) -> None:
-        """On the I/O thread of ``write``: all that could be read so far is on the disk. Raises
-        FencelogError(STORAGE_FAILED) once a write has failed: what it wrote may be seen."""
+        """Check that all that could be read so far is on the disk. Call it on the I/O thread of
+        ``write``. Raises FencelogError(STORAGE_FAILED) once a write has failed: its items may be
+        visible."""
         if self._has_failed:
             raise _failed(OSError("a write has failed"))
 
@@ -93,7 +95,7 @@ class Index:
             raise
 
     def mark(self) -> int:
-        """Journal sequence up to which (exclusive) everything is here."""
+        """Return the journal sequence up to which (exclusive) all records are here."""
         try:
             data = self._store.get(_MARK_KEY)
         except OSError as error:
@@ -103,7 +105,8 @@ class Index:
         return int(_MARK.unpack(data)[1])
 
     def runs_from(self, ledger_id: int, entry_id: int) -> Iterator[StoredRun]:
-        """Runs of a ledger in entry order, from the one that holds ``entry_id`` or follows it."""
+        """Yield the runs of a ledger in entry order, from the one that holds ``entry_id`` or
+        follows it."""
         try:
             for key, value in self._store.scan(*_run_keys(ledger_id, (entry_id, _LAST_ENTRY))):
                 yield _stored_run(key, value)
@@ -115,8 +118,8 @@ class Index:
             ) from error
 
     def runs_behind(self, position: bytes, most: int) -> tuple[list[StoredRun], bytes | None]:
-        """The first runs of all behind a position (``FIRST``), ascending by ledger and entry, and
-        the position to go on from; None: there are no more."""
+        """Return the first runs of all behind a position (``FIRST``), ascending by ledger and
+        entry, and the position to go on from; None: there are no more."""
         items, rest = self._items_behind(position, most)
         try:
             return [_stored_run(key, value) for key, value in items], rest
@@ -124,7 +127,7 @@ class Index:
             raise FencelogError(ErrorCode.CORRUPT, f"index: {error}") from error
 
     def bytes_behind(self, position: bytes, most: int) -> tuple[dict[int, int], bytes | None]:
-        """The same, summed up: bytes of records by entry log."""
+        """Return the same as ``runs_behind``, summed up: bytes of records by entry log."""
         items, rest = self._items_behind(position, most)
         sizes: dict[int, int] = {}
         try:
@@ -145,8 +148,8 @@ class Index:
         return items, items[-1][0] + b"\0" if len(items) == most else None
 
     def compact(self, first_ledger_id: int, last_ledger_id: int) -> None:
-        """The runs of these ledgers, and of those between, were removed in large part: what is
-        left of them should not be in the way of scans."""
+        """Compact the range of these ledgers and those between, most of whose runs were removed, so
+        that the remains do not slow down scans."""
         first, _ = _run_keys(first_ledger_id, (0, _LAST_ENTRY))
         _, end = _run_keys(last_ledger_id, (0, _LAST_ENTRY))
         try:
@@ -155,7 +158,7 @@ class Index:
             raise _failed(error) from error
 
     def ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
-        """The stored runs that hold any of the entries wanted."""
+        """Return the ranges of stored runs that hold any of the wanted entries."""
         found: list[Range] = []
         for run in self.runs_from(ledger_id, wanted[0]):
             if run.first_entry_id > wanted[1]:
@@ -164,7 +167,7 @@ class Index:
         return found
 
     def states(self) -> Iterator[tuple[int, BookieLedgerState]]:
-        """All the ledgers that the bookie knows."""
+        """Yield the states of all ledgers that the bookie knows."""
         try:
             for key, value in self._store.scan(b"L", b"M"):
                 ledger_id = _LEDGER_KEY.unpack(key)[1]
@@ -179,7 +182,7 @@ class Index:
 
 
 def _run_keys(ledger_id: int, last_entries: Range) -> tuple[bytes, bytes]:
-    """First key, and the one behind the last, of runs whose last entry is in a range."""
+    """Return the first key, and the one behind the last, of runs whose last entry is in a range."""
     first, last = last_entries
     return _RUN_KEY.pack(b"R", ledger_id, first), _RUN_KEY.pack(b"R", ledger_id, last + 1)
 

@@ -1,6 +1,5 @@
-"""Stored runs for readers: from the read cache, or index and entry log, with what comes next read
-ahead of whoever reads a ledger from front to back.
-"""
+"""Stored runs for readers: from the read cache, or index and entry log, with read-ahead for readers
+that read a ledger from front to back."""
 
 from __future__ import annotations
 
@@ -16,31 +15,31 @@ from fencelog.ledgers.format.run import read_run_header
 from fencelog.ledgers.limits import MIB
 
 _AHEAD_BYTES = 2 * MIB
-"""Read ahead of a reader: what the disk gives while one answer is on its way."""
+"""Bytes read ahead of a reader: as much as the disk delivers while one answer is in flight."""
 
 _MAX_AHEAD = 4
-"""Ledgers read ahead at a time, so that other reads get their turn on the I/O thread."""
+"""Number of ledgers read ahead at a time, so that other reads get their turn on the I/O thread."""
 
 _MAX_STRIDE = 64
-"""A reader that skips no more than this is still reading on: other bookies hold the rest."""
+"""Gap up to which a reader still counts as sequential: other bookies hold the entries between."""
 
 _MAX_READERS = 1024
-"""Ledgers whose readers are remembered."""
+"""Number of ledgers whose readers are remembered."""
 
 _ANY_NUMBER = 1 << 62
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Of a ledger, as far as it can be told from what is asked."""
+    """The reader of a ledger, as far as its requests show it."""
 
     next: int = 0
     nothing_at: int = -1
-    """Where nothing was stored yet when it was looked for."""
+    """Entry at which no run was stored yet at the last look-up."""
 
 
 class ShardReadAhead:
-    """Reads of one shard, on its reading thread. Used on the event loop."""
+    """The reads of one shard, on its reading thread. It is used on the event loop."""
 
     def __init__(self, reads: StoredReads, io_thread: IoThread, *, cache_bytes: int) -> None:
         self._reads = reads
@@ -54,8 +53,8 @@ class ShardReadAhead:
     def cached(
         self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int
     ) -> bytes | None:
-        """Entries from ``first_entry_id`` on as one run, within both limits but at least one, if
-        the cache has that."""
+        """Return entries from ``first_entry_id`` on as one run, within both limits but at least
+        one, if the cache has them."""
         runs = self._cache.collect(
             ledger_id, first_entry_id, max_entries=max_entries, max_bytes=max_bytes
         )
@@ -68,8 +67,8 @@ class ShardReadAhead:
     async def read(
         self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int
     ) -> bytes | None:
-        """The same, wherever it is stored. None: it is not, says an index that was read without
-        error. Raises FencelogError(CORRUPT, STORAGE_FAILED)."""
+        """Return the same as ``cached``, from any storage. None: the entry is not stored, by an
+        index that was read without error. Raises FencelogError(CORRUPT, STORAGE_FAILED)."""
         if (ahead := self._ahead.get(ledger_id)) is not None:
             await asyncio.wait([ahead])
             run = self.cached(
@@ -95,11 +94,12 @@ class ShardReadAhead:
         return run
 
     async def ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
-        """What of the entries wanted is stored. Raises FencelogError(CORRUPT, STORAGE_FAILED)."""
+        """Return the ranges of wanted entries that are stored. Raises FencelogError(CORRUPT,
+        STORAGE_FAILED)."""
         return await self._io_thread.run(lambda: self._reads.ranges(ledger_id, wanted))
 
     def _read_on(self, ledger_id: int, first_entry_id: int, run: bytes) -> None:
-        """Somebody was given ``run``: if he reads in order, read ahead of him."""
+        """Record that a reader got ``run``, and read ahead of a sequential reader."""
         end = read_run_header(run).last_entry_id + 1
         reader = self._readers.pop(ledger_id, None) or _Reader()
         self._readers[ledger_id] = reader
@@ -128,7 +128,8 @@ class ShardReadAhead:
             )
 
         def done(error: BaseException | None) -> None:
-            """An error is for whoever asks for these entries: he looks for himself."""
+            """Put the runs into the cache. An error is ignored: the next read of these entries
+            meets it itself."""
             del self._ahead[ledger_id]
             if not runs:
                 reader.nothing_at = begin

@@ -1,7 +1,7 @@
-"""Runs that were read from entry logs lately, or will be asked for next.
+"""The runs that were read from entry logs lately, or will be asked for next.
 
-The page cache keeps the bytes; this keeps them verified and on the event loop, so that whoever
-reads on, entry by entry or in large steps, waits for no thread.
+The page cache keeps the bytes; this cache keeps them verified and on the event loop, so that a
+sequential reader, entry by entry or in large steps, waits for no thread.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ class _CachedRuns:
 
 
 class ReadCache:
-    """At most ``max_bytes`` of runs, least recently used first out, a ledger's from its front.
+    """A cache of at most ``max_bytes`` of runs. The least recently used ledger is evicted first,
+    from its front.
 
-    Entries never change, so nothing here can be out of date; whether a ledger may be read at all
-    is for the caller to know.
+    Entries never change, so no run here can be out of date; the caller has to know whether a ledger
+    may be read at all.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -37,7 +38,7 @@ class ReadCache:
         self.size = 0
 
     def put(self, runs: Iterable[bytes]) -> None:
-        """Keep verified runs."""
+        """Cache verified runs."""
         for run in runs:
             header = read_run_header(run)
             cached = self._ledgers.setdefault(header.ledger_id, _CachedRuns())
@@ -55,8 +56,8 @@ class ReadCache:
     def collect(
         self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int
     ) -> list[bytes]:
-        """Adjacent runs from the one that holds ``first_entry_id`` on, enough for both limits or
-        as many as there are."""
+        """Return adjacent runs from the one that holds ``first_entry_id`` on, enough for both
+        limits or as many as there are."""
         cached = self._ledgers.get(ledger_id)
         if cached is None:
             return []

@@ -1,8 +1,8 @@
-"""Where a shard keeps what it has: its journal, its entry logs, its index, its checkpoint.
+"""The directories of a shard: its journal, its entry logs, its index, its checkpoint.
 
-A ledger lives in the shard of its id's remainder, for good: were the number of shards to change
-under data, its entries would be looked for where they are not (seed 000, contributor examples 1
-and 2). So ``identity/cookies_core.py`` refuses that.
+A ledger is stored in the shard of its id's remainder, permanently: if the number of shards changed
+under existing data, its entries would be looked up in the wrong shard (seed 000, contributor
+examples 1 and 2). So ``identity/cookies_core.py`` refuses that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHECKPOINT_MAGIC = b"FLCP"
 
 @dataclass(frozen=True, slots=True)
 class ShardPaths:
-    """``ledgers`` holds ``entrylog/``, ``index/`` and ``checkpoint``."""
+    """The paths of a shard. ``ledgers`` holds ``entrylog/``, ``index/`` and ``checkpoint``."""
 
     journal: Path
     ledgers: Path
@@ -42,9 +42,11 @@ class ShardPaths:
 
 
 def shard_paths(config: BookieConfig) -> list[ShardPaths]:
-    """The shards of a bookie, by number; ledger ``i`` lives in shard ``i % len(...)``.
+    """Return the paths of a bookie's shards, by number; ledger ``i`` is stored in shard ``i %
+    len(...)``.
 
-    One shard uses its directories as they are; of several, each has its number in them.
+    A single shard uses its directories as they are; of several, each has a subdirectory with its
+    number.
     """
     journals = config.journal_dirs or (config.data_dir / "journal",)
     ledgers = config.ledger_dirs or (config.data_dir,)
@@ -69,9 +71,9 @@ class ShardDirectory:
         self.paths = paths
 
     def make(self, *, directory: bytes, salt: bytes) -> None:
-        """Everything an empty shard has: an index with a mark, a journal file, a checkpoint.
-        ``directory`` is the bookie's first incarnation. What an earlier
-        try left is made again."""
+        """Make the files of an empty shard: an index with a mark, a journal file, a checkpoint.
+        ``directory`` is the bookie's first incarnation. Remains of an earlier try are made again.
+        """
         paths, disk = self.paths, self._disk
         for path in (paths.journal, paths.entry_log, paths.index):
             disk.make_directory(path)
@@ -84,8 +86,9 @@ class ShardDirectory:
         self._make_journal(JournalPosition(1, 1, FILE_HEADER_BYTES), directory, salt)
 
     def make_journal(self, *, directory: bytes, salt: bytes) -> None:
-        """An empty journal behind what the index has; that which only the lost one had is gone.
-        What an earlier try left is made again. Raises FencelogError(CORRUPT, STORAGE_FAILED)."""
+        """Make an empty journal that begins after the records in the index; records that only the
+        lost journal had are gone. Remains of an earlier try are made again. Raises
+        FencelogError(CORRUPT, STORAGE_FAILED)."""
         paths, disk = self.paths, self._disk
         disk.make_directory(paths.journal)
         index = Index(disk.open_store(paths.index, create=False))
@@ -102,7 +105,7 @@ class ShardDirectory:
             self._disk.remove(self.paths.journal / journal_name(file_id))
 
     def _make_journal(self, begin: JournalPosition, directory: bytes, salt: bytes) -> None:
-        """Its first file, then the checkpoint that says that replay begins there."""
+        """Make the first file of a journal, then the checkpoint, with which replay begins there."""
         path, disk = self.paths.journal, self._disk
         header = FileHeader(JOURNAL_MAGIC, begin.file_id, begin.sequence, directory, salt)
         file = disk.create(path / journal_name(begin.file_id))
@@ -115,8 +118,8 @@ class ShardDirectory:
         self.write_checkpoint(begin)
 
     def read_checkpoint(self) -> JournalPosition:
-        """Where replay begins: everything before it is in entry logs and index. Raises
-        FencelogError(CORRUPT)."""
+        """Return the position where replay begins: all records before it are in entry logs and
+        index. Raises FencelogError(CORRUPT)."""
         path = self.paths.checkpoint
         data = self._disk.read_file(path)
         if data is None:

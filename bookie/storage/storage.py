@@ -1,7 +1,7 @@
-"""Entry logs and index together: where runs go at a flush and come from at a read.
+"""Entry logs and index together: a flush writes runs to them, and reads get runs from them.
 
-Writing is work of one I/O thread, reading of another; the index is what makes a run visible to
-readers, so they never meet a run that is not durable.
+One I/O thread writes, another one reads; a run becomes visible to readers through the index, so
+they never get a run that is not durable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fencelog.ledgers.host import Host
 
 @dataclass(frozen=True, slots=True)
 class FlushedState:
-    """What one flush makes durable: all that was journaled before ``position``."""
+    """The content of one flush, which makes durable all that was journaled before ``position``."""
 
     runs: CacheHalf
     states: list[tuple[int, bytes]]
@@ -42,16 +42,17 @@ class FlushedState:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Numbers of entry logs, ascending."""
+    """The numbers of entry logs, ascending."""
 
     sealed: tuple[int, ...]
-    """Nothing is added to them, and what is in them the index has known since before."""
+    """Files to which no run is added, and whose runs were in the index before."""
     newest: tuple[int, ...]
-    """The one that is written to, and the last: they stay, so that no number is used twice."""
+    """The file that is being written, and the last one: they stay, so that no number is used
+    twice."""
 
 
 class Storage:
-    """One shard's entry logs, index and checkpoint. Its methods block: call them on an I/O
+    """The entry logs, index and checkpoint of one shard. Its methods block: call them on an I/O
     thread."""
 
     def __init__(
@@ -87,10 +88,11 @@ class Storage:
         self._incarnation = incarnation
         self._reader = self.entry_log_reader(disk)
         self.reads = StoredReads(self.index, self._reader)
-        """For the reading thread."""
+        """The reads, for use on the reading thread."""
 
     def _checked_mark(self) -> int:
-        """How far the index reaches: at least to the checkpoint, or part of it was lost."""
+        """Return the mark of the index. It reaches at least to the checkpoint, or a part of the
+        index was lost."""
         mark = self.index.mark()
         if mark < self._checkpoint.sequence:
             raise FencelogError(
@@ -105,12 +107,12 @@ class Storage:
         return self._checkpoint
 
     def entry_log_reader(self, disk: Disk) -> EntryLogReader:
-        """Another reader of these entry logs: one belongs to one I/O thread, whose owner closes
-        it."""
+        """Return another reader of these entry logs. A reader belongs to one I/O thread, whose
+        owner closes it."""
         return EntryLogReader(disk, self._paths.entry_log, incarnation=self._incarnation)
 
     def forget_entry_log(self, file_id: int) -> None:
-        """On the reading thread: it was removed."""
+        """Close an entry log that was removed. Call it on the reading thread."""
         self._reader.forget(file_id)
 
     # -- the writing thread --------------------------------------------------------------------
@@ -118,9 +120,9 @@ class Storage:
     def store(self, flushed: FlushedState) -> None:
         """Write the runs to entry logs, then the index. Raises OSError.
 
-        What if the process dies here? Before the index write: the log's tail is garbage that
-        nothing points to, and replay brings the runs again. After: the mark tells replay what it
-        need not bring again, although the checkpoint is still the old one.
+        A crash is safe at every point. Before the index write, the end of the entry log is garbage
+        that no item points to, and replay restores the runs. After it, the mark shows which records
+        replay need not restore, although the checkpoint is still the old one.
         """
         stored = self._log.append(_planned(flushed.runs))
         self.index.write(
@@ -132,9 +134,9 @@ class Storage:
         )
 
     def write_checkpoint(self, position: JournalPosition) -> None:
-        """Move the checkpoint, then let go of the journal files before it. Raises OSError.
+        """Move the checkpoint, then release the journal files before it. Raises OSError.
 
-        Only after ``store`` has returned for everything before ``position``.
+        Call it only after ``store`` has returned for all records before ``position``.
         """
         check(position >= self._checkpoint, f"checkpoint back from {self._checkpoint}: {position}")
         self._directory.write_checkpoint(position)
@@ -145,19 +147,19 @@ class Storage:
                 self._spares.keep(path, file_id)
 
     def survey(self) -> Survey:
-        """Which entry logs there are, none of them about to get a run. Raises OSError."""
+        """Return the entry logs that exist; none of them is about to get a run. Raises OSError."""
         log = self._log
         names = entry_log_ids(self._disk, self._paths.entry_log)
         sealed = [i for i in names if i not in (log.current_id, log.last_id)]
         return Survey(tuple(sealed), tuple(i for i in names if i not in sealed))
 
     def begin_entry_log(self) -> None:
-        """Write no more to the newest entry log. Raises OSError, which takes nothing of what is
-        stored: the next flush tries again."""
+        """Write no more to the newest entry log. After an error all stored runs remain, and the
+        next flush tries again. Raises OSError."""
         self._log.roll()
 
     def next_entry_log_id(self) -> int:
-        """A number that no entry log ever had."""
+        """Reserve a number that no entry log ever had."""
         return self._log.next_id()
 
     def close(self) -> None:
@@ -167,6 +169,7 @@ class Storage:
 
 
 def _planned(half: CacheHalf) -> Iterator[bytes]:
-    """Runs in the order in which they go to the log: by ledger, then entry; small ones merged."""
+    """Yield runs in the order in which they are written: by ledger, then entry; small ones
+    merged."""
     for runs in half.sorted_runs():
         yield from merged(runs)

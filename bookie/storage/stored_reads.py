@@ -1,4 +1,5 @@
-"""Reading runs back from index and entry logs. Blocks: work of the reading thread."""
+"""The reading of runs from index and entry logs. All calls block: they belong on the reading
+thread."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from fencelog.ledgers.errors import FencelogError
 
 
 class StoredReads:
-    """What the index names, whole and verified."""
+    """The runs that the index names, complete and verified."""
 
     def __init__(self, index: Index, reader: EntryLogReader) -> None:
         self._index = index
@@ -18,11 +19,11 @@ class StoredReads:
     def runs(
         self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int
     ) -> list[bytes]:
-        """Adjacent runs from the one that holds ``first_entry_id`` on, enough for both limits.
-        None at all: the entry is not stored, says an index that was read without error.
+        """Return adjacent runs from the one that holds ``first_entry_id`` on, enough for both
+        limits. An empty list: the entry is not stored, by an index that was read without error.
 
         Raises FencelogError: CORRUPT where the index names bytes that are not that run,
-        STORAGE_FAILED where the disk does not give them.
+        STORAGE_FAILED where the disk does not return them.
         """
         try:
             return self._runs(ledger_id, first_entry_id, max_entries, max_bytes)
@@ -33,7 +34,8 @@ class StoredReads:
         return self._runs(ledger_id, first_entry_id, max_entries, max_bytes)
 
     def ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
-        """What of the entries wanted is stored. Raises FencelogError(CORRUPT, STORAGE_FAILED)."""
+        """Return the ranges of wanted entries that are stored. Raises FencelogError(CORRUPT,
+        STORAGE_FAILED)."""
         return self._index.ranges(ledger_id, wanted)
 
     def _runs(
@@ -49,7 +51,7 @@ class StoredReads:
             except FencelogError:
                 if not runs:
                     raise
-                break  # what was read is good; the damaged run is answered when it is asked for
+                break  # the runs so far are good; a read of the damaged run itself reports it
             size += stored.size
             entry_id = stored.last_entry_id + 1
             if size >= max_bytes or entry_id - first_entry_id >= max_entries:

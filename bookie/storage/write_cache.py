@@ -1,8 +1,8 @@
-"""Runs that are in the journal and not yet in an entry log, kept in memory to be read and flushed.
+"""The runs that are in the journal and not yet in an entry log, in memory for reads and the flush.
 
-Two halves: one takes adds while the other is being flushed. Within the cache and the index together
-no entry of a ledger is held twice (``engine/bookie.py`` trims what overlaps), so runs of a ledger
-can be found by bisection.
+The cache has two halves: one takes adds while the other is being flushed. Within the cache and the
+index together no entry of a ledger is held twice (``engine/bookie.py`` trims overlapping runs), so
+runs of a ledger can be found by bisection.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _LedgerRuns:
 
 
 class CacheHalf:
-    """Runs of many ledgers."""
+    """One half of the cache, with runs of many ledgers."""
 
     __slots__ = ("_ledgers", "replaced", "size")
 
@@ -52,7 +52,7 @@ class CacheHalf:
         self._ledgers: dict[int, _LedgerRuns] = {}
         self.size = 0
         self.replaced: list[tuple[int, Range]] = []
-        """Entries of ledgers that take the place of stored ones."""
+        """The entries of ledgers that replace stored ones."""
 
     def put(self, header: RunHeader, run: bytes) -> None:
         runs = self._ledgers.get(header.ledger_id)
@@ -62,14 +62,14 @@ class CacheHalf:
         self.size += header.size
 
     def discard(self, ledger_id: int) -> None:
-        """Forget what there is of a ledger."""
+        """Remove the runs of a ledger."""
         runs = self._ledgers.pop(ledger_id, None)
         if runs is not None:
             self.size -= sum(map(len, runs.runs))
             self.replaced = [item for item in self.replaced if item[0] != ledger_id]
 
     def find(self, ledger_id: int, entry_id: int) -> tuple[int, bytes] | None:
-        """The run that holds an entry, and its last entry id."""
+        """Return the last entry id of the run that holds an entry, and the run."""
         runs = self._ledgers.get(ledger_id)
         if runs is None:
             return None
@@ -79,15 +79,15 @@ class CacheHalf:
         return runs.lasts[at], runs.runs[at]
 
     def ranges(self, ledger_id: int, wanted: Range, *, most: int | None = None) -> list[Range]:
-        """The runs of a ledger that hold any of the entries wanted; with ``most`` the first so
-        many, perhaps one more."""
+        """Return the ranges of a ledger's runs that hold any of the wanted entries; with ``most``
+        the first so many, perhaps one more."""
         runs = self._ledgers.get(ledger_id)
         if runs is None:
             return []
         low = max(0, bisect_right(runs.firsts, wanted[0]) - 1)
         high = bisect_right(runs.firsts, wanted[1])
         if most is not None:
-            high = min(high, low + most + 1)  # the first of them may end before what is wanted
+            high = min(high, low + most + 1)  # the first of them may end before the wanted range
         return [
             (first, last)
             for first, last in zip(runs.firsts[low:high], runs.lasts[low:high], strict=True)
@@ -95,14 +95,14 @@ class CacheHalf:
         ]
 
     def sorted_runs(self) -> Iterator[list[bytes]]:
-        """The runs of each ledger in entry order, ledger by ledger."""
+        """Yield the runs of each ledger in entry order, ledger by ledger."""
         for ledger_id in sorted(self._ledgers):
             yield self._ledgers[ledger_id].runs
 
 
 class WriteCache:
-    """Both halves. A flush begins at a third of ``max_bytes``: what comes in while it runs has
-    twice that before adds must wait."""
+    """The write cache with both halves. A flush begins at a third of ``max_bytes``: runs added
+    while it runs have twice that before adds must wait."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -115,42 +115,43 @@ class WriteCache:
 
     @property
     def flush_bytes(self) -> int:
-        """What the flush that is running writes, or else the next one would."""
+        """Return the bytes that the running flush writes, or else the next one would."""
         return (self._frozen or self._active).size
 
     @property
     def wants_flush(self) -> bool:
-        """Whether the active half has taken its share."""
+        """Tell whether the active half has taken its share."""
         return self._active.size * 3 >= self._max_bytes
 
     def has_room(self, *, recovery: bool) -> bool:
-        """Whether an add can be taken now. Recovery has a reserve of an eighth: it must be able to
-        end a ledger while the load of others keeps the cache full."""
+        """Tell whether an add can be taken now. Recovery has a reserve of an eighth: it must be
+        able to end a ledger while the load of others keeps the cache full."""
         return self.size < self._max_bytes + (self._max_bytes // 8 if recovery else 0)
 
     def put(self, header: RunHeader, run: bytes, *, replaces: bool = False) -> None:
-        """``replaces``: the index may have runs of just these entries, which are to go."""
+        """Cache a run. ``replaces``: the index may have runs of exactly these entries, which are to
+        be removed."""
         self._active.put(header, run)
         if replaces:
             entries = (header.first_entry_id, header.last_entry_id)
             self._active.replaced.append((header.ledger_id, entries))
 
     def discard(self, ledger_id: int) -> None:
-        """Forget what is not being flushed of a ledger that is removed."""
+        """Remove the runs of a removed ledger that are not being flushed."""
         self._active.discard(ledger_id)
 
     def swap(self) -> CacheHalf:
-        """Begin a flush: the half to be flushed, which stays readable until ``release``."""
+        """Begin a flush: return the half to be flushed, which stays readable until ``release``."""
         check(self._frozen is None, "a flush is running")
         self._frozen, self._active = self._active, CacheHalf()
         return self._frozen
 
     def release(self) -> None:
-        """The frozen half can be found through the index now."""
+        """Release the frozen half, whose runs can be found through the index now."""
         self._frozen = None
 
     def find(self, ledger_id: int, entry_id: int) -> tuple[int, bytes] | None:
-        """The run that holds an entry, and its last entry id."""
+        """Return the last entry id of the run that holds an entry, and the run."""
         found = self._active.find(ledger_id, entry_id)
         if found is None and self._frozen is not None:
             found = self._frozen.find(ledger_id, entry_id)
@@ -159,7 +160,8 @@ class WriteCache:
     def collect(
         self, ledger_id: int, first_entry_id: int, *, max_entries: int, max_bytes: int
     ) -> list[bytes]:
-        """Adjacent runs from the one that holds ``first_entry_id`` on, enough for both limits."""
+        """Return adjacent runs from the one that holds ``first_entry_id`` on, enough for both
+        limits."""
         runs: list[bytes] = []
         entry_id, size = first_entry_id, 0
         while size < max_bytes and entry_id - first_entry_id < max_entries:
@@ -172,13 +174,13 @@ class WriteCache:
         return runs
 
     def first_ranges(self, ledger_id: int, entry_id: int, most: int) -> list[list[Range]]:
-        """Of each half, the runs that hold ``entry_id`` or come behind it, ascending; all of them
-        if they are fewer than ``most``, else at least so many."""
+        """Return, for each half, the runs that hold ``entry_id`` or come behind it, ascending; all
+        of them if they are fewer than ``most``, else at least so many."""
         halves = (self._active, self._frozen) if self._frozen else (self._active,)
         wanted = (entry_id, MAX_ENTRY_ID)
         return [half.ranges(ledger_id, wanted, most=most) for half in halves]
 
     def ranges(self, ledger_id: int, wanted: Range) -> list[Range]:
-        """What of the entries wanted is here."""
+        """Return the ranges of cached runs that hold any of the wanted entries."""
         halves = (self._active, self._frozen) if self._frozen else (self._active,)
         return [found for half in halves for found in half.ranges(ledger_id, wanted)]
