@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from fencelog.broker.append.conditions import (
     NO_CONDITIONS,
@@ -24,17 +24,17 @@ from fencelog.broker.append.conditions import (
     Tracked,
     fail_all,
 )
+from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.append.pending import PendingEntry, check_batch_size, message_size
+from fencelog.broker.append.pending_bytes import PendingBytesLimit
 from fencelog.broker.append.producer_access import Access
 from fencelog.broker.append.producer_table import ProducerState, ProducerTable, RecentAppend
+from fencelog.broker.append.queue import AppendQueue
 from fencelog.broker.ledger_list.state_core import Event
 from fencelog.broker.limits import MAX_WAITING_APPENDS
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError, copy_of
 from fencelog.ledgers.format.entry_header import RUN, SequenceRange
 from fencelog.ledgers.record_batch import BatchInfo, Message
-
-if TYPE_CHECKING:
-    from fencelog.broker.append.pipeline import AppendPipeline
 
 Record = Callable[[Event], "asyncio.Future[None]"]
 Look = Callable[[], "asyncio.Future[bool]"]
@@ -52,6 +52,24 @@ class _ConditionalAppend:
     send: Callable[[Tracked | None], None]
 
 
+class Pipeline(Protocol):
+    """The pipeline as conditional appends see it."""
+
+    partition: int
+    mode: AppendMode
+    queue: AppendQueue
+    pending_limit: PendingBytesLimit
+    tail_offset: int
+    now_us: Callable[[], int]
+
+    @property
+    def is_idle(self) -> bool: ...
+
+    def count(self, size: int) -> None: ...
+
+    def schedule_pump(self) -> None: ...
+
+
 class ConditionalAppends:
     """Of one pipeline, whose ``mode`` says too whether who may append is being changed.
 
@@ -62,7 +80,7 @@ class ConditionalAppends:
 
     def __init__(
         self,
-        pipeline: AppendPipeline,
+        pipeline: Pipeline,
         producers: ProducerTable,
         access: Access,
         record: Record | None,

@@ -12,7 +12,6 @@ from fencelog.broker.append.conditions import (
     Tracked,
     fail_all,
 )
-from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import HEADER, MAX_RUNS
 from fencelog.ledgers.limits import (
@@ -29,7 +28,6 @@ __all__ = [
     "MAX_BATCH_BYTES",
     "AppendFuture",
     "AppendResult",
-    "PendingBytes",
     "PendingEntry",
     "WaitingGroup",
     "message_size",
@@ -150,14 +148,6 @@ class WaitingGroup:
         fail_all(self.futures, error)
         if self.runs is not None:
             self.runs.fail(error)
-
-
-class PendingBytes:
-    """Bytes of all appends that wait in one broker; shared by its partitions."""
-
-    def __init__(self, limit: int = MAX_BROKER_PENDING_BYTES) -> None:
-        self.limit = limit
-        self.total = 0
 
 
 def check_batch_size(size: int) -> None:

@@ -1,16 +1,23 @@
-"""Room for appends on their way, in one partition and in its broker, and what else limits them."""
+"""Limits of the bytes of appends in flight, in one partition and in its broker."""
 
 from __future__ import annotations
 
-from fencelog.broker.append.pending import PendingBytes
 from fencelog.broker.append.rates import PublishLimits
-from fencelog.broker.limits import MAX_PARTITION_PENDING_BYTES
+from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES, MAX_PARTITION_PENDING_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
+class PendingBytes:
+    """Bytes of all appends that wait in one broker; shared by its partitions."""
+
+    def __init__(self, limit: int = MAX_BROKER_PENDING_BYTES) -> None:
+        self.limit = limit
+        self.total = 0
+
+
 class PendingBytesLimit:
-    """Of one partition. ``limit`` in bytes; ``limits``: rates and quotas, None while there are
-    none. An append larger than the limit gets in where no other is on its way."""
+    """The limit of one partition. ``limit``: in bytes; ``limits``: rates and quotas, None if there
+    are none. An append larger than the limit is admitted when no other is in flight."""
 
     __slots__ = ("_broker", "limit", "limits", "partition", "pending_bytes")
 
@@ -35,7 +42,7 @@ class PendingBytesLimit:
         broker.total += size
 
     def count(self, size: int) -> None:
-        """So many bytes more, or fewer, wait."""
+        """Add ``size`` bytes, which may be negative, to what waits."""
         self.pending_bytes += size
         self._broker.total += size
 

@@ -26,13 +26,12 @@ from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.append.pending import (
     MAX_BATCH_BYTES,
     AppendFuture,
-    PendingBytes,
     PendingEntry,
     WaitingGroup,
     check_batch_size,
     message_size,
 )
-from fencelog.broker.append.pending_bytes import PendingBytesLimit
+from fencelog.broker.append.pending_bytes import PendingBytes, PendingBytesLimit
 from fencelog.broker.append.producer_access import Access
 from fencelog.broker.append.producer_table import ProducerTable
 from fencelog.broker.append.queue import AppendQueue, tracked_of

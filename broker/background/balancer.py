@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 
-from fencelog.broker.append.pending import PendingBytes
+from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.cluster.balance_core import PartitionKey, PartitionView, decide
 from fencelog.broker.cluster.broker_directory import BrokerDirectory
 from fencelog.broker.cluster.load import BrokerLoad

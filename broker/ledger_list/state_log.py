@@ -19,18 +19,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from typing import Any
 
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory, OpenLedger
 from fencelog.broker.ledger_list.state_core import Event, PartitionState, encode_events
-from fencelog.broker.ledger_list.state_waiting import (
-    Waiting,
-    give_up,
-    retrieve,
-    state_unknown,
-    succeed,
-)
 from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.broker.limits import MAX_STATE_EVENTS_WAITING, STATE_LEDGER_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
@@ -40,6 +34,9 @@ RETRY_S = 0.5
 """Pause after a new state ledger could not be written."""
 
 log = logging.getLogger(__name__)
+
+_Waiting = tuple[Event, asyncio.Future[None] | None]
+"""An event for the state log, and the future of its caller; None for one that was only noted."""
 
 
 class StateLog:
@@ -63,7 +60,7 @@ class StateLog:
         self._loop = asyncio.get_running_loop()
         self._ledger: OpenLedger | None = None
         self._next: asyncio.Task[OpenLedger] | None = None
-        self._waiting: list[Waiting] = []
+        self._waiting: list[_Waiting] = []
         self._in_ledger = 0
         self._snapshot_bytes = 0
         self._ledger_bytes = 0
@@ -90,7 +87,7 @@ class StateLog:
     def recorded(self, event: Event) -> asyncio.Future[None]:
         """Record, at once; the result is waited for by ``settled``."""
         future: asyncio.Future[None] = self._loop.create_future()
-        future.add_done_callback(retrieve)
+        future.add_done_callback(_retrieve)
         self._put((event, future))
         return future
 
@@ -144,7 +141,7 @@ class StateLog:
 
     # -- the scribe ------------------------------------------------------------------------------
 
-    def _put(self, waiting: Waiting) -> None:
+    def _put(self, waiting: _Waiting) -> None:
         if self._refusal is not None:
             if waiting[1] is not None:
                 waiting[1].set_exception(self._unknown(self._refusal.detail))
@@ -189,7 +186,7 @@ class StateLog:
             return False
         if self._next is None:  # made beside what is written: the metadata may be away
             self._next = self._loop.create_task(self._create())
-            self._next.add_done_callback(retrieve)
+            self._next.add_done_callback(_retrieve)
         return self._next.done()
 
     @property
@@ -208,7 +205,7 @@ class StateLog:
                 is_durable = await self._append(ledger, [event for event, _ in taken])
         finally:
             if is_durable:
-                succeed(taken)
+                _succeed(taken)
             else:
                 self._waiting = taken + self._waiting
 
@@ -247,7 +244,7 @@ class StateLog:
             raise
         self._snapshot_bytes = self._ledger_bytes
         self._ledger = ledger
-        succeed(taken)
+        _succeed(taken)
         if former is not None:
             await former.writer.abandon()
         if former_id is not None:
@@ -299,7 +296,33 @@ class StateLog:
 
     def _fail(self, error: FencelogError) -> None:
         waiting, self._waiting = self._waiting, []
-        give_up(waiting, self._node.path, error.detail)
+        _give_up(waiting, self._node.path, error.detail)
 
     def _unknown(self, why: str) -> FencelogError:
-        return state_unknown(self._node.path, why)
+        return _state_unknown(self._node.path, why)
+
+
+def _succeed(taken: Iterable[_Waiting]) -> None:
+    """Answer the callers of events that are durable."""
+    for _, future in taken:
+        if future is not None and not future.done():
+            future.set_result(None)
+
+
+def _give_up(waiting: Iterable[_Waiting], path: str, why: str) -> None:
+    """Answer the callers of events whose outcome is unknown."""
+    for _, future in waiting:
+        if future is not None and not future.done():
+            future.set_exception(_state_unknown(path, why))
+
+
+def _state_unknown(path: str, why: str) -> FencelogError:
+    return FencelogError(
+        ErrorCode.STATE_UNKNOWN, f"the change of {path} may have been made, or not: {why}"
+    )
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Mark the error of a future as seen: its caller may have gone away."""
+    if not future.cancelled():
+        future.exception()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from fencelog.broker.append.pending import PendingBytes
+from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.partition.opening_gate import OpeningGate

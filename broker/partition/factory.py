@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fencelog.broker.append.admission import Admission
-from fencelog.broker.append.pending import PendingBytes
+from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.append.pipeline import AppendPipeline
 from fencelog.broker.append.producer_access import Access
 from fencelog.broker.append.producer_snapshot import ProducerSnapshot

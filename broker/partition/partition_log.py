@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from fencelog.broker.append.access_changes import AccessChanges
-from fencelog.broker.append.pending import PendingBytes
+from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.ledger_port import Ledgers
 from fencelog.broker.ledger_list.open_ledger import LedgerFactory

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fencelog.broker.append.conditions import FORGOTTEN, AppendConditions, AppendFuture
 from fencelog.broker.append.mode import AppendMode
-from fencelog.broker.append.pending import PendingBytes
+from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.append.pipeline import AppendPipeline
 from fencelog.broker.append.producer_replay import replay_producers
 from fencelog.broker.append.producer_table import ProducerTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypedDict, Unpack
 
-from fencelog.broker.append.pending import PendingBytes
+from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.ledger_list.store import LedgerListStore, ledger_list_path

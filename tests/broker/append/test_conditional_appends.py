@@ -9,7 +9,8 @@ import pytest
 from fencelog.broker.append import conditional_appends as module
 from fencelog.broker.append.conditions import AppendConditions, AppendFuture
 from fencelog.broker.append.mode import AppendMode
-from fencelog.broker.append.pending import MAX_BATCH_BYTES, PendingBytes
+from fencelog.broker.append.pending import MAX_BATCH_BYTES
+from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.append.pipeline import AppendPipeline
 from fencelog.broker.append.producer_replay import replay_producers
 from fencelog.broker.append.producer_table import ProducerTable

@@ -13,12 +13,12 @@ from fencelog.broker.append.pending import (
     MESSAGE_OVERHEAD_BYTES,
     AppendFuture,
     AppendResult,
-    PendingBytes,
     PendingEntry,
     WaitingGroup,
     check_batch_size,
     message_size,
 )
+from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (

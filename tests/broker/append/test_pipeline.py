@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from fencelog.broker.append.mode import AppendMode
-from fencelog.broker.append.pending import GROUP_BYTES, AppendResult, PendingBytes
+from fencelog.broker.append.pending import GROUP_BYTES, AppendResult
+from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.append.pipeline import FULL_GROUPS_IN_FLIGHT, AppendPipeline
 from fencelog.broker.limits import MAX_PARTITION_PENDING_BYTES
 from fencelog.broker.read.stored import StoredBatch
