@@ -1,4 +1,5 @@
-"""What the commands share. Imports stay light here: ``fencelog --help`` answers at once."""
+"""The options and helpers that all commands share. Imports stay light here: ``fencelog --help``
+answers at once."""
 
 from __future__ import annotations
 
@@ -37,29 +38,31 @@ LedgerDirsOption = Annotated[
 ]
 
 ChildOption = Annotated[bool, typer.Option("--child", hidden=True)]
-"""Started by a process of ours: see ``lifecycle.run_service``."""
+"""The mark of a process that another fencelog process has started: see
+``lifecycle.run_service``."""
 
 SERVER = "http://127.0.0.1:8080"
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_UNKNOWN = 3
-"""The outcome is unknown: it may have taken effect."""
+"""The exit code of an unknown outcome: the command may have taken effect."""
 
 EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130
 
 
 def complain(what: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     typer.echo(f"fencelog: {' '.join(what.split())}", err=True)
 
 
 def topic_name(name: str) -> str:
-    """``NAMESPACE/NAME`` of what was typed; ``NAME`` alone is in the namespace ``default``."""
+    """Return ``NAMESPACE/NAME`` of what was typed; ``NAME`` alone is in the namespace
+    ``default``."""
     return name if "/" in name else f"default/{name}"
 
 
 def absolute(directories: list[Path] | None) -> tuple[Path, ...]:
-    """Directories that were given, in a form in which they can be compared."""
+    """Return the given directories as absolute paths, which can be compared."""
     return tuple(path.absolute() for path in directories or ())

@@ -35,7 +35,8 @@ MAX_PAGE = 10_000
 
 
 def admin_router(broker: Broker, bookies: RegisteredBookies) -> APIRouter:
-    """The administrative routes. Handlers raise FencelogError; the application makes problems."""
+    """Return the administrative routes. Handlers raise FencelogError, which the application turns
+    into problem documents."""
     router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
     _add_topics(router, broker)
     _add_listings(router, broker)
@@ -64,7 +65,7 @@ def _add_topics(router: APIRouter, broker: Broker) -> None:
 
     @router.get("/topics/{namespace}/{topic}", tags=["topics"])
     async def get_topic(namespace: str, topic: str, request: Request) -> Topic:
-        """A topic's id and settings."""
+        """Return a topic's id and settings."""
         refuse_query(request)
         return topic_model(await broker.topics.get(TopicName.of(namespace, topic)))
 
@@ -97,7 +98,8 @@ def _add_listings(router: APIRouter, broker: Broker) -> None:
         start_after: str = "",
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = DEFAULT_PAGE,
     ) -> TopicList:
-        """Topics by name, of one namespace or of all; ``prefix`` is of the topic's own name."""
+        """List topics by name, of one namespace or of all; ``prefix`` is the beginning of the
+        topic's own name."""
         refuse_query(request, "namespace", "prefix", "start_after", "limit")
         if namespace is not None:
             check_name("namespace", namespace)
@@ -108,7 +110,8 @@ def _add_listings(router: APIRouter, broker: Broker) -> None:
 
     @router.get("/topics/{namespace}/{topic}/owners", tags=["cluster"])
     async def list_owners(namespace: str, topic: str, request: Request) -> Owners:
-        """Which brokers own the topic's partitions now; unused partitions have no owner."""
+        """List the brokers that currently own the topic's partitions; unused partitions have no
+        owner."""
         refuse_query(request)
         found = await broker.owners(TopicName.of(namespace, topic))
         return Owners(owners=[PartitionOwner.model_validate(owner) for owner in found])
@@ -117,13 +120,13 @@ def _add_listings(router: APIRouter, broker: Broker) -> None:
 def _add_cluster(router: APIRouter, broker: Broker, bookies: RegisteredBookies) -> None:
     @router.get("/brokers", tags=["cluster"])
     async def list_brokers(request: Request) -> Brokers:
-        """Brokers that are registered."""
+        """List the registered brokers."""
         refuse_query(request)
         return Brokers(brokers=[BrokerEntry.model_validate(b) for b in broker.brokers()])
 
     @router.get("/bookies", tags=["cluster"])
     async def list_bookies(request: Request) -> Bookies:
-        """Bookies that are registered, and where they listen."""
+        """List the registered bookies and their addresses."""
         refuse_query(request)
         addresses = bookies.addresses()
         found = [
@@ -136,8 +139,8 @@ def _add_cluster(router: APIRouter, broker: Broker, bookies: RegisteredBookies) 
 def _add_sweep(router: APIRouter, broker: Broker) -> None:
     @router.post("/sweep", tags=["cluster"])
     async def sweep(request: Request, dry_run: bool = False) -> SweepReport:
-        """Remove what belongs to nothing any more: ledgers on no list, leftovers of deleted topics.
-        A broker does it every hour; `dry_run` only says what would go."""
+        """Remove ledgers on no list and leftovers of deleted topics. Brokers do it every hour;
+        `dry_run` only reports what would be removed."""
         refuse_query(request, "dry_run")
         swept = await (broker.sweep.look() if dry_run else broker.sweep.sweep())
         return SweepReport.model_validate(asdict(swept))
@@ -160,7 +163,7 @@ def topic_model(info: TopicInfo) -> Topic:
 
 
 def topic_page(found: list[TopicInfo], limit: int) -> TopicList:
-    """``found``: the page, and one more topic if there is another page."""
+    """Build a page of topics. ``found``: the page, and one more topic if there is another page."""
     page = found[:limit]
     more = len(found) > limit
     return TopicList(

@@ -1,6 +1,6 @@
 """Brokers and what they own: the routes by which partitions move, for operators and other brokers.
 
-Any broker takes any of these requests and passes it on once, to the broker that it is about.
+Any broker takes any of these requests and forwards it once, to the broker that it is about.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _PARTITION = "/topics/{namespace}/{topic}/partitions/{partition}"
 
 
 def add_broker_routes(router: APIRouter, broker: Broker, peers: HttpPeers) -> None:
-    """``router`` has the prefix ``/v1``; handlers raise FencelogError."""
+    """Add the routes of brokers to ``router``, which has the prefix ``/v1``; handlers raise
+    FencelogError."""
     _add_brokers(router, broker, peers)
     _add_partitions(router, broker, peers)
 
@@ -46,7 +47,8 @@ def _add_brokers(router: APIRouter, broker: Broker, peers: HttpPeers) -> None:
         request: Request,
         limit: Annotated[int, Query(ge=0, le=MAX_LISTED_PARTITIONS)] = DEFAULT_LISTED,
     ) -> BrokerDetails:
-        """One broker, and the partitions that it has open: those with the most traffic first."""
+        """Return one broker, and the partitions that it has open: those with the most traffic
+        first."""
         url = elsewhere(broker, broker_id, request)
         if url is not None:
             path = f"{broker_path(broker_id)}?limit={limit}"
@@ -59,8 +61,8 @@ def _add_brokers(router: APIRouter, broker: Broker, peers: HttpPeers) -> None:
 
     @router.post("/brokers/{broker_id}:drain", tags=["cluster"])
     async def drain(broker_id: str, request: Request) -> Drained:
-        """Have a broker hand all its partitions over. It takes none any more until it is started
-        again, and goes on passing requests to the owners. Answers when that is done."""
+        """Have a broker transfer all its partitions. It takes none until it is started again, and
+        goes on forwarding requests to the owners. The answer comes when the drain is done."""
         url = elsewhere(broker, broker_id, request)
         if url is not None:
             path = broker_path(broker_id, ":drain")
@@ -78,7 +80,8 @@ def _add_partitions(router: APIRouter, broker: Broker, peers: HttpPeers) -> None
         request: Request,
         body: Annotated[Unload | None, Body()] = None,
     ) -> Moved:
-        """Have its owner hand a partition over: to the broker ``to``, else to the least loaded."""
+        """Have the owner of a partition transfer it: to the broker ``to``, else to the least
+        loaded."""
         name = TopicName.of(namespace, topic)
         to = None if body is None else body.to
         try:
@@ -94,13 +97,15 @@ def _add_partitions(router: APIRouter, broker: Broker, peers: HttpPeers) -> None
     async def open_partition(
         namespace: str, topic: str, partition: int, request: Request
     ) -> Opened:
-        """Have the broker that is asked own a partition, if nobody does: 421 if somebody does."""
+        """Have the broker that is asked own a partition if it has no owner, and answer 421 if it
+        has another one."""
         log = await broker.take(TopicName.of(namespace, topic), partition)
         return Opened(partition=partition, broker_id=broker.config.broker_id, epoch=log.epoch)
 
 
 def elsewhere(broker: Broker, broker_id: str, request: Request) -> str | None:
-    """Where to ask; None: here. Raises NOT_FOUND if no such broker is registered."""
+    """Return the URL of the broker to ask, or None if it is this one. Raises NOT_FOUND if no such
+    broker is registered."""
     if broker_id == broker.config.broker_id:
         return None
     url = broker.directory.url_of(broker_id)
@@ -110,12 +115,12 @@ def elsewhere(broker: Broker, broker_id: str, request: Request) -> str | None:
 
 
 def is_forwarded(request: Request) -> bool:
-    """Whether another broker has passed it on."""
+    """Tell whether another broker has forwarded the request."""
     return FORWARDED.decode() in request.headers
 
 
 def owned_partition(slot: PartitionSlot) -> dict[str, Any] | None:
-    """What is told of an open partition; None if it has just been let go."""
+    """Return the description of an open partition, or None if it has just been closed."""
     log = slot.open_log
     if log is None:
         return None

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Topic(BaseModel):
-    """A topic. Times in µs since 1970 UTC. ``settings``: its own; ``effective``: all that hold."""
+    """A topic. Times in µs since 1970 UTC. ``settings``: its own; ``effective``: all that apply."""
 
     namespace: str
     topic: str
@@ -30,7 +30,7 @@ class TopicList(BaseModel):
 
 
 class Namespace(BaseModel):
-    """A namespace. ``created_us`` is null where only its topics make it one."""
+    """A namespace. ``created_us`` is null where it exists only because of its topics."""
 
     namespace: str
     created_us: int | None
@@ -45,7 +45,7 @@ class NamespaceList(BaseModel):
 
 
 class SweepReport(BaseModel):
-    """What a sweep found, of so many ledgers it looked at; ``failed``: what it could not remove."""
+    """The result of a sweep over so many ledgers; ``failed``: what it could not remove."""
 
     looked_at: int
     topics: list[str]
@@ -54,7 +54,7 @@ class SweepReport(BaseModel):
 
 
 class PartitionOwner(BaseModel):
-    """The broker that owns a partition now."""
+    """The current owner of a partition."""
 
     partition: int
     broker_id: str
@@ -63,13 +63,13 @@ class PartitionOwner(BaseModel):
 
 
 class Owners(BaseModel):
-    """Owned partitions only: one that nobody has used yet has no owner."""
+    """The partitions that have an owner; a partition that has never been used has none."""
 
     owners: list[PartitionOwner]
 
 
 class BrokerEntry(BaseModel):
-    """A broker that is registered, and what it last said of its load (decaying means)."""
+    """A registered broker, and the load that it last reported (decaying means)."""
 
     broker_id: str
     url: str
@@ -105,14 +105,16 @@ class BrokerDetails(BrokerEntry):
 
 
 class Drained(BaseModel):
-    """``not_taken``: partitions that no other broker took over; any takes them on request."""
+    """The result of a drain. ``not_taken``: partitions that no other broker took over; any broker
+    takes them on request."""
 
     broker_id: str
     not_taken: int
 
 
 class Unload(BaseModel):
-    """``to``: the broker that is to have the partition; without it the least loaded."""
+    """The request to move a partition. ``to``: its next owner; by default the least loaded
+    broker."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -120,14 +122,15 @@ class Unload(BaseModel):
 
 
 class Moved(BaseModel):
-    """``broker_id``: who has the partition now; null: nobody took it, any does on request."""
+    """The result of a move. ``broker_id``: the current owner; null: no broker took the partition,
+    and any broker does on request."""
 
     partition: int
     broker_id: str | None
 
 
 class Opened(BaseModel):
-    """The partition is owned by this broker and serves."""
+    """A partition that this broker owns and serves."""
 
     partition: int
     broker_id: str
@@ -135,7 +138,7 @@ class Opened(BaseModel):
 
 
 class RegisteredBookie(BaseModel):
-    """A bookie that is registered."""
+    """A registered bookie."""
 
     bookie_id: str
     address: str | None
@@ -146,13 +149,13 @@ class Bookies(BaseModel):
 
 
 class Health(BaseModel):
-    """``ok``, or what is missing."""
+    """The state of the service: ``ok``, or what is missing."""
 
     status: str
 
 
 class Problem(BaseModel):
-    """RFC 9457, with what a client may conclude."""
+    """A problem document (RFC 9457), with what a client may conclude."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -1,4 +1,4 @@
-"""Namespaces: the routes."""
+"""The routes of namespaces."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 def add_namespaces(router: APIRouter, broker: Broker) -> None:
-    """Handlers raise FencelogError; the application makes problems."""
+    """Add the routes. Handlers raise FencelogError, which the application turns into problem
+    documents."""
 
     @router.get("/namespaces", tags=["namespaces"])
     async def list_namespaces(request: Request) -> NamespaceList:
-        """All namespaces: those that were made, and those that have topics."""
+        """List all namespaces: those that were created, and those that have topics."""
         refuse_query(request)
         found = await broker.topics.namespaces.list()
         return NamespaceList(namespaces=[namespace_model(info) for info in found])
@@ -34,7 +35,7 @@ def add_namespaces(router: APIRouter, broker: Broker) -> None:
         response: Response,
         settings: Annotated[Settings | None, Body()] = None,
     ) -> Namespace:
-        """Make a namespace: 201; 200 if it exists with the same settings, 409 with others."""
+        """Create a namespace: 201; 200 if it exists with the same settings, 409 with others."""
         refuse_query(request)
         check_name("namespace", namespace)
         wanted = from_json((settings or Settings()).changes())
@@ -44,7 +45,7 @@ def add_namespaces(router: APIRouter, broker: Broker) -> None:
 
     @router.get("/namespaces/{namespace}", tags=["namespaces"])
     async def get_namespace(namespace: str, request: Request) -> Namespace:
-        """What a namespace sets, and what its topics inherit."""
+        """Return the settings of a namespace, and the settings that its topics inherit."""
         refuse_query(request)
         check_name("namespace", namespace)
         return namespace_model(await broker.topics.namespaces.get(namespace))
@@ -60,7 +61,7 @@ def add_namespaces(router: APIRouter, broker: Broker) -> None:
 
     @router.delete("/namespaces/{namespace}", tags=["namespaces"], status_code=204)
     async def delete_namespace(namespace: str, request: Request) -> None:
-        """Remove a namespace that has no topics."""
+        """Delete a namespace that has no topics."""
         refuse_query(request)
         check_name("namespace", namespace)
         await broker.topics.namespaces.delete(namespace)

@@ -1,7 +1,7 @@
 """Requests about one partition's log, carried out by its owner: trim, terminate, internals.
 
 Each may be sent to any broker, and each may be repeated: a log that is trimmed or terminated
-already stays so. One whose answer was lost on the way may have been carried out: METADATA_UNKNOWN.
+already stays so. A request whose answer was lost may have been carried out: METADATA_UNKNOWN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fencelog.broker.partition.partition_log import PartitionLog
 
 MAX_REQUEST_BYTES = 1024
-"""``{"before": OFFSET}``, with room for blanks."""
+"""The limit of a body, which is ``{"before": OFFSET}``, with some space for blanks."""
 
 _UNKNOWN = ErrorCode.METADATA_UNKNOWN
 
@@ -36,7 +36,7 @@ class TrimRequest(Struct, forbid_unknown_fields=True):
 
 
 class PartitionAdmin:
-    """The endpoints."""
+    """The endpoints that trim, terminate and describe partitions."""
 
     def __init__(
         self, broker: Broker, ownership: OwnerProxy, forwarder: Forwarder, bodies: BodyReader
@@ -47,8 +47,9 @@ class PartitionAdmin:
         self._bodies = bodies
 
     async def trim(self, exchange: Exchange, target: Target) -> None:
-        """200 once nothing below ``before`` is readable any more, or as far as subscriptions that
-        have not acknowledged it let it be. Raises OFFSET_BEYOND_TAIL, METADATA_UNKNOWN, …."""
+        """Answer 200 once nothing below ``before`` is readable any more; messages that
+        subscriptions have not acknowledged may stay. Raises OFFSET_BEYOND_TAIL, METADATA_UNKNOWN,
+        …."""
         exchange.query(frozenset())
         body = await self._bodies.read(exchange, MAX_REQUEST_BYTES)
         before = read_body(exchange, body, TrimRequest).before
@@ -65,13 +66,13 @@ class PartitionAdmin:
         await exchange.respond(200, JSON, answer)
 
     async def terminate(self, exchange: Exchange, target: Target) -> None:
-        """200 with the end once it is durable. Raises METADATA_UNKNOWN, …."""
+        """Answer 200 with the end of the log once it is durable. Raises METADATA_UNKNOWN, …."""
         await self._nothing_asked(exchange)
         answer = await self._terminate(exchange, target, target.partition)
         await exchange.respond(200, JSON, answer)
 
     async def terminate_all(self, exchange: Exchange, target: Target) -> None:
-        """200 once every partition is terminated. An error says that some may be."""
+        """Answer 200 once every partition is terminated. An error means that some may be."""
         await self._nothing_asked(exchange)
         info = await self._broker.topic(target.topic)
         ends = []
@@ -81,7 +82,7 @@ class PartitionAdmin:
         await exchange.respond(200, JSON, msgspec.json.encode({"partitions": ends}))
 
     async def internals(self, exchange: Exchange, target: Target) -> None:
-        """200 with what the partition's log looks like inside."""
+        """Answer 200 with the internal state of the partition's log."""
         exchange.query(frozenset())
 
         async def local(log: PartitionLog) -> None:

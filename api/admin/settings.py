@@ -1,6 +1,6 @@
-"""The settings of topics and namespaces as JSON: what a body may hold, and what an answer shows.
+"""The settings of topics and namespaces as JSON, in bodies and in answers.
 
-Null takes back what was set, so that it is inherited; ``"unlimited"`` is no bound at all.
+Null takes back what was set, so that it is inherited; ``"unlimited"`` means no bound.
 """
 
 from __future__ import annotations
@@ -20,77 +20,79 @@ Bound = Count | Literal["unlimited"]
 
 
 class Settings(BaseModel):
-    """What is left out, or null, is inherited: a topic's from its namespace, a namespace's from the
-    cluster. Sizes are of one partition."""
+    """Settings that are left out, or null, are inherited: a topic's from its namespace, a
+    namespace's from the cluster. Sizes are of one partition."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
     ensemble_size: BookieCount | None = None
-    """Bookies that a ledger is spread over; usually 3."""
+    """The number of bookies that a ledger is spread over; usually 3."""
     write_quorum: BookieCount | None = None
-    """Bookies that each entry is written to; usually 3."""
+    """The number of bookies that each entry is written to; usually 3."""
     ack_quorum: BookieCount | None = None
-    """Bookies that must have it durably before it is acknowledged; usually 2."""
+    """The number of bookies that must have stored an entry durably before it is acknowledged;
+    usually 2."""
     roll_entries: Count | None = None
-    """A ledger is followed by the next at so many entries."""
+    """The number of entries at which a ledger is followed by the next."""
     roll_bytes: Count | None = None
-    """Or at this size."""
+    """The size at which a ledger is followed by the next."""
     roll_ms: Count | None = None
-    """Or at this age, or at that of `retention_ms` if it is less."""
+    """The age at which a ledger is followed by the next, or `retention_ms` if that is less."""
     retention_ms: Bound | None = None
-    """Older messages may go, a whole ledger at a time."""
+    """The age above which messages may be removed, a whole ledger at a time."""
     retention_bytes: Bound | None = None
-    """Messages may go that are followed by so many bytes."""
+    """The number of bytes that must follow a message before it may be removed."""
     trim_unacknowledged: bool | None = None
-    """Whether retention takes what a durable subscription has not acknowledged."""
+    """True if retention also removes messages that a durable subscription has not acknowledged."""
     ttl_ms: Bound | None = None
-    """Older messages count as acknowledged by every subscription."""
+    """The age above which messages count as acknowledged by every subscription."""
     backlog_quota_bytes: Bound | None = None
-    """What the slowest durable subscription may have before it."""
+    """The limit of the backlog of the slowest durable subscription."""
     backlog_quota_ms: Bound | None = None
-    """How old the oldest message before it may be."""
+    """The limit of the age of the oldest message in that backlog."""
     backlog_action: Literal["hold", "refuse", "evict"] | None = None
-    """Over the quota: appends wait some seconds, are refused, or the oldest messages are
-    acknowledged for it."""
+    """The action over the quota: appends wait some seconds, are refused, or the oldest messages are
+    acknowledged for the subscription."""
     publish_messages_per_s: Bound | None = None
     publish_bytes_per_s: Bound | None = None
     dispatch_messages_per_s: Bound | None = None
-    """Of all reads and subscriptions of the partition together."""
+    """The limit of all reads and subscriptions of the partition together."""
     dispatch_bytes_per_s: Bound | None = None
     max_pending_bytes: Count | None = None
-    """Appends on their way."""
+    """The limit of the appends in flight."""
     max_subscriptions: Count | None = None
     max_producers: Count | None = None
-    """Producers whose sequences are remembered."""
+    """The number of producers whose sequences are remembered."""
     idempotency_window_ms: Count | None = None
-    """How long an idempotency key is remembered."""
+    """The time for which an idempotency key is remembered."""
     compaction_ms: Bound | None = None
-    """How often the compacted view is brought up to date; unlimited: there is none."""
+    """The interval at which the compacted view is brought up to date; unlimited: the topic has
+    none."""
 
     def changes(self) -> dict[str, Any]:
-        """What was given, null too."""
+        """Return the settings that were given, null included."""
         return self.model_dump(include=self.model_fields_set & Settings.model_fields.keys())
 
 
 class TopicSettings(Settings):
-    """What a topic is created with."""
+    """The settings with which a topic is created."""
 
     partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = 1
-    """Logs that the topic has."""
+    """The number of the topic's partitions."""
 
 
 class TopicChanges(Settings):
-    """What is to change of a topic; null takes a setting back."""
+    """The changes of a topic's settings; null takes a setting back."""
 
     partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] | None = None
-    """Logs that the topic has: never fewer than before."""
+    """The number of the topic's partitions, which can only be raised."""
 
 
 def shown_settings(own: Overrides) -> dict[str, Any]:
-    """What a topic or namespace sets itself."""
+    """Return the settings that a topic or namespace has of its own."""
     return to_json(own)
 
 
 def shown_policy(policy: Policy) -> dict[str, Any]:
-    """Every setting that holds."""
+    """Return all settings that apply."""
     return to_json(asdict(policy))

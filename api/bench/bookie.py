@@ -1,6 +1,6 @@
 """``fencelog bench bookie``: one bookie process with everything on, seen over TCP.
 
-Adds go through a ledger writer, as under load. Reads are of a bookie that was restarted since, so
+Adds go through a ledger writer, as under load. Reads go to a bookie that was restarted since, so
 that nothing is in its write cache; the page cache of the machine is as the adds left it.
 """
 
@@ -27,18 +27,19 @@ ONE_COPY = Replication(ensemble_size=1, write_quorum=1, ack_quorum=1)
 SMALL_BYTES = KIB
 LARGE_BYTES = 64 * KIB
 WINDOW_BYTES = 4 * MIB
-"""Adds under way at a time: the bookie is never idle, and far from refusing."""
+"""The bytes of adds in flight: the bookie is never idle, and far from refusing."""
 
 WARM_UP_S = 0.3
 
 JOURNAL_LEDGER = 1
 JOURNAL_RUN_ENTRIES = 1000
-"""Of 1 KiB: a run as a writer under load sends it."""
+"""The entries of a run of 1 KiB payloads, as a writer under load sends it."""
 
 TINY_BYTES = 64
 TINY_LEDGERS = 1000
 TINY_RUN_ENTRIES = 100
-"""The entries that memory is measured with: many ledgers, short runs, as many topics write them."""
+"""The entries of a run that memory is measured with: many ledgers, short runs, as many topics write
+them."""
 
 RUNS_ON_THE_WAY = 16
 
@@ -47,7 +48,8 @@ NEVER_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """``journal_mib``: not in a checkpoint at the kill; ``entries``: stored when memory is read."""
+    """The sizes of a measurement. ``journal_mib``: not in a checkpoint at the kill; ``entries``:
+    stored when memory is read."""
 
     journal_mib: int
     entries: int
@@ -55,8 +57,9 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class BookieMetrics:
-    """``restart_s``: from the start of the process until it serves. ``rss_mb`` (VmRSS) and
-    ``peak_rss_mb`` (VmHWM) of the process that has stored the small entries."""
+    """The metrics of a bookie. ``restart_s``: from the start of the process until it serves.
+    ``rss_mb`` (VmRSS) and ``peak_rss_mb`` (VmHWM) of the process that has stored the small
+    entries."""
 
     small_adds_per_s: float
     large_adds_mb_per_s: float
@@ -67,7 +70,8 @@ class BookieMetrics:
 
 
 async def measure_bookie(directory: Path, seconds: float, *, sizes: Sizes) -> BookieMetrics:
-    """Adds for ``seconds`` of each size, then reads, a restart after SIGKILL, and memory."""
+    """Measure adds of each size for ``seconds``, then reads, a restart after SIGKILL, and
+    memory."""
     place = directory / "adds"
     async with _bookie(place) as bookie, ledger_client([bookie]) as client:
         await pipelined_adds(client, WARM_UP_S, replication=ONE_COPY)
@@ -95,7 +99,7 @@ async def measure_bookie(directory: Path, seconds: float, *, sizes: Sizes) -> Bo
 
 @asynccontextmanager
 async def _bookie(place: Path, *options: str) -> AsyncIterator[ChildProcess]:
-    """A bookie on the data that is there, ended cleanly afterwards."""
+    """Run a bookie on the data that is there, and end it cleanly afterwards."""
     bookie = await _start_bookie(place, *options)
     try:
         yield bookie
@@ -119,7 +123,8 @@ async def _connected(bookie: ChildProcess) -> AsyncIterator[TcpBookieClient]:
 
 
 async def _read_all(bookie: ChildProcess, ledger: LedgerMetadata) -> float:
-    """Read a whole ledger, one request after the other; MB/s of runs, each checked."""
+    """Read a whole ledger, one request after the other, and return the MB/s of runs, each
+    checked."""
     size, next_entry_id = 0, 0
     async with _connected(bookie) as client:
         begin = perf_counter()
@@ -136,7 +141,8 @@ async def _read_all(bookie: ChildProcess, ledger: LedgerMetadata) -> float:
 
 
 async def _restart(place: Path, journal_bytes: int) -> float:
-    """Seconds that a bookie with the usual buffers takes to serve a journal left by SIGKILL."""
+    """Return the seconds that a bookie with the usual buffers takes to serve a journal left by
+    SIGKILL."""
     buffers = ["--write-cache-bytes", str(4 * journal_bytes), "--flush-interval-ms", str(NEVER_MS)]
     async with _bookie(place, *buffers) as bookie:
         await _store(bookie, _journal_runs(journal_bytes))
@@ -161,7 +167,8 @@ def _journal_runs(journal_bytes: int) -> Iterator[bytes]:
 
 
 async def _memory(place: Path, entries: int) -> tuple[float, float]:
-    """Resident memory of a bookie, in MB, once it has stored so many entries: now, and at most."""
+    """Return the resident memory of a bookie, in MB, once it has stored so many entries: current
+    and peak."""
     async with _bookie(place) as bookie:
         await _store(bookie, _tiny_runs(entries))
         return resident_mb(bookie.pid)
@@ -200,7 +207,7 @@ async def _store(bookie: ChildProcess, runs: Iterable[bytes]) -> None:
 
 
 def resident_mb(pid: int) -> tuple[float, float]:
-    """Resident memory of a process: now, and the most it ever was."""
+    """Return the resident memory of a process in MB: current and peak."""
     status = Path(f"/proc/{pid}/status").read_text("ascii")
     return _kib(status, "VmRSS") * KIB / 1e6, _kib(status, "VmHWM") * KIB / 1e6
 

@@ -15,7 +15,7 @@ from fencelog.ledgers.metastore.open import open_metadata_store
 
 @contextlib.asynccontextmanager
 async def bench_bookie_process(metadata: str, config: BookieConfig) -> AsyncIterator[Running]:
-    """A bookie on a free port of loopback. ``metadata``: URL of its store, which is made."""
+    """Run a bookie on a free port of loopback. ``metadata``: URL of its store, which is created."""
     host = SystemHost()
     async with contextlib.AsyncExitStack() as stack:
         store = open_metadata_store(metadata, host=host)

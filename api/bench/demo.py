@@ -38,15 +38,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIECES = 40
-"""The file that is appended during the kill is written to the command's stdin in so many pieces,"""
+"""The number of pieces in which the file that is appended during the kill is written to the
+command's stdin."""
 
 PIECE_DELAY_S = 0.05
-"""one after another at this distance, as a log grows; half of them before the kill."""
+"""The pause between two pieces, as a log grows; half of the pieces come before the kill."""
 
 
 @dataclass(slots=True)
 class FileOutcome:
-    """What became of one file. ``spark_lines`` is None when Spark was not asked."""
+    """The outcome of one file. ``spark_lines`` is None when Spark was not asked."""
 
     file: DemoFile
     lines: int
@@ -60,11 +61,12 @@ class FileOutcome:
 
 
 MAX_WORD = 40
-"""Characters of a word that are printed."""
+"""The number of characters of a word that are printed."""
 
 
 async def run_demo(logs: Path | None, *, spark: bool) -> bool:
-    """Run it and print what was done; whether everything was right. Raises FencelogError."""
+    """Run the demo, print what was done, and tell whether everything was right. Raises
+    FencelogError."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -86,7 +88,8 @@ async def run_demo(logs: Path | None, *, spark: bool) -> bool:
 
 
 def _acceptable(console: Console, files: list[DemoFile]) -> tuple[list[DemoFile], bool]:
-    """The files whose lines fit into messages, largest first, and whether no text is left out.
+    """Return the files whose lines fit into messages, largest first, and whether no text is left
+    out.
 
     Binary files may have no lines at all, so one of them is not missed.
     """
@@ -113,7 +116,7 @@ class _Demo:
         self._console = console
 
     async def carry(self, file: DemoFile, *, kill_owner: bool) -> FileOutcome:
-        """Append a file, read it back, compare."""
+        """Append a file, read it back, and compare."""
         loop = asyncio.get_running_loop()
         await self._run("topic", "create", file.topic)
         begun = loop.time()
@@ -150,7 +153,7 @@ class _Demo:
 
     async def _kill_owner(self, topic: str) -> None:
         async with FencelogClient(self._cluster.urls) as client:
-            # A file may begin with one long line: whoever is asked first owns the partition.
+            # A file may begin with one long line: the first broker asked owns the partition.
             await client.segments(topic, 0)
             owner = self._cluster.broker_at(await owner_url(client, topic, 0))
         await owner.kill()
@@ -159,7 +162,8 @@ class _Demo:
         )
 
     async def count_with_spark(self, outcomes: Sequence[FileOutcome]) -> list[list[Any]]:
-        """Fill in Spark's line counts; the ten most frequent words of the largest file."""
+        """Fill in Spark's line counts, and return the ten most frequent words of the largest
+        file."""
         self._console.print("asking Spark …")
         result, log = self._data_dir / "spark.json", self._data_dir / "spark.log"
         topics = [outcome.file.topic for outcome in outcomes]
@@ -185,7 +189,8 @@ class _Demo:
         return words
 
     async def _run(self, *command: str, stdout: Path | None = None) -> None:
-        """Run ``fencelog COMMAND…`` against the cluster to its end. Raises when it fails."""
+        """Run ``fencelog COMMAND…`` against the cluster to its end. Raises FencelogError when it
+        fails."""
         if stdout is None:
             await _finished(await self._start(*command))
             return
@@ -204,7 +209,7 @@ class _Demo:
 
 
 async def _finished(process: asyncio.subprocess.Process) -> None:
-    """Wait for a command; raises FencelogError with its own words when it failed."""
+    """Wait for a command. Raises FencelogError with the command's own message when it failed."""
     complaint = await process.stderr.read() if process.stderr else b""
     code = await _wait_or_end(process)
     if code:
@@ -215,7 +220,7 @@ async def _finished(process: asyncio.subprocess.Process) -> None:
 
 
 async def _wait_or_end(process: asyncio.subprocess.Process) -> int:
-    """Wait for a process; it does not outlive us when we are cancelled."""
+    """Wait for a process; the process does not outlive a cancellation."""
     try:
         return await process.wait()
     except asyncio.CancelledError:
@@ -251,5 +256,5 @@ def _print_outcomes(
 
 
 def shorten_word(word: str) -> str:
-    """A word as it fits into a line: a file without spaces is one word."""
+    """Shorten a word so that it fits into a line: a file without spaces is one word."""
     return word if len(word) <= MAX_WORD else f"{word[: MAX_WORD - 1]}…"

@@ -1,4 +1,4 @@
-"""Which files the demo takes, and whether what came back is what went in."""
+"""The choice of the demo's files, and the comparison of what came back with what went in."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from fencelog.ledgers.limits import KIB, MAX_MESSAGE_BYTES, MIB
 
 SYSTEM_LOGS = Path("/var/log")
 ENOUGH_BYTES = 256 * KIB
-"""Less than that in the machine's own logs, and the standard library's source is taken."""
+"""The size below which the machine's own logs are too small, so that the standard library's source
+is taken."""
 
 MOST_FILES = 24
-"""Of the files that the demo chooses by itself."""
+"""The limit of the files that the demo chooses by itself."""
 
 _CHUNK_BYTES = 1 * MIB
 _PROBE_BYTES = 8 * KIB
@@ -33,7 +34,7 @@ class DemoFile:
 
 
 def choose_files(logs: Path | None) -> list[DemoFile]:
-    """All files of a directory; without one, the machine's text logs or Python's own source.
+    """Return all files of a directory; without one, the machine's text logs or Python's own source.
 
     Raises FencelogError(NOT_FOUND) when there is nothing to read.
     """
@@ -52,7 +53,7 @@ def choose_files(logs: Path | None) -> list[DemoFile]:
 
 
 def topic_names(file_names: Iterable[str]) -> list[str]:
-    """A topic of the namespace ``demo`` for each file; files of one name get numbers."""
+    """Return a topic of the namespace ``demo`` for each file; files of one name get numbers."""
     names: list[str] = []
     for file_name in file_names:
         base = re.sub(r"[^A-Za-z0-9._-]+", "-", file_name).lstrip("._-")[: MAX_NAME_BYTES - 8]
@@ -65,7 +66,8 @@ def topic_names(file_names: Iterable[str]) -> list[str]:
 
 
 def same_up_to_final_newline(one: Path, other: Path) -> bool:
-    """Whether two files are equal, byte for byte, once one final newline is left out of each."""
+    """Tell whether two files are equal, byte for byte, once one final newline is left out of
+    each."""
     sizes = [_size_without_final_newline(path) for path in (one, other)]
     if sizes[0] != sizes[1]:
         return False
@@ -80,14 +82,14 @@ def same_up_to_final_newline(one: Path, other: Path) -> bool:
 
 
 def is_text(path: Path) -> bool:
-    """Whether it looks like lines of text, in whatever encoding that needs no NUL."""
+    """Tell whether a file looks like lines of text, in any encoding that needs no NUL."""
     with path.open("rb") as file:
         probe = file.read(_PROBE_BYTES)
     return bool(probe) and b"\0" not in probe and path.suffix not in (".gz", ".xz", ".zst")
 
 
 def too_long_line(path: Path) -> int | None:
-    """The number of the first line that is longer than a message may be; None: there is none."""
+    """Return the number of the first line that is longer than a message may be, or None."""
     line, length = 1, 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -104,7 +106,7 @@ def too_long_line(path: Path) -> int | None:
 
 
 def count_lines(path: Path) -> int:
-    """Lines, the last one too when it has no end."""
+    """Count the lines, including a last one without a line end."""
     with path.open("rb") as file:
         lines, last = 0, b"\n"
         while chunk := file.read(_CHUNK_BYTES):

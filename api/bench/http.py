@@ -40,7 +40,7 @@ class HttpMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Appends:
-    """One kind of append: the same request from every connection, to a topic of its own."""
+    """A kind of append: the same request from every connection, to a topic of its own."""
 
     topic: str
     verb: str
@@ -51,7 +51,7 @@ class Appends:
 
 
 def single_posts() -> Appends:
-    """1 KiB messages, one a request, from 64 connections."""
+    """Return single posts: 1 KiB messages, one in each request, from 64 connections."""
     return Appends(
         topic="bench/single",
         verb="messages",
@@ -63,7 +63,7 @@ def single_posts() -> Appends:
 
 
 def ndjson_batches(messages: int = 1000, connections: int = 4) -> Appends:
-    """JSON lines of 100 B of text each."""
+    """Return batches of JSON lines of 100 B of text each."""
     line = json.dumps({"text": "x" * MESSAGE_BYTES}) + "\n"
     return Appends(
         topic="bench/ndjson",
@@ -76,7 +76,7 @@ def ndjson_batches(messages: int = 1000, connections: int = 4) -> Appends:
 
 
 def record_batches(messages: int = 5000, connections: int = 4) -> Appends:
-    """Record batches of 100 B values."""
+    """Return record batches of 100 B values."""
     return Appends(
         topic="bench/records",
         verb="messages:batch",
@@ -108,7 +108,7 @@ async def measure_http(directory: Path, seconds: float) -> HttpMetrics:
 
 @asynccontextmanager
 async def standalone(directory: Path) -> AsyncIterator[str]:
-    """A standalone service as a process of its own; yields its URL."""
+    """Run a standalone service as a process of its own, and yield its URL."""
     command = ["standalone", "--http", "127.0.0.1:0", "--data", str(directory / "standalone")]
     process = await ChildProcess.start("standalone", command, log=directory / "standalone.log")
     try:
@@ -118,7 +118,8 @@ async def standalone(directory: Path) -> AsyncIterator[str]:
 
 
 async def measure_appends(url: str, appends: Appends, seconds: float) -> LoadResult:
-    """Append for a moment to warm up, then for ``seconds``; the topic must hold all of it after.
+    """Append for a moment to warm up, then for ``seconds``; the topic must hold all of it
+    afterwards.
 
     Raises FencelogError(INTERNAL) if the tail offset is not the number of messages acknowledged.
     """
@@ -164,7 +165,8 @@ async def create_topic(url: str, topic: str) -> None:
 
 
 async def tail_offset(url: str, topic: str) -> int:
-    """The offset that the next message of partition 0 gets: the number of messages so far."""
+    """Return the offset that the next message of partition 0 gets: the number of messages so
+    far."""
     path = f"/v1/topics/{topic}/partitions/0/messages?from=latest"
     response = await call(url, encode_request("GET", url, path), 200)
     answer: dict[str, Any] = json.loads(response.body)

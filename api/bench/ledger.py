@@ -25,7 +25,7 @@ from fencelog.ledgers.writer.writer import LedgerWriter
 REPLICATION = Replication(ensemble_size=3, write_quorum=3, ack_quorum=2)
 PAYLOAD_BYTES = KIB
 WINDOW_ENTRIES = 4000
-"""Adds under way at a time in the pipelined phase: some 4 MiB, far below the writer's limit."""
+"""The adds in flight in the pipelined phase: some 4 MiB, far below the writer's limit."""
 
 WARM_UP_S = 0.3
 
@@ -39,7 +39,7 @@ class LedgerMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A ledger that was written at full speed, and closed since."""
+    """A ledger that was written at full speed and has been closed."""
 
     metadata: LedgerMetadata
     elapsed_s: float
@@ -50,7 +50,7 @@ class Written:
 
 
 class FixedBookies:
-    """A BookieDirectory of bookies that neither come nor go."""
+    """A BookieDirectory whose bookies never change."""
 
     def __init__(
         self, clients: Mapping[str, BookieClient], infos: Mapping[str, BookieInfo]
@@ -88,7 +88,8 @@ async def measure_ledger(directory: Path, seconds: float) -> LedgerMetrics:
 
 @asynccontextmanager
 async def ledger_client(bookies: Iterable[ChildProcess]) -> AsyncIterator[LedgerClient]:
-    """A client of bookie processes. They share no metadata store; the client has one of its own."""
+    """Open a client of bookie processes. They share no metadata store; the client has one of its
+    own."""
     async with AsyncExitStack() as stack:
         clients: dict[str, BookieClient] = {}
         infos: dict[str, BookieInfo] = {}
@@ -119,7 +120,7 @@ async def pipelined_adds(
     payload_bytes: int = PAYLOAD_BYTES,
     window_entries: int = WINDOW_ENTRIES,
 ) -> Written:
-    """Write a ledger as fast as it goes, with ``window_entries`` adds under way all the time."""
+    """Write a ledger as fast as possible, with ``window_entries`` adds in flight all the time."""
     finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     payload = os.urandom(payload_bytes)
     appended = -1
@@ -143,7 +144,8 @@ async def pipelined_adds(
 
 
 async def _single_adds(client: LedgerClient, seconds: float) -> list[float]:
-    """One add after the other, each when the one before is acknowledged; sorted times in s."""
+    """Add one entry after the other, each when the previous one is acknowledged; return the sorted
+    times in s."""
     finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     payload = os.urandom(PAYLOAD_BYTES)
     times_s: list[float] = []
@@ -174,7 +176,7 @@ async def _create(
     on_ack: Callable[[int], None],
     finished: asyncio.Future[None],
 ) -> LedgerWriter:
-    """A new ledger; its failure is what ``finished`` raises."""
+    """Create a ledger; ``finished`` raises its failure."""
 
     def failed(error: FencelogError) -> None:
         if not finished.done():
@@ -184,7 +186,7 @@ async def _create(
 
 
 async def _close(writer: LedgerWriter) -> LedgerMetadata:
-    """Close the ledger and compare: a figure counts only if the ledger holds what it counted."""
+    """Close the ledger and compare: a metric counts only if the ledger holds what was counted."""
     metadata = await writer.close()
     if metadata.last_entry_id != writer.last_add_confirmed:
         raise FencelogError(

@@ -1,6 +1,6 @@
 """The machine's own limits, measured in the same run and on the same directory as the metrics.
 
-A figure of a bench means little without them: 100,000 durable adds a second are many on one disk
+A metric of a bench means little without them: 100,000 durable adds a second are many on one disk
 and few on another. Everything here blocks, so it runs before an event loop is started.
 """
 
@@ -26,7 +26,7 @@ CHILD_START_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the machine does without us; names as they are printed, units last."""
+    """The machine's rates without the service; names as they are printed, units last."""
 
     fdatasync_per_s: float
     fdatasync_p50_ms: float
@@ -36,14 +36,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SyncRate:
-    """Synchronous writes of one size: how many a second, and how long the median one takes."""
+    """The rate of synchronous writes of one size: how many a second, and how long the median one
+    takes."""
 
     per_s: float
     p50_ms: float
 
 
 def percentile(sorted_values: list[float], share: float) -> float:
-    """The value below which ``share`` (0..1) of the values lie; 0.0 of none."""
+    """Return the value below which ``share`` (0..1) of the values lie; 0.0 of none."""
     if not sorted_values:
         return 0.0
     return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * share))]
@@ -88,7 +89,7 @@ def measure_sync(directory: Path, write_bytes: int, seconds: float) -> SyncRate:
 
 
 def measure_loopback(seconds: float) -> float:
-    """MB/s that one process can send to another over TCP on 127.0.0.1, as received."""
+    """Return the MB/s that one process can send to another over TCP on 127.0.0.1, as received."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(CHILD_START_TIMEOUT_S)
         port = listener.getsockname()[1]

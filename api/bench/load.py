@@ -20,14 +20,14 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """``headers`` is the raw head of the response, lower-cased."""
+    """A response. ``headers`` is its raw head, lower-cased."""
 
     status: int
     headers: bytes
     body: bytes
 
     def header(self, name: str) -> str:
-        """The value of a header; '' if it is not there."""
+        """Return the value of a header, or '' if it is not there."""
         _, found, rest = self.headers.partition(b"\r\n" + name.lower().encode() + b":")
         return rest.partition(b"\r\n")[0].strip().decode("latin-1") if found else ""
 
@@ -35,7 +35,7 @@ class Response:
 def encode_request(
     method: str, url: str, path: str, *, body: bytes = b"", headers: Mapping[str, str] = {}
 ) -> bytes:
-    """A whole request, to be built once and sent many times."""
+    """Build a whole request, once, to be sent many times."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {urlsplit(url).netloc}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     lines.append(f"Content-Length: {len(body)}")
@@ -43,7 +43,8 @@ def encode_request(
 
 
 class LoadConnection(asyncio.Protocol):
-    """One kept-alive connection. ``send`` a request, ``on_response`` is called with its answer.
+    """A kept-alive connection: ``send`` sends a request, and ``on_response`` is called with its
+    answer.
 
     ``on_response`` may send the next request at once. A broken connection or an answer that is no
     HTTP calls ``on_failure`` instead, once.
@@ -58,7 +59,8 @@ class LoadConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def send(self, request: bytes) -> None:
-        """Send one request; the answer to the one before must be there. Lost connections fail."""
+        """Send one request; the answer to the previous one must have arrived. Lost connections
+        fail."""
         check(not self._waiting, "one request at a time")
         self._waiting = True
         if self._transport is None or self._transport.is_closing():
@@ -117,7 +119,7 @@ class LoadConnection(asyncio.Protocol):
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[LoadConnection]:
-    """A connection to the service at ``url``, closed on the way out."""
+    """Open a connection to the service at ``url``, and close it at the end."""
     host, port = parse_address(urlsplit(url).netloc)
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(LoadConnection, host, port)
@@ -137,7 +139,7 @@ def _raise(error: FencelogError) -> None:
 
 @dataclass(slots=True)
 class LoadResult:
-    """What a phase of load did: requests answered, seconds it took, times of the requests."""
+    """The result of a phase of load: requests answered, seconds it took, times of the requests."""
 
     requests: int
     elapsed_s: float
@@ -153,9 +155,9 @@ async def closed_loop(
 ) -> LoadResult:
     """Send ``request`` over and over from every connection, each waiting for its own answer.
 
-    After ``seconds`` no further request is sent; those under way are waited for and counted, so
-    what is counted is exactly what was answered. Raises FencelogError at the first answer with
-    another status, and when a connection is lost.
+    After ``seconds`` no further request is sent; those in flight are waited for and counted, so the
+    count is exactly what was answered. Raises FencelogError at the first answer with another
+    status, and when a connection is lost.
     """
     async with AsyncExitStack() as stack:
         opened = [await stack.enter_async_context(connected(url)) for _ in range(connections)]
@@ -163,7 +165,7 @@ async def closed_loop(
 
 
 class _ClosedLoop:
-    """The hot loop: per request one callback, one clock reading and one write."""
+    """The hot loop: for each request one callback, one clock reading and one write."""
 
     def __init__(self, request: bytes, seconds: float, status: int) -> None:
         self._request = request
@@ -214,6 +216,6 @@ class _ClosedLoop:
 
 
 def refused(response: Response) -> FencelogError:
-    """The error for an answer that is not the expected one; its text names the service's reason."""
+    """Return the error for an unexpected answer; its text names the service's reason."""
     text = response.body[:500].decode("utf-8", "replace")
     return FencelogError(ErrorCode.INTERNAL, f"the service answered {response.status}: {text}")

@@ -1,4 +1,4 @@
-"""``fencelog bench``: metrics beside what the machine itself can do, measured in the same run."""
+"""``fencelog bench``: metrics beside the machine's own limits, measured in the same run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 MAX_LIMIT_S = 1.0
-"""Time for each of the machine's limits; less, when a figure gets less."""
+"""The longest time for each of the machine's limits; less when a metric gets less."""
 
 BESIDE: Mapping[str, str] = {
     "adds_per_s": "fdatasync_per_s",
@@ -41,7 +41,7 @@ BESIDE: Mapping[str, str] = {
     "large_adds_mb_per_s": "sequential_sync_mb_per_s",
     "entry_log_read_mb_per_s": "loopback_mb_per_s",
 }
-"""The limit that a figure is best read against."""
+"""The limit that each metric is best compared with."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Seconds = Annotated[float, typer.Option(min=0.1, help="Time for each figure.")]
@@ -53,7 +53,7 @@ Keep = Annotated[bool, typer.Option("--keep", help="Leave the data where it was 
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """What ``--json`` prints: plain numbers, units last in the names."""
+    """The output of ``--json``: plain numbers, units last in the names."""
 
     figures: dict[str, float]
     limits: dict[str, float]
@@ -167,7 +167,8 @@ def _bench(
 
 @contextmanager
 def scratch_directory(parent: Path, *, keep: bool) -> Iterator[Path]:
-    """A fresh directory on the disk of ``parent``, removed afterwards unless ``keep``."""
+    """Create a fresh directory on the disk of ``parent``, and remove it afterwards unless
+    ``keep``."""
     parent.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix=".fencelog-bench-", dir=parent))
     try:
@@ -178,7 +179,8 @@ def scratch_directory(parent: Path, *, keep: bool) -> Iterator[Path]:
 
 
 def render(name: str, result: BenchResult) -> Table:
-    """The metrics, each beside the limit that it is read against, then the limits themselves."""
+    """Return a table of the metrics, each beside the limit that it is compared with, then the
+    limits themselves."""
     table = Table(title=f"fencelog bench {name}", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")

@@ -22,8 +22,8 @@ from fencelog.ledgers.record_batch import read_frames
 
 MESSAGES_PER_SECOND = 500_000
 MAX_TOPIC_MESSAGES = 1_500_000
-"""How many messages the topic gets for a measurement of so many seconds. At most some 160 MB, ten
-times what a partition keeps in memory for readers at the tail."""
+"""The number of messages that the topic gets at most. They are some 160 MB, ten times what a
+partition keeps in memory for readers at the tail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ async def _read_all(connection: LoadConnection, url: str, topic: str, messages: 
 
 
 def _following(body: bytes, offset: int) -> int:
-    """The offset after the batches in ``body``, which must begin at ``offset`` and join."""
+    """Return the offset after the batches in ``body``, which must begin at ``offset`` and join."""
     begin = offset
     for frame in read_frames(body):
         if frame.base_offset != offset:

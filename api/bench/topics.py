@@ -1,7 +1,7 @@
-"""``fencelog bench topics``: what many topics cost one broker, in memory and at a takeover.
+"""``fencelog bench topics``: the cost of many topics for one broker, in memory and at a takeover.
 
-A cluster of real processes, ZooKeeper included: one broker gets a message in each topic, is killed,
-and another one takes all topics over, asked for them by clients that want to read.
+The cluster has real processes, ZooKeeper included: one broker gets a message in each topic and is
+killed, and another one takes all topics over, requested by clients that want to read.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_c
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 CLIENTS = 64
-"""Requests under way at a time: as many partitions are being opened."""
+"""The requests in flight; so many partitions are opened at a time."""
 
 REQUEST_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMetrics:
-    """Of one broker. ``bytes_per_idle_topic``: resident memory that a topic of one partition with
-    one message adds, measured at the broker that took them over."""
+    """The metrics of one broker. ``bytes_per_idle_topic``: resident memory that a topic of one
+    partition with one message adds, measured at the broker that took them over."""
 
     topics: int
     created_per_s: float
@@ -39,7 +39,8 @@ class TopicMetrics:
 
 
 async def measure_topics(directory: Path, seconds: float, *, topics: int) -> TopicMetrics:
-    """Create, fill, and take over; ``seconds`` plays no part, all topics do."""
+    """Create topics, fill them, and have them taken over; ``seconds`` has no effect, all topics are
+    measured."""
     names = [f"/v1/topics/bench/t{number}" for number in range(topics)]
     async with running_cluster(ClusterConfig(directory, brokers=1, http_port=0)) as cluster:
         (first,) = cluster.brokers
@@ -71,8 +72,8 @@ async def _all(
     names: list[str],
     request: Callable[[httpx.AsyncClient, str], Awaitable[httpx.Response]],
 ) -> float:
-    """Ask for every topic, CLIENTS at a time; the seconds that took. Raises INTERNAL for a request
-    that failed."""
+    """Send a request for every topic, CLIENTS at a time, and return the seconds that it took.
+    Raises INTERNAL for a request that failed."""
     waiting = iter(names)
 
     async def one_after_the_other() -> None:

@@ -85,12 +85,12 @@ def append(
 
 
 def _size_of(file: Path) -> float | None:
-    """Bytes of a regular file; None for a pipe, whose end nobody knows."""
+    """Return the bytes of a regular file, or None for a pipe, whose end is unknown."""
     return file.stat().st_size if file.is_file() else None
 
 
 def _progress(file: Path) -> Progress:
-    """A progress bar on stderr, shown on a terminal only."""
+    """Create a progress bar on stderr, shown on a terminal only."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -1,4 +1,4 @@
-"""``fencelog bookie COMMAND``: the data of a bookie that does not run."""
+"""``fencelog bookie COMMAND``: the data of a bookie that is not running."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _refuse(why: str) -> None:
 def _looking(
     data: Path, journal_dirs: list[Path] | None, ledger_dirs: list[Path] | None
 ) -> Iterator[Offline]:
-    """The data, locked, through a disk that is only read."""
+    """Open the data, locked, through a read-only disk."""
     from fencelog.bookie.disk.posix import PosixDisk
     from fencelog.bookie.offline.inspect_disk import ReadOnlyDisk
 
@@ -219,7 +219,7 @@ def _check_shown(count: int, file: Path | None) -> None:
 
 
 def _print(items: Iterable[dict[str, object]], *, as_json: bool) -> int:
-    """How many there were."""
+    """Print the items and return their number."""
     count = 0
     for item in items:
         count += 1

@@ -1,4 +1,4 @@
-"""``fencelog brokers``: what brokers carry, and moving it."""
+"""``fencelog brokers``: the loads of brokers, and moving partitions."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ def show(
 
 
 def drain(broker: IdArgument, server: ServerOption = SERVER) -> None:
-    """Have a broker hand all its partitions over to the others.
+    """Have a broker transfer all its partitions to the others.
 
-    It takes none any more until it is started again. Returns when that is done."""
+    It takes none until it is started again. Returns when that is done.
+    """
     answer = _ask(server, "POST", f"{_path(broker)}:drain")
     typer.echo(f"{broker} is drained")
     if answer["not_taken"]:

@@ -1,4 +1,4 @@
-"""``fencelog cookie``: what is registered of the bookies' directories, and its repair."""
+"""``fencelog cookie``: the registered cookies of the bookies' directories, and their repair."""
 
 from __future__ import annotations
 

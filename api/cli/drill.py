@@ -70,9 +70,10 @@ def pause_broker(
     keep: KeepOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop the owner for longer than its session, and let it go on.
+    """Stop the owner for longer than its session, and continue it.
 
-    Another broker takes over; the one that wakes acknowledges nothing of what came later."""
+    Another broker takes over; the stopped one acknowledges nothing of what came later.
+    """
     from fencelog.api.drills.broker.pause import PauseBrokerConfig, pause_broker_drill
 
     _run(pause_broker_drill(PauseBrokerConfig(times, session_ms, keep)), as_json=as_json)
@@ -97,7 +98,7 @@ def partition(
 
 
 def drain(times: TimesOption = 2, keep: KeepOption = False, as_json: JsonOption = False) -> None:
-    """Have the owner hand its partition over under load, by SIGTERM and over HTTP in turn."""
+    """Have the owner transfer its partition under load, by SIGTERM and over HTTP in turn."""
     from fencelog.api.drills.broker.drain import DrainConfig, drain_drill
 
     _run(drain_drill(DrainConfig(times, keep)), as_json=as_json)
@@ -143,7 +144,7 @@ def pause_bookie(
     keep: KeepOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop bookies for longer than their session lasts, and let them go on."""
+    """Stop bookies for longer than their session lasts, and continue them."""
     from fencelog.api.drills.bookie.pause import PauseBookieConfig, pause_bookie_drill
 
     _run(pause_bookie_drill(PauseBookieConfig(times, keep)), as_json=as_json)
@@ -169,9 +170,10 @@ def full_disk(
     as_json: JsonOption = False,
     inside: InsideOption = False,
 ) -> None:
-    """Fill the disk of a bookie under load, then make room; lose nothing.
+    """Fill the disk of a bookie under load, then free space; lose nothing.
 
-    The disk is a tmpfs in a mount namespace of the drill's own (Linux)."""
+    The disk is a tmpfs in a mount namespace of the drill's own (Linux).
+    """
     from fencelog.api.drills.bookie.disk_full import FullDiskConfig, full_disk_drill
     from fencelog.api.drills.harness.namespace import enter_namespace
 
@@ -200,7 +202,7 @@ def unload(
     keep: KeepOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Have the owner hand its partition over to another broker under load."""
+    """Have the owner transfer its partition to another broker under load."""
     from fencelog.api.drills.harness.service import ServiceDrillConfig, unload_drill
 
     config = ServiceDrillConfig(_urls(cluster), times=times, keep=keep)

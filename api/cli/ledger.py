@@ -95,9 +95,9 @@ def recover(
     Its writer can add nothing more.
 
     A bookie that lost its disk or its memory is in limbo with a ledger: it may have held the next
-    entry, and cannot tell. If too many of a write set are, nobody can, and the ledger stays as it
-    is until their disks are back. --accept-loss says that none ever will be: acknowledged entries
-    may be lost with it, and what was given up is printed.
+    entry, and cannot tell. If too many bookies of a write set are in limbo, the end is unknown, and
+    the ledger stays as it is until their disks are back. --accept-loss says that none ever will be:
+    acknowledged entries may be lost with it, and what was given up is printed.
     """
     from fencelog.ledgers.recovery.rules import AcceptedLoss
 
@@ -114,7 +114,7 @@ def recover(
 
 
 def _given_up(entries: Mapping[int, tuple[str, ...]]) -> Iterator[str]:
-    """A line for each range of entries that the same bookies may have held."""
+    """Yield a line for each range of entries that the same bookies may have held."""
     first: int | None = None
     for entry_id, bookies in sorted(entries.items()):
         first = entry_id if first is None else first

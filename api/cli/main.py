@@ -1,7 +1,7 @@
 """The command line: ``fencelog COMMAND``.
 
-Each command's module imports what it needs when it runs, for most of them need little. Exit codes:
-0 done; 1 an error, in one line on stderr; 2 a wrong command line; 3 the outcome is unknown;
+Each command's module imports what it needs when it runs, since most commands need little. Exit
+codes: 0 done; 1 an error, in one line on stderr; 2 a wrong command line; 3 the outcome is unknown;
 130 interrupted.
 """
 
@@ -68,7 +68,7 @@ def _options(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; the exit code. Every failure is one line on stderr."""
+    """Run a command line and return the exit code. Every failure is one line on stderr."""
     shown = list(arguments) or ["--help"]
     try:
         return int(app(shown, prog_name="fencelog", standalone_mode=False) or 0)
@@ -77,14 +77,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _first_of(error: Exception) -> Exception:
-    """The error itself, or the first that a group of tasks failed with."""
+    """Return the error itself, or the first error of a group of tasks."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def _explain(error: Exception) -> int:
-    """Say what went wrong; the exit code. An error that is nobody's but ours is raised again."""
+    """Print what went wrong and return the exit code. An unexpected error is raised again."""
     match error:
         case TyperException():
             command = getattr(getattr(error, "ctx", None), "command_path", "fencelog")

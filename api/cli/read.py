@@ -22,14 +22,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Output(Enum):
-    """``text``: a message's bytes and a newline. ``json``: a message object a line."""
+    """The form of the output. ``text``: a message's bytes and a newline. ``json``: one message
+    object for each line."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class View(Enum):
-    """``log``: all messages. ``compacted``: of what is compacted, the newest of every key."""
+    """The view to read. ``log``: all messages. ``compacted``: the newest message of every key, as
+    far as the log is compacted."""
 
     LOG = "log"
     COMPACTED = "compacted"
@@ -91,13 +93,14 @@ def read(
     try:
         run_on_uvloop(read_lines(options, sys.stdout.buffer))
     except BrokenPipeError:
-        # Whoever read our output has enough; Python's own flush at exit must not complain either.
+        # The reader of the output has closed it; Python's own flush at exit must not fail either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(EXIT_BROKEN_PIPE) from None
 
 
 def time_us(text: str) -> int:
-    """µs since 1970 UTC of a time as users write it. Raises FencelogError(BAD_REQUEST)."""
+    """Return the µs since 1970 UTC of a time as users write it. Raises
+    FencelogError(BAD_REQUEST)."""
     from fencelog.ledgers.errors import ErrorCode, FencelogError
 
     if text.isascii() and text.isdigit():

@@ -197,8 +197,8 @@ def _run(
     *,
     child: bool,
 ) -> None:
-    """Run a service until it is told to stop. Any failure is exit code 1: the process is over,
-    so nobody asks whether what failed may have taken effect."""
+    """Run a service until it is told to stop. Any failure is exit code 1: the process is over, so
+    the outcome of what failed does not matter."""
     from fencelog.api.processes.lifecycle import run_on_uvloop, run_service
 
     try:

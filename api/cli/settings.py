@@ -1,4 +1,4 @@
-"""``--set NAME=VALUE`` of the commands that change settings, and how settings are shown."""
+"""``--set NAME=VALUE`` of the commands that change settings, and the output of settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SetOption = Annotated[
 
 
 def parse_settings(given: Sequence[str] | None) -> dict[str, Any]:
-    """Values are numbers, true, false and null, and text where they are nothing of these."""
+    """Parse settings. Values are numbers, true, false and null, and otherwise text."""
     settings: dict[str, Any] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
@@ -43,7 +43,7 @@ def show_json(value: Any) -> None:
 
 
 def ask(server: str, request: Callable[[FencelogClient], Awaitable[T]]) -> T:
-    """The result of a request to the service."""
+    """Return the result of a request to the service."""
     from fencelog.api.client import FencelogClient
     from fencelog.api.processes.lifecycle import run_on_uvloop
 

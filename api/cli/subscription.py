@@ -29,7 +29,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Its n
 
 
 class Type(Enum):
-    """Who gets messages: see HTTP.md."""
+    """The subscription types: see HTTP.md."""
 
     EXCLUSIVE = "exclusive"
     FAILOVER = "failover"
@@ -123,9 +123,10 @@ def pull(
     ] = Output.TEXT,
     server: ServerOption = SERVER,
 ) -> None:
-    """Print messages that nobody has acknowledged.
+    """Print messages that are not acknowledged yet.
 
-    Without --ack they stay leased, and come again when their leases end."""
+    Without --ack they stay leased, and are delivered again when their leases end.
+    """
     from fencelog.api.processes.lifecycle import run_on_uvloop
     from fencelog.api.streams.pull_lines import PullOptions, pull_lines
 
@@ -143,7 +144,7 @@ def pull(
     try:
         run_on_uvloop(pull_lines(options, sys.stdout.buffer))
     except BrokenPipeError:
-        # Whoever read our output has enough; Python's own flush at exit must not complain either.
+        # The reader of the output has closed it; Python's own flush at exit must not fail either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(EXIT_BROKEN_PIPE) from None
 
@@ -162,7 +163,7 @@ def ack(
     ] = None,
     server: ServerOption = SERVER,
 ) -> None:
-    """Acknowledge messages; they are never handed out again."""
+    """Acknowledge messages; they are never delivered again."""
     name = topic_name(topic)
 
     async def ask(client: FencelogClient) -> list[str]:
@@ -213,7 +214,8 @@ def replay(
 
 
 def _places(texts: list[str] | None, option: str) -> dict[int, int]:
-    """``PARTITION:OFFSET`` of each. Raises FencelogError(BAD_REQUEST)."""
+    """Return the offset of each partition from ``PARTITION:OFFSET``. Raises
+    FencelogError(BAD_REQUEST)."""
     places = {}
     for text in texts or ():
         partition, _, offset = text.partition(":")

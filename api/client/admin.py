@@ -10,12 +10,12 @@ from fencelog.api.client.http import ServiceHttp, json_object, topic_path
 from fencelog.ledgers.errors import ErrorCode
 
 SWEEP_WAIT_S = 600.0
-"""A sweep looks at every ledger of the cluster."""
+"""The wait for a sweep, which looks at every ledger of the cluster."""
 
 
 class AdminCalls:
     """The base of ``FencelogClient``. Settings are named as in HTTP.md; None takes one back, so
-    that it is inherited again, and ``"unlimited"`` is no bound."""
+    that it is inherited again, and ``"unlimited"`` means no bound."""
 
     _service: ServiceHttp
 
@@ -24,7 +24,7 @@ class AdminCalls:
     async def update_topic(
         self, topic: str, settings: Mapping[str, Any], *, partitions: int | None = None
     ) -> dict[str, Any]:
-        """Change settings of a topic, or raise the number of its partitions; the topic then.
+        """Change settings of a topic, or raise the number of its partitions; return the topic.
 
         Raises FencelogError: TOPIC_NOT_FOUND, BAD_REQUEST, ….
         """
@@ -32,51 +32,53 @@ class AdminCalls:
         return json_object(await self._service.request("PATCH", topic_path(topic), json=body))
 
     async def trim(self, topic: str, partition: int, before: int) -> dict[str, Any]:
-        """Forget everything below an offset; ``earliest_offset`` and ``held_back``, whether a
-        subscription has kept some of it. May be repeated. OFFSET_BEYOND_TAIL."""
+        """Remove everything below an offset; return ``earliest_offset`` and ``held_back``, which
+        tells whether a subscription has kept some of it. May be repeated. Raises
+        OFFSET_BEYOND_TAIL."""
         path = f"{topic_path(topic)}/partitions/{partition}:trim"
         return json_object(await self._change(path, {"before": before}))
 
     async def terminate(self, topic: str, partition: int | None = None) -> dict[str, Any]:
-        """End a topic, or one partition, for good: ``end_offset`` of each. May be repeated."""
+        """End a topic, or one partition, for good; return the ``end_offset`` of each. May be
+        repeated."""
         where = "" if partition is None else f"/partitions/{partition}"
         return json_object(await self._change(f"{topic_path(topic)}{where}:terminate"))
 
     async def internals(self, topic: str, partition: int) -> dict[str, Any]:
-        """What a partition's log looks like inside, for people."""
+        """Return the internal state of a partition's log, for people."""
         path = f"{topic_path(topic)}/partitions/{partition}/internal"
         return json_object(await self._service.request("GET", path))
 
     # -- namespaces ------------------------------------------------------------------------------
 
     async def namespaces(self) -> list[dict[str, Any]]:
-        """All namespaces, sorted by name."""
+        """Return all namespaces, sorted by name."""
         found = json_object(await self._service.request("GET", "/v1/namespaces"))["namespaces"]
         return list(found)
 
     async def namespace(self, name: str) -> dict[str, Any]:
-        """Its own settings and those that hold. NAMESPACE_NOT_FOUND."""
+        """Return a namespace's own settings and those that apply. Raises NAMESPACE_NOT_FOUND."""
         return json_object(await self._service.request("GET", _namespace(name)))
 
     async def create_namespace(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a namespace, or find it with the same settings. ALREADY_EXISTS."""
+        """Create a namespace, or find it with the same settings. Raises ALREADY_EXISTS."""
         answer = await self._service.request("PUT", _namespace(name), json=dict(settings))
         return json_object(answer)
 
     async def update_namespace(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Change settings of a namespace. NAMESPACE_NOT_FOUND."""
+        """Change settings of a namespace. Raises NAMESPACE_NOT_FOUND."""
         answer = await self._service.request("PATCH", _namespace(name), json=dict(settings))
         return json_object(answer)
 
     async def delete_namespace(self, name: str) -> None:
-        """Remove an empty namespace. NAMESPACE_NOT_FOUND, NAMESPACE_NOT_EMPTY."""
+        """Delete an empty namespace. Raises NAMESPACE_NOT_FOUND, NAMESPACE_NOT_EMPTY."""
         await self._service.request("DELETE", _namespace(name))
 
     # -- the cluster -----------------------------------------------------------------------------
 
     async def sweep(self, *, dry_run: bool = False) -> dict[str, Any]:
-        """Remove what belongs to nothing any more, or only look for it. METADATA_CONFLICT: another
-        sweep is under way."""
+        """Remove ledgers and nodes that belong to nothing any more, or only look for them. Raises
+        METADATA_CONFLICT if another sweep is running."""
         answer = await self._service.request(
             "POST",
             "/v1/sweep",

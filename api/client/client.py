@@ -7,9 +7,9 @@
             print(batch.base_offset, decode_batch(batch.batch))
 
 Every failure is a FencelogError, rebuilt from the service's problem document, so callers decide by
-``error.code``. Of an append that was sent and not answered the outcome is unknown: APPEND_UNKNOWN,
-never resent here. A request that reached nobody goes to the next of the servers; when none can be
-reached the code is NO_OWNER, and nothing was done.
+``error.code``. The outcome of an append that was sent and not answered is unknown: APPEND_UNKNOWN,
+never resent here. A request that reached no server goes to the next one; when none can be reached
+the code is NO_OWNER, and nothing was done.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ DEFAULT_SERVER = "http://127.0.0.1:8080"
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Messages that are durable: ``count`` of them from ``offset`` on. ``duplicate``: they were
-    before, by an earlier request; so long ago, perhaps, that the offset is not remembered: -1."""
+    """Messages that are durable: ``count`` of them from ``offset`` on. ``duplicate``: an earlier
+    request had already written them; the offset is -1 if that was so long ago that it is not
+    remembered."""
 
     partition: int
     offset: int
@@ -53,12 +54,14 @@ class Appended:
 
 
 class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
-    """Use it as an async context manager, or ``close`` it. Safe for many tasks at once."""
+    """The client of a service. Use it as an async context manager, or ``close`` it. Safe for many
+    tasks at once."""
 
     def __init__(
         self, servers: str | Sequence[str] = DEFAULT_SERVER, *, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> None:
-        """``servers``: one URL, several, or several in one string separated by commas."""
+        """Configure the client. ``servers``: one URL, several, or several in one string separated
+        by commas."""
         names = servers.split(",") if isinstance(servers, str) else servers
         self._service = ServiceHttp([name.strip() for name in names], timeout_s=timeout_s)
 
@@ -83,11 +86,11 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         return json_object(answer)
 
     async def topic(self, topic: str) -> dict[str, Any]:
-        """Name, id and configuration. TOPIC_NOT_FOUND."""
+        """Return a topic's name, id and configuration. Raises TOPIC_NOT_FOUND."""
         return json_object(await self._service.request("GET", topic_path(topic)))
 
     async def topics(self, namespace: str | None = None, prefix: str = "") -> list[dict[str, Any]]:
-        """All topics, of one namespace or of all, sorted by name."""
+        """Return all topics, of one namespace or of all, sorted by name."""
         found: list[dict[str, Any]] = []
         query = {"prefix": prefix} | ({"namespace": namespace} if namespace else {})
         while True:
@@ -99,17 +102,19 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
             query["start_after"] = start_after
 
     async def delete_topic(self, topic: str) -> None:
-        """Delete a topic and everything in it. TOPIC_NOT_FOUND."""
+        """Delete a topic and everything in it. Raises TOPIC_NOT_FOUND."""
         await self._service.request("DELETE", topic_path(topic))
 
     async def owners(self, topic: str) -> list[dict[str, Any]]:
-        """``partition, broker_id, url, epoch`` of every partition that a broker owns now."""
+        """Return ``partition, broker_id, url, epoch`` of every partition that currently has an
+        owner."""
         answer = await self._service.request("GET", f"{topic_path(topic)}/owners")
         found: list[dict[str, Any]] = json_object(answer)["owners"]
         return found
 
     async def segments(self, topic: str, partition: int) -> dict[str, Any]:
-        """The ledgers of a partition up to its confirmed end, and the bookies that hold them."""
+        """Return the ledgers of a partition up to its confirmed end, and the bookies that hold
+        them."""
         path = f"{topic_path(topic)}/partitions/{partition}/segments"
         return json_object(await self._service.request("GET", path))
 
@@ -124,7 +129,7 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         max_messages: int = MAX_MESSAGES,
         lease_ms: int | None = None,
     ) -> Consumer:
-        """A loop over messages that keeps their leases and gathers acknowledgements:
+        """Return a loop over messages that keeps their leases and gathers acknowledgements, for
         ``async with client.consume(…) as messages``. At most ``max_messages`` wait in it."""
         return Consumer(
             self,
@@ -138,11 +143,11 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
     # -- anything else ---------------------------------------------------------------------------
 
     async def get_object(self, path: str, **options: Any) -> dict[str, Any]:
-        """The JSON object at a path."""
+        """Return the JSON object at a path."""
         return json_object(await self._service.request("GET", path, **options))
 
     async def change_object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        """The JSON object that a request is answered with; an empty one for no content."""
+        """Return the JSON object that a request is answered with; an empty one for no content."""
         answer = await self._service.request(method, path, **options)
         return json_object(answer) if answer.content else {}
 
@@ -176,9 +181,9 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
     ) -> Appended:
         """Append a record batch, all of it to one partition or nothing; durable on return.
 
-        Without ``partition`` the service chooses one: by ``key``, else in turn. ``conditions``:
-        what the append's conditions, see ``AppendPreconditions``. Raises FencelogError:
-        ``error.code.effects`` says whether it may have been written all the same;
+        Without ``partition`` the service chooses one: by ``key``, else in turn. ``conditions``: the
+        append's conditions, see ``AppendPreconditions``. Raises FencelogError:
+        ``error.code.effects`` says whether the batch may have been written all the same;
         SEQUENCE_MISMATCH, PRODUCER_FENCED, PRODUCER_BUSY, PRECONDITION_FAILED where the conditions
         do not hold.
         """

@@ -1,4 +1,4 @@
-"""What the Python client can bind an append to, and how HTTP carries it."""
+"""The conditions of an append in the Python client, and their HTTP headers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ DUPLICATE = "duplicate"
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """Who appends. ``sequence``: the number of the append's first message; without a gap from 0 for
-    each partition and ``epoch``."""
+    """The producer of an append. ``sequence``: the number of the append's first message; without a
+    gap from 0 for each partition and ``epoch``."""
 
     id: str
     epoch: int = 0
@@ -25,12 +25,12 @@ class Producer:
 
 
 class AppendPreconditions(TypedDict, total=False):
-    """Keyword arguments of an append. All of them want a partition that is certain: ``partition``,
+    """The keyword arguments of an append. All of them require a definite partition: ``partition``,
     or a topic that has one only.
 
     ``producer`` or ``idempotency_key`` (up to 256 bytes): the append may be sent again and is
-    written once. ``if_offset``: only if its first message gets this offset. ``fencing_token``:
-    only while this is the partition's.
+    written once. ``if_offset``: write only if the first message gets this offset.
+    ``fencing_token``: write only while this is the partition's token.
     """
 
     producer: Producer | None
@@ -40,7 +40,7 @@ class AppendPreconditions(TypedDict, total=False):
 
 
 def condition_headers(conditions: AppendPreconditions) -> dict[str, bytes]:
-    """The conditions as HTTP headers."""
+    """Return the conditions as HTTP headers."""
     headers: dict[str, bytes] = {}
     producer = conditions.get("producer")
     if producer is not None:

@@ -5,12 +5,13 @@
             handle(message.value)
             messages.ack(message)
 
-It goes on whatever becomes of brokers and answers: a pull of which the outcome is unknown is made
-again, and what it had leased comes when that lease ends. Only errors that do not pass end it.
+The loop survives lost brokers and lost answers: a pull of unknown outcome is repeated, and the
+messages that it had leased are delivered when that lease ends. Only errors that are not transient
+end it.
 
 Leases are extended for as long as a message is held. Acknowledgements are gathered: while some are
-on their way, the next ones wait and go together. At the end of the block those on their way are
-waited for, and what was not acknowledged is given back at once.
+in flight, the next ones wait and go together. At the end of the block those in flight are waited
+for, and messages that were not acknowledged are given back at once.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from fencelog.broker.limits import MAX_ACK_IDS
 from fencelog.ledgers.errors import Fault, FencelogError
 
 WAIT_S = 30.0
-"""One long poll."""
+"""The time of one long poll."""
 
 EXTENSIONS = 3
-"""In the time of one lease: two may fail before the message goes to somebody else."""
+"""The extensions in the time of one lease: two may fail before the message goes to another
+consumer."""
 
 
 class Consumer:
-    """Made by ``FencelogClient.consume``; an async context manager and an async iterator."""
+    """A consumer, made by ``FencelogClient.consume``; an async context manager and an async
+    iterator."""
 
     def __init__(
         self,
@@ -67,7 +70,8 @@ class Consumer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Raises what acknowledging failed with, unless the block itself has failed."""
+        """Give back what was not acknowledged, and send what is gathered. Raises the error that
+        acknowledging failed with, unless the block itself has failed."""
         failed = [task for task in self._tasks if task.done()]
         for task in self._tasks:
             task.cancel()
@@ -85,7 +89,8 @@ class Consumer:
         return self
 
     async def __anext__(self) -> LeasedMessage:
-        """The next message; waits for it without end. Raises FencelogError: what does not pass."""
+        """Return the next message; wait for it without end. Raises FencelogError: an error that is
+        not transient."""
         while True:
             while self._waiting:
                 message = self._waiting.popleft()
@@ -94,22 +99,23 @@ class Consumer:
             await self._fill()
 
     def ack(self, message: LeasedMessage) -> None:
-        """It is done. The acknowledgement is durable when the block has ended, or ``flush`` has."""
+        """Acknowledge a message. The acknowledgement is durable when the block has ended, or
+        ``flush`` has."""
         self._held.discard(message.ack_id)
         self._acks.append(message.ack_id)
         self._given_back.set()
 
     def nack(self, message: LeasedMessage, *, delay_ms: int | None = None) -> None:
-        """It could not be done: have it come again, after ``delay_ms`` or the backoff."""
+        """Refuse a message: it is delivered again after ``delay_ms`` or the backoff."""
         self._held.discard(message.ack_id)
         self._nacks.setdefault(delay_ms, []).append(message.ack_id)
         self._given_back.set()
 
     async def flush(self) -> None:
-        """Everything that was acknowledged is durable on return. Raises FencelogError."""
+        """Return when everything that was acknowledged is durable. Raises FencelogError."""
         await self._send()
 
-    # -- what goes on beside the loop ------------------------------------------------------------
+    # -- beside the loop -------------------------------------------------------------------------
 
     async def _fill(self) -> None:
         pull = asyncio.create_task(
@@ -166,7 +172,7 @@ class Consumer:
                     raise
 
     async def _send(self) -> None:
-        """Send what was given back up to now. What fails is kept for the next call."""
+        """Send the acks and nacks gathered so far. Those that fail are kept for the next call."""
         async with self._sending:
             await self._send_all()
 

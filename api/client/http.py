@@ -1,4 +1,4 @@
-"""How the Python client speaks HTTP: several servers, honest outcomes, problems as errors."""
+"""The Python client's HTTP: several servers, definite outcomes, problems as errors."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 DEFAULT_NAMESPACE = "default"
 
 REQUEST_TIMEOUT_S = 60.0
-"""Longer than any of the service's own timeouts: it knows more about an outcome than we do."""
+"""The time-out of a request, longer than any of the service's own: the service knows more about an
+outcome than the client does."""
 
 CONNECT_TIMEOUT_S = 5.0
 
 KEEP_ALIVE_S = 20.0
-"""Shorter than the server's, so that no request meets a connection that is being closed."""
+"""The time that idle connections are kept, shorter than the server's, so that no request meets a
+connection that is being closed."""
 
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
 class ServiceHttp:
-    """Requests to a service that several servers offer. Safe for many tasks at once."""
+    """Sends requests to a service that several servers offer. Safe for many tasks at once."""
 
     def __init__(self, servers: Sequence[str], *, timeout_s: float) -> None:
         self._servers = [server.rstrip("/") for server in servers]
@@ -51,9 +53,9 @@ class ServiceHttp:
     ) -> httpx.Response:
         """Send to the current server, or to the next one that can be reached at all.
 
-        ``lost``: the code of a request that was sent and whose answer never came. The service
-        may wait ``extra_wait_s`` before it answers. Raises FencelogError for every other answer
-        than a success.
+        ``lost``: the code of a request that was sent and never answered. The service may wait
+        ``extra_wait_s`` before it answers. Raises FencelogError for every other answer than a
+        success.
         """
         if extra_wait_s:
             options["timeout"] = _timeouts(self._timeout_s + extra_wait_s)
@@ -83,10 +85,10 @@ def _timeouts(timeout_s: float) -> httpx.Timeout:
 
 
 def error_from_answer(answer: httpx.Response) -> FencelogError:
-    """The FencelogError that a problem document (RFC 9457) carries.
+    """Return the FencelogError that a problem document (RFC 9457) carries.
 
     An answer that is none (a proxy's, a newer service's code) becomes INTERNAL, whose outcome is
-    unknown; below 500 BAD_REQUEST, for then nothing was done.
+    unknown; below 500 BAD_REQUEST, because then nothing was done.
     """
     try:
         problem = json_object(answer)
@@ -100,7 +102,7 @@ def error_from_answer(answer: httpx.Response) -> FencelogError:
 
 
 def json_object(answer: httpx.Response) -> dict[str, Any]:
-    """An answer's body. FencelogError(INTERNAL) if it is no JSON object."""
+    """Return an answer's body. Raises FencelogError(INTERNAL) if it is no JSON object."""
     try:
         value = json.loads(answer.content)
     except ValueError as error:
@@ -111,7 +113,8 @@ def json_object(answer: httpx.Response) -> dict[str, Any]:
 
 
 def topic_path(topic: str) -> str:
-    """``/v1/topics/NAMESPACE/TOPIC`` of ``namespace/topic``, or of ``topic`` in ``default``."""
+    """Return ``/v1/topics/NAMESPACE/TOPIC`` of ``namespace/topic``, or of ``topic`` in
+    ``default``."""
     namespace, slash, name = topic.partition("/")
     if not slash:
         namespace, name = DEFAULT_NAMESPACE, topic

@@ -21,7 +21,7 @@ _PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 class ExactlyOnceProducer:
-    """Numbers what it appends to one partition. One append at a time.
+    """A producer that numbers what it appends to one partition, with one append at a time.
 
     ``sequence``: the number of the next message. An append that failed has not moved it; where the
     error's effects are MAYBE, the same messages must be appended again before any others.
@@ -38,8 +38,9 @@ class ExactlyOnceProducer:
         fencing_token: str | None = None,
         timeout_s: float = RETRY_S,
     ) -> None:
-        """``epoch``: 0, or what ``PartitionAccess.claim`` has given. ``timeout_s``: how long an
-        append is repeated that is refused, or whose outcome is not known."""
+        """Configure the producer. ``epoch``: 0, or the epoch that ``PartitionAccess.claim`` has
+        returned. ``timeout_s``: the time for which an append is repeated that is refused, or whose
+        outcome is unknown."""
         self._client = client
         self._topic = topic
         self._access = PartitionAccess(client, topic, partition)
@@ -51,7 +52,7 @@ class ExactlyOnceProducer:
         self.sequence = 0
 
     async def resume(self) -> int:
-        """Go on where the log says that this producer's epoch ended; the next sequence."""
+        """Go on where the log says that this producer's epoch ended; return the next sequence."""
         found = await retry_not_applied(lambda: self._access.producer(self.id))
         if found["epoch"] > self.epoch:
             raise FencelogError(
@@ -69,8 +70,8 @@ class ExactlyOnceProducer:
     async def append_batch(self, batch: bytes, count: int) -> Appended:
         """Append a record batch of ``count`` messages, exactly once; durable on return.
 
-        It is sent again while it is refused for a moment or its outcome is not known. Raises
-        FencelogError: APPEND_UNKNOWN if it may have been written all the same.
+        It is sent again while it is refused for a transient reason or its outcome is unknown.
+        Raises FencelogError: APPEND_UNKNOWN if it may have been written all the same.
         """
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._timeout_s
@@ -99,22 +100,24 @@ class ExactlyOnceProducer:
 
 
 class PartitionAccess:
-    """Who may append to one partition: its fencing token, and the exclusive producer."""
+    """The right to append to one partition: its fencing token, and the exclusive producer."""
 
     def __init__(self, client: FencelogClient, topic: str, partition: int = 0) -> None:
         self._client = client
         self._path = f"{topic_path(topic)}/partitions/{partition}"
 
     async def fence(self, token: str | None, **expected: str | None) -> None:
-        """Set the fencing token (None: none), ``expected=TOKEN`` only if that is the present one.
+        """Set the fencing token (None: none), with ``expected=TOKEN`` only if that is the current
+        one.
 
         Raises FencelogError: PRECONDITION_FAILED, STATE_UNKNOWN (it may have been set).
         """
         await self._change("POST", f"{self._path}:fence", json={"token": token, **expected})
 
     async def claim(self, producer_id: str, *, mode: str = "exclusive", wait_ms: int = 0) -> int:
-        """Let nobody but this producer append, and the epoch that it has to name. ``mode``:
-        "exclusive" (PRODUCER_BUSY if another holds it), "fencing" (take it over) or "wait".
+        """Claim the partition for this producer alone, and return the epoch that it has to send.
+        ``mode``: "exclusive" (PRODUCER_BUSY if another producer holds it), "fencing" (take it over)
+        or "wait".
 
         Raises FencelogError: PRODUCER_BUSY, STATE_UNKNOWN (it may have been claimed).
         """
@@ -123,18 +126,19 @@ class PartitionAccess:
         return int((await self._change("POST", path, json=body, wait_ms=wait_ms))["epoch"])
 
     async def release(self, producer_id: str, epoch: int) -> None:
-        """Let everybody append again. PRODUCER_FENCED if it is not held with this epoch."""
+        """Release the claim, so that every producer may append again. Raises PRODUCER_FENCED if the
+        partition is not held with this epoch."""
         path = self._producer_path(producer_id)
         await self._change("DELETE", path, params={"epoch": epoch})
 
     async def producer(self, producer_id: str) -> dict[str, Any]:
-        """``epoch`` and ``next_sequence`` of a producer, all that it had sent settled; zeros for
-        one that the partition does not know."""
+        """Return ``epoch`` and ``next_sequence`` of a producer once all that it had sent is
+        decided; zeros for one that the partition does not know."""
         return await self._client.get_object(self._producer_path(producer_id))
 
     async def producers(self) -> dict[str, Any]:
-        """``fencing_token``, ``exclusive`` (``producer_id`` and ``epoch``, or None) and ``count``,
-        the number of producers that are remembered."""
+        """Return ``fencing_token``, ``exclusive`` (``producer_id`` and ``epoch``, or None) and
+        ``count``, the number of producers that are remembered."""
         return await self._client.get_object(f"{self._path}/producers")
 
     async def _change(
@@ -149,7 +153,8 @@ class PartitionAccess:
 
 
 def _final(error: FencelogError, *, is_unknown: bool) -> FencelogError:
-    """A refusal says nothing about the attempt before it whose answer was lost."""
+    """Return the final error: a refusal says nothing about the previous attempt whose answer was
+    lost."""
     if not is_unknown or error.code.effects is Effects.MAYBE:
         return error
     return FencelogError(

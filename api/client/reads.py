@@ -13,10 +13,10 @@ from fencelog.ledgers.limits import MIB
 from fencelog.ledgers.record_batch import FramedBatch, read_frames
 
 BATCH_TYPE = "application/vnd.fencelog.batch"
-"""Media type of record batches, one in an append and framed many in a read."""
+"""The media type of record batches: one in an append, and many with frames in a read."""
 
 READ_BYTES = 4 * MIB
-"""Record batches asked for in one read."""
+"""The bytes of record batches requested in one read."""
 
 LOG = "log"
 COMPACTED = "compacted"
@@ -24,8 +24,8 @@ COMPACTED = "compacted"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Where a read began and stopped. ``at_tail``: it saw all that is readable now; ``at_end``: and
-    the topic is terminated, so that nothing ever follows."""
+    """The range of a read. ``at_tail``: it returned all that is currently readable; ``at_end``: the
+    topic is also terminated, so that nothing ever follows."""
 
     next_offset: int
     tail_offset: int
@@ -36,21 +36,21 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ReadPage(Page):
-    """A read answer. The first batch may begin before ``start_offset``: what is below it was not
-    asked for, or was trimmed."""
+    """The answer to a read. The first batch may begin before ``start_offset``: its messages below
+    that were not requested, or were trimmed."""
 
     batches: list[FramedBatch]
 
 
 @dataclass(frozen=True, slots=True)
 class RawPage(Page):
-    """A read answer as it came."""
+    """The answer to a read in its original form."""
 
     body: bytes
 
 
 class ReadBounds(TypedDict, total=False):
-    """Keyword arguments of a read. ``wait_s``: at the tail, how long to wait for a message.
+    """The keyword arguments of a read. ``wait_s``: the time to wait for a message at the tail.
     ``view``: "log", or "compacted" for the newest message of every key. ``from_time_us``: begin
     with the first message published at or after it, whatever ``start`` says."""
 
@@ -62,17 +62,17 @@ class ReadBounds(TypedDict, total=False):
 
 
 class ReadCalls:
-    """Reads of a client that has a ``ServiceHttp``."""
+    """The reads of a client that has a ``ServiceHttp``."""
 
     _service: ServiceHttp
 
     async def read(
         self, topic: str, partition: int, start: int | str, **bounds: Unpack[ReadBounds]
     ) -> ReadPage:
-        """Record batches from an offset (or "earliest", "latest") on.
+        """Return record batches from an offset (or "earliest", "latest") on.
 
-        At the tail, waits up to ``wait_s`` for a message and may come back empty. Raises
-        FencelogError: OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, TOPIC_NOT_FOUND, ….
+        At the tail, waits up to ``wait_s`` for a message and may return none. Raises FencelogError:
+        OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, TOPIC_NOT_FOUND, ….
         """
         page = await self.read_as(BATCH_TYPE, topic, partition, start, **bounds)
         return ReadPage(
@@ -92,7 +92,7 @@ class ReadCalls:
         start: int | str,
         **bounds: Unpack[ReadBounds],
     ) -> RawPage:
-        """As ``read``, in any form that the service has: ``application/x-ndjson``, …."""
+        """Read as ``read`` does, in any form that the service has: ``application/x-ndjson``, …."""
         wait_s = bounds.get("wait_s", 0)
         time_us = bounds.get("from_time_us")
         query: dict[str, Any] = {
@@ -121,7 +121,7 @@ class ReadCalls:
     async def batches(
         self, topic: str, partition: int, start: int | str = "earliest", *, view: str = LOG
     ) -> AsyncIterator[FramedBatch]:
-        """All batches from ``start`` to what was the tail when it was reached."""
+        """Yield all batches from ``start`` to what was the tail when it was reached."""
         while True:
             page = await self.read(topic, partition, start, view=view)
             for batch in page.batches:
@@ -131,8 +131,8 @@ class ReadCalls:
             start = page.next_offset
 
     async def offsets(self, topic: str, time_us: int | None = None) -> list[dict[str, Any]]:
-        """``partition, earliest_offset, tail_offset`` of every partition; with ``time_us`` also
-        ``offset``, the first message published at or after it (the tail if there is none)."""
+        """Return ``partition, earliest_offset, tail_offset`` of every partition; with ``time_us``
+        also ``offset``, the first message published at or after it (the tail if there is none)."""
         query = {} if time_us is None else {"time": time_us}
         path = f"{topic_path(topic)}/offsets"
         answer = json_object(await self._service.request("GET", path, params=query))
@@ -140,20 +140,21 @@ class ReadCalls:
         return found
 
     async def offset_for_time(self, topic: str, partition: int, time_us: int) -> int:
-        """The first offset whose publish time is at or after ``time_us``; the tail if none is."""
+        """Return the first offset whose publish time is at or after ``time_us``; the tail if none
+        is."""
         path = f"{topic_path(topic)}/partitions/{partition}/offsets"
         answer = await self._service.request("GET", path, params={"time": time_us})
         return int(json_object(answer)["offset"])
 
     async def compact(self, topic: str, partition: int) -> dict[str, Any]:
-        """Have a partition's compacted view brought up to date; it has begun when this returns.
-        What ``compaction`` says."""
+        """Have a partition's compacted view brought up to date, and return its state as
+        ``compaction`` does; the compaction has begun by then."""
         path = f"{topic_path(topic)}/partitions/{partition}:compact"
         answer = await self._service.request("POST", path, lost=ErrorCode.METADATA_UNKNOWN)
         return json_object(answer)
 
     async def compaction(self, topic: str, partition: int) -> dict[str, Any]:
-        """``state`` (none, waiting, running, failed, ready), ``end_offset`` (all below it is
+        """Return ``state`` (none, waiting, running, failed, ready), ``end_offset`` (all below it is
         compacted), ``messages``, ``bytes``, ``created_us``, ``error``."""
         path = f"{topic_path(topic)}/partitions/{partition}/compaction"
         return json_object(await self._service.request("GET", path))

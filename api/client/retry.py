@@ -1,4 +1,5 @@
-"""Repeating requests: what was refused, or, where it does no harm, what was not answered either."""
+"""Repeated requests: those that were refused, and unanswered ones where a repetition is
+harmless."""
 
 from __future__ import annotations
 
@@ -11,16 +12,18 @@ from fencelog.ledgers.errors import Effects, ErrorCode, Fault, FencelogError
 T = TypeVar("T")
 
 RETRY_S = 30.0
-"""How long refusals are repeated: several takeovers, each a session timeout and a recovery."""
+"""The time for which refusals are repeated: several takeovers, each a session time-out and a
+recovery."""
 
 _DELAYS_S = (0.05, 0.1, 0.2, 0.5)
 
 _LONGEST_DELAY_S = 5.0
-"""Between requests of somebody who goes on through an outage of any length."""
+"""The longest pause between the requests of a client that goes on through an outage of any
+length."""
 
 
 async def retry_not_applied(request: Callable[[], Awaitable[T]]) -> T:
-    """The request's answer; refusals that are retryable and had no effect are repeated.
+    """Return the request's answer; refusals that are retryable and had no effect are repeated.
 
     A lost read (REQUEST_TIMEOUT) is repeated, too; a lost append has another code and is not.
     Raises the last refusal after RETRY_S.
@@ -45,10 +48,10 @@ async def retry_not_applied(request: Callable[[], Awaitable[T]]) -> T:
 async def retry_idempotent(
     request: Callable[[], Awaitable[T]], *, timeout_s: float | None = RETRY_S
 ) -> T:
-    """The answer to a request that does no harm if it is made again, whatever became of it before.
+    """Return the answer to a request that is harmless to repeat, whatever its earlier outcomes.
 
-    Whatever may pass is waited for, longer and longer, for ``timeout_s`` (None: without end).
-    Raises what does not pass, then the last error.
+    Transient errors are repeated with growing pauses, for ``timeout_s`` (None: without end). Raises
+    an error that is not transient at once, and otherwise the last error.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -65,6 +68,6 @@ async def retry_idempotent(
 
 
 def is_transient(error: FencelogError) -> bool:
-    """Whether the same request may be answered later without anybody doing anything about it."""
+    """Tell whether the same request may succeed later without any intervention."""
     code = error.code
     return code.retryable and (code.fault is not Fault.CLIENT or code is ErrorCode.RATE_LIMITED)

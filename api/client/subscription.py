@@ -15,12 +15,12 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
 
 MAX_MESSAGES = 100
-"""Messages asked for in one pull, unless told otherwise."""
+"""The default limit of the messages of one pull."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedMessage:
-    """A message that nobody else gets until its lease ends. Times in µs since 1970 UTC.
+    """A message that no other consumer gets until its lease ends. Times in µs since 1970 UTC.
 
     ``attempt``: 1, and one more for each time that it was given back or that its lease ran out.
     """
@@ -37,7 +37,7 @@ class LeasedMessage:
 
 
 class SubscriptionCalls:
-    """The part of ``FencelogClient`` that is about subscriptions. Errors as everywhere in it."""
+    """The part of ``FencelogClient`` that is about subscriptions. Its errors are the client's."""
 
     _service: ServiceHttp
 
@@ -45,8 +45,8 @@ class SubscriptionCalls:
         self, topic: str, subscription: str, **settings: Any
     ) -> dict[str, Any]:
         """Create a subscription, or find it with the same settings (``type``, ``start``,
-        ``lease_ms``, ``max_deliveries``, …; None: the service's default). It begins after what is
-        there now, unless ``start`` says otherwise.
+        ``lease_ms``, ``max_deliveries``, …; None: the service's default). It begins after the
+        current tail, unless ``start`` says otherwise.
 
         Raises FencelogError: ALREADY_EXISTS (with others), TOPIC_NOT_FOUND, LIMIT_REACHED, ….
         """
@@ -55,23 +55,24 @@ class SubscriptionCalls:
         return json_object(await self._service.request("PUT", path, json=body))
 
     async def subscription(self, topic: str, subscription: str) -> dict[str, Any]:
-        """Id and settings. SUBSCRIPTION_NOT_FOUND."""
+        """Return a subscription's id and settings. Raises SUBSCRIPTION_NOT_FOUND."""
         path = subscription_path(topic, subscription)
         return json_object(await self._service.request("GET", path))
 
     async def subscriptions(self, topic: str) -> list[dict[str, Any]]:
-        """All subscriptions of a topic, by name."""
+        """Return all subscriptions of a topic, by name."""
         path = f"{topic_path(topic)}/subscriptions"
         answer = json_object(await self._service.request("GET", path))
         found: list[dict[str, Any]] = answer["subscriptions"]
         return found
 
     async def delete_subscription(self, topic: str, subscription: str) -> None:
-        """Delete a subscription with its place in every partition. SUBSCRIPTION_NOT_FOUND."""
+        """Delete a subscription with its cursor in every partition. Raises
+        SUBSCRIPTION_NOT_FOUND."""
         await self._service.request("DELETE", subscription_path(topic, subscription))
 
     async def subscription_stats(self, topic: str, subscription: str) -> list[dict[str, Any]]:
-        """Metrics of each partition, as its owner knows them."""
+        """Return the metrics of each partition, as its owner knows them."""
         path = f"{subscription_path(topic, subscription)}/stats"
         answer = json_object(await self._service.request("GET", path))
         found: list[dict[str, Any]] = answer["partitions"]
@@ -88,10 +89,10 @@ class SubscriptionCalls:
         lease_ms: int | None = None,
         consumer: str = "",
     ) -> list[LeasedMessage]:
-        """Lease messages; if there is none, wait up to ``wait_s`` (60) and perhaps come back empty.
+        """Lease messages; if there is none, wait up to ``wait_s`` (60) and perhaps return none.
 
-        Raises FencelogError: SUBSCRIPTION_NOT_FOUND, SUBSCRIPTION_BUSY, …. What a lost answer has
-        leased comes again when its lease ends.
+        Raises FencelogError: SUBSCRIPTION_NOT_FOUND, SUBSCRIPTION_BUSY, …. The messages that a lost
+        answer has leased are delivered again when their leases end.
         """
         request = {
             "max": max_messages,
@@ -110,9 +111,9 @@ class SubscriptionCalls:
             ) from error
 
     async def ack(self, topic: str, subscription: str, ack_ids: Sequence[str]) -> list[str]:
-        """Acknowledge messages: durable on return. The ids that are stale, after a seek.
+        """Acknowledge messages, durably on return; return the ids that are stale, after a seek.
 
-        May be repeated; STATE_UNKNOWN says that some may have been taken.
+        May be repeated; STATE_UNKNOWN says that some may have been acknowledged.
         """
         return await self._stale(topic, subscription, "ack", {"ack_ids": list(ack_ids)})
 
@@ -120,7 +121,7 @@ class SubscriptionCalls:
         self, topic: str, subscription: str, ack_ids: Sequence[str], *, consumer: str = ""
     ) -> list[str]:
         """Acknowledge everything up to these messages, included, one of each partition; durable on
-        return. The ids that are stale, after a seek. Of ordered subscriptions only."""
+        return. Return the ids that are stale, after a seek. For ordered subscriptions only."""
         request = {"through": list(ack_ids), "consumer": consumer}
         return await self._stale(topic, subscription, "ack", request)
 
@@ -132,8 +133,8 @@ class SubscriptionCalls:
         *,
         delay_ms: int | None = None,
     ) -> list[str]:
-        """Give messages back, to come again after ``delay_ms`` (None: by the subscription's
-        backoff). The ids that are stale."""
+        """Give messages back, to be delivered again after ``delay_ms`` (None: by the subscription's
+        backoff). Return the ids that are stale."""
         request = {"ack_ids": list(ack_ids), "delay_ms": delay_ms}
         return await self._stale(topic, subscription, "nack", request)
 
@@ -146,8 +147,8 @@ class SubscriptionCalls:
         *,
         consumer: str = "",
     ) -> list[str]:
-        """Have leases end ``lease_ms`` from now. The ids that are stale: leased no more. Of an
-        exclusive subscription the ``consumer`` stays the only one for as long."""
+        """Have leases end ``lease_ms`` from now. Return the ids that are stale: leased no more. The
+        ``consumer`` of an exclusive subscription stays the only one for as long."""
         request = {"ack_ids": list(ack_ids), "lease_ms": lease_ms, "consumer": consumer}
         return await self._stale(topic, subscription, "extend", request)
 
@@ -161,7 +162,7 @@ class SubscriptionCalls:
         offsets: Mapping[int, int] | None = None,
     ) -> dict[int, int]:
         """Move to "earliest" or "latest", to the first message published at ``time_us`` or later,
-        or to an offset of each partition. Where each partition is now."""
+        or to an offset of each partition. Return the position in each partition."""
         request: dict[str, Any] = {"to": to, "time": time_us}
         if offsets is not None:
             request["offsets"] = [
@@ -174,7 +175,7 @@ class SubscriptionCalls:
     async def replay_dead_letters(
         self, topic: str, subscription: str, *, limit: int | None = None
     ) -> int:
-        """Send dead letters back to where they came from. How many went."""
+        """Send dead letters back to their partitions, and return their number."""
         request = {} if limit is None else {"limit": limit}
         answer = await self._ask(topic, subscription, "replay-dead-letters", request)
         return msgspec.json.decode(answer, type=dict[str, int])["replayed"]
@@ -205,7 +206,7 @@ class SubscriptionCalls:
 
 
 def subscription_path(topic: str, subscription: str) -> str:
-    """``/v1/topics/NAMESPACE/TOPIC/subscriptions/NAME``."""
+    """Return ``/v1/topics/NAMESPACE/TOPIC/subscriptions/NAME``."""
     return f"{topic_path(topic)}/subscriptions/{quote(subscription, safe='')}"
 
 

@@ -16,7 +16,7 @@ from fencelog.api.local_cluster.child_process import fencelog_command
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 SAFE = ("load", "unload")
-"""Those that need a service and nothing else."""
+"""The drills that need a service and nothing else."""
 
 DRILLS = (
     *SAFE,
@@ -38,12 +38,13 @@ OPTIONS: Mapping[str, Sequence[str]] = {
     "kill-bookie": ("--times", "20"),
     "pause-bookie": ("--times", "1"),
 }
-"""A round of all drills is to end while one waits for it."""
+"""The options with which a round of all drills stays short."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrillOutcome:
-    """``report``: what the drill printed; None: it could not be run, for the ``reason``."""
+    """The outcome of a drill. ``report``: its printed report; None: it could not be run, for the
+    ``reason``."""
 
     drill: str
     report: Mapping[str, Any] | None
@@ -57,11 +58,12 @@ class DrillOutcome:
 
 
 Runner = Callable[[str, Sequence[str]], Awaitable[DrillOutcome]]
-"""Runs a drill with options."""
+"""A function that runs a drill with options."""
 
 
 def chosen(names: Sequence[str], cluster: str | None) -> list[str]:
-    """The drills to run: ``names``, or all; on a ``cluster`` that is there, the safe ones of all.
+    """Return the drills to run: ``names``, or all; on an existing ``cluster``, the safe ones of
+    all.
 
     Raises FencelogError(BAD_REQUEST) for one that does not exist, or may not be run there.
     """
@@ -85,7 +87,7 @@ async def run_drills(
     runner: Runner,
     on_outcome: Callable[[DrillOutcome], None],
 ) -> bool:
-    """Run drills one after the other; whether all were clean."""
+    """Run drills one after the other, and tell whether all were clean."""
     is_clean = True
     for name in names:
         options = [*OPTIONS.get(name, ()), *(["--cluster", cluster] if cluster else [])]
@@ -117,7 +119,7 @@ async def run_in_process(name: str, options: Sequence[str]) -> DrillOutcome:
 
 
 class Printer:
-    """Shows outcomes as they come: a line of JSON each, or in the end a table."""
+    """Prints outcomes as they come: a line of JSON each, or at the end a table."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json

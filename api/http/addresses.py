@@ -9,12 +9,12 @@ _ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``host:port`` or ``[ipv6]:port``. Raises FencelogError(BAD_REQUEST)."""
+    """Parse ``host:port`` or ``[ipv6]:port``. Raises FencelogError(BAD_REQUEST)."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        colon = ""  # an IPv6 address needs its brackets, else the port is anybody's guess
+        colon = ""  # an IPv6 address needs its brackets, else the port is ambiguous
     if not (host and colon and port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
         raise FencelogError(
             ErrorCode.BAD_REQUEST, f"{text!r} is no HOST:PORT, for example 127.0.0.1:8080"
@@ -23,7 +23,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def check_advertised(listen: str, advertise: str | None) -> None:
-    """A process that listens on all addresses has to be told under which one it is reached.
+    """Check that a process that listens on all addresses has an address under which it is reached.
 
     Raises FencelogError(BAD_REQUEST).
     """
@@ -35,5 +35,5 @@ def check_advertised(listen: str, advertise: str | None) -> None:
 
 
 def format_address(host: str, port: int) -> str:
-    """The inverse of ``parse_address``."""
+    """Format an address: the inverse of ``parse_address``."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,6 +1,6 @@
 """One HTTP exchange on plain ASGI: what the hot endpoints read and answer, without a framework.
 
-The types follow the ASGI specification 3.0. Nothing here knows of topics.
+The types follow the ASGI specification 3.0. This module does not know topics.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _MAX_QUERY_FIELDS = 32
 
 
 class ClientGone(Exception):
-    """The client closed its connection; there is nobody to answer."""
+    """The client closed its connection, so that no answer can be sent."""
 
 
 class Exchange:
     """A request and its way to be answered.
 
-    ``started``: a status went out. ``sends_events``: and an event stream is its body.
+    ``started``: a status was sent. ``sends_events``: and an event stream is its body.
     """
 
     __slots__ = ("_receive", "_send", "scope", "sends_events", "started")
@@ -58,28 +58,29 @@ class Exchange:
 
     @property
     def headers(self) -> RawHeaders:
-        """Names in lower case, as ASGI promises."""
+        """The headers; names are in lower case, as ASGI promises."""
         headers: RawHeaders = self.scope["headers"]
         return headers
 
     def header(self, name: bytes) -> bytes | None:
-        """The first header of that (lower-case) name."""
+        """Return the first header of that (lower-case) name."""
         for key, value in self.headers:
             if key == name:
                 return value
         return None
 
     def media_type(self) -> bytes:
-        """The Content-Type without its parameters, in lower case; empty if there is none."""
+        """Return the Content-Type without its parameters, in lower case; empty if there is none."""
         return (self.header(b"content-type") or b"").partition(b";")[0].strip().lower()
 
     def query(self, allowed: frozenset[str]) -> dict[str, str]:
-        """The query parameters. BAD_REQUEST names one that is unknown or given twice."""
+        """Return the query parameters. Raises FencelogError(BAD_REQUEST) naming one that is unknown
+        or given twice."""
         raw: bytes = self.scope["query_string"]
         return parse_query(raw, allowed) if raw else {}
 
     async def receive(self) -> Event:
-        """The next part of the body. Raises ClientGone."""
+        """Return the next part of the body. Raises ClientGone."""
         event = await self._receive()
         if event["type"] == "http.disconnect":
             raise ClientGone
@@ -102,7 +103,7 @@ class Exchange:
     async def respond(
         self, status: int, media_type: bytes, body: bytes, headers: RawHeaders = ()
     ) -> None:
-        """A whole answer with its length."""
+        """Send a whole answer with its length."""
         length = b"%d" % len(body)
         await self.start(
             status, [(b"content-type", media_type), (b"content-length", length), *headers]
@@ -116,7 +117,7 @@ class Exchange:
 
 
 def parse_query(raw: bytes, allowed: frozenset[str]) -> dict[str, str]:
-    """Parameters by name. Raises FencelogError(BAD_REQUEST)."""
+    """Return parameters by name. Raises FencelogError(BAD_REQUEST)."""
     try:
         pairs = parse_qsl(
             raw.decode("ascii"),
@@ -145,7 +146,8 @@ def parse_query(raw: bytes, allowed: frozenset[str]) -> dict[str, str]:
 
 
 def parse_number(name: str, text: str, *, low: int, high: int) -> int:
-    """A decimal number within bounds. Raises FencelogError(BAD_REQUEST) naming the parameter."""
+    """Parse a decimal number within bounds. Raises FencelogError(BAD_REQUEST) naming the
+    parameter."""
     if not (text.isascii() and text.isdigit() and len(text) <= 20 and low <= int(text) <= high):
         raise FencelogError(
             ErrorCode.BAD_REQUEST,

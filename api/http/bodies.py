@@ -9,7 +9,7 @@ from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 BODY_TIMEOUT_S = 60
-"""A body that takes longer holds memory for too long."""
+"""The time for a body to arrive; one that takes longer holds memory for too long."""
 
 
 class BodyReader:
@@ -20,10 +20,10 @@ class BodyReader:
         self.pending_bytes = 0
 
     async def read(self, exchange: Exchange, max_bytes: int) -> bytes:
-        """The whole body. One that announces more than ``max_bytes`` is refused unread.
+        """Read the whole body. One that announces more than ``max_bytes`` is refused unread.
 
-        Raises FencelogError (PAYLOAD_TOO_LARGE, OVERLOADED, BAD_REQUEST when it does not arrive
-        in BODY_TIMEOUT_S; nothing was done) and ClientGone.
+        Raises FencelogError (PAYLOAD_TOO_LARGE, OVERLOADED, BAD_REQUEST when it does not arrive in
+        BODY_TIMEOUT_S; nothing was done) and ClientGone.
         """
         announced = exchange.header(b"content-length")
         if announced is not None and int(announced) > max_bytes:

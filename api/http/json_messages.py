@@ -2,8 +2,8 @@
 
 A message object has exactly one of ``text``, ``json``, ``base64``, and optionally ``key`` or
 ``key_base64``, ``event_time`` and ``deliver_at`` (µs), ``headers`` or ``headers_base64``. Decoding
-runs in C, over a whole body at once; here is what remains to be done per message. Which message of
-a body was at fault is found out by ``batch_bodies``.
+runs in C, over a whole body at once; this module does what remains for each message.
+``batch_bodies`` finds out which message of a body was at fault.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fencelog.ledgers.limits import MAX_HEADER_BYTES, MAX_HEADERS, MAX_KEY_BYTES
 Headers = tuple[tuple[str, bytes], ...]
 
 DELIVER_AT = "fencelog-deliver-at"
-"""The header of a message that subscriptions hand out later; µs since 1970 UTC."""
+"""The header of a message that subscriptions deliver later; µs since 1970 UTC."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -35,7 +35,7 @@ class Columns(NamedTuple):
     headers: Sequence[Headers] | None = None
 
     def take(self, rows: Sequence[int]) -> Columns:
-        """The messages at these positions."""
+        """Return the messages at these positions."""
         return Columns(
             [self.values[row] for row in rows],
             None if self.keys is None else [self.keys[row] for row in rows],
@@ -54,7 +54,7 @@ class MessageFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class TextMessage(MessageFields, forbid_unknown_fields=True, gc=False, kw_only=True):
-    """What nearly every message is; decoding with it proves that ``text`` is the only value."""
+    """The form of nearly every message; decoding with it proves that ``text`` is the only value."""
 
     text: str
 
@@ -84,7 +84,8 @@ class InvalidMessage(Exception):
 
 
 def columns_of(messages: Messages) -> Columns:
-    """Raises InvalidMessage for the first message that is not acceptable, without saying which."""
+    """Turn messages into columns. Raises InvalidMessage for the first message that is not
+    acceptable, without saying which."""
     values = [_value(message) for message in messages]
     extras = list(map(_EXTRAS, messages))
     if extras.count(_NO_EXTRAS) == len(extras):

@@ -1,6 +1,6 @@
 """Messages as JSON objects, as reads show them.
 
-A value appears under exactly one of ``text``, ``json`` and ``base64``. The form that was asked for
+A value appears under exactly one of ``text``, ``json`` and ``base64``. The requested form
 (``?as=``) is used where the bytes allow it; other bytes show as ``text`` where they are UTF-8 and
 as ``base64`` where not, so that a reader never gets stuck on a message.
 """
@@ -20,7 +20,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class ValueForm(Enum):
-    """How values are shown."""
+    """The form in which values are shown."""
 
     TEXT = "text"
     JSON = "json"
@@ -30,7 +30,7 @@ class ValueForm(Enum):
 def message_object(
     partition: int, offset: int, publish_time_us: int, message: Message, form: ValueForm
 ) -> dict[str, Any]:
-    """One message. Times in µs since 1970 UTC."""
+    """Return one message as an object. Times in µs since 1970 UTC."""
     value, key, event_time, headers = message
     shown: dict[str, Any] = {
         "partition": partition,
@@ -51,12 +51,12 @@ def message_object(
 
 
 def encode_objects(objects: Iterable[dict[str, Any]]) -> list[bytes]:
-    """Each as JSON on one line."""
+    """Encode each object as JSON on one line."""
     return [_encoder.encode(shown) for shown in objects]
 
 
 def encode_joined(objects: Sequence[dict[str, Any]], separator: bytes) -> bytes:
-    """All of them as JSON, one line each, with a separator between."""
+    """Encode all objects as JSON, one line each, with a separator between."""
     return separator.join(map(_encoder.encode, objects))
 
 
@@ -69,7 +69,7 @@ def _put_text(shown: dict[str, Any], text: str, coded: str, value: bytes) -> Non
 
 
 def _put_json(shown: dict[str, Any], value: bytes) -> bool:
-    """Show the value as the JSON it is, on one line; False if it is none."""
+    """Show the value as the JSON it is, on one line; return False if it is none."""
     try:
         value.decode()
         msgspec.json.decode(value)
@@ -82,7 +82,8 @@ def _put_json(shown: dict[str, Any], value: bytes) -> bool:
 
 
 def _put_headers(shown: dict[str, Any], headers: Sequence[tuple[str, bytes]]) -> None:
-    """``headers`` as an object where names are unique and values text, else pairs in base64."""
+    """Show ``headers`` as an object where names are unique and values text, else as pairs in
+    base64."""
     try:
         plain = {name: value.decode() for name, value in headers}
     except UnicodeDecodeError:

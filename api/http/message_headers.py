@@ -1,6 +1,6 @@
 """A single message's key, event time and headers, as HTTP headers of appends and reads.
 
-Values are taken as they come, byte for byte; names are lower-case, as HTTP leaves them.
+Values are taken byte for byte; names are lower-case, as in HTTP.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
 
 Metadata = tuple[bytes | None, int | None, tuple[tuple[str, bytes], ...]]
-"""Key, event time in µs since 1970 UTC, headers."""
+"""The key, the event time in µs since 1970 UTC, and the headers."""
 
 KEY = b"fencelog-key"
 KEY_BASE64 = b"fencelog-key-base64"
@@ -22,18 +22,19 @@ EVENT_TIME = b"fencelog-event-time"
 HEADER_PREFIX = b"fencelog-header-"
 HEADERS_OMITTED = b"fencelog-headers-omitted"
 DELIVER_AT = b"fencelog-deliver-at"
-"""An HTTP header, and the message's own: when subscriptions hand it out, in µs since 1970 UTC."""
+"""The HTTP header, and the message's own, with the time at which subscriptions deliver it, in µs
+since 1970 UTC."""
 _PREFIX = b"fencelog-"
 
 _MAX_TIME_DIGITS = 20
-"""A 64-bit number and its sign; the broker checks the range."""
+"""The length of a 64-bit number and its sign; the broker checks the range."""
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(rb"|[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?")
 
 
 def read_metadata(raw_headers: RawHeaders) -> Metadata:
-    """What the headers of an append say. The limits of a message are the broker's to check.
+    """Return the metadata in the headers of an append. The broker checks the limits of a message.
 
     Raises FencelogError: BAD_REQUEST, UNSUPPORTED_MEDIA_TYPE (the body would not be the message).
     """
@@ -70,7 +71,7 @@ def _event_time(value: bytes) -> int:
 
 
 def deliver_at_header(value: bytes) -> tuple[str, bytes]:
-    """The message's header for a delivery time. Raises FencelogError(BAD_REQUEST)."""
+    """Return the message's header for a delivery time. Raises FencelogError(BAD_REQUEST)."""
     if value.isdigit() and len(value) < _MAX_TIME_DIGITS:
         return DELIVER_AT.decode(), value
     shown = value[:40].decode("latin-1")
@@ -81,10 +82,10 @@ def deliver_at_header(value: bytes) -> tuple[str, bytes]:
 
 
 def message_headers(message: Message) -> list[tuple[bytes, bytes]]:
-    """Key, event time and headers, as far as HTTP can carry them.
+    """Return the key, event time and headers, as far as HTTP can carry them.
 
-    A key that it cannot comes as ``Fencelog-Key-Base64``; of other headers the number left out is
-    told, and the JSON forms show them.
+    A key that it cannot carry is sent as ``Fencelog-Key-Base64``; the number of other headers left
+    out is reported, and the JSON forms show them.
     """
     shown: list[tuple[bytes, bytes]] = []
     if message.key is not None:

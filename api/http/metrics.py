@@ -1,8 +1,7 @@
 """Metrics of the HTTP service for Prometheus.
 
-The hot path adds plain integers; the prometheus-client objects are built from them when somebody
-asks. A counter with labels costs more than a microsecond an increment, which is a tenth of an
-append.
+The hot path adds plain integers; the prometheus-client objects are built from them on request. A
+counter with labels costs more than a microsecond an increment, which is a tenth of an append.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Histogram:
 
 
 class ApiMetrics(Collector):
-    """What one HTTP service has done since it started."""
+    """The metrics of one HTTP service since its start."""
 
     def __init__(self) -> None:
         self.append_latency = Histogram()
@@ -61,20 +60,21 @@ class ApiMetrics(Collector):
         self.problems: dict[str, int] = {}
 
     def appended(self, messages: int, body_bytes: int, seconds: float) -> None:
-        """One append request was answered here with 201 (not by the owner it was passed to)."""
+        """Count one append request that was answered here with 201 (not by the owner it was
+        forwarded to)."""
         self.append_requests += 1
         self.appended_messages += messages
         self.appended_bytes += body_bytes
         self.append_latency.observe(seconds)
 
     def read(self, messages: int, body_bytes: int) -> None:
-        """One read answer, or one piece of a stream, went out."""
+        """Count one read answer, or one piece of a stream, that was sent."""
         self.read_requests += 1
         self.read_messages += messages
         self.read_bytes += body_bytes
 
     def problem(self, slug: str) -> None:
-        """One request was answered with a problem."""
+        """Count one request that was answered with a problem."""
         self.problems[slug] = self.problems.get(slug, 0) + 1
 
     def collect(self) -> Iterator[Metric]:
@@ -108,7 +108,7 @@ class ApiMetrics(Collector):
 
 
 def exposition(collectors: Iterable[Collector]) -> bytes:
-    """All metrics in Prometheus' text format."""
+    """Return all metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)

@@ -1,6 +1,6 @@
 """Errors as HTTP answers: RFC 9457 problem documents, derived from ``ledgers.errors`` alone.
 
-Every problem says who has to act (the status), whether the same request may be sent again
+Every problem says which side has to act (the status), whether the same request may be sent again
 (``retryable``), and whether it may have taken effect all the same (``side_effects``).
 """
 
@@ -17,7 +17,8 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 MEDIA_TYPE = b"application/problem+json"
 
 RETRY_AFTER_S = 1
-"""Owners move and queues drain within about a second; longer would idle a healthy client."""
+"""The time after which a client retries: owners move and queues drain within about a second, and a
+longer time would idle a healthy client."""
 
 _RESERVED = frozenset(
     ("type", "title", "status", "detail", "instance", "code", "retryable", "side_effects")
@@ -25,7 +26,7 @@ _RESERVED = frozenset(
 
 
 def problem(error: FencelogError, instance: str) -> dict[str, Any]:
-    """The problem document of an error at a path."""
+    """Return the problem document of an error at a path."""
     code = error.code
     document: dict[str, Any] = {
         "type": f"urn:fencelog:problem:{code.slug}",
@@ -42,17 +43,20 @@ def problem(error: FencelogError, instance: str) -> dict[str, Any]:
 
 
 def title(code: ErrorCode) -> str:
-    """``append_unknown`` -> ``Append unknown``: the same for every occurrence, as RFC 9457 asks."""
+    """Return the title of a code, ``append_unknown`` -> ``Append unknown``: the same for every
+    occurrence, as RFC 9457 asks."""
     return code.slug.replace("_", " ").capitalize()
 
 
 def problem_body(error: FencelogError, instance: str) -> bytes:
-    """The document as JSON in ASCII: details quote what clients send, which may be no text."""
+    """Encode the document as JSON in ASCII: details quote what clients send, which may be no
+    text."""
     return json.dumps(problem(error, instance), separators=(",", ":"), default=str).encode()
 
 
 def problem_headers(error: FencelogError) -> list[tuple[bytes, bytes]]:
-    """Retry-After where waiting helps; Allow, Next-Offset and the like if the error brings them."""
+    """Return Retry-After where waiting helps; Allow, Next-Offset and the like if the error brings
+    them."""
     headers: list[tuple[bytes, bytes]] = []
     if error.code.status in (429, 503):
         headers.append((b"retry-after", b"%d" % retry_after_s(error)))
@@ -62,18 +66,18 @@ def problem_headers(error: FencelogError) -> list[tuple[bytes, bytes]]:
 
 
 def retry_after_s(error: FencelogError) -> int:
-    """``retry_after_ms``, where the error knows, rounded up."""
+    """Return the error's ``retry_after_ms``, where it has one, rounded up."""
     wait_ms = int(error.extra.get("retry_after_ms", RETRY_AFTER_S * 1000))
     return max(1, -(-wait_ms // 1000))
 
 
 def unexpected() -> FencelogError:
-    """Stands for an exception that nobody foresaw: what it says belongs in the log alone."""
+    """Return the error for an unforeseen exception, whose text belongs in the log alone."""
     return FencelogError(ErrorCode.INTERNAL, "an unexpected error; the service has logged it")
 
 
 def cut_off(method: str, path: str) -> FencelogError:
-    """The service closes and could not wait for this request."""
+    """Return the error for a request that the closing service could not wait for."""
     if method in ("GET", "HEAD"):
         return FencelogError(ErrorCode.DRAINING, "this broker is being closed")
     code = ErrorCode.METADATA_UNKNOWN
@@ -84,7 +88,7 @@ def cut_off(method: str, path: str) -> FencelogError:
 
 
 async def send_problem(exchange: Exchange, error: FencelogError) -> None:
-    """Answer with a problem. The caller knows that nothing was sent yet.
+    """Answer with a problem. The caller makes sure that nothing was sent yet.
 
     A client that waits for ``100 Continue`` keeps its body; without ``Connection: close`` the
     server would take its next request for that body.
@@ -100,8 +104,8 @@ _BY_SLUG = {code.slug: code for code in ErrorCode}
 
 
 def error_from_problem(body: bytes, status: int) -> FencelogError:
-    """What another broker reported. A body that is no problem of ours becomes INTERNAL, whose
-    effects are unknown."""
+    """Return the error that another broker reported. A body that is no problem document of a broker
+    becomes INTERNAL, whose effects are unknown."""
     try:
         document = msgspec.json.decode(body, type=dict[str, Any])
         code = _BY_SLUG[document["code"]]

@@ -8,7 +8,8 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
 def refuse_query(request: Request, *allowed: str) -> None:
-    """A misspelt parameter is an error, not a default. Raises FencelogError(BAD_REQUEST)."""
+    """Refuse unknown parameters: a misspelt one is an error, not a default. Raises
+    FencelogError(BAD_REQUEST)."""
     for name in request.query_params:
         if name not in allowed:
             known = ", ".join(sorted(allowed)) or "none"

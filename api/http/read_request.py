@@ -1,4 +1,4 @@
-"""What a read asks for: position, bounds, form. Query and headers -> one checked value."""
+"""The request of a read: position, bounds, form. Query and headers -> one checked value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_OFFSET = 2**63 - 1
 MAX_TIME_US = 2**63 - 1
 
 DEFAULT_JSON_LIMIT = 10_000
-"""Messages in an answer of JSON, unless asked otherwise: about 20 ms of the event loop."""
+"""The messages in an answer of JSON, unless asked otherwise: about 20 ms of the event loop."""
 
 DEFAULT_JSON_BYTES = 1 * MIB
 
@@ -27,7 +27,7 @@ _FORMS = (JSON, NDJSON, BATCH, EVENT_STREAM)
 
 
 class NamedPosition(Enum):
-    """Positions that are not offsets."""
+    """The positions that are not offsets."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -35,15 +35,15 @@ class NamedPosition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """From the first message published at or after this time on, in µs since 1970 UTC."""
+    """The position of the first message published at or after this time, in µs since 1970 UTC."""
 
     us: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """``limit`` is None for an event stream without end. Sizes in bytes. ``compacted``: of the view
-    that holds the newest message of every key."""
+    """The request of a read. ``limit`` is None for an event stream without end. Sizes in bytes.
+    ``compacted``: of the view that holds the newest message of every key."""
 
     start: int | NamedPosition | Time
     limit: int | None
@@ -55,7 +55,7 @@ class ReadRequest:
 
 
 def read_request(exchange: Exchange) -> ReadRequest:
-    """Raises FencelogError(BAD_REQUEST) naming the parameter or header."""
+    """Parse the request. Raises FencelogError(BAD_REQUEST) naming the parameter or header."""
     query = exchange.query(PARAMETERS)
     media_type = accepted(exchange.header(b"accept"))
     whole_batches = media_type == BATCH
@@ -83,10 +83,10 @@ def read_request(exchange: Exchange) -> ReadRequest:
 
 
 def accepted(accept: bytes | None) -> bytes:
-    """The form that an Accept header prefers; JSON where it does not matter to the client.
+    """Return the form that an Accept header prefers; JSON where the client has no preference.
 
-    Raises FencelogError(BAD_REQUEST) if it accepts none of them: another form than the one asked
-    for would be taken for it.
+    Raises FencelogError(BAD_REQUEST) if it accepts none of them: the client would take another form
+    for the one that it asked for.
     """
     if accept is None or accept in (b"*/*", JSON):
         return JSON

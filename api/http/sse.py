@@ -1,8 +1,8 @@
 """Server-sent events: the text of the events that a followed partition sends.
 
-``message`` (its id is the offset: a browser resumes with ``Last-Event-ID``), ``control`` (where
-the stream stands), ``ping`` (so that proxies and clients see a living connection) and ``problem``
-(the last event of a stream that cannot go on).
+``message`` (its id is the offset: a browser resumes with ``Last-Event-ID``), ``control`` (the
+position of the stream), ``ping`` (so that proxies and clients see a living connection) and
+``problem`` (the last event of a stream that cannot go on).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from fencelog.api.http.problems import problem_body
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 PING_INTERVAL_MS = 10_000
-"""Below the 15 s after which common proxies cut a silent connection."""
+"""The interval of pings, below the 15 s after which common proxies cut a silent connection."""
 
 PING = b"event: ping\ndata: {}\n\n"
 
 
 def message_events(offsets: Sequence[int], objects: Sequence[bytes]) -> bytes:
-    """One event a message object; the objects are JSON without line breaks."""
+    """Return one event for each message object; the objects are JSON without line breaks."""
     return b"".join(
         b"event: message\nid: %d\ndata: %b\n\n" % pair
         for pair in zip(offsets, objects, strict=True)
@@ -29,8 +29,8 @@ def message_events(offsets: Sequence[int], objects: Sequence[bytes]) -> bytes:
 
 
 def control_event(*, next_offset: int, tail_offset: int, is_end: bool = False) -> bytes:
-    """Where the stream stands: the next offset it sends and the partition's end. ``is_end``: for
-    good."""
+    """Return the position of the stream: the next offset it sends and the partition's end.
+    ``is_end``: the end is final."""
     state = {
         "next_offset": next_offset,
         "tail_offset": tail_offset,
@@ -42,12 +42,12 @@ def control_event(*, next_offset: int, tail_offset: int, is_end: bool = False) -
 
 
 def problem_event(error: FencelogError, instance: str) -> bytes:
-    """The last event of a stream."""
+    """Return the last event of a stream."""
     return b"event: problem\ndata: %b\n\n" % problem_body(error, instance)
 
 
 def resume_offset(last_event_id: bytes) -> int:
-    """The offset after ``Last-Event-ID``. Raises FencelogError(BAD_REQUEST)."""
+    """Return the offset after ``Last-Event-ID``. Raises FencelogError(BAD_REQUEST)."""
     text = last_event_id.decode("latin-1").strip()
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise FencelogError(

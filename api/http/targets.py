@@ -15,7 +15,8 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 PREFIX = "/v1/topics/"
 
 _MAX_REMEMBERED = 4096
-"""Topics times endpoints that one broker serves at a time; beyond it the memory starts anew."""
+"""The limit of remembered paths: topics times endpoints that one broker serves at a time; beyond it
+the memory starts anew."""
 
 _MAX_OFFSET_DIGITS = 19
 
@@ -69,13 +70,13 @@ SUBSCRIPTION_VERBS = {
         Endpoint.DROP_CURSOR,
     )
 }
-"""``POST …/subscriptions/NAME:VERB``."""
+"""The endpoints of ``POST …/subscriptions/NAME:VERB``."""
 
 _PARTITION_VERBS = {
     endpoint.value: endpoint
     for endpoint in (Endpoint.FENCE, Endpoint.TRIM, Endpoint.TERMINATE, Endpoint.COMPACT)
 }
-"""``POST …/partitions/P:VERB``."""
+"""The endpoints of ``POST …/partitions/P:VERB``."""
 
 _PARTITION_VIEWS = {
     "messages": Endpoint.READ,
@@ -84,7 +85,7 @@ _PARTITION_VIEWS = {
     "compaction": Endpoint.COMPACTION,
     "internal": Endpoint.INTERNALS,
 }
-"""``GET …/partitions/P/VIEW``."""
+"""The endpoints of ``GET …/partitions/P/VIEW``."""
 
 _SUBSCRIPTION_VIEWS = {
     endpoint.value: endpoint
@@ -94,7 +95,7 @@ _SUBSCRIPTION_VIEWS = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names. ``partition`` is -1 where the path names none; ``offset`` likewise, and
+    """The target of a path. ``partition`` is -1 where the path names none; ``offset`` likewise, and
     ``subscription`` and ``producer`` are empty."""
 
     endpoint: Endpoint
@@ -106,13 +107,13 @@ class Target:
 
 
 class Targets:
-    """``find`` with a memory."""
+    """A parser of paths that remembers its results."""
 
     def __init__(self) -> None:
         self._known: dict[str, Target] = {}
 
     def find(self, path: str) -> Target | None:
-        """The target of a path, or None if the path is none of these.
+        """Return the target of a path, or None if the path is none of these.
 
         Raises FencelogError: INVALID_NAME, BAD_REQUEST for a partition or offset that is no number.
         """
@@ -127,7 +128,7 @@ class Targets:
 
 
 def parse_path(path: str) -> Target | None:
-    """See ``Targets.find``."""
+    """Parse a path: see ``Targets.find``."""
     if not path.startswith(PREFIX):
         return None
     match path.split("/")[3:]:
@@ -182,7 +183,8 @@ def _producer(topic: TopicName, partition: int, names: list[str]) -> Target | No
 
 
 def _subscription(namespace: str, topic: str, subscription: str, view: list[str]) -> Target | None:
-    """None: the subscription itself, which is the framework's."""
+    """Return the target of a subscription's path, or None for the subscription itself, which is the
+    framework's."""
     if len(view) == 1:
         name, endpoint = subscription, _SUBSCRIPTION_VIEWS.get(view[0])
     else:

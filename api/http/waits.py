@@ -1,4 +1,4 @@
-"""Long polls and event streams under way: ended when their client goes or the service closes."""
+"""Long polls and event streams in flight: ended when their client goes or the service closes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 class Waits:
-    """Everything that waits for messages. ``close`` ends it all at once."""
+    """All requests that wait for messages. ``close`` ends them at once."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     async def run(self, exchange: Exchange, work: Coroutine[Any, Any, T]) -> T:
-        """The result of ``work``, which answers the exchange.
+        """Return the result of ``work``, which answers the exchange.
 
-        It is cancelled when the client goes (ClientGone) or the service closes (DRAINING). Only
-        for exchanges whose request body does not matter: it is not read here.
+        It is cancelled when the client goes (ClientGone) or the service closes (DRAINING). Only for
+        exchanges whose request body does not matter: it is not read here.
         """
         task = asyncio.create_task(work)
         watcher = asyncio.create_task(exchange.until_gone())
@@ -43,7 +43,7 @@ class Waits:
             await asyncio.gather(task, watcher, return_exceptions=True)
 
     def close(self) -> None:
-        """End what waits, now and from now on; each client gets a problem it may retry."""
+        """End all waits, current and later ones; each client gets a problem that it may retry."""
         self._closed = True
         for task in self._running:
             task.cancel()

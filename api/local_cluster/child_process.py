@@ -1,8 +1,8 @@
 """A fencelog process started by another one: its announcement, its signals, its end.
 
-The child is told to watch its stdin, a pipe whose other end only we hold: when we are gone, however
-that happened, it ends by itself. It runs in a session of its own, so that Ctrl-C in a terminal
-reaches only us and we decide the order of ending.
+The child watches its stdin, a pipe whose other end only the parent holds: when the parent is gone,
+for whatever reason, the child ends by itself. It runs in a session of its own, so that Ctrl-C in a
+terminal reaches only the parent, which decides the order of ending.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 START_TIMEOUT_S = 40.0
-"""Longer than a service's own wait for ZooKeeper, whose error says more."""
+"""The time for a start, longer than a service's own wait for ZooKeeper, whose error says more."""
 
 STOP_TIMEOUT_S = 20.0
-"""From SIGTERM to SIGKILL: a bookie flushes its write cache on the way out."""
+"""The time from SIGTERM to SIGKILL: a bookie flushes its write cache at the end."""
 
 
 class ChildProcess:
-    """A running child. ``announcement`` is what it said when it was ready."""
+    """A running child. ``announcement`` is what it printed when it was ready."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, name: str, announcement: dict[str, Any]
@@ -51,7 +51,7 @@ class ChildProcess:
         """Run ``fencelog COMMAND… --child`` and wait until it serves; stderr goes to ``log``.
         ``enter``: a command that becomes the one after it, somewhere else (``nsenter …``).
 
-        Raises FencelogError(BAD_REQUEST) with the last line it wrote, when it did not.
+        Raises FencelogError(BAD_REQUEST) with the last line it wrote, when it did not serve.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as errors:
@@ -80,7 +80,7 @@ class ChildProcess:
         return child
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL after STOP_TIMEOUT_S; returns when it has ended."""
+        """Send SIGTERM, and SIGKILL after STOP_TIMEOUT_S; return when it has ended."""
         if self.is_running:
             self._process.terminate()
         try:
@@ -90,14 +90,14 @@ class ChildProcess:
             await self.kill()
 
     async def kill(self) -> None:
-        """SIGKILL, as a crash would; returns when it has ended."""
+        """Send SIGKILL, as a crash would; return when it has ended."""
         if self.is_running:
             self._process.kill()
         await self._process.wait()
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """It stands still (SIGSTOP), and goes on afterwards."""
+        """Stop the process (SIGSTOP) within the context, and continue it afterwards."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
             yield
@@ -105,12 +105,12 @@ class ChildProcess:
             os.kill(self.pid, signal.SIGCONT)
 
     async def wait(self) -> int:
-        """Wait for its end; the exit code, negative for a signal's number."""
+        """Wait for its end and return the exit code, negative for a signal's number."""
         return await self._process.wait()
 
 
 def fencelog_command(*arguments: str) -> list[str]:
-    """The command line in this Python."""
+    """Return the command line in this Python."""
     return [sys.executable, "-m", "fencelog.api.cli.main", *arguments]
 
 

@@ -25,7 +25,8 @@ from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlacement:
-    """Where a process runs: the address it listens on, and the command that brings it there."""
+    """The placement of a process: the address it listens on, and the command that brings it
+    there."""
 
     host: str = "127.0.0.1"
     enter: tuple[str, ...] = ()
@@ -33,10 +34,11 @@ class ProcessPlacement:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """``http_port``: of the first broker, the others take the next ones; 0: free ports.
-    ``secret_file``: what bookies and brokers ask of each other (None: nothing). ``session_ms``: how
-    long ZooKeeper lets a session outlive its process, to a ``tick_ms`` or two. ``places``: of
-    processes that do not run on loopback, by name (``zookeeper``, ``bookie-1``, ``broker-1``)."""
+    """The configuration of a cluster. ``http_port``: of the first broker, the others take the next
+    ones; 0: free ports. ``secret_file``: the secret between bookies and brokers (None: none).
+    ``session_ms``: how long ZooKeeper lets a session outlive its process, to a ``tick_ms`` or two.
+    ``places``: of processes that do not run on loopback, by name (``zookeeper``, ``bookie-1``,
+    ``broker-1``)."""
 
     data_dir: Path
     bookies: int = 3
@@ -50,7 +52,7 @@ class ClusterConfig:
 
 @dataclass(slots=True)
 class Cluster:
-    """The running processes. Killing one of them is what a cluster is for."""
+    """The running processes. A cluster is made so that any of them can be killed."""
 
     config: ClusterConfig
     zookeeper: ChildProcess
@@ -66,7 +68,7 @@ class Cluster:
 
     @property
     def urls(self) -> list[str]:
-        """Of all brokers that run."""
+        """Return the URLs of all running brokers."""
         return [self.url_of(broker) for broker in self.brokers if broker.is_running]
 
     @property
@@ -78,14 +80,14 @@ class Cluster:
         return str(broker.announcement["http"])
 
     def broker_at(self, url: str) -> ChildProcess:
-        """The broker process with this URL."""
+        """Return the broker process with this URL."""
         return next(broker for broker in self.brokers if self.url_of(broker) == url)
 
     async def start_bookie(
         self, number: int, *, read_only_at: float = 1.0, repair_cookie: bool = False
     ) -> ChildProcess:
         """Start bookie ``number`` (again), on the data it had; with ``repair_cookie`` also where
-        that is gone. A developer's disk may be as full as he likes, unless ``read_only_at`` says
+        that is gone. A developer's disk may be full to any degree, unless ``read_only_at`` gives
         another share."""
         name = f"bookie-{number}"
         data = ("--data", str(self.config.data_dir / name))
@@ -112,7 +114,7 @@ class Cluster:
         return await self.start_bookie(int(number))
 
     async def kill_zookeeper(self) -> None:
-        """SIGKILL for the server, as a crash would; returns when it is gone."""
+        """Send SIGKILL to the server, as a crash would; return when it is gone."""
         await self.zookeeper.kill()  # the kernel ends the JVM with its parent
         await until_ended(self.config.data_dir / "zookeeper")
 
@@ -139,7 +141,7 @@ class Cluster:
 
 
 async def start_zookeeper(config: ClusterConfig, *, port: int = 0) -> ChildProcess:
-    """The cluster's ZooKeeper; port 0 takes a free one. Raises FencelogError."""
+    """Start the cluster's ZooKeeper; port 0 takes a free one. Raises FencelogError."""
     place = config.places.get("zookeeper", ProcessPlacement())
     command = ["zookeeper", "--host", place.host, "--port", str(port)]
     command += ["--tick-ms", str(config.tick_ms), "--data", str(config.data_dir / "zookeeper")]
@@ -176,7 +178,7 @@ async def running_cluster(config: ClusterConfig) -> AsyncIterator[Cluster]:
 
 
 async def _initialise(cluster: Cluster) -> None:
-    """What ``fencelog metadata init`` is for elsewhere."""
+    """Initialise the metadata store, as ``fencelog metadata init`` does elsewhere."""
     host = SystemHost()
     store = open_metadata_store(cluster.metadata, host=host)
     await store.start()
@@ -188,8 +190,8 @@ async def _initialise(cluster: Cluster) -> None:
 
 @contextlib.asynccontextmanager
 async def cluster_service(config: ClusterConfig) -> AsyncIterator[Running]:
-    """A cluster as a service of its own: ``fencelog cluster``. It goes on when one of its
-    processes ends, and says so on stderr."""
+    """Run a cluster as a service of its own: ``fencelog cluster``. It goes on when one of its
+    processes ends, and reports that on stderr."""
     async with contextlib.AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(running_cluster(config))
         watching = [asyncio.create_task(_report_end(process)) for process in cluster.processes]

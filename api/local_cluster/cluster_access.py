@@ -28,7 +28,7 @@ class ClusterAccess:
 def with_cluster(
     metadata: str, secret_file: Path | None, request: Callable[[ClusterAccess], Awaitable[T]]
 ) -> T:
-    """Ask something of a cluster, on an event loop of its own. ``metadata``: URL of the store.
+    """Send a request to a cluster, on an event loop of its own. ``metadata``: URL of the store.
     Raises FencelogError: METADATA_UNAVAILABLE, BAD_REQUEST (URL, secret), or as the request."""
 
     async def main() -> T:
@@ -40,7 +40,7 @@ def with_cluster(
 
 @contextlib.asynccontextmanager
 async def cluster_access(metadata: str, secret_file: Path | None) -> AsyncIterator[ClusterAccess]:
-    """As ``with_cluster``, on a loop that runs."""
+    """Open the access of ``with_cluster``, on a running loop."""
     host = SystemHost()
     secret = secret_from(secret_file, host=host)
 

@@ -1,8 +1,8 @@
 """A development ZooKeeper: one real server process on loopback, for trying things and for tests.
 
-The ``pyspark`` wheel carries ZooKeeper's jars, so whoever has the Spark extra installed has a
-server too; Debian's package and ``$ZOOKEEPER_HOME`` are the fall-backs. Five of the wheel's jars
-are enough: ready in 0.3 s, with less than 100 MB. Not for production: one server, no replicas.
+The ``pyspark`` wheel carries ZooKeeper's jars, so an installation with the Spark extra has a server
+too; Debian's package and ``$ZOOKEEPER_HOME`` are the fall-backs. Five of the wheel's jars are
+enough: ready in 0.3 s, with less than 100 MB. Not for production: one server, no replicas.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ MIN_JAVA = 17
 JAVA_PACKAGE = "openjdk-17-jre-headless"
 
 READY_TIMEOUT_S = 30.0
-"""From the start of the JVM to its first answer; 0.3 s when idle, more on a busy machine."""
+"""The time from the start of the JVM to its first answer; 0.3 s when idle, more on a busy
+machine."""
 
 TICK_MS = 500
 """The server's unit of time; sessions expire at a multiple of it."""
 
 STOP_TIMEOUT_S = 10.0
-"""From SIGTERM to the end of the process; after it SIGKILL."""
+"""The time from SIGTERM to the end of the process; after it SIGKILL."""
 
 _PORT_ATTEMPTS = 5
 _POLL_S = 0.05
@@ -55,7 +56,7 @@ _MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 class DevelopmentZooKeeper:
     """A running server. ``start`` it with a data directory, ``stop`` it when done.
 
-    The directory outlives the process: started again on it, the server has its nodes back.
+    The directory outlives the process: a server started on it again has its nodes back.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, host: str, port: int) -> None:
@@ -65,7 +66,7 @@ class DevelopmentZooKeeper:
 
     @property
     def address(self) -> str:
-        """``host:port`` for clients."""
+        """Return ``host:port`` for clients."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -117,7 +118,7 @@ class DevelopmentZooKeeper:
         await self._process.wait()
 
     async def _wait_until_ready(self) -> bool:
-        """Whether it answers; when it does not, the process has been ended."""
+        """Tell whether the server answers; when it does not, the process has been ended."""
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 while self._process.returncode is None:
@@ -133,7 +134,7 @@ class DevelopmentZooKeeper:
 
 
 async def find_java() -> str:
-    """Path of a Java that is new enough: ``$JAVA_HOME``'s, else the one on the path.
+    """Return the path of a Java that is new enough: ``$JAVA_HOME``'s, else the one on the path.
 
     Raises FencelogError(METADATA_UNAVAILABLE) naming the package to install.
     """
@@ -157,7 +158,7 @@ async def find_java() -> str:
 
 
 def find_class_path() -> str:
-    """ZooKeeper's class path, from the first place that has it.
+    """Return ZooKeeper's class path, from the first place that has it.
 
     Raises FencelogError(METADATA_UNAVAILABLE) saying where it was looked for.
     """
@@ -215,7 +216,8 @@ def _make_and_lock(data_dir: Path) -> int:
 
 
 def _free_port(host: str, wanted: int) -> int:
-    """The port, or a free one for 0: ZooKeeper cannot say which one it took by itself."""
+    """Return the port, or a free one for 0: ZooKeeper cannot report the port that it took by
+    itself."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -255,19 +257,20 @@ async def _spawn(command: list[str], data_dir: Path, *, lock: int) -> asyncio.su
             stdout=output,
             stderr=output,
             pass_fds=(lock,),
-            start_new_session=True,  # Ctrl-C in a terminal is for whoever owns this object
+            start_new_session=True,  # Ctrl-C in a terminal is for the owner of this object
         )
 
 
 def _ending_with_us() -> tuple[str, ...]:
-    """What to put before a command so that the kernel ends it when we are killed: a server left
-    behind would hold its directory against the next start."""
+    """Return the prefix of a command that lets the kernel end it when this process is killed: a
+    server left behind would hold its directory against the next start."""
     setpriv = shutil.which("setpriv")  # util-linux, on every Debian
     return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
 
 
 async def _answers(host: str, port: int) -> bool:
-    """Whether a server answers ``srvr`` (its four-letter status command) as one that serves."""
+    """Tell whether a server answers ``srvr`` (its four-letter status command) as one that
+    serves."""
     try:
         reader, writer = await asyncio.open_connection(host, port)
     except OSError:

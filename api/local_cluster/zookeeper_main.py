@@ -14,7 +14,7 @@ from fencelog.api.processes.lifecycle import Running
 async def zookeeper_process(
     data_dir: Path, *, host: str = "127.0.0.1", port: int, tick_ms: int = TICK_MS
 ) -> AsyncIterator[Running]:
-    """A ZooKeeper server for as long as this lasts; port 0 takes a free one.
+    """Run a ZooKeeper server for as long as this lasts; port 0 takes a free one.
 
     Raises FencelogError: METADATA_UNAVAILABLE (no Java, port in use), DATA_DIRECTORY_IN_USE.
     """

@@ -39,10 +39,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BookieProcessConfig:
-    """``metadata``: URL of the store. ``storage``: its directories and what it does with them.
-    ``advertise``: the ``host:port`` that clients connect to, where it differs from ``listen``
-    (None: it does not). ``rack``: what fails together; writers spread the copies of an entry over
-    racks. ``secret_file``: clients have to know what it holds (None: anybody is a client)."""
+    """The configuration of a bookie process. ``metadata``: URL of the store. ``storage``: its
+    directories and their limits. ``advertise``: the ``host:port`` that clients connect to, where it
+    differs from ``listen`` (None: it does not). ``rack``: a unit that fails together; writers
+    spread the copies of an entry over racks. ``secret_file``: the secret that clients have to know
+    (None: all clients are accepted)."""
 
     metadata: str
     storage: BookieConfig
@@ -54,7 +55,7 @@ class BookieProcessConfig:
 
 @contextlib.asynccontextmanager
 async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
-    """A bookie process over a shared metadata store.
+    """Run a bookie process over a shared metadata store.
 
     Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS, METADATA_NOT_FOUND (a
     store that belongs to no cluster), DATA_DIRECTORY_IN_USE, BAD_REQUEST (addresses, rack, secret,
@@ -67,7 +68,7 @@ async def bookie_process(config: BookieProcessConfig) -> AsyncIterator[Running]:
         store = open_metadata_store(config.metadata, host=host)
         await store.start()
         stack.push_async_callback(store.close)
-        if config.metadata == "memory:":  # new each time, and nobody else's
+        if config.metadata == "memory:":  # new each time, and used by this process alone
             await create_instance(store, host)
         bookie, address = await stack.enter_async_context(
             serving_bookie(
@@ -104,12 +105,12 @@ async def serving_bookie(
     secret: SharedSecret | None = None,
     settings: MaintenanceConfig | None = None,
 ) -> AsyncIterator[tuple[Bookie, str]]:
-    """A bookie that listens and is registered, and the address it is registered with. ``disk``:
-    None for that of this machine. ``secret``: what clients have to know, and its peers.
+    """Run a bookie that listens and is registered, and yield it with its registered address.
+    ``disk``: None for that of this machine. ``secret``: the secret of clients and of its peers.
 
-    One that may have forgotten fences its ledgers before it does either. Leaving takes the
-    registration away first, so that writers stop choosing this bookie, then the connections, then
-    closes the storage.
+    A bookie that may have lost entries fences its ledgers before it listens and registers. Leaving
+    removes the registration first, so that writers stop choosing this bookie, then closes the
+    connections, then the storage.
     """
     if not 0 < len(rack.encode()) <= MAX_NAME_BYTES:
         raise FencelogError(
@@ -122,7 +123,7 @@ async def serving_bookie(
         stack.push_async_callback(bookie.close)
         await fence_before_serving(bookie, store)
         watch = DiskWatch(bookie, config)
-        await watch.look()  # before anybody is told that it takes adds
+        await watch.look()  # before it announces that it takes adds
         server = await BookieServer.start(bookie, listen_host, listen_port, authenticator=secret)
         stack.push_async_callback(server.close)
         bookies = await _peers(store, bookie, secret, stack)
@@ -148,7 +149,7 @@ async def _peers(
     secret: SharedSecret | None,
     stack: contextlib.AsyncExitStack,
 ) -> RegisteredBookies:
-    """All bookies, as this one reaches them for repairs."""
+    """Return all bookies, as this one reaches them for repairs."""
 
     def connect(address: str, bookie_id: str) -> TcpBookieClient:
         return TcpBookieClient(bookie_id, address, credentials=secret)
@@ -164,7 +165,7 @@ async def _peers(
 async def _registered(
     store: MetadataStore, bookie: Bookie, address: str, rack: str, *, host: Host
 ) -> AsyncIterator[None]:
-    """The bookie is registered, and what its registration says is kept up to date."""
+    """Register the bookie, and keep its registration up to date."""
     started_us = host.now_us()
     look_again = asyncio.Event()
 

@@ -24,19 +24,19 @@ from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie, RegisteredBookies
 
 DRAIN_TIMEOUT_S = 45.0
-"""Of a broker that ends; whoever supervises it has to wait a little longer before it kills."""
+"""The time for a broker to end; its supervisor has to wait a little longer before it kills."""
 
 _ID_BYTES = 4
-"""Of a random broker id: as many brokers as one cluster ever has will not collide."""
+"""The length of a random broker id: the brokers of one cluster will not collide."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerProcessConfig:
-    """``metadata``: URL of the store. ``http``: where to listen. ``advertise``: the URL that
-    other brokers forward to (None: the address listened on). ``broker_id``: None draws one.
-    ``copies``: of each message in topics created without a replication of their own.
-    ``secret_file``: holds what bookies ask of their clients (None: they ask nothing).
-    ``drain_timeout_s``: for handing partitions over at the end."""
+    """The configuration of a broker process. ``metadata``: URL of the store. ``http``: the address
+    to listen on. ``advertise``: the URL that other brokers forward to (None: the address listened
+    on). ``broker_id``: None draws one. ``copies``: of each message in topics created without a
+    replication of their own. ``secret_file``: the secret that bookies ask of their clients (None:
+    none). ``drain_timeout_s``: for the transfer of all partitions at the end."""
 
     metadata: str
     http: str = "127.0.0.1:8080"
@@ -49,7 +49,7 @@ class BrokerProcessConfig:
 
 @contextlib.asynccontextmanager
 async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
-    """A broker process over a shared metadata store and registered bookies.
+    """Run a broker process over a shared metadata store and registered bookies.
 
     Raises FencelogError: METADATA_UNAVAILABLE within METADATA_TIMEOUT_MS, BAD_REQUEST (address,
     secret).
@@ -90,12 +90,12 @@ async def serving_broker(
     credentials: Credentials | None = None,
     drain_timeout_s: float = DRAIN_TIMEOUT_S,
 ) -> AsyncIterator[str]:
-    """A broker that serves HTTP, and its URL. ``local``: bookies in this process;
+    """Run a broker that serves HTTP, and yield it with its URL. ``local``: bookies in this process;
     ``replication``: of topics created without one; ``credentials``: for bookies elsewhere.
 
-    The socket is bound before the broker starts, for its address is what it registers, and
-    accepts only after. Leaving hands all partitions to other brokers while HTTP goes on, stops it
-    then, and last closes what is left and the bookie clients.
+    The socket is bound before the broker starts, since the broker registers its address, and
+    accepts only afterwards. Leaving transfers all partitions to other brokers while HTTP goes on,
+    then stops HTTP, and last closes what is left and the bookie clients.
     """
 
     def connect(address: str, bookie_id: str) -> TcpBookieClient:

@@ -1,9 +1,9 @@
-"""How a process of ours lives: it starts, says that it is ready, and ends when it is told to.
+"""The life of a fencelog process: it starts, announces that it is ready, and ends on request.
 
 Every service (standalone, bookie, broker, ZooKeeper, cluster) is an async context manager; this
 module runs it on uvloop and ends it on SIGINT, SIGTERM, on a failure it reports itself, or, as a
-child of ours, when its parent is gone. Ending means leaving the context manager, so whatever has
-been accepted is written and closed in the order it was opened, backwards.
+child process, when its parent is gone. Ending means leaving the context manager, so accepted
+requests are written, and everything is closed in reverse order of opening.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ServiceT = TypeVar("ServiceT", bound="Service")
 
 
 class Service(Protocol):
-    """A service that serves now."""
+    """A service that is currently serving."""
 
     @property
     def announcement(self) -> Mapping[str, Any]:
-        """What a parent or a person needs to know of it (addresses, ids), as JSON."""
+        """The addresses and ids that a parent or a person needs, as JSON."""
 
     async def wait_failed(self) -> None:
         """Raise FencelogError when it can no longer do its work; else never return."""
@@ -40,8 +40,8 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The usual Service. ``failures`` are futures of its parts, resolved when one can no longer
-    do its work, with the error as their result or exception."""
+    """The usual Service. ``failures`` are futures of its parts, resolved when one can no longer do
+    its work, with the error as their result or exception."""
 
     announcement: Mapping[str, Any]
     failures: tuple[asyncio.Future[Any], ...] = ()
@@ -90,9 +90,9 @@ async def run_service(
 
 
 def _tune_garbage_collection() -> None:
-    """What the start left is there to stay, no collection has to walk it again. And requests
-    leave hardly any cycles, so looking for some every 700 objects would be one part in 25 of an
-    append; every 20,000 still bounds them to a few MB."""
+    """Tune the garbage collector. The objects of the start stay, so no collection has to walk them
+    again. Requests leave hardly any cycles, so a collection every 700 objects would be one part in
+    25 of an append; one every 20,000 still bounds them to a few MB."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

@@ -10,7 +10,8 @@ from fencelog.ledgers.rpc.authentication import SharedSecret
 
 
 def secret_from(path: Path | None, *, host: Host) -> SharedSecret | None:
-    """What both ends authenticate with; None without a file. White space around it does not count.
+    """Return the secret with which both ends authenticate, or None without a file. Surrounding
+    white space does not count.
 
     Raises FencelogError(BAD_REQUEST): it cannot be read, or is too short.
     """

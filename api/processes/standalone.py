@@ -1,4 +1,4 @@
-"""Everything in one process: an embedded metadata store, bookies, a broker, HTTP.
+"""The whole service in one process: an embedded metadata store, bookies, a broker, HTTP.
 
 The broker calls the bookies directly, the same code that a bookie process runs; each also listens
 on loopback, for Spark. One directory holds all of it:
@@ -34,8 +34,9 @@ from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie
 
 @dataclass(frozen=True, slots=True)
 class StandaloneConfig:
-    """``http``: where to listen. ``bookies``: storage nodes in the process, each with a copy of
-    what its ledgers ask for; fewer than 3 make fewer copies unless a topic says otherwise."""
+    """The configuration of the process. ``http``: the address to listen on. ``bookies``: storage
+    nodes in the process, each with a copy of what its ledgers ask for; fewer than 3 make fewer
+    copies unless a topic says otherwise."""
 
     data_dir: Path
     http: str = "127.0.0.1:8080"
@@ -44,7 +45,7 @@ class StandaloneConfig:
 
 @contextlib.asynccontextmanager
 async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
-    """The service in one process, over an embedded store.
+    """Run the service in one process, over an embedded store.
 
     Raises FencelogError: DATA_DIRECTORY_IN_USE, BAD_REQUEST (address, directory), CORRUPT.
     """
@@ -64,7 +65,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
                     BookieConfig(
                         data_dir=config.data_dir / f"bookie-{number}",
                         bookie_id=f"bookie-{number}",
-                        # The disk is somebody's own, who may fill it as he likes.
+                        # The disk is a person's own, and may be full to any degree.
                         read_only_at=1.0,
                         writable_at=1.0,
                     ),
@@ -90,12 +91,12 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
 
 
 def bookie_directories(data_dir: Path) -> list[Path]:
-    """Those that bookies have begun already."""
+    """Return the directories that bookies have begun already."""
     return sorted(data_dir.glob("bookie-*"))
 
 
 async def initialise_new(store: MetadataStore, bookies: list[Path], host: Host) -> None:
-    """Make the cluster that a store is for, unless bookies have data of one already.
+    """Create the cluster of a store, unless bookies already have data of one.
 
     Raises FencelogError: BAD_REQUEST, METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT.
     """
@@ -111,7 +112,7 @@ async def initialise_new(store: MetadataStore, bookies: list[Path], host: Host) 
 
 @contextlib.contextmanager
 def locked_directory(path: Path) -> Iterator[None]:
-    """Hold a directory for this process; the kernel lets go of it however the process ends.
+    """Hold a directory for this process; the kernel releases it however the process ends.
 
     Raises FencelogError: DATA_DIRECTORY_IN_USE, BAD_REQUEST (it cannot be made or written).
     """

@@ -1,7 +1,7 @@
-"""Who may append to a partition: ``…/partitions/P:fence``, ``…/partitions/P/producers``.
+"""The access to a partition: ``…/partitions/P:fence``, ``…/partitions/P/producers``.
 
-Requests of any broker; the partition's owner carries them out (``broker.access_changes``). One
-whose answer was lost on the way may have been carried out: STATE_UNKNOWN.
+Any broker takes the requests; the partition's owner carries them out (``broker.access_changes``). A
+request whose answer was lost may have been carried out: STATE_UNKNOWN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fencelog.broker.partition.partition_log import PartitionLog
 
 MAX_REQUEST_BYTES = 8 * MAX_NAME_BYTES + 8 * MAX_FENCING_TOKEN_BYTES
-"""The longest of these bodies, every character of it escaped."""
+"""The longest of these bodies, with every character escaped."""
 
 _MAX_EPOCH = 2**63 - 1
 
@@ -42,7 +42,7 @@ class ClaimRequest(Struct, forbid_unknown_fields=True):
 
 
 class Producers:
-    """The endpoints."""
+    """The endpoints of fencing tokens and producers."""
 
     def __init__(self, ownership: OwnerProxy, forwarder: Forwarder, bodies: BodyReader) -> None:
         self._ownership = ownership
@@ -50,7 +50,7 @@ class Producers:
         self._bodies = bodies
 
     async def fence(self, exchange: Exchange, target: Target) -> None:
-        """204 once the token is durable. Raises PRECONDITION_FAILED, STATE_UNKNOWN, …."""
+        """Answer 204 once the token is durable. Raises PRECONDITION_FAILED, STATE_UNKNOWN, …."""
         exchange.query(frozenset())
         body = await self._bodies.read(exchange, MAX_REQUEST_BYTES)
         request = read_body(exchange, body, FenceRequest)
@@ -64,7 +64,8 @@ class Producers:
         await self._change(exchange, target, fence, body)
 
     async def claim(self, exchange: Exchange, target: Target) -> None:
-        """200 ``{"epoch"}`` once it is durable. Raises PRODUCER_BUSY, STATE_UNKNOWN, …."""
+        """Answer 200 ``{"epoch"}`` once the claim is durable. Raises PRODUCER_BUSY, STATE_UNKNOWN,
+        …."""
         exchange.query(frozenset())
         body = await self._bodies.read(exchange, MAX_REQUEST_BYTES)
         request = read_body(exchange, body, ClaimRequest)
@@ -82,7 +83,7 @@ class Producers:
         await self._change(exchange, target, claim, body)
 
     async def release(self, exchange: Exchange, target: Target) -> None:
-        """204 once it is durable. Raises PRODUCER_FENCED, STATE_UNKNOWN, …."""
+        """Answer 204 once the release is durable. Raises PRODUCER_FENCED, STATE_UNKNOWN, …."""
         query = exchange.query(frozenset(("epoch",)))
         epoch = parse_number("epoch", query.get("epoch", ""), low=0, high=_MAX_EPOCH)
 
@@ -93,7 +94,8 @@ class Producers:
         await self._change(exchange, target, release, b"")
 
     async def get(self, exchange: Exchange, target: Target) -> None:
-        """200 with the fencing token, the exclusive producer, and how many are remembered."""
+        """Answer 200 with the fencing token, the exclusive producer, and how many are
+        remembered."""
         exchange.query(frozenset())
 
         async def local(log: PartitionLog) -> None:
@@ -102,8 +104,8 @@ class Producers:
         await self._ownership.serve(exchange, target.topic, target.partition, local)
 
     async def get_one(self, exchange: Exchange, target: Target) -> None:
-        """200 with a producer's epoch and next sequence, all that it has on its way settled; 0 and
-        0 for one that is not known. Raises READ_UNKNOWN."""
+        """Answer 200 with a producer's epoch and next sequence once all its appends in flight are
+        decided; 0 and 0 for one that is not known. Raises READ_UNKNOWN."""
         exchange.query(frozenset())
 
         async def local(log: PartitionLog) -> None:
@@ -148,7 +150,7 @@ class Producers:
 
 
 def _check_token(token: str | None) -> None:
-    """One that a header can carry. Raises FencelogError(BAD_REQUEST)."""
+    """Check that a header can carry the token. Raises FencelogError(BAD_REQUEST)."""
     if token is not None and not (
         1 <= len(token.encode()) <= MAX_FENCING_TOKEN_BYTES
         and token.isprintable()

@@ -35,7 +35,8 @@ _MAX_NUMBER = 2**63 - 1
 
 
 def read_conditions(raw_headers: RawHeaders) -> AppendConditions | None:
-    """What the headers of an append ask for; None: nothing. Raises FencelogError(BAD_REQUEST)."""
+    """Return the conditions that the headers of an append set, or None without any. Raises
+    FencelogError(BAD_REQUEST)."""
     given: dict[bytes, bytes] = {}
     for name, value in raw_headers:
         if name in TERM_HEADERS:
@@ -52,8 +53,9 @@ def read_conditions(raw_headers: RawHeaders) -> AppendConditions | None:
 def check_partition_is_certain(
     conditions: AppendConditions, *, partition: bool, key: bool, partitions: int
 ) -> None:
-    """A repetition must come to the same partition: the request names it, or, if its conditions are
-    no sequence and no offset, the ``key`` that chooses it. Raises FencelogError(BAD_REQUEST)."""
+    """Check that a repetition comes to the same partition: the request names it, or, if its
+    conditions are no sequence and no offset, the ``key`` that chooses it. Raises
+    FencelogError(BAD_REQUEST)."""
     if partition or partitions == 1:
         return
     if conditions.if_offset is not None or (
@@ -68,12 +70,13 @@ def check_partition_is_certain(
 
 
 def appended_status(duplicate: bool) -> tuple[int, list[tuple[bytes, bytes]]]:
-    """Status and headers of the answer: 200 and ``Duplicate`` if nothing was written now."""
+    """Return the status and headers of the answer: 200 and ``Duplicate`` if nothing was written
+    now."""
     return (200, _DUPLICATE) if duplicate else (201, [])
 
 
 def number_or_null(number: int) -> bytes:
-    """An offset or a time as JSON; null if it is not remembered."""
+    """Return an offset or a time as JSON; null if it is not remembered."""
     return b"null" if number == FORGOTTEN else b"%d" % number
 
 

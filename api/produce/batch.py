@@ -1,8 +1,8 @@
-"""Appending many messages: ``POST …/messages:batch`` in four media types.
+"""The endpoint that appends many messages: ``POST …/messages:batch`` in four media types.
 
 A batch that goes to one partition is one entry there: all of it is written or nothing. Without
 ``?partition=`` or ``?key=``, messages with keys go to their keys' partitions and the others stay
-together; what goes to one partition is written as a whole. When only some partitions could be
+together; the messages for one partition are written as a whole. When only some partitions could be
 written the answer is a problem with ``appended`` and ``failed``, never a 201.
 """
 
@@ -58,8 +58,8 @@ _TAKEN = ", ".join(media.decode() for media in (*_PARSERS, BATCH))
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one partition took: ``count`` messages from ``offset`` on (None: of a duplicate whose
-    place is not remembered)."""
+    """The messages that one partition took: ``count`` from ``offset`` on (None: of a duplicate
+    whose offset is not remembered)."""
 
     partition: int
     offset: int | None
@@ -86,8 +86,8 @@ class ProduceBatch:
         self._metrics = metrics
 
     async def post(self, exchange: Exchange, target: Target) -> None:
-        """201 with one element of ``appended`` for each partition that took messages; 200 if that
-        was so by an earlier request, which this one repeats.
+        """Answer 201 with one element of ``appended`` for each partition that took messages; 200 if
+        an earlier request had written them, which this one repeats.
 
         Raises FencelogError: with ``side_effects`` "none" nothing of the batch was written.
         """
@@ -127,7 +127,7 @@ class ProduceBatch:
     async def _scatter(
         self, exchange: Exchange, topic: TopicName, partitions: int, columns: Columns
     ) -> list[Part]:
-        """Each key's messages to its partition, at the same time."""
+        """Append each key's messages to its partition, at the same time."""
         groups = group_by_partition(
             columns.keys or (), partitions, self._round_robin.next(topic, partitions)
         )
@@ -189,7 +189,7 @@ def _media_type(exchange: Exchange) -> bytes:
 
 
 def _chosen_partition(query: dict[str, str], count: int, topic: TopicName) -> int | None:
-    """The partition that the query names or implies, for the whole batch."""
+    """Return the partition that the query names or implies, for the whole batch."""
     if "partition" in query:
         if "key" in query:
             raise FencelogError(
@@ -204,10 +204,10 @@ def _chosen_partition(query: dict[str, str], count: int, topic: TopicName) -> in
 def _all_or_problem(
     partitions: list[int], results: list[Part | BaseException], instance: str
 ) -> list[Part]:
-    """The parts, if every partition took its own.
+    """Return the parts, if every partition took its own.
 
-    If none did, and certainly so, the first error stands for all of them; otherwise the outcome
-    is a mixed one, which is what APPEND_UNKNOWN with its details says.
+    If none did, and certainly so, the first error stands for all of them; otherwise the outcome is
+    a mixed one, which APPEND_UNKNOWN with its details says.
     """
     parts = [result for result in results if isinstance(result, Part)]
     errors: dict[int, FencelogError] = {}

@@ -46,7 +46,7 @@ _UNKNOWN_FIELD = re.compile(r"field `([^`]+)`")
 
 
 def parse_ndjson(body: bytes) -> Columns:
-    """``application/x-ndjson``: a message object a line; blank lines are skipped.
+    """Parse ``application/x-ndjson``: one message object in each line; blank lines are skipped.
 
     Raises FencelogError with ``line`` (from 1) and ``field`` where one is at fault.
     """
@@ -61,7 +61,7 @@ def parse_ndjson(body: bytes) -> Columns:
 
 
 def parse_json(body: bytes) -> Columns:
-    """``application/json``: ``{"messages": [...]}``.
+    """Parse ``application/json``: ``{"messages": [...]}``.
 
     Raises FencelogError with ``index`` (from 0) and ``field`` where one is at fault.
     """
@@ -80,7 +80,8 @@ def parse_json(body: bytes) -> Columns:
 
 
 def parse_text(body: bytes) -> Columns:
-    r"""``text/plain``: the bytes of a line are a message; ``\n`` ends a line, the last one too.
+    r"""Parse ``text/plain``: the bytes of a line are a message; ``\n`` ends a line, the last one
+    too.
 
     A ``\r`` belongs to its message; an empty line is an empty message.
     """
@@ -108,7 +109,8 @@ def _decode_lines(body: bytes) -> Messages:
 
 
 def _count_filled(body: bytes) -> int:
-    """Lines that are not blank: two objects in one line, or one over two lines, are refused."""
+    """Count the lines that are not blank: two objects in one line, or one over two lines, are
+    refused."""
     return sum(map(bool, map(bytes.strip, body.split(b"\n"))))
 
 
@@ -126,7 +128,7 @@ def _check_count(count: int, unit: str) -> None:
 
 
 def _locate_line(body: bytes) -> FencelogError:
-    """The first line that is no acceptable message."""
+    """Return the error of the first line that is no acceptable message."""
     for number, line in enumerate(body.split(b"\n"), start=1):
         if line.strip():
             invalid = _why_invalid(line)
@@ -146,7 +148,7 @@ def _why_invalid(line: bytes) -> InvalidMessage | None:
 
 
 def _locate_index(messages: Messages) -> FencelogError:
-    """The first message of the list that is not acceptable."""
+    """Return the error of the first message of the list that is not acceptable."""
     for index, message in enumerate(messages):
         try:
             columns_of([message])
@@ -156,7 +158,8 @@ def _locate_index(messages: Messages) -> FencelogError:
 
 
 def _locate_in_document(error: Exception) -> FencelogError:
-    """Where the decoder stopped: it names the element where the JSON itself is well-formed."""
+    """Return the error at the place where the decoder stopped: it names the element where the JSON
+    itself is well-formed."""
     match = _ELEMENT.search(str(error))
     if match is None:
         return _error("body", _from_decoder(error))

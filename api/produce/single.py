@@ -1,10 +1,11 @@
-"""Appending one message: ``POST …/messages``, the body verbatim. The hottest path of the service.
+"""The endpoint that appends one message: ``POST …/messages``, the body verbatim. This is the
+hottest path of the service.
 
-Its metadata travels in headers: ``Fencelog-Key``, ``Fencelog-Event-Time`` (µs) and
-``Fencelog-Header-NAME``, whose bytes are taken as they come; ``?key=`` takes, percent-encoded, a
-key that no header can carry, and ``?delay_ms=`` has the message handed out later. Many requests
-that wait for the same partition become one entry in the broker; here each costs a scan of its
-headers and one future, no model and no task.
+The message's metadata is in headers: ``Fencelog-Key``, ``Fencelog-Event-Time`` (µs) and
+``Fencelog-Header-NAME``, whose bytes are taken verbatim; ``?key=`` takes, percent-encoded, a key
+that no header can carry, and ``?delay_ms=`` has the message delivered later. Many requests that
+wait for the same partition become one entry in the broker; here each costs a scan of its headers
+and one future, no model and no task.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ class Produce:
         self._loop = asyncio.get_running_loop()
 
     async def post(self, exchange: Exchange, target: Target) -> None:
-        """201 with partition, offset and publish time once the message is durable; 200 if it was,
-        by an earlier request that this one repeats.
+        """Answer 201 with partition, offset and publish time once the message is durable; 200 if an
+        earlier request had written it, which this one repeats.
 
-        Raises FencelogError; of APPEND_UNKNOWN alone the message may be in the log all the same.
+        Raises FencelogError; only after APPEND_UNKNOWN the message may be in the log all the same.
         """
         started = self._loop.time()
         post = read_post(exchange.headers, exchange.scope["query_string"], target.topic)
@@ -89,7 +90,8 @@ class Produce:
         )
 
     def append_now(self, post: Post, body: bytes) -> AppendFuture | None:
-        """Append at once, if the partition is open here; None: it has to go the ordinary way."""
+        """Append at once, if the partition is open here; None: the request has to go the ordinary
+        way."""
         topic = self._broker.known(post.topic)
         if topic is None:
             return None
@@ -105,7 +107,7 @@ class Produce:
         )
 
     def appended_now(self, body: bytes, seconds: float) -> None:
-        """Count what ``append_now`` has appended."""
+        """Count an append of ``append_now``."""
         self._metrics.appended(1, len(body), seconds)
 
     def _partition(self, post: Post, partitions: int) -> int:
@@ -125,7 +127,7 @@ class Produce:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What the head of a single post says of its message."""
+    """The properties of a message in the head of its single post."""
 
     topic: TopicName
     partition: str | None
@@ -146,7 +148,7 @@ class Post:
 
 
 def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
-    """Raises FencelogError(BAD_REQUEST)."""
+    """Parse the head of a single post. Raises FencelogError(BAD_REQUEST)."""
     query = parse_query(raw_query, PARAMETERS) if raw_query else {}
     key, event_time, message_headers = read_metadata(headers)
     if "key" in query:
@@ -164,7 +166,7 @@ def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
 
 
 def receipt(appended: AppendResult) -> bytes:
-    """The body of the answer."""
+    """Return the body of the answer."""
     return b'{"partition":%d,"offset":%b,"publish_time":%b}' % (
         appended.partition,
         number_or_null(appended.offset),

@@ -1,11 +1,11 @@
 """Answers to reads: rendered a step at a time, sent at the client's pace, within bounds.
 
-A JSON answer of 100,000 messages takes long to make, so it is made in steps that take turns with
+A JSON answer of 100,000 messages takes long to make, so it is made in steps that alternate with
 those of other readers (``LoopYielder``), and is sent as it is made: what a client does not take is
 not rendered. Small answers leave at once, in one piece and with their length.
 
-What an answer is made from is counted until its client has taken it. Where that comes to too much,
-reads wait for a turn; a client that takes nothing for too long loses its connection.
+The memory of an answer is counted until its client has taken it. Above the limit, reads wait for
+their turn; a client that takes nothing for too long loses its connection.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from fencelog.ledgers.record_batch import encode_batch
 from fencelog.ledgers.record_batch.frames import FRAME, frame_batch, frame_parts
 
 PIECE_BYTES = 256 * KIB
-"""Of an answer handed to the connection at a time: what a client that stops taking it can hold."""
+"""The bytes of an answer passed to the connection at a time, which bounds the memory that a stalled
+client can hold."""
 
 AT_ONCE_MESSAGES = 100
-"""So many are rendered without waiting for a turn: a fraction of a ms."""
+"""The number of messages that are rendered without waiting for a turn: a fraction of a ms."""
 
 
 class Source(Protocol):
-    """What is read: a partition's log, or its compacted view."""
+    """The source of a read: a partition's log, or its compacted view."""
 
     @property
     def earliest_offset(self) -> int: ...
@@ -53,7 +54,7 @@ class Source(Protocol):
 
 
 class Answers:
-    """What all reads of one service share."""
+    """The limits that all reads of one service share."""
 
     def __init__(self, limit: int = ANSWER_BYTES) -> None:
         self._bytes = FairByteSemaphore(limit)
@@ -70,7 +71,7 @@ class Answers:
         max_bytes: int,
         wait_ms: int,
     ) -> AsyncIterator[ReadResult]:
-        """What a read finds, counted as long as the context lasts.
+        """Yield the result of a read, counted as long as the context lasts.
 
         Raises what the read raises; OVERLOADED if others hold too much for too long.
         """
@@ -103,7 +104,7 @@ class Answers:
         )
 
     async def rows(self, result: ReadResult, *, start: int, end: int) -> AsyncIterator[list[Row]]:
-        """Messages of a result from offset ``start`` to before ``end``, in steps."""
+        """Yield messages of a result from offset ``start`` to before ``end``, in steps."""
         small = sum(stored.messages_from(start) for stored in result.entries) <= AT_ONCE_MESSAGES
         steps = rows_in_steps(result.entries, start=start, end=end, step=STEP_MESSAGES)
         while True:
@@ -117,7 +118,7 @@ class Answers:
     async def json(
         self, result: ReadResult, partition: int, *, start: int, end: int, form: ValueForm
     ) -> AsyncIterator[bytes]:
-        """The document that a read answers."""
+        """Yield the document that a read answers."""
         before = b'{"messages":['
         async for rows in self.rows(result, start=start, end=end):
             yield before + encode_joined(objects(rows, partition, form), b",")
@@ -134,13 +135,13 @@ class Answers:
     async def ndjson(
         self, result: ReadResult, partition: int, *, start: int, end: int, form: ValueForm
     ) -> AsyncIterator[bytes]:
-        """A message object a line."""
+        """Yield one message object for each line."""
         async for rows in self.rows(result, start=start, end=end):
             yield encode_joined(objects(rows, partition, form), b"\n") + b"\n"
 
     async def frames(self, result: ReadResult, *, start: int, end: int) -> AsyncIterator[Buffer]:
-        """Batches as they were stored; of a compacted view one for each run of messages between
-        which nothing is left out."""
+        """Yield batches as they were stored; from a compacted view one for each run of messages
+        between which nothing is left out."""
         if not has_gaps(result):
             for stored in result.entries:
                 offset, time = stored.base_offset, stored.publish_time_us
@@ -154,12 +155,13 @@ class Answers:
 
 
 def framed_size(result: ReadResult) -> int:
-    """Bytes of the frames of a result that has no gaps."""
+    """Return the bytes of the frames of a result that has no gaps."""
     return sum(FRAME.size + (len(stored.batch) + 7 & ~7) for stored in result.entries)
 
 
 def has_gaps(result: ReadResult) -> bool:
-    """Whether it comes from a compacted view, so that its batches are no runs of offsets."""
+    """Tell whether a result comes from a compacted view, so that its batches are no runs of
+    offsets."""
     return any(isinstance(stored, CompactedBatch) for stored in result.entries)
 
 
@@ -168,7 +170,7 @@ def objects(rows: list[Row], partition: int, form: ValueForm) -> list[dict[str, 
 
 
 def runs(rows: list[Row]) -> Iterator[list[Row]]:
-    """Rows of consecutive offsets and the same time."""
+    """Yield rows of consecutive offsets and the same time."""
     begin = 0
     for place in range(1, len(rows) + 1):
         if place < len(rows):

@@ -1,4 +1,4 @@
-"""Compaction by hand, and what has become of it."""
+"""The endpoints that request a compaction and show its state."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from fencelog.broker.partition.partition_log import PartitionLog
 
 MAX_REQUEST_BYTES = 1024
-"""The body says nothing."""
+"""The limit of a body, which has no content."""
 
 
 class Compactions:
-    """The endpoints."""
+    """The endpoints of compaction."""
 
     def __init__(self, broker: Broker, ownership: OwnerProxy, bodies: BodyReader) -> None:
         self._broker = broker
@@ -28,7 +28,8 @@ class Compactions:
         self._bodies = bodies
 
     async def compact(self, exchange: Exchange, target: Target) -> None:
-        """202: the partition is compacted next, whatever its policy says. It may be repeated."""
+        """Answer 202: the partition is compacted next, whatever its policy says. The request may be
+        repeated."""
         exchange.query(frozenset())
         await self._bodies.read(exchange, MAX_REQUEST_BYTES)
 
@@ -39,7 +40,7 @@ class Compactions:
         await self._ownership.serve(exchange, target.topic, target.partition, local)
 
     async def get(self, exchange: Exchange, target: Target) -> None:
-        """The state of the partition's compacted view."""
+        """Answer with the state of the partition's compacted view."""
         exchange.query(frozenset())
 
         async def local(log: PartitionLog) -> None:

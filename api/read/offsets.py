@@ -1,4 +1,4 @@
-"""Positions of partitions: where they begin and end, and which offset belongs to a time."""
+"""The positions of partitions: where they begin and end, and which offset belongs to a time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _PARAMETERS = frozenset(("time",))
 
 _AT_ONCE = 16
-"""Partitions asked at the same time: each may take a few reads from bookies."""
+"""The partitions asked at the same time: each may take a few reads from bookies."""
 
 
 class OffsetRoutes:
-    """The endpoints."""
+    """The endpoints of positions."""
 
     def __init__(self, broker: Broker, ownership: OwnerProxy, forwarder: Forwarder) -> None:
         self._broker = broker
@@ -34,7 +34,8 @@ class OffsetRoutes:
         self._forwarder = forwarder
 
     async def get(self, exchange: Exchange, target: Target) -> None:
-        """Of one partition. Raises FencelogError: BAD_REQUEST, TOPIC_NOT_FOUND, NOT_FOUND, …."""
+        """Answer with the positions of one partition. Raises FencelogError: BAD_REQUEST,
+        TOPIC_NOT_FOUND, NOT_FOUND, …."""
         time_us = _time(exchange)
 
         async def local(log: PartitionLog) -> None:
@@ -44,7 +45,8 @@ class OffsetRoutes:
         await self._ownership.serve(exchange, target.topic, target.partition, local)
 
     async def get_all(self, exchange: Exchange, target: Target) -> None:
-        """Of all partitions of a topic, in their order, each by its owner."""
+        """Answer with the positions of all partitions of a topic, in their order, each by its
+        owner."""
         time_us = _time(exchange)
         info = await self._broker.topic(target.topic)
         at_once = asyncio.Semaphore(_AT_ONCE)

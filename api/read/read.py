@@ -1,8 +1,9 @@
-"""Reading a partition: JSON, NDJSON, record batches, event streams, and single messages.
+"""The endpoints that read a partition: JSON, NDJSON, record batches, event streams, and single
+messages.
 
 Reads have no state and no side effects: the position is the client's. Record batches pass through
-as they were stored; every other form decodes them. All forms carry ``Next-Offset``,
-``Tail-Offset`` and ``At-Tail``.
+as they were stored; every other form decodes them. All forms carry ``Next-Offset``, ``Tail-Offset``
+and ``At-Tail``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from fencelog.broker.partition.partition_log import PartitionLog
 
 STREAM_MESSAGES = 1000
-"""Messages of one piece of an event stream."""
+"""The messages in one piece of an event stream."""
 
 _STREAM_HEADERS = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
@@ -54,7 +55,8 @@ class Read:
     # -- many messages ---------------------------------------------------------------------------
 
     async def get(self, exchange: Exchange, target: Target) -> None:
-        """Messages from a position on, in the form that Accept names; HEAD tells the position.
+        """Answer with messages from a position on, in the form that Accept names; HEAD tells the
+        position.
 
         Raises FencelogError: OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, TOPIC_NOT_FOUND, ….
         """
@@ -116,7 +118,7 @@ class Read:
     async def _follow(
         self, exchange: Exchange, source: Source, request: ReadRequest, target: Target
     ) -> None:
-        """Events until ``limit`` messages were sent, the client goes, or a problem ends it."""
+        """Send events until ``limit`` messages were sent, the client goes, or a problem ends it."""
         offset = await start_offset(source, request)
         await source.read(offset, max_messages=1, max_bytes=1)  # 410 and 416 before the status goes
         headers = position_headers(offset, source.tail_offset, source)
@@ -179,7 +181,7 @@ class Read:
     # -- one message -----------------------------------------------------------------------------
 
     async def get_one(self, exchange: Exchange, target: Target) -> None:
-        """The bytes of one message, its metadata in headers.
+        """Answer with the bytes of one message, its metadata in headers.
 
         Raises FencelogError: OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, TOPIC_NOT_FOUND, ….
         """
@@ -202,7 +204,8 @@ class Read:
         await self._ownership.serve(exchange, target.topic, target.partition, local)
 
     async def get_segments(self, exchange: Exchange, target: Target) -> None:
-        """The ledgers of a partition and the bookies that hold them, for readers of storage."""
+        """Answer with the ledgers of a partition and the bookies that hold them, for readers of
+        storage."""
         exchange.query(frozenset())
 
         async def local(log: PartitionLog) -> None:
@@ -212,7 +215,7 @@ class Read:
 
 
 async def start_offset(source: Source, request: ReadRequest) -> int:
-    """The offset at which a read begins."""
+    """Return the offset at which a read begins."""
     if request.start is NamedPosition.EARLIEST:
         return source.earliest_offset
     if request.start is NamedPosition.LATEST:
@@ -223,7 +226,7 @@ async def start_offset(source: Source, request: ReadRequest) -> int:
 
 
 def end_offset(result: ReadResult, *, start: int, request: ReadRequest) -> int:
-    """The offset after what is answered: batches of the log are answered whole."""
+    """Return the offset after the answered messages: batches of the log are answered whole."""
     if request.media_type == BATCH and not has_gaps(result):
         return result.next_offset
     return end_of_rows(result, start=start, limit=request.limit or 1)
@@ -232,7 +235,7 @@ def end_offset(result: ReadResult, *, start: int, request: ReadRequest) -> int:
 def position_headers(
     next_offset: int, tail_offset: int, source: Source
 ) -> list[tuple[bytes, bytes]]:
-    """Where the reader stands: on every form of answer."""
+    """Return the headers with the reader's position, which every form of answer has."""
     headers = [
         (b"next-offset", b"%d" % next_offset),
         (b"tail-offset", b"%d" % tail_offset),
@@ -244,7 +247,7 @@ def position_headers(
 
 
 def is_at_end(source: Source, offset: int) -> bool:
-    """Whether nothing will ever come from this offset on."""
+    """Tell whether no message will ever follow from this offset on."""
     return source.is_terminated and offset >= source.tail_offset
 
 

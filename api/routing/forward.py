@@ -1,14 +1,14 @@
-"""Requests for a partition that another broker owns: passed on once, answered as it answers.
+"""Requests for a partition that another broker owns: forwarded once, answered as it answers.
 
 The owner is known to be the owner only as far as metadata tells (leadership is a hint), so there
 are three ways for a forward to fail, and they must not be mixed up:
 
-* nobody listens there (``OwnerUnreachable``): nothing was sent, the next step is to take over; a
-  connection that fails for another reason (no route, no name, no file descriptor left here) says
-  nothing of the owner;
-* the owner says 421: it does not own the partition (any more), nothing was done;
-* the connection was lost after the request went out: an append may have been written
-  (APPEND_UNKNOWN), a read can be asked again (READ_UNKNOWN).
+* the address refuses connections (``OwnerUnreachable``): nothing was sent, the next step is to
+  take over; a connection that fails for another reason (no route, no name, no file descriptor left
+  here) says nothing about the owner;
+* the owner answers 421: it does not own the partition (any more), nothing was done;
+* the connection was lost after the request was sent: an append may have been written
+  (APPEND_UNKNOWN), a read can be repeated (READ_UNKNOWN).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS
 
 FORWARDED = b"fencelog-forwarded"
-"""Marks a forwarded request. A broker that gets one and is not the owner answers 421."""
+"""The mark of a forwarded request. A broker that gets one and is not the owner answers 421."""
 
 KEEP_ALIVE_S = 20.0
-"""Idle connections are dropped long before the other side closes them, so that an append does not
-meet a connection that is being closed (its outcome would be unknown)."""
+"""The time that idle connections are kept. It ends long before the other side closes them, so that
+an append does not meet a connection that is being closed (its outcome would be unknown)."""
 
 ANSWER_TIMEOUT_S = MAX_WAIT_MS / 1000 + 15
-"""Silence after which an owner counts as lost: the longest long poll, and time to answer it."""
+"""The silence after which an owner counts as lost: the longest long poll, and time to answer it."""
 
 MAX_CONNECTIONS = 1024
-"""Forwards under way at a time; followed streams hold one each."""
+"""The limit of forwards in flight; followed streams hold one each."""
 
 _HOP_BY_HOP = frozenset(
     (
@@ -70,10 +70,10 @@ class _BatchAnswer(msgspec.Struct):
 
 
 class Forwarder:
-    """Keep-alive connections to the other brokers. ``close`` it."""
+    """The keep-alive connections to the other brokers. ``close`` it."""
 
     def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        """``transport``: the way there (None: TCP)."""
+        """Configure the forwarder. ``transport``: the way to the other brokers (None: TCP)."""
         self._http = httpx.AsyncClient(
             transport=transport,
             timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_MS / 1000, pool=1.0),
@@ -89,11 +89,11 @@ class Forwarder:
         await self._http.aclose()
 
     async def relay(self, exchange: Exchange, url: str, query: bytes, body: bytes) -> None:
-        """Let the broker at ``url`` answer this exchange; the answer streams through, and may
-        have begun when an error is raised.
+        """Let the broker at ``url`` answer this exchange; the answer streams through, and may have
+        begun when an error is raised.
 
-        Raises OwnerUnreachable; FencelogError: NOT_OWNER (from there), NO_OWNER, OVERLOADED
-        (all: nothing was done), APPEND_UNKNOWN, READ_UNKNOWN.
+        Raises OwnerUnreachable; FencelogError: NOT_OWNER (from there), NO_OWNER, OVERLOADED (all:
+        nothing was done), APPEND_UNKNOWN, READ_UNKNOWN.
         """
         scope = exchange.scope
         headers = [item for item in exchange.headers if item[0] not in _REQUEST_DROPPED]
@@ -111,8 +111,8 @@ class Forwarder:
     async def append_batch(
         self, url: str, path: str, partition: int, batch: bytes
     ) -> RemoteAppended:
-        """Append a record batch to one partition through its owner. Raises as ``relay`` does,
-        and what the owner reports."""
+        """Append a record batch to one partition through its owner. Raises as ``relay`` does, and
+        what the owner reports."""
         headers = [(b"content-type", BATCH)]
         query = b"partition=%d" % partition
         answer = await self._send("POST", url, path.encode(), query, headers, batch)
@@ -141,8 +141,8 @@ class Forwarder:
         lost: ErrorCode,
         headers: Sequence[tuple[bytes, bytes]] = ((b"content-type", JSON),),
     ) -> bytes:
-        """What the broker at ``url`` answers. Raises as ``relay`` does, with ``lost`` as the code
-        of a request whose answer did not come, and what it reports."""
+        """Return the answer of the broker at ``url``. Raises as ``relay`` does, with ``lost`` as
+        the code of a request whose answer did not come, and what it reports."""
         try:
             answer = await self._send(method, url, path.encode(), query, list(headers), body)
             try:
@@ -168,7 +168,7 @@ class Forwarder:
         headers: list[tuple[bytes, bytes]],
         body: bytes,
     ) -> httpx.Response:
-        """The answer's head; its body is still to be read, and ``aclose`` to be called."""
+        """Return the answer's head; its body is still to be read, and ``aclose`` to be called."""
         target = f"{url.rstrip('/')}{path.decode('ascii', 'replace')}"
         if query:
             target += f"?{query.decode('ascii', 'replace')}"
@@ -207,7 +207,7 @@ class Forwarder:
 
 
 def _is_refused(error: BaseException | None) -> bool:
-    """Whether every address that was tried has refused the connection."""
+    """Tell whether every address that was tried has refused the connection."""
     if isinstance(error, BaseExceptionGroup):
         return all(_is_refused(each) for each in error.exceptions)
     return error is not None and (
@@ -217,7 +217,7 @@ def _is_refused(error: BaseException | None) -> bool:
 
 
 def lost_answer(method: str, url: str, error: Exception) -> FencelogError:
-    """What to say when the request went out and its answer did not come back."""
+    """Return the error of a request that was sent and not answered."""
     why = f"the owner at {url} did not answer: {error or type(error).__name__}"
     if method == "POST":
         return FencelogError(ErrorCode.APPEND_UNKNOWN, why)

@@ -1,4 +1,5 @@
-"""Where a request for a partition is served: here if this broker owns it, else by its owner."""
+"""The place where a request for a partition is served: here if this broker owns it, else at its
+owner."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAUSES_S = (0.0, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
-"""Before each attempt: owners change while a request is under way, here, there, after a takeover.
-One that hands a partition over lets requests wait for the next owner, so the first attempt or the
-second finds it mostly; together they outlast a takeover."""
+"""The pauses before each attempt: owners change while a request is in flight, to this broker, to
+another one, after a takeover. A broker that transfers a partition lets requests wait for the next
+owner, so the first or the second attempt mostly finds it; together they outlast a takeover."""
 
 _LET_GO = (ErrorCode.DRAINING, ErrorCode.NO_OWNER)
-"""Of a log: it was closed, or lost, and certainly nothing was done."""
+"""The errors of a log that was closed, or lost, and certainly did nothing."""
 
 
 class OwnerProxy:
@@ -46,10 +47,10 @@ class OwnerProxy:
         query: bytes | None = None,
         body: bytes = b"",
     ) -> None:
-        """Answer through ``local`` with this broker's log, or pass the request on to the owner.
+        """Answer through ``local`` with this broker's log, or forward the request to the owner.
 
-        ``query`` and ``body`` are what is passed on (default: the request's own query). Only
-        errors that exclude an effect lead to another attempt. Raises FencelogError.
+        ``query`` and ``body`` are forwarded (default: the request's own query). Only errors that
+        exclude an effect lead to another attempt. Raises FencelogError.
         """
         passed_query = exchange.scope["query_string"] if query is None else query
 
@@ -70,7 +71,7 @@ class OwnerProxy:
         local: Callable[[PartitionLog], Awaitable[T]],
         remote: Callable[[str], Awaitable[T]],
     ) -> T:
-        """The result of ``local(log)`` or of ``remote(url)``, whichever is the owner's.
+        """Return the result of ``local(log)`` or of ``remote(url)``, whichever is the owner's.
 
         Raises what they raise; NO_OWNER when no owner could be found; NOT_OWNER for an exchange
         that was forwarded here already, or whose answer has begun (None: for no exchange).
@@ -108,10 +109,9 @@ class OwnerProxy:
         url: str,
         remote: Callable[[str], Awaitable[T]],
     ) -> T:
-        """The result of ``remote(url)``. Raises _Elsewhere if that broker is not the owner, or not
-        any more, and nothing was done; else what ``remote`` raises, APPEND_UNKNOWN, READ_UNKNOWN,
-        OwnerLost for no exchange.
-        """
+        """Return the result of ``remote(url)``. Raises _Elsewhere if that broker is not the owner,
+        or not any more, and nothing was done; else what ``remote`` raises, APPEND_UNKNOWN,
+        READ_UNKNOWN, OwnerLost for no exchange."""
         broker = self._broker
         try:
             return await broker.while_owner(topic, partition, url, lambda: remote(url))
@@ -132,7 +132,7 @@ class OwnerProxy:
 
 
 class _Elsewhere(Exception):
-    """Nothing was done; the owner is to be looked for again."""
+    """The broker asked is not the owner and did nothing; the owner has to be looked up again."""
 
 
 def _has_started(exchange: Exchange | None) -> bool:
@@ -144,6 +144,6 @@ def _is_movable(exchange: Exchange | None) -> bool:
 
 
 def owner_url(error: FencelogError) -> str | None:
-    """The URL that a NOT_OWNER names, if it knows one."""
+    """Return the URL that a NOT_OWNER names, if it knows one."""
     url = getattr(error, "url", None) or error.extra.get("url")
     return None if url is None else str(url)

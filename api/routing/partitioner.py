@@ -1,4 +1,4 @@
-"""Which partition a message goes to: the one that was named, its key's, or the next in turn."""
+"""The choice of a message's partition: the one that was named, its key's, or the next in turn."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ _MAX_REMEMBERED = 4096
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """CRC32C of the key, modulo the number of partitions: the same for every client and broker."""
+    """Return the CRC32C of the key, modulo the number of partitions: the same for every client and
+    broker."""
     return crc32c(key) % partitions
 
 
 def named_partition(text: str, partitions: int, topic: TopicName) -> int:
-    """The partition of a ``?partition=``. Raises FencelogError: BAD_REQUEST, NOT_FOUND."""
+    """Return the partition of a ``?partition=``. Raises FencelogError: BAD_REQUEST, NOT_FOUND."""
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise FencelogError(
             ErrorCode.BAD_REQUEST, f"partition {text[:40]!r} is no number", parameter="partition"
@@ -30,8 +31,8 @@ def named_partition(text: str, partitions: int, topic: TopicName) -> int:
 
 
 class RoundRobin:
-    """The partitions of each topic (or whatever ``topic`` is) in turn, one a request: a request
-    stays whole."""
+    """A round robin over the partitions of each topic (or whatever ``topic`` is), one for each
+    request: a request stays whole."""
 
     def __init__(self) -> None:
         self._next: dict[Hashable, int] = {}
@@ -49,7 +50,8 @@ class RoundRobin:
 def group_by_partition(
     keys: Sequence[bytes | None], partitions: int, unkeyed: int
 ) -> dict[int, list[int]]:
-    """Positions of a batch's messages by partition, in order; those without a key go together."""
+    """Return the positions of a batch's messages by partition, in order; those without a key go
+    together."""
     groups: dict[int, list[int]] = {}
     for position, key in enumerate(keys):
         partition = unkeyed if key is None else crc32c(key) % partitions

@@ -1,4 +1,4 @@
-"""What brokers ask of each other, over HTTP."""
+"""The requests of brokers to each other, over HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
 class HttpPeers:
-    """Implements ``broker.peers.Peers``. ``close`` it."""
+    """The implementation of ``broker.peers.Peers`` over HTTP. ``close`` it."""
 
     def __init__(self) -> None:
         self._forwarder: Forwarder | None = None
@@ -23,16 +23,16 @@ class HttpPeers:
             await self._forwarder.close()
 
     async def open(self, url: str, topic: TopicName, partition: int) -> None:
-        """See ``Peers.open``."""
+        """Have the broker at ``url`` open a partition: see ``Peers.open``."""
         await self.ask("POST", url, f"/v1/topics/{topic}/partitions/{partition}:open")
 
     async def ask(
         self, method: str, url: str, path: str, body: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """What the broker at ``url`` answers; it does not pass the request on.
+        """Return the answer of the broker at ``url``, which does not forward the request.
 
-        Raises FencelogError: NO_OWNER (nobody listens there), what it reports, REQUEST_TIMEOUT
-        (what became of it is not known).
+        Raises FencelogError: NO_OWNER (the address refuses connections), what it reports,
+        REQUEST_TIMEOUT (the outcome is unknown).
         """
         if self._forwarder is None:
             self._forwarder = Forwarder()
@@ -51,5 +51,5 @@ class HttpPeers:
 
 
 def broker_path(broker_id: str, verb: str = "") -> str:
-    """``/v1/brokers/{id}`` and its verbs."""
+    """Return ``/v1/brokers/{id}`` with an optional verb."""
     return f"/v1/brokers/{quote(broker_id, safe='')}{verb}"

@@ -104,7 +104,8 @@ class Application:
         self._waits.close()
 
     def single_post(self, scope: Scope) -> Post | None:
-        """What the head of a request says, if the request is a single post that is valid so far."""
+        """Return the content of a request's head, if the request is a single post that is valid so
+        far."""
         try:
             target = self._targets.find(scope["path"])
             if target is None or target.endpoint is not Endpoint.PRODUCE:
@@ -118,7 +119,8 @@ class Application:
     def problem_answer(
         self, error: BaseException, path: str
     ) -> tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]:
-        """Status, media type, body and headers of the answer to a request that failed."""
+        """Return the status, media type, body and headers of the answer to a request that
+        failed."""
         if not isinstance(error, FencelogError):
             _log.error("%s failed", path, exc_info=error)
             error = unexpected()
@@ -142,9 +144,9 @@ class Application:
             )
 
     async def _fail(self, exchange: Exchange, error: FencelogError) -> None:
-        """Answer with a problem. An event stream that has begun ends with one; of any other
-        answer the rest is left out, so that the server closes the connection and the client sees
-        that it is not whole."""
+        """Answer with a problem. An event stream that has begun ends with one; the rest of any
+        other answer is left out, so that the server closes the connection and the client sees that
+        it is not whole."""
         if not exchange.started:
             self._metrics.problem(error.code.slug)
             await send_problem(exchange, error)
@@ -169,7 +171,7 @@ def build_app(
     peers: HttpPeers | None = None,
     collectors: Iterable[Collector] = (),
 ) -> Application:
-    """The application of a broker that has been started.
+    """Build the application of a broker that has been started.
 
     ``peers``: the way to other brokers; ``collectors``: further metrics for ``/metrics``.
     """

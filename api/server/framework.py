@@ -37,8 +37,8 @@ def build_framework(
     collectors: Sequence[Collector],
     on_problem: OnProblem,
 ) -> FastAPI:
-    """``ready`` raises FencelogError while the broker cannot serve; ``on_problem`` is told the
-    code of each problem that is answered."""
+    """Build the FastAPI application. ``ready`` raises FencelogError while the broker cannot serve;
+    ``on_problem`` gets the code of each problem that is answered."""
     app = FastAPI(
         title="fencelog",
         description=DESCRIPTION,
@@ -56,7 +56,7 @@ def build_framework(
 
 
 def _add_docs(app: FastAPI) -> None:
-    """The page of all requests, with its scripts from here: a service may have no internet."""
+    """Add the page of all requests, with its scripts from here: a service may have no internet."""
     app.mount(_ASSETS, StaticFiles(packages=[("fastapi_offline", "static")]), name="docs assets")
 
     @app.get("/docs", include_in_schema=False)
@@ -75,12 +75,13 @@ def _add_health(
 ) -> None:
     @app.get("/healthz", tags=["health"])
     async def healthz() -> Health:
-        """The process runs. Says nothing about what it depends on."""
+        """Answer that the process runs, without checking its dependencies."""
         return Health(status="ok")
 
     @app.get("/readyz", tags=["health"], responses=PROBLEM_RESPONSES)
     async def readyz() -> Health:
-        """The broker can serve: metadata answers and bookies are registered; else 503."""
+        """Answer that the broker can serve: metadata answers and bookies are registered; else
+        503."""
         await ready()
         return Health(status="ok")
 
@@ -91,7 +92,7 @@ def _add_health(
         responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text format"}},
     )
     async def metrics() -> Response:
-        """Metrics for Prometheus."""
+        """Return the metrics for Prometheus."""
         return Response(exposition(collectors), media_type=CONTENT_TYPE.decode())
 
 
@@ -130,7 +131,7 @@ def _add_error_handlers(app: FastAPI, on_problem: OnProblem) -> None:
 
 
 def validation_error(error: RequestValidationError, content_type: str) -> FencelogError:
-    """The first complaint as the detail, all of them as ``errors``.
+    """Return an error with the first complaint as the detail, and all of them as ``errors``.
 
     A body of another type (curl's default is a form) is refused for its type, which is the cause.
     """

@@ -1,6 +1,6 @@
 """A transport whose small writes leave together: an answer in one piece.
 
-uvicorn hands its transport the head of an answer and then the body, and uvloop sends each at once:
+uvicorn passes its transport the head of an answer and then the body, and uvloop sends each at once:
 two system calls, two packets, and a client that wakes up twice for one small answer.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 _GATHER_BYTES = 64 * 1024
-"""What is gathered at most: above it copying costs more than a system call, and the transport
-under it has to see the bytes, so that it can tell the writer to pause."""
+"""The limit of the gathered bytes: above it copying costs more than a system call, and the
+transport below has to see the bytes, so that it can tell the writer to pause."""
 
 
 class GatheringTransport(asyncio.Transport):
@@ -38,7 +38,7 @@ class GatheringTransport(asyncio.Transport):
     def _flush(self) -> None:
         waiting, self._waiting, self._size = self._waiting, [], 0
         if self._transport.is_closing():
-            return  # the connection was lost since; there is nobody to write to
+            return  # the connection was lost since, so nothing can be written
         if len(waiting) == 1:
             self._transport.write(waiting[0])
         elif waiting:

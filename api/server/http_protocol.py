@@ -22,15 +22,16 @@ from fencelog.broker.append.pending import AppendFuture
 from fencelog.ledgers.errors import Effects, FencelogError
 
 _ATTEMPTS = 4
-"""Heads of a connection that are looked at: a client that has not repeated one by then will not."""
+"""The heads of a connection that are compared: a client that has not repeated one by then will
+not."""
 
 LAST_REQUEST_S = 0.5
-"""At the server's end a connection stays open so long for a request that its client has sent
+"""The time that a connection stays open at the server's end for a request that its client has sent
 before it could know; the answer to it ends the connection."""
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection."""
+    """The protocol of one connection."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -75,8 +76,9 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def shutdown(self) -> None:
-        """Called by the server at its end: a request under way is still answered, and so is one
-        that is on its way to us, or it would look as if its outcome were unknown."""
+        """Close the connection, as the server does at its end: a request being served is still
+        answered, and so is one that is in flight to the server, or its outcome would seem
+        unknown."""
         self._closing = True
         if self._is_answering:
             if not self._appending:
@@ -94,13 +96,14 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_idle(self) -> bool:
-        """Between two requests: the parser is fed no part of one, and none waits for its answer."""
+        """True between two requests: the parser holds no part of one, and none waits for its
+        answer."""
         return not self._in_message and (self.cycle is None or self.cycle.response_complete)
 
     # -- repeated posts --------------------------------------------------------------------------
 
     def _remember(self, data: bytes) -> None:
-        """``data`` was one whole request: keep its head if it is one of a single post."""
+        """Remember the head of ``data``, which was one whole request, if it is a single post."""
         self._attempts -= 1
         if not self.cycle.keep_alive or self.parser is None or self.parser.should_upgrade():
             return
@@ -111,7 +114,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._attempts = 0
 
     def _append_again(self, data: bytes) -> bool:
-        """Whether ``data`` is the remembered post with another body, and on its way to the log."""
+        """Append ``data`` if it is the remembered post with another body; tell whether it was
+        passed to the log."""
         if self._repeated is None:
             return False
         head, post = self._repeated

@@ -1,4 +1,4 @@
-"""What FastAPI cannot know: the endpoints on plain ASGI, for ``/openapi.json`` and ``/docs``."""
+"""The endpoints on plain ASGI, which FastAPI does not know, for ``/openapi.json`` and ``/docs``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CODED: Json = {"type": "string", "contentEncoding": "base64"}
 
 
 def add_hot_paths(document: Json) -> Json:
-    """The document with the appends and reads in it."""
+    """Return the document with the appends and reads in it."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(_schemas() | subscription_schemas())
     partition = "/v1/topics/{namespace}/{topic}/partitions/{partition}"

@@ -1,4 +1,5 @@
-"""Requests about one partition's log for ``/openapi.json`` and ``/docs``: they are plain ASGI."""
+"""The requests about one partition's log for ``/openapi.json`` and ``/docs``: they are plain
+ASGI."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _END: Json = {"partition": _INT64, "end_offset": _INT64}
 
 
 def partition_paths() -> Json:
-    """OpenAPI path items."""
+    """Return the OpenAPI path items."""
     trimmed = {"partition": _INT64, "earliest_offset": _INT64, "held_back": {"type": "boolean"}}
     return {
         f"{PARTITION}:trim": {

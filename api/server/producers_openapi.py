@@ -1,4 +1,5 @@
-"""Conditions of appends, and who may append, for ``/openapi.json``: they are plain ASGI."""
+"""The conditions of appends and the access to partitions, for ``/openapi.json``: they are plain
+ASGI."""
 
 from __future__ import annotations
 
@@ -32,11 +33,11 @@ CONDITIONS = (
     _header("If-Offset", _INT64, "Only if the first message gets this offset"),
     _header("Fencing-Token", _TEXT, "Only while this is the partition's"),
 )
-"""Header parameters of both kinds of appends."""
+"""The header parameters of both kinds of appends."""
 
 
 def producer_paths() -> Json:
-    """OpenAPI path items."""
+    """Return the OpenAPI path items."""
     producer = f"{PATH}/producers/{{producer}}"
     claim = {"mode": {"enum": list(MODES)}, "wait_ms": {"type": "integer", "maximum": MAX_WAIT_MS}}
     epoch: Json = {"name": "epoch", "in": "query", "required": True, "schema": _INT64}
@@ -73,7 +74,8 @@ def _operation(
     named: bool = False,
     body: Json | None = None,
 ) -> Json:
-    """``answer``: None for no content; ``named``: the path names a producer."""
+    """Return an operation. ``answer``: None for no content; ``named``: the path names a
+    producer."""
     places = {"namespace": _TEXT, "topic": _TEXT, "partition": _INT64}
     if named:
         places["producer"] = _TEXT

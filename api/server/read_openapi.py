@@ -1,4 +1,4 @@
-"""Positions and the compacted view for ``/openapi.json`` and ``/docs``: they are plain ASGI."""
+"""The positions and the compacted view for ``/openapi.json`` and ``/docs``: they are plain ASGI."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATE: Json = {
 
 
 def read_paths() -> Json:
-    """OpenAPI path items."""
+    """Return the OpenAPI path items."""
     text = "The earliest offset, the tail and, with `time`, the offset that belongs to it."
     of_one = path_operation("partition_offsets", "Positions", text, _PLACE, _OFFSETS)
     of_all = path_operation(

@@ -1,9 +1,9 @@
-"""Single posts whose head repeats the one before it: appended without being parsed again.
+"""Single posts whose head repeats the previous one: appended without being parsed again.
 
 A producer on a kept-alive connection sends the same head each time, but for the digits of its
-Content-Length. Where every other byte is equal, so is everything that parsing it would tell. This
-module remembers what the first request meant and takes the next ones' bodies straight to the log;
-whatever is not such a request, or cannot be appended here at once, goes the ordinary way.
+Content-Length. Where every other byte is equal, parsing it would have the same result. This module
+remembers the meaning of the first request and passes the bodies of the next ones straight to the
+log; any other request, and any that cannot be appended here at once, goes the ordinary way.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ NOT_REPEATED = TERM_HEADERS | {
     b"content-encoding",
     b"fencelog-forwarded",
 }
-"""Headers whose requests are more than a head and a body, or not for this broker to move, or bound
-to conditions: one that repeats such a head repeats an append, and is answered in another way."""
+"""The headers of requests that are more than a head and a body, that this broker may not forward,
+or that are conditional: a request that repeats such a head repeats an append, and is answered in
+another way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Head:
     after: bytes
 
     def body_of(self, data: bytes) -> bytes | None:
-        """The body, if ``data`` is exactly one request with this head; else None."""
+        """Return the body, if ``data`` is exactly one request with this head; else None."""
         before = len(self.before)
         if not data.startswith(self.before):
             return None
@@ -54,8 +55,8 @@ class Head:
 
 
 def repeatable_head(data: bytes, headers: RawHeaders) -> Head | None:
-    """The head of ``data``, one whole request with these (parsed) headers, if a request that
-    repeats it may be taken for the same; else None."""
+    """Return the head of ``data``, one whole request with these (parsed) headers, if a request that
+    repeats it may be treated as the same; else None."""
     end = data.find(_END_OF_HEAD, 0, _MAX_HEAD_BYTES) + len(_END_OF_HEAD)
     found = _CONTENT_LENGTH.search(data, 0, end)
     names = [name for name, _ in headers]

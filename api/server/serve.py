@@ -1,4 +1,5 @@
-"""uvicorn in the event loop that already runs: our own signals, a definite start and end."""
+"""uvicorn in the running event loop: with the process's own signals, and a definite start and
+end."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ from fencelog.api.server.http_protocol import HttpProtocol
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 BACKLOG = 4096
-"""Connections that wait to be accepted: a burst of clients after a restart."""
+"""The connections that wait to be accepted: a burst of clients after a restart."""
 
 KEEP_ALIVE_S = 75
-"""Idle connections stay open this long, longer than clients keep theirs: the side that closes
-should be the client, which knows that no request of its own is on the way."""
+"""The time that idle connections stay open, longer than clients keep theirs: the side that closes
+should be the client, which knows that it has no request in flight."""
 
 SHUTDOWN_S = 3
-"""Requests under way at the end get this long; long polls and streams are cut after it."""
+"""The time that requests in flight get at the end; long polls and streams are cut after it."""
 
 
 class HttpServer:
@@ -64,13 +65,13 @@ class HttpServer:
         return cls(server, task, url)
 
     async def close(self) -> None:
-        """Stop accepting, let requests under way end (SHUTDOWN_S), and return when all is over."""
+        """Stop accepting, let requests in flight end (SHUTDOWN_S), and return when all is over."""
         self._server.should_exit = True
         await self._task
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; port 0 takes a free one.
+    """Return a socket bound to the address; port 0 takes a free one.
 
     Raises FencelogError(BAD_REQUEST) naming the address and the reason.
     """
@@ -92,7 +93,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(sock: socket.socket) -> str:
-    """``http://host:port`` of a bound socket, with the port that was really taken."""
+    """Return ``http://host:port`` of a bound socket, with its actual port."""
     host, port = sock.getsockname()[:2]
     return f"http://{format_address(host, port)}"
 

@@ -62,7 +62,7 @@ _VERBS: tuple[tuple[str, str, str, type[Struct], type[Struct] | str], ...] = (
 
 
 def subscription_paths() -> Json:
-    """OpenAPI path items."""
+    """Return the OpenAPI path items."""
     paths: Json = {
         f"{PATH}:{verb}": {"post": _verb(verb, summary, text, request, answer)}
         for verb, summary, text, request, answer in _VERBS
@@ -91,7 +91,7 @@ def subscription_paths() -> Json:
 
 
 def subscription_schemas() -> Json:
-    """The schemas that the path items name."""
+    """Return the schemas that the path items name."""
     types = [request for _, _, _, request, _ in _VERBS]
     types += [answer for _, _, _, _, answer in _VERBS if not isinstance(answer, str)]
     _, schemas = schema_components(types, ref_template="#/components/schemas/{name}")

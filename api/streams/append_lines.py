@@ -1,4 +1,4 @@
-"""A byte stream's lines into a topic: reading ahead, one appender per partition."""
+"""The append of a byte stream's lines to a topic: reading ahead, one appender per partition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Appender = PartitionAppender | ExactlyOnceStream
 
 @dataclass(frozen=True, slots=True)
 class AppendOptions:
-    """See ``fencelog append --help``. ``topic`` is ``namespace/name``."""
+    """The options of ``fencelog append``: see its help. ``topic`` is ``namespace/name``."""
 
     topic: str
     server: str
@@ -38,7 +38,8 @@ class AppendOptions:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``appended`` in words; ``interrupted``: by SIGINT, before the end of the input."""
+    """The result. ``appended`` in words; ``interrupted``: by SIGINT, before the end of the
+    input."""
 
     appended: str
     interrupted: bool
@@ -47,13 +48,13 @@ class Summary:
 async def append_lines(
     options: AppendOptions, file: Path, *, on_progress: Callable[[int], None]
 ) -> Summary:
-    """Append a file's lines (``-``: stdin's), and say what was appended.
+    """Append a file's lines (``-``: stdin's), and return what was appended.
 
-    One partition keeps the order of the lines. Where batches go to all partitions in turn, each
-    has a request of its own under way. SIGINT lets those end and begins no others: cutting one
-    off would make its outcome unknown. ``on_progress`` is called with the bytes of each batch
-    that is durable. Raises FencelogError, whose detail names the lines that may have been
-    appended, and OSError of the file.
+    One partition keeps the order of the lines. Where batches go to all partitions in turn, each has
+    one request in flight. SIGINT lets those end and begins no others: cancelling one would make its
+    outcome unknown. ``on_progress`` is called with the bytes of each batch that is durable. Raises
+    FencelogError, whose detail names the lines that may have been appended, and OSError of the
+    file.
     """
     name = "stdin" if str(file) == "-" else str(file)
     async with contextlib.AsyncExitStack() as stack:
@@ -88,7 +89,7 @@ async def _appenders(client: FencelogClient, options: AppendOptions) -> Sequence
 def _exactly_once_stream(
     client: FencelogClient, options: AppendOptions, producer_id: str, partitions: int
 ) -> ExactlyOnceStream:
-    """Sequences count in one partition, so there must be no doubt which."""
+    """Create the stream. Sequences count in one partition, so the partition must be definite."""
     partition = options.partition
     if partition is None and options.key is not None:
         partition = partition_of_key(options.key.encode(), partitions)
@@ -109,8 +110,8 @@ def _exactly_once_stream(
 
 
 class _Feed:
-    """Deals batches out to the appenders. Once it is stopped no appender begins another batch; the
-    one it has under way ends."""
+    """A queue that deals batches out to the appenders. Once it is stopped no appender begins
+    another batch; the one that it has in flight ends."""
 
     def __init__(
         self,
@@ -192,8 +193,8 @@ async def _batches(source: BinaryIO, name: str, key: str | None) -> AsyncIterato
 
 
 async def _chunks(source: BinaryIO) -> AsyncIterator[bytes]:
-    """Chunks as they come, from a pipe or terminal without blocking the loop; a regular file
-    does not keep us waiting."""
+    """Yield chunks as they come, from a pipe or terminal without blocking the loop; a regular file
+    does not block for long."""
     mode = os.fstat(source.fileno()).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(source.fileno())):
         while chunk := source.read(CHUNK_BYTES):

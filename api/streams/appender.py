@@ -1,13 +1,13 @@
-"""Appending batches to one partition in order, and what to do when an outcome is unknown.
+"""The append of batches to one partition in order, and the handling of unknown outcomes.
 
-One request is under way at a time: two on two connections could overtake each other. Refusals that
+One request is in flight at a time: two on two connections could overtake each other. Refusals that
 promise that nothing was written (``Effects.NONE``) are repeated for a while when they are
 retryable. An append whose answer is lost is never simply sent again.
 
-With ``resume`` the caller promises to be the partition's only producer, and the log itself is
-asked. Two things are proof: the messages are there (written), or the partition was opened by a new
-owner after the answer was lost and they are not there (never written, for opening a log fences
-whoever owned it before, broker/SEMANTICS.md). Without proof in time the outcome stays unknown.
+With ``resume`` the caller promises to be the partition's only producer, and the log itself is read.
+Two facts are proof: the messages are there (written), or the partition was opened by a new owner
+after the answer was lost and they are not there (never written, since opening a log fences any
+previous owner, broker/SEMANTICS.md). Without proof in time the outcome stays unknown.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fencelog.ledgers.errors import Effects, FencelogError
 from fencelog.ledgers.record_batch import encode_columns, encode_values, open_batch
 
 _PROOF_DELAY_S = 0.25
-"""Between two looks at the log."""
+"""The pause between two reads of the log."""
 
 
 class PartitionAppender:
-    """Appends to one partition. Not to be used by two tasks at once."""
+    """An appender to one partition. Not to be used by two tasks at once."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class PartitionAppender:
         key: str | None = None,
         resume: bool = False,
     ) -> None:
-        """Without ``partition`` the service chooses it at the first append, by ``key`` if given;
-        the others follow it there."""
+        """Configure the appender. Without ``partition`` the service chooses it at the first append,
+        by ``key`` if given; the others follow it there."""
         self._client = client
         self._topic = topic
         self._partition = partition
@@ -97,7 +97,8 @@ class PartitionAppender:
         return page.tail_offset
 
     async def _find_written(self, values: list[bytes], lost: FencelogError) -> int:
-        """How many of the values are in the log, proved; raises ``lost`` without proof in time."""
+        """Return the number of the values that are proved to be in the log. Raises ``lost`` without
+        proof in time."""
         start, partition = self._end, self._partition
         if start is None or partition is None:
             raise lost
@@ -120,7 +121,7 @@ class PartitionAppender:
             raise lost from None
 
     async def _owner_epoch(self, partition: int) -> int | None:
-        """The epoch of the partition's owner now; None: nobody owns it."""
+        """Return the epoch of the partition's current owner, or None if it has no owner."""
         owners = await retry_not_applied(lambda: self._client.owners(self._topic))
         for owner in owners:
             if owner["partition"] == partition and owner["epoch"] is not None:
@@ -128,7 +129,7 @@ class PartitionAppender:
         return None
 
     async def _values_from(self, partition: int, start: int) -> list[bytes]:
-        """All values from an offset to the tail."""
+        """Return all values from an offset to the tail."""
         found: list[bytes] = []
         position, at_tail = start, False
         while not at_tail:

@@ -1,4 +1,4 @@
-"""Compaction by hand, from a client's side: ask for it, and wait until it is done."""
+"""The compaction on request, from a client's side: the request, and the wait until it is done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fencelog.api.client import FencelogClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 LOOK_S = 0.2
-"""Between two looks at what has become of it."""
+"""The pause between two queries of the state."""
 
 
 async def compact_now(

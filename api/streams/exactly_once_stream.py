@@ -1,7 +1,7 @@
-"""Appending a stream to one partition once, over any number of runs of the command.
+"""The append of a stream to one partition, exactly once over any number of runs of the command.
 
 A message's sequence is its number in the stream. The log says how many of them it has, so another
-run of the same stream goes on behind them, and an append of unknown outcome is simply sent again.
+run of the same stream continues after them, and an append of unknown outcome is simply sent again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fencelog.ledgers.record_batch import encode_columns
 
 
 class ExactlyOnceStream:
-    """Appends to one partition. Not to be used by two tasks at once."""
+    """An appender to one partition. Not to be used by two tasks at once."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ExactlyOnceStream:
 
     @property
     def skipped(self) -> int:
-        """Messages that were in the log before."""
+        """The number of messages that were in the log before."""
         return self._seen - self.acknowledged
 
     async def append(self, values: list[bytes]) -> None:
@@ -59,7 +59,7 @@ class ExactlyOnceStream:
                 sent = self._producer.sequence
                 if error.code is not ErrorCode.SEQUENCE_MISMATCH:
                     raise
-                # An earlier run's append came in late, and may still be on its way.
+                # An earlier run's append came in late, and may still be in flight.
                 if await self._producer.resume() <= sent:
                     raise
         self._seen = first + len(values)

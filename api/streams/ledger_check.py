@@ -1,4 +1,5 @@
-"""The comparison of what the bookies of a ledger have with what they should have."""
+"""The comparison of the entries that the bookies of a ledger have with those that they should
+have."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ _SHOWN_RANGES = 10
 
 @dataclass(slots=True)
 class Holding:
-    """What a bookie has of the entries that metadata gives it. ``missing``: the first ranges of
-    those that it has not; ``unknown``: why it could not be asked to the end."""
+    """The entries that a bookie has of those that metadata assigns to it. ``missing``: the first
+    ranges of those that it lacks; ``unknown``: why it could not be asked to the end."""
 
     bookie_id: str
     missing: list[tuple[int, int]] = field(default_factory=list)
@@ -45,9 +46,9 @@ class Holding:
 async def check_ledger(
     metadata: LedgerMetadata, bookies: BookieDirectory
 ) -> AsyncIterator[Holding]:
-    """One after the other. Of a ledger that is not closed what counts is all up to its LAC; there
-    up to Qw - Qa copies of an entry may be missing and be no fault. Raises READ_UNKNOWN where the
-    LAC cannot be learnt."""
+    """Check one bookie after the other. In a ledger that is not closed all entries up to its LAC
+    count; there up to Qw - Qa copies of an entry may be missing and be no fault. Raises
+    READ_UNKNOWN where the LAC cannot be learnt."""
     if not metadata.is_closed:
         lac = await LedgerReader(metadata, bookies=bookies).read_lac()
         metadata = replace(metadata, last_entry_id=lac)

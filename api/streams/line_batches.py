@@ -1,7 +1,7 @@
 r"""Lines of a byte stream, grouped into batches: pure code, fed with chunks as they come.
 
-A line ends at ``\n`` and only there: everything else (``\r``, bytes that are no UTF-8) stays in
-the message as it is. What follows the last ``\n`` is a line too unless it is empty.
+A line ends at ``\n`` and only there: everything else (``\r``, bytes that are no UTF-8) stays in the
+message unchanged. The bytes after the last ``\n`` are a line too unless there are none.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES, MIB
 
 CHUNK_BYTES = 1 * MIB
-"""Bytes to feed at once. A batch is at most a chunk and one longest line that began before it."""
+"""The bytes to feed at once. A batch is at most a chunk and one longest line that began before
+it."""
 
 MAX_LINES = 50_000
-"""Lines of one batch; below the service's limit, and their columns fit its largest body."""
+"""The limit of lines in one batch; below the service's limit, and their columns fit its largest
+body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class LineBatch:
 
 
 class LineBatcher:
-    """Cuts one stream. ``name`` stands in errors: the file's."""
+    """Cuts one stream into batches. ``name`` stands in errors: the file's."""
 
     def __init__(self, name: str, *, max_lines: int = MAX_LINES) -> None:
         self._name = name
@@ -43,10 +45,10 @@ class LineBatcher:
         self._rest_size = 0
 
     def feed(self, chunk: bytes) -> Iterator[LineBatch]:
-        """Batches of the lines that end in this chunk.
+        """Yield batches of the lines that end in this chunk.
 
-        Raises FencelogError(PAYLOAD_TOO_LARGE) at a line over MAX_MESSAGE_BYTES, after the
-        batches of the lines before it.
+        Raises FencelogError(PAYLOAD_TOO_LARGE) at a line over MAX_MESSAGE_BYTES, after the batches
+        of the lines before it.
         """
         head, newline, tail = chunk.rpartition(b"\n")
         if newline:
@@ -61,7 +63,7 @@ class LineBatcher:
             raise self._too_long()
 
     def finish(self) -> Iterator[LineBatch]:
-        """The last line, if it has no end. Errors as for ``feed``."""
+        """Yield the last line, if it has no end. Errors as for ``feed``."""
         if self._rest_size:
             yield from self._cut([b"".join(self._rest)])
             self._rest.clear()

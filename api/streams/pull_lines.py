@@ -1,4 +1,5 @@
-"""A subscription's messages to a byte stream: each is acknowledged after it was written."""
+"""The output of a subscription's messages to a byte stream: each is acknowledged after it was
+written."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ from fencelog.api.http.json_render import ValueForm, encode_objects, message_obj
 from fencelog.ledgers.record_batch import Message
 
 FOLLOW_WAIT_S = 30
-"""One long poll; proxies cut idle requests after about a minute."""
+"""The time of one long poll; proxies cut idle requests after about a minute."""
 
 AT_ONCE = 1000
-"""Messages of one pull."""
+"""The messages of one pull."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullOptions:
-    """See ``fencelog subscription pull --help``."""
+    """The options of ``fencelog subscription pull``: see its help."""
 
     topic: str
     subscription: str
@@ -38,8 +39,8 @@ class PullOptions:
 async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
     """Write messages, each as one line, until there is none (or for ever, to follow) or the limit.
 
-    Raises FencelogError, and BrokenPipeError when ``out`` is closed by its reader: what was not
-    written is not acknowledged.
+    Raises FencelogError, and BrokenPipeError when ``out`` is closed by its reader: messages that
+    were not written are not acknowledged.
     """
     left = options.limit
     async with FencelogClient(options.server) as client:
@@ -73,7 +74,7 @@ async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
 
 
 def _json(messages: Sequence[LeasedMessage]) -> list[bytes]:
-    """A message object a line, as the service shows them."""
+    """Return one message object for each line, as the service shows them."""
     objects = []
     for leased in messages:
         message = Message(leased.value, leased.key, leased.event_time_us, leased.headers)

@@ -1,4 +1,5 @@
-"""A topic's messages to a byte stream, the next page being fetched while one is written."""
+"""The output of a topic's messages to a byte stream; the next page is fetched while one is
+written."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ from fencelog.broker.limits import MAX_READ_MESSAGES
 from fencelog.ledgers.record_batch import open_batch
 
 FOLLOW_WAIT_S = 30
-"""One long poll; proxies cut idle requests after about a minute."""
+"""The time of one long poll; proxies cut idle requests after about a minute."""
 
 JSON_LINES = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLinesOptions:
-    """See ``fencelog read --help``. ``start``: earliest, latest or an offset; ``from_time_us``,
-    if there is one, takes its place."""
+    """The options of ``fencelog read``: see its help. ``start``: earliest, latest or an offset;
+    ``from_time_us``, if there is one, takes its place."""
 
     topic: str
     server: str
@@ -67,7 +68,7 @@ async def read_lines(options: ReadLinesOptions, out: BinaryIO) -> None:
 
 
 class _Output:
-    """Whole lines to a stream, up to a limit."""
+    """Writes whole lines to a stream, up to a limit."""
 
     def __init__(self, out: BinaryIO, limit: int | None) -> None:
         self._out = out
@@ -79,7 +80,7 @@ class _Output:
 
     @property
     def page_limit(self) -> int:
-        """Messages worth asking for in one read."""
+        """The number of messages worth requesting in one read."""
         return MAX_READ_MESSAGES if self._left is None else min(self._left, MAX_READ_MESSAGES)
 
     def write(self, lines: list[bytes]) -> None:
@@ -94,7 +95,7 @@ class _Output:
 async def _copy(
     client: FencelogClient, options: ReadLinesOptions, partition: int, output: _Output
 ) -> None:
-    """One partition to the output; the next page is on its way while this one is written."""
+    """Write one partition to the output; the next page is fetched while this one is written."""
     read = _read_json if options.as_json else _read_values
     wait_s = FOLLOW_WAIT_S if options.follow else 0
 

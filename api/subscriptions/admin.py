@@ -27,7 +27,8 @@ _TAGS: list[str | Enum] = ["subscriptions"]
 def add_subscription_routes(
     router: APIRouter, broker: Broker, lifecycle: SubscriptionLifecycle
 ) -> None:
-    """Handlers raise FencelogError; the application makes problems."""
+    """Add the routes. Handlers raise FencelogError, which the application turns into problem
+    documents."""
 
     @router.put(f"{_PATH}/{{subscription}}", tags=_TAGS, status_code=201)
     async def create_subscription(
@@ -53,7 +54,7 @@ def add_subscription_routes(
     async def get_subscription(
         namespace: str, topic: str, subscription: str, request: Request
     ) -> Subscription:
-        """A subscription's id and settings."""
+        """Return a subscription's id and settings."""
         refuse_query(request)
         info = await broker.topic(TopicName.of(namespace, topic))
         return subscription_model(await broker.subscriptions.get(info.topic_id, subscription))
@@ -68,7 +69,7 @@ def add_subscription_routes(
 
     @router.get(_PATH, tags=_TAGS)
     async def list_subscriptions(namespace: str, topic: str, request: Request) -> SubscriptionList:
-        """A topic's subscriptions, by name."""
+        """List a topic's subscriptions, by name."""
         refuse_query(request)
         info = await broker.topic(TopicName.of(namespace, topic))
         found = await broker.subscriptions.list(info.topic_id)

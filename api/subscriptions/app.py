@@ -1,4 +1,4 @@
-"""Everything of the application that serves subscriptions, put together."""
+"""The composition of all parts of the application that serve subscriptions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def build_subscriptions(
     bodies: BodyReader,
     metrics: ApiMetrics,
 ) -> dict[Endpoint, dict[str, Handler]]:
-    """The endpoints on plain ASGI; the framework's routes are added to ``router``."""
+    """Build the endpoints on plain ASGI; the framework's routes are added to ``router``."""
     appending = Appending(ownership, forwarder)
     letters = DeadLetterTopics(broker, appending)
     owners = SubscriptionOwners(broker, ownership, forwarder, letters.of)

@@ -39,7 +39,7 @@ ORIGIN_ATTEMPTS = "fencelog-origin-attempts"
 ORIGIN_SUBSCRIPTION = "fencelog-origin-subscription"
 HEADERS_OMITTED = "fencelog-headers-omitted"
 REPLAY_FOR = "fencelog-replay-for"
-"""Only the subscription of this name delivers the message."""
+"""The header with the name of the only subscription that delivers the message."""
 
 _ORIGIN = (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_ATTEMPTS, ORIGIN_SUBSCRIPTION)
 _OURS = frozenset((*_ORIGIN, HEADERS_OMITTED, REPLAY_FOR))
@@ -76,7 +76,7 @@ class Appending:
 
 
 class DeadLetterTopics:
-    """Where the messages of this broker's partitions go when they have failed too often."""
+    """The dead letter topics of this broker's partitions."""
 
     def __init__(self, broker: Broker, appending: Appending) -> None:
         self._broker = broker
@@ -97,7 +97,7 @@ class DeadLetterTopics:
         await self._appending.append(name, place, dead, key)
 
     async def _there(self, source: TopicInfo, name: TopicName) -> TopicInfo:
-        """The dead letter topic, created if need be."""
+        """Return the dead letter topic, created if need be."""
         try:
             return await self._broker.topic(name)
         except FencelogError as error:
@@ -125,27 +125,29 @@ class TopicDeadLetters:
         self._topic = topic
 
     async def forward(self, info: SubscriptionInfo, partition: int, message: PulledMessage) -> None:
-        """See ``DeadLetterTopics.forward``."""
+        """Append the message to the dead letter topic: see ``DeadLetterTopics.forward``."""
         await self._topics.forward(self._topic, info, partition, message)
 
 
 def dead_letter_topic(source: TopicName, info: SubscriptionInfo) -> TopicName:
-    """Raises FencelogError(INVALID_NAME): the default name is too long."""
+    """Return the name of the dead letter topic. Raises FencelogError(INVALID_NAME): the default
+    name is too long."""
     if info.config.dead_letter_topic is not None:
         return TopicName.parse(info.config.dead_letter_topic)
     return TopicName.of(source.namespace, f"{source.topic}-{info.name}-dead")
 
 
 def replay_name(subscription_id: str) -> str:
-    """The subscription of a dead letter topic that remembers what was replayed."""
+    """Return the name of the subscription of a dead letter topic that remembers what was
+    replayed."""
     return f"replay-{subscription_id}"
 
 
 def dead_letter(
     source: TopicName, subscription: str, partition: int, message: PulledMessage
 ) -> Message:
-    """The message with its origin in its headers; of its own headers as many as there is room for,
-    and how many were left out."""
+    """Return the message with its origin in its headers; of its own headers as many as fit, and how
+    many were left out."""
     value, key, event_time, headers = message.message
     origin = (
         (ORIGIN_TOPIC, str(source).encode()),
@@ -162,7 +164,7 @@ def dead_letter(
 
 
 def replayed(message: Message, subscription: str) -> Message:
-    """A dead letter as it goes back to where it came from, for one subscription only."""
+    """Return a dead letter as it is appended to its origin again, for one subscription only."""
     value, key, event_time, headers = message
     own = (*without_ours(headers), (REPLAY_FOR, subscription.encode()))
     return Message(value, key, event_time, own)

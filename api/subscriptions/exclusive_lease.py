@@ -1,14 +1,16 @@
-"""One consumer at a time for all partitions of an exclusive subscription.
+"""The lease of an exclusive subscription: one consumer at a time for all partitions.
 
 Each partition's owner lets one consumer pull at a time, but for itself. So, where there are several
-partitions, the owner of partition 0 says who it is: whoever pulls from any of them has to hold
-partition 0 first. When that one changes its owner, the next one knows no consumer: whoever asks
-first is it, and the former one keeps no more than the messages that it has leased elsewhere.
+partitions, the owner of partition 0 decides: a consumer has to hold partition 0 before it pulls
+from any of them. When the owner of partition 0 changes, the next one knows no consumer: the first
+one that asks becomes the consumer, and the previous one keeps no more than the messages that it has
+leased elsewhere.
 
-A consumer has to be there for as long as it has messages, else another one gets those of another
-partition meanwhile. Its leases begin later than what the arbiter was asked for: after the way to
-their owner, or a takeover there. So it is held a little longer than they last, and where they have
-taken longer than that the arbiter is asked once more before anybody is told of them.
+A consumer has to hold the subscription for as long as it has messages, else another one gets those
+of another partition meanwhile. Its leases begin later than the request to the arbiter: after the
+way to their owner, or a takeover there. So it holds the subscription a little longer than they
+last, and where they have taken longer than that the arbiter is asked once more before they are
+reported.
 """
 
 from __future__ import annotations
@@ -37,11 +39,12 @@ ARBITER = 0
 """The partition whose owner decides."""
 
 MARGIN = 4
-"""A consumer is held for this part of its leases longer."""
+"""The divisor of the margin: a consumer holds the subscription for this part of its leases
+longer."""
 
 
 class ExclusiveLease:
-    """Asks the arbiter, where there is one."""
+    """The lease of a subscription, requested from the arbiter where there is one."""
 
     def __init__(self, owners: SubscriptionOwners) -> None:
         self._owners = owners
@@ -54,12 +57,14 @@ class ExclusiveLease:
         *,
         wait_s: float = 0.0,
     ) -> T:
-        """What ``lease`` gives, which takes or extends leases of ``request.lease_ms``, within
-        ``wait_s`` if all is well; the consumer holds the subscription for longer than they last.
+        """Return the result of ``lease``, which takes or extends leases of ``request.lease_ms``,
+        within ``wait_s`` if all is well; the consumer holds the subscription for longer than they
+        last.
 
-        Asks nobody for other types, one partition, or what another broker passed on: that one has
-        asked. Raises what ``lease`` raises; FencelogError: SUBSCRIPTION_BUSY, NO_OWNER, …; if it
-        was taken and the arbiter cannot be asked again, STATE_UNKNOWN.
+        The arbiter is not asked for other types, for one partition, or for a request that another
+        broker forwarded, since that one has asked. Raises what ``lease`` raises; FencelogError:
+        SUBSCRIPTION_BUSY, NO_OWNER, …; if it was taken and the arbiter cannot be asked again,
+        STATE_UNKNOWN.
         """
         covered_s = await self._hold(asked, request, wait_s)
         result = await lease()
@@ -74,7 +79,7 @@ class ExclusiveLease:
         return result
 
     async def _hold(self, asked: Asked, request: LeaseRequest, wait_s: float = 0.0) -> float:
-        """Have the consumer hold the subscription; what is leased until then ends earlier."""
+        """Have the consumer hold the subscription; leases taken until then end earlier."""
         exchange = asked.exchange
         if (
             asked.subscription.info.config.type != EXCLUSIVE

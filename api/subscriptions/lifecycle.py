@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SubscriptionLifecycle:
-    """Makes and removes subscriptions of any topic, wherever its owners are."""
+    """Creates and deletes subscriptions of any topic, wherever its owners are."""
 
     def __init__(self, broker: Broker, owners: SubscriptionOwners) -> None:
         self._broker = broker
@@ -28,7 +28,7 @@ class SubscriptionLifecycle:
     async def create(
         self, topic: TopicInfo, name: str, config: SubscriptionConfig, start: Start
     ) -> tuple[RegisteredSubscription, bool]:
-        """The subscription, with its cursor in every partition, and whether it is new.
+        """Return the subscription, with its cursor in every partition, and whether it is new.
 
         Where a partition could not be reached the subscription is there all the same: creating it
         again completes it. Raises FencelogError: ALREADY_EXISTS with other settings, LIMIT_REACHED,
@@ -45,7 +45,7 @@ class SubscriptionLifecycle:
             at_most=topic.policy.max_subscriptions,
         )
         # Partitions that the topic got before the subscription was registered, and that this
-        # broker did not know of, are told as well; the owner of one that comes later finds the
+        # broker did not know of, get the request as well; the owner of a later one finds the
         # subscription in the registry.
         latest = await self._broker.topics.get(topic.name)
         if latest.topic_id != topic.topic_id:

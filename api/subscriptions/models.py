@@ -31,32 +31,34 @@ StartModel = Literal["earliest", "latest"] | StartOffset | StartTime
 
 
 class SubscriptionSettings(BaseModel):
-    """What a subscription is created with; it does not change while the subscription lives."""
+    """The settings with which a subscription is created; they do not change while the subscription
+    lives."""
 
     model_config = _STRICT
 
     type: Literal["exclusive", "failover", "shared", "key_shared"] = "shared"
-    """Who gets messages: one consumer in order (the others are refused, or stand by), all of them,
-    or all of them with each key's messages in order at one."""
+    """The consumers that get messages: one consumer in order (the others are refused, or stand by),
+    all of them, or all of them with each key's messages in order at one."""
     start: StartModel = "latest"
-    """Where it begins; `latest`: after what is there when it is created."""
+    """The beginning of the subscription; `latest`: after the tail at its creation."""
     lease_ms: int = _DEFAULT.lease_ms
-    """How long a consumer has for what it was handed, unless its pull says otherwise."""
+    """The time that a consumer has for a delivered message, unless its pull says otherwise."""
     max_deliveries: int | None = _DEFAULT.max_deliveries
-    """A message that failed so often goes to the dead letter topic; null: it is tried for ever."""
+    """The number of failures after which a message goes to the dead letter topic; null: it is
+    delivered for ever."""
     dead_letter_topic: str | None = _DEFAULT.dead_letter_topic
     """`NAMESPACE/TOPIC`; null: `TOPIC-SUBSCRIPTION-dead` beside the topic."""
     backoff_min_ms: int = _DEFAULT.backoff_min_ms
-    """A message that was refused comes again after this, doubled each time it fails again."""
+    """The pause before a refused message is delivered again, doubled each time it fails again."""
     backoff_max_ms: int = _DEFAULT.backoff_max_ms
     """The longest pause."""
     max_outstanding: int = _DEFAULT.max_outstanding
-    """Messages that may be with consumers at a time, in one partition."""
+    """The number of messages that may be with consumers at a time, in one partition."""
     durable: bool = _DEFAULT.durable
-    """False: its place is lost with the partition's owner and keeps no message from going."""
+    """False: the cursor is lost with the partition's owner and does not hold messages back."""
 
     def config(self) -> SubscriptionConfig:
-        """Raises FencelogError(BAD_REQUEST) that names the field."""
+        """Return the configuration. Raises FencelogError(BAD_REQUEST) that names the field."""
         return SubscriptionConfig.from_json(self.model_dump(exclude={"start"}))
 
     def start_of(self) -> Start:
@@ -76,7 +78,7 @@ class Subscription(SubscriptionSettings):
 
 
 class SubscriptionList(BaseModel):
-    """Sorted by name."""
+    """The subscriptions of a topic, sorted by name."""
 
     subscriptions: list[Subscription]
 

@@ -1,6 +1,6 @@
-"""What is asked of a subscription, partition by partition, each at the partition's owner.
+"""The requests to a subscription's partitions, each at the partition's owner.
 
-Every request of a client becomes at most one question to each partition: answered here where this
+Every request of a client becomes at most one request to each partition: answered here where this
 broker is the owner, else by the same request with ``?partition=`` sent to the owner, once. The
 cursor is opened where it is missing, as it is in partitions that the topic got later.
 """
@@ -36,7 +36,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Whose question it is. ``exchange`` None: one that may go to other brokers at any time."""
+    """The subject of a request. ``exchange`` None: one that may go to other brokers at any time."""
 
     topic: TopicInfo
     subscription: RegisteredSubscription
@@ -50,7 +50,7 @@ class Asked:
 
 
 class SubscriptionOwners:
-    """Asks owners, this broker among them."""
+    """Sends requests to owners, this broker among them."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class SubscriptionOwners:
         local: Callable[[PartitionLog], Awaitable[S]],
         answer: type[S],
     ) -> S:
-        """``local(log)``, or the owner's answer to the same ``request``.
+        """Return ``local(log)``, or the owner's answer to the same ``request``.
 
         Raises what they raise; STATE_UNKNOWN when the owner got the request and did not answer.
         """
@@ -86,7 +86,7 @@ class SubscriptionOwners:
         return await self._at_owner(asked, partition, endpoint, body, here, answer)
 
     async def prepare(self, log: PartitionLog, asked: Asked) -> None:
-        """Have the cursor in this log, if the subscription is there still."""
+        """Have the cursor in this log, if the subscription still exists."""
         if asked.subscription.info.subscription_id in log.subscriptions.all():
             self._have_dead_letters(log, asked.topic)
         else:
@@ -126,8 +126,8 @@ class SubscriptionOwners:
     async def open_cursor(
         self, log: PartitionLog, topic: TopicInfo, subscription: RegisteredSubscription
     ) -> None:
-        """Open the cursor in this log if it is not there yet. It is durable then, also where
-        somebody else has just opened it: the next owner has to find it."""
+        """Open the cursor in this log if it is not there yet. It is durable on return, also where
+        another request has just opened it: the next owner has to find it."""
         self._have_dead_letters(log, topic)
         await log.subscriptions.begin(subscription)
 
@@ -137,7 +137,7 @@ class SubscriptionOwners:
             subscriptions.dead_letters = self._dead_letters(topic)
 
     async def _check_is_there(self, asked: Asked) -> None:
-        """What is remembered of a subscription may be older than the end of its cursor."""
+        """Check that the subscription still exists: the cached one may outlive its cursor."""
         info = asked.subscription.info
         found = await self._broker.subscriptions.get(asked.topic.topic_id, info.name)
         if found.info.subscription_id != info.subscription_id:
@@ -181,7 +181,8 @@ def partitions_of(topic: TopicInfo) -> range:
 
 
 def decode_answer(content: bytes, type_: type[S], url: str) -> S:
-    """Raises FencelogError(INTERNAL): the other broker speaks another language."""
+    """Decode another broker's answer. Raises FencelogError(INTERNAL): the other broker answered in
+    another form."""
     try:
         return msgspec.json.decode(content, type=type_)
     except msgspec.MsgspecError as error:
@@ -193,7 +194,8 @@ def decode_answer(content: bytes, type_: type[S], url: str) -> S:
 async def together(
     parts: Mapping[int, Coroutine[Any, Any, T]],
 ) -> tuple[dict[int, T], dict[int, FencelogError]]:
-    """What each partition gave, and the errors of the others. Other exceptions are raised."""
+    """Return the result of each partition, and the errors of the others. Other exceptions are
+    raised."""
     results = await asyncio.gather(*parts.values(), return_exceptions=True)
     done: dict[int, T] = {}
     errors: dict[int, FencelogError] = {}
@@ -214,8 +216,8 @@ def all_or_problem(
     code: ErrorCode = ErrorCode.STATE_UNKNOWN,
     **outcome: Any,
 ) -> None:
-    """Raises if a partition failed: its own error if nothing was done anywhere, else ``code`` with
-    a problem for each in ``failed`` and what was done in ``outcome``."""
+    """Check that no partition failed. Raises its own error if nothing was done anywhere, else
+    ``code`` with a problem for each in ``failed`` and what was done in ``outcome``."""
     if not errors:
         return
     first = next(iter(errors.values()))

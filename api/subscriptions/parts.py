@@ -1,4 +1,4 @@
-"""Which subscription and which partitions a request is about."""
+"""The subscription and the partitions that a request is about."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ PARAMETERS = frozenset(("partition",))
 
 
 async def find(broker: Broker, exchange: Exchange, target: Target) -> Asked:
-    """Raises FencelogError: TOPIC_NOT_FOUND, SUBSCRIPTION_NOT_FOUND, METADATA_…."""
+    """Find the subscription of a request. Raises FencelogError: TOPIC_NOT_FOUND,
+    SUBSCRIPTION_NOT_FOUND, METADATA_…."""
     topic = await broker.topic(target.topic)
     found = await broker.subscriptions.find(topic.topic_id, target.subscription)
     return Asked(topic, found, exchange)
@@ -30,7 +31,8 @@ async def find(broker: Broker, exchange: Exchange, target: Target) -> Asked:
 def chosen_partitions(
     exchange: Exchange, asked: Asked, parameters: frozenset[str] = PARAMETERS
 ) -> Sequence[int]:
-    """All, or the one of ``?partition=``. Raises FencelogError: BAD_REQUEST, NOT_FOUND."""
+    """Return all partitions, or the one of ``?partition=``. Raises FencelogError: BAD_REQUEST,
+    NOT_FOUND."""
     if "partition" in exchange.query(parameters):
         return [the_partition(exchange, asked.topic, parameters)]
     return partitions_of(asked.topic)
@@ -39,7 +41,7 @@ def chosen_partitions(
 def the_partition(
     exchange: Exchange, topic: TopicInfo, parameters: frozenset[str] = PARAMETERS
 ) -> int:
-    """The partition of ``?partition=``. Raises FencelogError: BAD_REQUEST, NOT_FOUND."""
+    """Return the partition of ``?partition=``. Raises FencelogError: BAD_REQUEST, NOT_FOUND."""
     named = exchange.query(parameters).get("partition", "")
     return named_partition(named, topic.config.partitions, topic.name)
 
@@ -47,7 +49,8 @@ def the_partition(
 def by_partition(
     ack_ids: Sequence[str], asked: Asked, *, field: str = "ack_ids"
 ) -> dict[int, list[str]]:
-    """Ack ids by the partition whose owner gave them out. Raises FencelogError(BAD_REQUEST)."""
+    """Return ack ids by the partition whose owner issued them. Raises
+    FencelogError(BAD_REQUEST)."""
     groups: dict[int, list[str]] = {}
     for ack_id in ack_ids:
         groups.setdefault(partition_of_ack_id(ack_id), []).append(ack_id)
@@ -62,7 +65,7 @@ def by_partition(
 
 
 def one_a_partition(ack_ids: Sequence[str], asked: Asked) -> dict[int, str]:
-    """Ack ids, of different partitions, by partition. Raises FencelogError(BAD_REQUEST)."""
+    """Return ack ids, of different partitions, by partition. Raises FencelogError(BAD_REQUEST)."""
     groups = by_partition(ack_ids, asked, field="through")
     for partition, ids in groups.items():
         if len(ids) > 1:
@@ -75,7 +78,8 @@ def one_a_partition(ack_ids: Sequence[str], asked: Asked) -> dict[int, str]:
 
 
 def each_once(offsets: Sequence[PartitionOffset], asked: Asked) -> Sequence[PartitionOffset]:
-    """The offsets themselves. Raises FencelogError: BAD_REQUEST, NOT_FOUND."""
+    """Return the offsets if each partition occurs once. Raises FencelogError: BAD_REQUEST,
+    NOT_FOUND."""
     seen: set[int] = set()
     for at in offsets:
         named_partition(str(at.partition), asked.topic.config.partitions, asked.topic.name)

@@ -1,4 +1,4 @@
-"""What a broker asks of a partition's owner when a subscription is created or deleted."""
+"""The requests of a broker to a partition's owner when a subscription is created or deleted."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class CursorRequests:
-    """``:open-cursor`` and ``:drop-cursor``, for one partition that this broker owns.
+    """The endpoints ``:open-cursor`` and ``:drop-cursor``, for one partition that this broker owns.
 
-    They carry what is to be opened or dropped, for this broker may not see the change in metadata
-    yet, or see another subscription under the name.
+    They carry the subscription to be opened or dropped, because this broker may not see the change
+    in metadata yet, or see another subscription under the name.
     """
 
     def __init__(self, broker: Broker, owners: SubscriptionOwners, bodies: BodyReader) -> None:

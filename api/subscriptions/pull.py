@@ -1,9 +1,9 @@
-"""Leasing messages of a subscription, over all partitions of its topic.
+"""The lease of a subscription's messages, over all partitions of its topic.
 
-A lease is taken by an answer that may be lost on its way, so nothing is leased before it can be
-sent: first what is there is taken; if there is nothing, every owner is asked to say when there is
-something (``subscription_wait``), and only then is it taken. What a lost answer had leased comes
-again when its lease has ended.
+A lease is taken by an answer that may be lost, so nothing is leased before it can be sent: first
+the available messages are taken; if there is none, every owner is asked to report when there is one
+(``subscription_wait``), and only then is it taken. The messages that a lost answer had leased are
+delivered again when their leases have ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PullService:
         self._round_robin = RoundRobin()
 
     async def pull(self, asked: Asked, partitions: Sequence[int], request: PullRequest) -> Raws:
-        """Messages as JSON, perhaps none: then there was none for ``request.wait`` seconds.
+        """Return messages as JSON, perhaps none: then there was none for ``request.wait`` seconds.
 
         Raises FencelogError when nothing was found and a partition could not be asked.
         """
@@ -86,8 +86,8 @@ class PullService:
     async def _from_many(
         self, asked: Asked, partitions: Sequence[int], request: PullRequest
     ) -> tuple[Raws, list[FencelogError]]:
-        """What is there, from one partition after the other; with something in hand, nothing that
-        another broker has to be asked for is waited for: the leases run already."""
+        """Return the available messages, from one partition after the other. Once some are leased,
+        no request to another broker is waited for, since the leases run already."""
         found: Raws = []
         size = 0
         errors: list[FencelogError] = []
@@ -146,7 +146,7 @@ async def take(
 
 
 def render(messages: Sequence[PulledMessage], partition: int, form: ValueForm) -> Raws:
-    """As reads show messages, with ``ack_id`` and ``attempt``."""
+    """Render messages as reads show them, with ``ack_id`` and ``attempt``."""
     objects = []
     for offset, publish_time_us, message, ack_id, attempt in messages:
         shown = message_object(partition, offset, publish_time_us, message, form)

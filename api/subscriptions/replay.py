@@ -1,9 +1,9 @@
-"""Replay: dead letters go back to the partition they came from, for their subscription alone.
+"""The replay: dead letters go back to the partition they came from, for their subscription alone.
 
-How far a replay has come is a subscription of the dead letter topic, ``replay-ID``, created at the
-first replay: so a replay may be broken off and repeated, from any broker, and a letter is replayed
-once (twice, if a broker fails between the append and its acknowledgement, later than the topic's
-idempotency window).
+The progress of a replay is a subscription of the dead letter topic, ``replay-ID``, created at the
+first replay: so a replay may be broken off and repeated, from any broker, and a dead letter is
+replayed once (twice, if a broker fails between the append and its acknowledgement, later than the
+topic's idempotency window).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
 
 AT_ONCE = 100
-"""Dead letters on their way back at a time."""
+"""The dead letters in flight at a time."""
 
 
 class _Letter(AnyMessage, forbid_unknown_fields=False, gc=False, kw_only=True):
-    """A pulled message, as JSON shows it."""
+    """A pulled message, in its JSON form."""
 
     partition: int
     offset: int
@@ -55,7 +55,7 @@ class _Letter(AnyMessage, forbid_unknown_fields=False, gc=False, kw_only=True):
 
 
 class DeadLetterReplay:
-    """Sends dead letters back."""
+    """Sends dead letters back to their partitions."""
 
     def __init__(
         self,
@@ -74,17 +74,18 @@ class DeadLetterReplay:
         self._bodies = bodies
 
     async def post(self, exchange: Exchange, target: Target) -> None:
-        """200 ``{"replayed"}``: so many dead letters are back, durably."""
+        """Answer 200 ``{"replayed"}``: so many dead letters are back, durably."""
         body = await self._bodies.read(exchange, MAX_ADMIN_BYTES)
         request = read_body(exchange, body, ReplayRequest)
         asked = await find(self._broker, exchange, target)
         await respond(exchange, Replayed(await self.run(asked, request.limit)))
 
     async def run(self, asked: Asked, limit: int) -> int:
-        """How many went back: at most ``limit`` of those that wait.
+        """Replay at most ``limit`` of the waiting dead letters, and return their number.
 
-        Raises FencelogError, with ``replayed``: so many are back all the same. Letters that could
-        not go back, because the partition is another producer's for example, wait again at once.
+        Raises FencelogError, with ``replayed``: so many are back all the same. Dead letters that
+        could not be replayed, because another producer holds the partition for example, are
+        available again at once.
         """
         name = dead_letter_topic(asked.topic.name, asked.subscription.info)
         try:
@@ -117,8 +118,9 @@ class DeadLetterReplay:
     async def _send_back(
         self, asked: Asked, letters: Asked, raws: list[Raw]
     ) -> tuple[int, FencelogError | None]:
-        """Append what is this subscription's, acknowledge all that needs no more work, and give the
-        rest back. How many were appended, and why not all, or why that is not noted."""
+        """Append the messages of this subscription, acknowledge all that need no more work, and
+        give the rest back. Return how many were appended, and the error that kept the others back
+        or left their progress unrecorded."""
         done: list[str] = []
         sent: dict[str, asyncio.Task[FencelogError | None]] = {}
         async with asyncio.TaskGroup() as group:
@@ -170,7 +172,8 @@ def _message_of(letter: _Letter) -> Message:
 
 
 def _origin(message: Message, asked: Asked) -> int | None:
-    """The partition that the letter came from; None: it is none of this subscription's."""
+    """Return the partition that the dead letter came from, or None if it is none of this
+    subscription's."""
     headers = dict(message.headers)
     wanted = (str(asked.topic.name).encode(), asked.subscription.info.name.encode())
     if (headers.get(ORIGIN_TOPIC), headers.get(ORIGIN_SUBSCRIPTION)) != wanted:

@@ -1,6 +1,6 @@
-"""Bodies of requests to a subscription, and the answers that brokers give each other to them.
+"""The bodies of requests to a subscription, and the answers that brokers give each other to them.
 
-Decoded by msgspec in C; messages and ack ids are never looked at one by one here.
+They are decoded by msgspec in C; messages and ack ids are never looked at one by one here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ PartitionOffsets = Annotated[list[PartitionOffset], Meta(min_length=1, max_lengt
 
 
 class PullRequest(Struct, forbid_unknown_fields=True, frozen=True):
-    """``max`` messages and ``max_bytes`` at most; ``wait`` in seconds while there is none."""
+    """A pull: ``max`` messages and ``max_bytes`` at most; ``wait`` in seconds while there is
+    none."""
 
     max: Annotated[int, Meta(ge=1, le=MAX_PULL_MESSAGES)] = 100
     max_bytes: Annotated[int, Meta(ge=1, le=MAX_READ_BYTES)] = MIB
@@ -55,7 +56,7 @@ class PullRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class WaitRequest(Struct, forbid_unknown_fields=True, frozen=True):
-    """Between brokers: partitions that the other one owns."""
+    """A wait request between brokers, for partitions that the other one owns."""
 
     partitions: Annotated[list[Partition], Meta(min_length=1, max_length=MAX_PARTITIONS)]
     wait: WaitSeconds = 0
@@ -63,7 +64,8 @@ class WaitRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class LeaseRequest(Struct, forbid_unknown_fields=True, frozen=True):
-    """Between brokers: be the one consumer, for this long; ``renew``: only if it is already."""
+    """A request between brokers: the consumer holds the subscription for this long; ``renew``: only
+    if it already does."""
 
     consumer: Consumer = ""
     lease_ms: LeaseMs | None = None
@@ -71,8 +73,8 @@ class LeaseRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class AckRequest(Struct, forbid_unknown_fields=True, frozen=True):
-    """Exactly one of ``ack_ids`` and ``through``: everything up to these messages, included, named
-    by an ack id for each partition."""
+    """An acknowledgement with exactly one of ``ack_ids`` and ``through``: everything up to these
+    messages, included, named by an ack id for each partition."""
 
     ack_ids: AckIds | None = None
     through: Annotated[list[str], Meta(min_length=1, max_length=MAX_PARTITIONS)] | None = None
@@ -85,7 +87,8 @@ class NackRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ExtendRequest(Struct, forbid_unknown_fields=True, frozen=True):
-    """``consumer``: who extends; of an exclusive subscription it stays the one consumer."""
+    """An extension of leases. ``consumer``: the one that extends; it stays the one consumer of an
+    exclusive subscription."""
 
     ack_ids: AckIds
     lease_ms: LeaseMs
@@ -93,8 +96,8 @@ class ExtendRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SeekRequest(Struct, forbid_unknown_fields=True, frozen=True):
-    """Exactly one of them. ``time`` in µs since 1970 UTC: the first message published then or
-    later."""
+    """A seek with exactly one of its members. ``time`` in µs since 1970 UTC: the first message
+    published then or later."""
 
     to: Literal["earliest", "latest"] | None = None
     time: Offset | None = None
@@ -106,19 +109,20 @@ class ReplayRequest(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class CursorRequest(Struct, forbid_unknown_fields=True, frozen=True):
-    """Between brokers: which subscription is meant, whatever bears its name now."""
+    """A request between brokers about this very subscription, whichever one currently has its
+    name."""
 
     subscription_id: str
 
 
 class Pulled(Struct, frozen=True):
-    """Messages as JSON, each as it is sent on."""
+    """The messages as JSON, each as it is sent on."""
 
     messages: list[Raw]
 
 
 class Ready(Struct, frozen=True):
-    """Partitions that have something, or are not where they were asked."""
+    """The partitions that have messages, or that the broker asked does not own."""
 
     partitions: list[int]
 
@@ -137,7 +141,7 @@ class FoundOffsets(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """``{}``."""
+    """The empty answer ``{}``."""
 
 
 class Replayed(Struct, frozen=True):
@@ -145,7 +149,8 @@ class Replayed(Struct, frozen=True):
 
 
 def read_body(exchange: Exchange, body: bytes, type_: type[T]) -> T:
-    """Raises FencelogError: BAD_REQUEST, UNSUPPORTED_MEDIA_TYPE. An empty body is ``{}``."""
+    """Decode a body; an empty body is ``{}``. Raises FencelogError: BAD_REQUEST,
+    UNSUPPORTED_MEDIA_TYPE."""
     if body and exchange.media_type() != JSON:
         given = exchange.media_type().decode("latin-1") or "none"
         raise FencelogError(
@@ -158,7 +163,7 @@ def read_body(exchange: Exchange, body: bytes, type_: type[T]) -> T:
 
 
 def only_one(request: Struct, *names: str) -> str:
-    """The name of the one member that is given. Raises FencelogError(BAD_REQUEST)."""
+    """Return the name of the one member that is given. Raises FencelogError(BAD_REQUEST)."""
     given = [name for name in names if getattr(request, name) is not None]
     if len(given) != 1:
         raise FencelogError(

@@ -1,4 +1,4 @@
-"""The requests of consumers: pull, ack, nack, extend, seek, and what brokers ask each other.
+"""The requests of consumers: pull, ack, nack, extend, seek, and the requests between brokers.
 
 All are plain ASGI, and all may be sent to any broker. None of them keeps anything here: leases and
 cursors are the partition owners'. A request about several partitions of which some could not be
@@ -54,7 +54,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class SubscriptionVerbs:
-    """``POST …/subscriptions/NAME:VERB``."""
+    """The endpoints of ``POST …/subscriptions/NAME:VERB``."""
 
     def __init__(
         self,
@@ -78,7 +78,8 @@ class SubscriptionVerbs:
     # -- taking ----------------------------------------------------------------------------------
 
     async def pull(self, exchange: Exchange, target: Target) -> None:
-        """200 with messages, perhaps none. Raises SUBSCRIPTION_BUSY, SUBSCRIPTION_NOT_FOUND, …."""
+        """Answer 200 with messages, perhaps none. Raises SUBSCRIPTION_BUSY, SUBSCRIPTION_NOT_FOUND,
+        …."""
         request = await self._read(exchange, PullRequest)
         asked = await find(self._broker, exchange, target)
         partitions = chosen_partitions(exchange, asked)
@@ -92,8 +93,8 @@ class SubscriptionVerbs:
         await self._waits.run(exchange, answer())
 
     async def wait(self, exchange: Exchange, target: Target) -> None:
-        """200 ``{"partitions"}``: those, of the ones asked for, of which a pull would give
-        something; also those that are not this broker's (any more). No effects."""
+        """Answer 200 ``{"partitions"}``: those of the requested ones from which a pull would return
+        messages; also those that are not this broker's (any more). No effects."""
         request = await self._read(exchange, WaitRequest)
         asked = await find(self._broker, exchange, target)
 
@@ -103,7 +104,7 @@ class SubscriptionVerbs:
         await self._waits.run(exchange, answer())
 
     async def hold(self, exchange: Exchange, target: Target) -> None:
-        """200 ``{}``: the consumer of the body is the only one. Raises SUBSCRIPTION_BUSY."""
+        """Answer 200 ``{}``: the consumer of the body is the only one. Raises SUBSCRIPTION_BUSY."""
         request = await self._read(exchange, LeaseRequest)
         asked = await find(self._broker, exchange, target)
         await respond(exchange, await self._exclusive_lease.at_arbiter(asked, request))
@@ -111,7 +112,7 @@ class SubscriptionVerbs:
     # -- giving back -----------------------------------------------------------------------------
 
     async def ack(self, exchange: Exchange, target: Target) -> None:
-        """200 ``{"acked", "stale"}`` once the acknowledgements are durable."""
+        """Answer 200 ``{"acked", "stale"}`` once the acknowledgements are durable."""
         request = await self._read(exchange, AckRequest)
         asked = await find(self._broker, exchange, target)
         if only_one(request, "ack_ids", "through") == "ack_ids":
@@ -157,7 +158,7 @@ class SubscriptionVerbs:
         return self._owners.ask(asked, partition, Endpoint.ACK, request, local, Acked)
 
     async def nack(self, exchange: Exchange, target: Target) -> None:
-        """200 ``{"stale"}``: the others are handed out again after ``delay_ms``."""
+        """Answer 200 ``{"stale"}``: the others are delivered again after ``delay_ms``."""
         request = await self._read(exchange, NackRequest)
         asked = await find(self._broker, exchange, target)
         await respond(exchange, await self.nack_ids(asked, request.ack_ids, request.delay_ms))
@@ -178,7 +179,7 @@ class SubscriptionVerbs:
         return await self._stale(f"{asked.path}:nack", {p: nack(p, i) for p, i in groups.items()})
 
     async def extend(self, exchange: Exchange, target: Target) -> None:
-        """200 ``{"stale"}``: the others' leases end ``lease_ms`` from now."""
+        """Answer 200 ``{"stale"}``: the others' leases end ``lease_ms`` from now."""
         request = await self._read(exchange, ExtendRequest)
         asked = await find(self._broker, exchange, target)
         lease_ms = request.lease_ms
@@ -209,7 +210,7 @@ class SubscriptionVerbs:
     # -- moving ----------------------------------------------------------------------------------
 
     async def seek(self, exchange: Exchange, target: Target) -> None:
-        """200 ``{"offsets"}``: what each partition delivers next; what was leased is forgotten."""
+        """Answer 200 ``{"offsets"}``: the next offset of each partition; leases are forgotten."""
         request = await self._read(exchange, SeekRequest)
         asked = await find(self._broker, exchange, target)
         if only_one(request, "to", "time", "offsets") == "offsets":
@@ -245,7 +246,8 @@ async def respond(exchange: Exchange, answer: msgspec.Struct) -> None:
 
 
 async def seek_offset(log: PartitionLog, request: SeekRequest) -> int:
-    """Where a cursor of this log is to go. Raises READ_UNKNOWN, CORRUPT, why the log is closed."""
+    """Return the offset that a cursor of this log is to move to. Raises READ_UNKNOWN, CORRUPT, why
+    the log is closed."""
     if request.offsets is not None:
         return request.offsets[0].offset
     if request.time is not None:

@@ -1,4 +1,4 @@
-"""What a subscription shows: its metrics, and its messages as an event stream with leases.
+"""The views of a subscription: its metrics, and its messages as an event stream with leases.
 
 An event stream is a pull that never ends: each message is leased when it is sent. It stops sending
 when ``max_outstanding`` of the subscription are not acknowledged, and goes on as they are; the
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 EVENT_PARAMETERS = frozenset(("partition", "consumer", "lease_ms", "as", "limit"))
 
 STREAM_MESSAGES = 100
-"""Leased for one piece of an event stream: a slow client must not let the leases of many run out
-before it sees them."""
+"""The messages leased for one piece of an event stream: a slow client must not let the leases of
+many run out before it sees them."""
 
 _HEADERS = (
     (b"content-type", EVENT_STREAM),
@@ -46,13 +46,13 @@ _HEADERS = (
 
 
 class Stats(Struct, frozen=True):
-    """One element for each partition, as its owner knows it."""
+    """The metrics: one element for each partition, as its owner knows it."""
 
     partitions: list[dict[str, Any]]
 
 
 class SubscriptionViews:
-    """``GET …/subscriptions/NAME/stats`` and ``…/events``."""
+    """The endpoints ``GET …/subscriptions/NAME/stats`` and ``…/events``."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class SubscriptionViews:
         self._metrics = metrics
 
     async def stats(self, exchange: Exchange, target: Target) -> None:
-        """200 ``{"partitions": […]}``. Raises READ_UNKNOWN with the metrics of those partitions
-        that could be asked."""
+        """Answer 200 ``{"partitions": […]}``. Raises READ_UNKNOWN with the metrics of those
+        partitions that could be asked."""
         asked = await find(self._broker, exchange, target)
         parts = {p: self._stats(asked, p) for p in chosen_partitions(exchange, asked)}
         done, errors = await together(parts)
@@ -87,7 +87,8 @@ class SubscriptionViews:
         return await self._owners.ask(asked, partition, endpoint, Done(), local, Stats)
 
     async def events(self, exchange: Exchange, target: Target) -> None:
-        """Messages as they come, each leased, until ``limit``, a problem, or the client's end."""
+        """Send messages as they come, each leased, until ``limit``, a problem, or the client's
+        end."""
         query = exchange.query(EVENT_PARAMETERS)
         lease_ms = None
         if "lease_ms" in query:

@@ -1,4 +1,4 @@
-"""Waiting for messages of a subscription, in all partitions at once, without any effect.
+"""The wait for messages of a subscription, in all partitions at once, without any effect.
 
 Each broker is asked once for all partitions that it owns: a pull that waits costs a connection for
 each of the other brokers, not for each partition.
@@ -24,7 +24,7 @@ Waits = list[Coroutine[Any, Any, Ready]]
 
 
 class SubscriptionWaits:
-    """Asks owners to say when there is something."""
+    """Asks owners to report when there are messages."""
 
     def __init__(self, broker: Broker, owners: SubscriptionOwners) -> None:
         self._broker = broker
@@ -33,8 +33,8 @@ class SubscriptionWaits:
     async def wait(
         self, asked: Asked, partitions: Sequence[int], consumer: str, wait_s: float
     ) -> tuple[list[int], list[FencelogError]]:
-        """The partitions that have something, as soon as there is one; and why others could not
-        be asked."""
+        """Return the partitions that have messages, as soon as there is one; and why others could
+        not be asked."""
         urls = await asyncio.gather(*(self._owner(asked, p) for p in partitions))
         errors = [url for url in urls if isinstance(url, FencelogError)]
         groups: dict[str | None, list[int]] = {}
@@ -51,8 +51,9 @@ class SubscriptionWaits:
         return ready, errors + failed
 
     async def wait_here(self, asked: Asked, request: WaitRequest) -> Ready:
-        """The partitions of ``request`` that have something, as soon as there is one; at once those
-        that are not this broker's: whoever asks has to look for their owners again."""
+        """Return the partitions of ``request`` that have messages, as soon as there is one.
+        Partitions that are not this broker's are returned at once, and the caller has to look for
+        their owners again."""
         logs = {p: self._broker.open_log(asked.topic.name, p) for p in request.partitions}
         away = [partition for partition, log in logs.items() if log is None]
         if away:
@@ -80,7 +81,7 @@ class SubscriptionWaits:
         )
 
     async def _owner(self, asked: Asked, partition: int) -> str | FencelogError | None:
-        """Where the partition's owner is; None: here."""
+        """Return the URL of the partition's owner, or None if it is this broker."""
         topic = asked.topic.name
         if self._broker.open_log(topic, partition) is not None:
             return None
@@ -93,8 +94,8 @@ class SubscriptionWaits:
 
 
 async def _first(waits: Waits) -> tuple[list[int], list[FencelogError]]:
-    """What the first of them gives that gives something, and the errors until then; the others
-    are broken off."""
+    """Return the first result that names a partition, and the errors until then; the other waits
+    are cancelled."""
     pending = {asyncio.create_task(wait) for wait in waits}
     errors: list[FencelogError] = []
     try:

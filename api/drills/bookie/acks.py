@@ -1,7 +1,7 @@
-"""What each bookie acknowledged by itself, and whether it can still show it.
+"""The entries that each bookie acknowledged, and the check that it can still return them.
 
-A ledger forgives a bookie that forgets: there are other copies. A drill of bookies does not, so it
-remembers every answer of every bookie and asks each of them, alone, at the end.
+A ledger tolerates a bookie that loses entries, since there are other copies. A drill of bookies
+does not, so it remembers every answer of every bookie and asks each of them, alone, at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Payload = Callable[[int, int], bytes]
 
 @dataclass(slots=True)
 class OwnCopies:
-    """Entries that bookies acknowledged, by what they say of them now. ``unknown``: an error that
+    """The entries that bookies acknowledged, by their current answers. ``unknown``: an error that
     is no negative; ``wrong_negatives``: "no such entry", or "no such ledger"."""
 
     read: int = 0
@@ -35,7 +35,7 @@ class OwnCopies:
         return not (self.wrong_negatives or self.different)
 
     def add(self, other: OwnCopies) -> None:
-        """Count those of another bookie, too."""
+        """Add the counts of another bookie."""
         self.read += other.read
         self.unknown += other.unknown
         self.wrong_negatives += other.wrong_negatives
@@ -44,20 +44,21 @@ class OwnCopies:
 
 @dataclass(slots=True)
 class BookieAcks:
-    """Answers of one bookie to adds, over all its restarts. ``ranges``: first and last entry of
-    each run that it acknowledged, by ledger; ``refusals``: how often it, or the way to it, gave
-    each error."""
+    """The answers of one bookie to adds, over all its restarts. ``ranges``: first and last entry of
+    each run that it acknowledged, by ledger; ``refusals``: the number of times that it, or the
+    connection to it, gave each error."""
 
     ranges: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     refusals: Counter[ErrorCode] = field(default_factory=Counter)
     acknowledged: int = 0
 
     def forget(self) -> None:
-        """The bookie has lost its disk: nothing that it said counts any more."""
+        """Forget the acknowledged ranges: the bookie has lost its disk, and its answers so far do
+        not count any more."""
         self.ranges.clear()
 
     def watch(self, run: bytes, on_reply: AddCallback) -> AddCallback:
-        """``on_reply``, preceded by a note of the answer."""
+        """Return a callback that notes the answer and then calls ``on_reply``."""
         header = read_run_header(run)
 
         def reply(error: FencelogError | None) -> None:
@@ -73,7 +74,7 @@ class BookieAcks:
 
 
 class WatchedBookieClient(TcpBookieClient):
-    """A client that notes what its bookie acknowledges."""
+    """A client that notes the entries that its bookie acknowledges."""
 
     def __init__(self, bookie_id: str, address: str, acks: BookieAcks) -> None:
         super().__init__(bookie_id, address)
@@ -96,7 +97,7 @@ async def own_copies(client: BookieClient, acks: BookieAcks, payload: Payload) -
 
 
 def joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same entries in as few ranges as can be, ascending."""
+    """Return the same entries in as few ranges as possible, ascending."""
     whole: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if whole and first <= whole[-1][1] + 1:

@@ -1,4 +1,5 @@
-"""What the drills of bookies share: a cluster without brokers, its ledger client, the report."""
+"""The common parts of the bookie drills: a cluster without brokers, its ledger client, the
+report."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 
 BOOKIES = 4
-"""One more than an ensemble: whichever is away, another can take its place."""
+"""The number of bookies, one more than an ensemble: another one can replace a lost one."""
 
 WRITERS = 3
 
 POLL_S = 0.02
-"""Between two looks; times are known to this precision."""
+"""The pause between two polls; times are known to this precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class BookieDrill:
         return await self.cluster.restart(bookie)
 
     async def until(self, holds: Callable[[], bool], within_s: float) -> float | None:
-        """Wait for something that registrations or answers show; the seconds that it took, None
-        when it did not come to be."""
+        """Wait for a condition that registrations or answers show; return the seconds that it took,
+        or None if it did not become true."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while not holds():
@@ -58,7 +59,7 @@ class BookieDrill:
         return round(loop.time() - began, 3)
 
     async def own_copies(self, bookie: ChildProcess, load: BurstLoad) -> OwnCopies:
-        """What a bookie has, of what it ever acknowledged."""
+        """Return the state of all entries that a bookie ever acknowledged."""
         client = TcpBookieClient(bookie.name, bookie.announcement["address"])
         try:
             return await own_copies(client, self.acks[bookie.name], load.payload)
@@ -89,8 +90,8 @@ class BookieDrill:
 
 @dataclass(slots=True)
 class BookieReport:
-    """A drill's outcome. ``own``: single copies; its ``different`` counts those of ledgers, too.
-    ``broken``: what else the drill expects and did not see, in words."""
+    """The outcome of a drill. ``own``: single copies; its ``different`` counts those of ledgers,
+    too. ``broken``: expectations of the drill that were not met, in words."""
 
     drill: str
     account: Account
@@ -105,13 +106,14 @@ class BookieReport:
         return counted and not self.broken
 
     def expect(self, holds: bool, otherwise: str) -> None:
-        """A drill in which something else happened than it is for proves nothing."""
+        """Note ``otherwise`` unless the condition holds: a drill that did not go as intended proves
+        nothing."""
         if not holds:
             self.broken.append(otherwise)
             self.notes.append(otherwise)
 
     def say_where(self, directory: Path, *, kept: bool) -> None:
-        """Where to look, if there is something left to look at."""
+        """Note the directory of the data and logs, if they are kept."""
         if kept:
             self.notes.append(f"data and logs are in {directory}")
 
@@ -137,9 +139,10 @@ class BookieReport:
 async def bookie_drill(
     data_dir: Path, *, session_ms: int = SESSION_TIMEOUT_MS
 ) -> AsyncIterator[BookieDrill]:
-    """A cluster of ZooKeeper and BOOKIES bookies, and a client that notes all their answers.
+    """Run a cluster of ZooKeeper and BOOKIES bookies, and a client that notes all their answers.
 
-    Raises FencelogError when it cannot be started."""
+    Raises FencelogError when it cannot be started.
+    """
     host = SystemHost()
     acks: dict[str, BookieAcks] = defaultdict(BookieAcks)
 

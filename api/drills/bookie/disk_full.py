@@ -31,22 +31,24 @@ VICTIM_NUMBER = BOOKIES + 1
 VICTIM = f"bookie-{VICTIM_NUMBER}"
 FILLER_PART = 0.87
 LOAD = BurstLoad(entry_bytes=4096, burst=50, pause_s=0.02, exclude=("bookie-3", "bookie-4"))
-"""The victim is in every first ensemble, and two are there to replace it. Slower than a disk: a
-bookie looks now and then how full it is, and a small disk is full soon."""
+"""The load. The victim is in every first ensemble, and two other bookies can replace it. The load
+is slower than a disk: a bookie checks its free space periodically, and a small disk is full
+soon."""
 
 FULL_S = 120.0
-"""For the load to fill the disk."""
+"""The time for the load to fill the disk."""
 
 WHILE_FULL_S = 2.0
 BACK_S = 120.0
-"""For a bookie to notice that it has room: it looks at its disk now and then."""
+"""The time for a bookie to notice that it has space: it checks its disk periodically."""
 
 CLEAR_REFUSALS = frozenset({ErrorCode.READ_ONLY, ErrorCode.OUT_OF_SPACE})
 
 
 @dataclass(frozen=True, slots=True)
 class FullDiskConfig:
-    """``size_mib``: of the disk; ``keep`` the data and logs, but for those on the disk itself."""
+    """The configuration of the drill. ``size_mib``: of the disk; ``keep`` the data and logs, but
+    for those on the disk itself."""
 
     size_mib: int = 1024
     keep: bool = False
@@ -54,8 +56,9 @@ class FullDiskConfig:
 
 @dataclass(slots=True)
 class _Seen:
-    """``full_after_s``, ``back_after_s``: None where it did not happen. ``acknowledged_while_full``
-    by the ledgers, ``own_while_full`` by the victim, ``again`` by the victim at the end."""
+    """The observations of the drill. ``full_after_s``, ``back_after_s``: None where it did not
+    happen. ``acknowledged_while_full`` by the ledgers, ``own_while_full`` by the victim, ``again``
+    by the victim at the end."""
 
     full_after_s: float | None = None
     acknowledged_while_full: int = 0
@@ -130,7 +133,7 @@ async def _fill_and_make_room(
 
 
 async def _write_again(writer: LedgerLoad) -> None:
-    """Some bursts to a new ledger."""
+    """Write some bursts to a new ledger."""
     goal = writer.acknowledged + 10 * LOAD.burst
     await writer.run(lambda: writer.acknowledged >= goal)
 
@@ -146,7 +149,7 @@ def _metrics(seen: _Seen) -> dict[str, float | None]:
 
 
 def _judge(report: BookieReport, refusals: Mapping[ErrorCode, int], seen: _Seen) -> None:
-    """What has to have happened besides that nothing was lost."""
+    """Check the expectations of the drill, besides that nothing was lost."""
     told = ", ".join(f"{code.slug} {count}" for code, count in refusals.items())
     report.notes.append(f"answers of {VICTIM} to adds, but for acknowledgements: {told or 'none'}")
     own = seen.own_while_full

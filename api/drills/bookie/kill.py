@@ -1,7 +1,7 @@
 """``fencelog drill kill-bookie``: SIGKILL for bookies under load, again and again.
 
-Whatever a bookie has acknowledged it must have after the restart, by itself: a copy that another
-bookie still has does not excuse it.
+After the restart a bookie must have everything that it acknowledged, by itself: a copy on another
+bookie does not count.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from fencelog.api.drills.harness.directory import drill_directory
 from fencelog.ledgers.host import SystemHost
 
 LONGEST_PAUSE_S = 1.0
-"""Between two kills; at random, so that they find the bookies at different things."""
+"""The longest pause between two kills; pauses are random, so that the kills hit the bookies in
+different activities."""
 
 
 @dataclass(frozen=True, slots=True)
 class KillBookieConfig:
-    """``times``: how many kills; ``keep`` the data and the logs of the processes."""
+    """The configuration of the drill. ``times``: the number of kills; ``keep`` the data and the
+    logs of the processes."""
 
     times: int = 50
     keep: bool = False
@@ -42,7 +44,8 @@ async def kill_bookie_drill(config: KillBookieConfig) -> BookieReport:
 
 
 async def _load_and_kill(drill: BookieDrill, writers: Sequence[LedgerLoad], times: int) -> float:
-    """Kill and restart one bookie after the other while all write; the slowest restart in s."""
+    """Kill and restart one bookie after the other while all write; return the slowest restart in
+    s."""
     loop, host = asyncio.get_running_loop(), SystemHost()
     is_over = asyncio.Event()
     slowest_s = 0.0

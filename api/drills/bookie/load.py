@@ -1,4 +1,4 @@
-"""Ledger writers that go on whatever happens to bookies, and the account of what they wrote."""
+"""Ledger writers that survive failures of bookies, and the check of what they wrote."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ REPLICATION = Replication(ensemble_size=3, write_quorum=3, ack_quorum=2)
 
 @dataclass(frozen=True, slots=True)
 class BurstLoad:
-    """``burst`` entries of ``entry_bytes``, then a pause: the disk has to hold a whole drill.
-    ``exclude``: bookies that no ledger begins on."""
+    """The load of a writer: ``burst`` entries of ``entry_bytes``, then a pause, since the disk has
+    to hold a whole drill. ``exclude``: bookies that are in no ledger's first ensemble."""
 
     entry_bytes: int = 100
     burst: int = 50
@@ -29,13 +29,14 @@ class BurstLoad:
     exclude: tuple[str, ...] = ()
 
     def payload(self, ledger_id: int, entry_id: int) -> bytes:
-        """The bytes of an entry, which name it."""
+        """Return the bytes of an entry, which name it."""
         return message_value(ledger_id, entry_id, size=self.entry_bytes)
 
 
 @dataclass(slots=True)
 class WrittenLedger:
-    """``acknowledged`` and ``sent``: the last entries of which its writer could say so."""
+    """A ledger and its ends. ``acknowledged`` and ``sent``: the last entries that its writer
+    reported as such."""
 
     ledger_id: int
     acknowledged: int = -1
@@ -43,7 +44,7 @@ class WrittenLedger:
 
 
 class LedgerLoad:
-    """Writes one ledger after the other: the next one when a writer has failed."""
+    """A writer of one ledger after the other; it begins the next one when a writer has failed."""
 
     def __init__(self, client: LedgerClient, load: BurstLoad) -> None:
         self._client = client
@@ -66,7 +67,8 @@ class LedgerLoad:
             await writer.abandon()
 
     async def _write(self, writer: LedgerWriter, is_over: Callable[[], bool]) -> None:
-        """Burst after burst, each acknowledged before the next; ends with the writer's failure."""
+        """Write burst after burst, each acknowledged before the next; ends with the writer's
+        failure."""
         load, ledger_id, entry_id = self._load, writer.ledger_id, 0
         while writer.failure is None and not is_over():
             began = self._loop.time()
@@ -103,7 +105,8 @@ class LedgerLoad:
 
 @dataclass(slots=True)
 class BurstResult:
-    """``different``: entries with other bytes than their writer gave them."""
+    """The result of the comparison. ``different``: entries with other bytes than their writer gave
+    them."""
 
     account: Account = field(default_factory=Account)
     different: int = 0
@@ -112,7 +115,7 @@ class BurstResult:
 async def recover_and_compare(
     client: LedgerClient, written: Iterable[WrittenLedger], load: BurstLoad
 ) -> BurstResult:
-    """Recover every ledger, read it from one end to the other, and compare."""
+    """Recover every ledger, read it from beginning to end, and compare."""
     result = BurstResult()
     for ledger in written:
         metadata = await retry_not_applied(partial(client.recover, ledger.ledger_id))
@@ -139,7 +142,7 @@ def _sum(one: Account, other: Account) -> Account:
 
 
 async def _read_all(reader: LedgerReader) -> list[bytes]:
-    """The payloads of a closed ledger, in order; index = entry id."""
+    """Return the payloads of a closed ledger, in order; index = entry id."""
     values: list[bytes] = []
     while len(values) <= reader.last_confirmed:
         read = partial(reader.read, len(values), reader.last_confirmed)

@@ -1,7 +1,7 @@
-"""``fencelog drill lose-bookie-disk``: a bookie is killed, and comes back without its data.
+"""``fencelog drill lose-bookie-disk``: a bookie is killed, and is restarted without its data.
 
-Started with ``--repair-cookie``, as an operator would start it, it knows that it may have forgotten
-something: it answers for nothing that was there before until it has copied it from the others.
+Started with ``--repair-cookie``, as an operator would start it, the bookie has its earlier ledgers
+in limbo: it denies none of their entries until it has copied them from the others.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
 
 SETTLE_S = 2.0
-"""Of load before a disk is lost and after the last one."""
+"""The time of load before a disk is lost and after the last one."""
 
 REPAIR_S = 120.0
-"""For a bookie to have everything again."""
+"""The time for a bookie to have everything again."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoseDiskConfig:
-    """``times``: how many disks are lost, one after the other; ``session_ms``: of the bookies at
-    ZooKeeper; ``keep`` the data and the logs."""
+    """The configuration of the drill. ``times``: how many disks are lost, one after the other;
+    ``session_ms``: of the bookies at ZooKeeper; ``keep`` the data and the logs."""
 
     times: int = 1
     session_ms: int = SESSION_TIMEOUT_MS
@@ -41,8 +41,8 @@ class LoseDiskConfig:
 
 @dataclass(frozen=True, slots=True)
 class _LostDisk:
-    """``ledgers``: those that were there. ``repaired_s``: from the restart until the bookie had
-    everything again; None: it had not."""
+    """A lost disk. ``ledgers``: those that were on it. ``repaired_s``: from the restart until the
+    bookie had everything again; None: it had not."""
 
     bookie_id: str
     ledgers: list[int]
@@ -100,7 +100,7 @@ def _is_gone(drill: BookieDrill, bookie: ChildProcess) -> bool:
 
 
 async def _repaired(drill: BookieDrill, bookie: ChildProcess) -> float | None:
-    """How long it takes until none of its ledgers is in limbo, in s; None: longer than REPAIR_S."""
+    """Return the seconds until none of the bookie's ledgers is in limbo, or None after REPAIR_S."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     await drill.until(lambda: not _is_gone(drill, bookie), REPAIR_S)
@@ -113,7 +113,8 @@ async def _repaired(drill: BookieDrill, bookie: ChildProcess) -> float | None:
 
 
 async def _not_whole(drill: BookieDrill, disk: _LostDisk) -> list[str]:
-    """Of which ledgers the bookie has not all that metadata gives it, in words."""
+    """Return the ledgers of which the bookie lacks entries that metadata assigns to it, in
+    words."""
     found: list[str] = []
     for ledger_id in disk.ledgers:
         metadata = await retry_not_applied(partial(drill.ledgers.recover, ledger_id))

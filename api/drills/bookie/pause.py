@@ -1,7 +1,7 @@
-"""``fencelog drill pause-bookie``: a bookie that stands still, and comes back as if nothing were.
+"""``fencelog drill pause-bookie``: a bookie is stopped, and continues as if nothing had happened.
 
 SIGSTOP is what a stalled disk or a frozen machine looks like from outside: connections stay open
-and nothing answers. It lasts longer than the bookie time-out and than its ZooKeeper session.
+and no answer comes. The stop lasts longer than the bookie time-out and than its ZooKeeper session.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
 
 PAUSE_S = 1.5 * max(BOOKIE_TIMEOUT_MS, SESSION_TIMEOUT_MS) / 1000
 SETTLE_S = 1.0
-"""Of load before a pause and after the last one."""
+"""The time of load before a pause and after the last one."""
 
 BACK_S = 30.0
-"""For a bookie that goes on to be registered again."""
+"""The time for a continued bookie to be registered again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PauseBookieConfig:
-    """``times``: how many pauses; ``keep`` the data and the logs of the processes."""
+    """The configuration of the drill. ``times``: the number of pauses; ``keep`` the data and the
+    logs of the processes."""
 
     times: int = 3
     keep: bool = False
@@ -36,8 +37,8 @@ class PauseBookieConfig:
 
 @dataclass(slots=True)
 class _Seen:
-    """The least that was acknowledged in a pause; whether every bookie lost its registration in
-    its pause, and had it again afterwards."""
+    """The observations of the drill: the least that was acknowledged in a pause; whether every
+    bookie lost its registration in its pause, and had it again afterwards."""
 
     least_acknowledged: int | None = None
     all_left: bool = True

@@ -1,8 +1,8 @@
-"""``fencelog drill drain``: the owner is told to hand its partitions over, under load: with
-SIGTERM, after which it ends, and over HTTP, after which it goes on as one that owns nothing.
+"""``fencelog drill drain``: the owner transfers its partitions under load, after SIGTERM, which
+ends it, and on a request over HTTP, after which it continues and owns nothing.
 
-What counts is the time until another broker acknowledges as the owner: clients that may be served
-by the others alone ask them all the while.
+The drill measures the time until another broker acknowledges as the owner: clients that only the
+other brokers may serve ask them all the while.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from fencelog.api.drills.harness.topic import NOWHERE, TopicDrill, on_own_cluste
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig
 
 SETTLE_S = 1.0
-"""Of load before each drain and after the last one."""
+"""The time of load before each drain and after the last one."""
 
 PAUSE_S = 0.02
-"""Of a client between two appends: where all CPUs are busy with appends, what is measured is how
-long a process waits for one."""
+"""The pause of a client between two appends: if all CPUs were busy with appends, the drill would
+measure how long a process waits for a CPU."""
 
 PROBE_DELAY_S = 0.005
-"""Between two attempts of such a client: the precision of what this drill measures."""
+"""The pause between two attempts of such a client: the precision of what this drill measures."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainConfig:
-    """``times``: how many drains; ``keep`` the data and the logs of the processes."""
+    """The configuration of the drill. ``times``: the number of drains; ``keep`` the data and the
+    logs of the processes."""
 
     times: int = 2
     keep: bool = False
@@ -73,8 +74,8 @@ async def drain_owners(cluster: Cluster, drill: TopicDrill, times: int) -> None:
 async def _transfer(
     drill: TopicDrill, owner: str, drain: Coroutine[Any, Any, object], what: str
 ) -> None:
-    """Have the owner give the partition up with ``drain``, and measure until another broker
-    acknowledges; ``what`` was done is noted."""
+    """Have the owner give the partition up with ``drain``, and measure the time until another
+    broker acknowledges; note ``what`` was done."""
     others = [url for url in drill.target.urls if url != owner]
     interruption = drill.load.interrupt(by_anybody=False)
     for url in others:

@@ -1,7 +1,7 @@
 """``fencelog drill kill-broker``: the owner of a partition gets SIGKILL under load.
 
 Its port refuses connections from then on, so another broker takes over at the next request: no
-session has to run out first.
+session has to expire first.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig
 
 @dataclass(frozen=True, slots=True)
 class KillBrokerConfig:
-    """``seconds`` to append; ``messages``: stop earlier, after so many acknowledged ones;
-    ``times``: how many kills, one owner after the other; ``keep`` the data and the logs."""
+    """The configuration of the drill. ``seconds`` to append; ``messages``: stop earlier, after so
+    many acknowledged ones; ``times``: the number of kills, one owner after the other; ``keep`` the
+    data and the logs."""
 
     seconds: float = 15.0
     messages: int | None = None
@@ -37,7 +38,7 @@ async def kill_broker_drill(config: KillBrokerConfig) -> DrillReport:
 
 
 async def kill_owners(cluster: Cluster, drill: TopicDrill, config: KillBrokerConfig) -> None:
-    """Let clients append for as long as ``config`` says, and kill the owner now and then."""
+    """Let clients append for as long as ``config`` says, and kill the owner at intervals."""
 
     async def until(part: float) -> None:
         messages = None if config.messages is None else int(config.messages * part)

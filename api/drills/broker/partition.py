@@ -1,7 +1,7 @@
 """``fencelog drill partition``: the owner is cut off, from one side after the other, and healed.
 
-Whoever is cut off from ZooKeeper for longer than its session is replaced while it may still reach
-its bookies, its clients or both: fencing is what keeps it from acknowledging.
+A broker that is cut off from ZooKeeper for longer than its session is replaced while it may still
+reach its bookies, its clients or both: fencing keeps it from acknowledging.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ CUTS = (
 )
 
 BEFORE_S = 2.0
-"""Of load before each cut."""
+"""The time of load before each cut."""
 
 ANSWER_TIMEOUT_S = 0.5
-"""A client that waits longer for a broker that is cut off sees a longer failover."""
+"""The answer time-out of a client; a longer wait for a broker that is cut off is a longer
+failover."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """``session_ms``: of the brokers at ZooKeeper; ``keep`` the data and the logs."""
+    """The configuration of the drill. ``session_ms``: of the brokers at ZooKeeper; ``keep`` the
+    data and the logs."""
 
     session_ms: int = SESSION_TIMEOUT_MS
     keep: bool = False

@@ -1,7 +1,7 @@
-"""``fencelog drill pause-broker``: the owner stands still for longer than its session, and wakes.
+"""``fencelog drill pause-broker``: the owner is stopped for longer than its session, and continued.
 
-SIGSTOP is what a frozen machine looks like from outside: connections stay open and nothing answers.
-Another broker takes over when the session has run out. The one that wakes still believes that it is
+SIGSTOP is what a frozen machine looks like from outside: connections stay open and no answer comes.
+Another broker takes over when the session has expired. The continued broker still considers itself
 the owner, and clients of it alone have their appends in its sockets: it may acknowledge none that
 was sent after the takeover.
 """
@@ -19,22 +19,23 @@ from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
 
 BEFORE_S = 2.0
 AFTER_S = 2.0
-"""Of load before the stop, and after the owner goes on."""
+"""The time of load before the stop, and after the owner is continued."""
 
 ANSWER_TIMEOUT_S = 0.5
-"""A client that waits longer for a broker that stands still sees a longer failover."""
+"""The answer time-out of a client; a longer wait for a stopped broker is a longer failover."""
 
 ZOMBIE_TIMEOUT_S = 60.0
-"""A client of the stopped broker waits for its answer, however late."""
+"""The answer time-out of a client of the stopped broker, which waits for the answer, however
+late."""
 
 CLIENTS = 2
-"""Of the stopped broker alone: so many before, and so many more after the takeover."""
+"""The clients of the stopped broker alone: so many before, and so many more after the takeover."""
 
 
 @dataclass(frozen=True, slots=True)
 class PauseBrokerConfig:
-    """``times``: how many stops; ``session_ms``: of the brokers at ZooKeeper; ``keep`` the data
-    and the logs of the processes."""
+    """The configuration of the drill. ``times``: the number of stops; ``session_ms``: of the
+    brokers at ZooKeeper; ``keep`` the data and the logs of the processes."""
 
     times: int = 1
     session_ms: int = SESSION_TIMEOUT_MS
@@ -43,15 +44,15 @@ class PauseBrokerConfig:
 
 @dataclass(slots=True)
 class _Zombie:
-    """What clients of the stopped broker saw. Loop times."""
+    """The observations of the stopped broker's clients. Loop times."""
 
     taken_over_at: float = float("inf")
     clients: list[LoadClient] = field(default_factory=list)
     acknowledged_late: int = 0
 
     def on_acknowledged(self, sent_at: float) -> None:
-        """What was sent before the takeover and had reached its bookies may be acknowledged late:
-        it is in the log."""
+        """Count an acknowledgement of an append that was sent since the takeover. One that was sent
+        before and had reached its bookies may be acknowledged late: it is in the log."""
         self.acknowledged_late += sent_at >= self.taken_over_at
 
 

@@ -1,5 +1,5 @@
-"""``fencelog drill rolling-restart``: bookies and brokers are ended and started again, one by one,
-as an update does it."""
+"""``fencelog drill rolling-restart``: bookies and brokers are stopped and started again, one by
+one, as in an update."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 BOOKIES = 4
-"""One more than an ensemble: whichever is away, another can take its place."""
+"""The number of bookies, one more than an ensemble: another one can replace a lost one."""
 
 SETTLE_S = 1.0
-"""Of load before each restart and after the last one."""
+"""The time of load before each restart and after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollingRestartConfig:
-    """``settle_s``: between two restarts; ``keep`` the data and the logs of the processes."""
+    """The configuration of the drill. ``settle_s``: between two restarts; ``keep`` the data and the
+    logs of the processes."""
 
     settle_s: float = SETTLE_S
     keep: bool = False
@@ -58,7 +59,7 @@ async def restart_all(cluster: Cluster, drill: TopicDrill, settle_s: float) -> N
 
 
 async def _all_serve(urls: Sequence[str]) -> None:
-    """Return when every broker knows of all bookies. Raises NOT_ENOUGH_BOOKIES."""
+    """Return when every broker knows all bookies. Raises NOT_ENOUGH_BOOKIES."""
     for url in urls:
         known = len((await ask(url, "GET", "/v1/bookies"))["bookies"])
         if known < BOOKIES:

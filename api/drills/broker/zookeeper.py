@@ -1,7 +1,7 @@
 """``fencelog drill zookeeper-restart``: ZooKeeper is killed, and started again on its data.
 
-Open partitions need it for nothing: appends go on while it is away, for longer than a session. Its
-sessions are in its data, so brokers and bookies come back with those they had.
+Open partitions do not need it: appends go on while it is down, for longer than a session. Its
+sessions are in its data, so brokers and bookies resume those they had.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig
 from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS
 
 BEFORE_S = 2.0
-"""Of load before ZooKeeper is killed."""
+"""The time of load before ZooKeeper is killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperRestartConfig:
-    """``times``: how many restarts; ``down_s``: how long ZooKeeper is away; ``session_ms``: of
-    brokers and bookies; ``keep`` the data and the logs of the processes."""
+    """The configuration of the drill. ``times``: the number of restarts; ``down_s``: how long
+    ZooKeeper is away; ``session_ms``: of brokers and bookies; ``keep`` the data and the logs of the
+    processes."""
 
     times: int = 1
     down_s: float = 8.0
@@ -33,12 +34,12 @@ class ZooKeeperRestartConfig:
 
 async def zookeeper_restart_drill(config: ZooKeeperRestartConfig) -> DrillReport:
     """Run the drill on a cluster of its own. Raises FencelogError when it cannot be run, or
-    metadata does not come back."""
+    metadata does not become available again."""
 
     async def script(cluster: Cluster, drill: TopicDrill) -> None:
         for _ in range(config.times):
             await restart_zookeeper(cluster, drill, config.down_s)
-            await asyncio.sleep(config.session_ms / 1000)  # who lost a session has noticed by then
+            await asyncio.sleep(config.session_ms / 1000)  # a lost session has been noticed by then
         drill.note_longest_wait()
 
     cluster = ClusterConfig(NOWHERE, session_ms=config.session_ms)

@@ -1,4 +1,4 @@
-"""What became of every message of a drill: pure arithmetic over what clients saw and the log."""
+"""The account of every message of a drill: pure arithmetic over what clients saw and the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Attempt:
     """Consecutive messages of one client that were sent together and not refused.
 
-    ``offset``: where they were acknowledged; below 0: it was not said where; None: the outcome is
+    ``offset``: the acknowledged offset; below 0: the answer did not say which; None: the outcome is
     unknown.
     """
 
@@ -22,7 +22,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Account:
-    """Messages by what became of them. ``foreign`` ones stand in the log and were never sent, or
+    """The number of messages by outcome. ``foreign`` ones are in the log and were never sent, or
     were refused with the promise that nothing was written."""
 
     acknowledged: int = 0
@@ -39,12 +39,13 @@ class Account:
 
 
 def message_value(client: int, sequence: int, *, size: int) -> bytes:
-    """The bytes of one message: they name it, and are ``size`` long."""
+    """Return the bytes of one message: they name it, and are ``size`` long."""
     return (b"%d:%d:" % (client, sequence)).ljust(size, b".")
 
 
 def message_name(value: bytes) -> tuple[int, int]:
-    """Client and sequence number of a message. ValueError if it is none of ours."""
+    """Return the client and the sequence number of a message. Raises ValueError if it is not of
+    this drill."""
     client, sequence, _ = value.split(b":", 2)
     return int(client), int(sequence)
 
@@ -55,8 +56,8 @@ def account(attempts: Iterable[Attempt], log: Sequence[bytes]) -> Account:
 
     Lost: acknowledged and nowhere in the log. Duplicated: every occurrence after the first. Out of
     order: acknowledged and not at the offset that was acknowledged, or before a message that its
-    client had been acknowledged earlier. One of unknown outcome may come late: a request that a
-    client has given up is under way all the same.
+    client had been acknowledged earlier. A message of unknown outcome may come late: a request that
+    a client has given up may still be in flight.
     """
     result = Account()
     places: dict[tuple[int, int], int] = {}

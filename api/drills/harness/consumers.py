@@ -1,4 +1,4 @@
-"""Consumers of a drill: they pull, acknowledge, and remember what they got and were told."""
+"""Consumers of a drill: they pull, acknowledge, and remember deliveries and confirmations."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PULL_WAIT_S = 0.2
 RETRY_DELAY_S = 0.02
 
 LEASE_MS = 5000
-"""What a lost answer has leased is to come again while one waits for it."""
+"""The lease time, short enough that a drill can wait for the messages of a lost answer."""
 
 FINISH_S = 60.0
-"""For all that is left in the log when nobody appends any more."""
+"""The time to consume all that is left in the log when appending has ended."""
 
 
 class DrillConsumers:
-    """Consumers of one shared subscription to a topic with one partition, which ask one broker
-    each, and the next one when it does not answer."""
+    """Consumers of one shared subscription to a topic with one partition. Each asks one broker, and
+    the next one when it does not answer."""
 
     def __init__(self, clients: Sequence[FencelogClient], topic: str, *, timeout_s: float) -> None:
         self._clients = clients
@@ -39,7 +39,7 @@ class DrillConsumers:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Make the subscription and let the consumers work until this is left."""
+        """Create the subscription and let the consumers work until the context is left."""
         await self._clients[0].create_subscription(
             self._topic, SUBSCRIPTION, start="earliest", lease_ms=LEASE_MS
         )
@@ -62,7 +62,7 @@ class DrillConsumers:
             return
 
     def report(self, log: Sequence[bytes], report: DrillReport) -> None:
-        """Note what the consumers got, and whether they should have."""
+        """Note the messages that the consumers got, and whether they should have."""
         found = self.deliveries.compare(log)
         report.notes.append(
             f"{found.delivered:,} messages delivered, {found.acknowledged:,} acknowledged, "
@@ -95,7 +95,8 @@ class DrillConsumers:
                 await asyncio.sleep(RETRY_DELAY_S)
 
     async def _pull(self, client: FencelogClient, name: str) -> dict[str, int]:
-        """Offsets by ack id. What a lost answer has leased comes again when its lease ends."""
+        """Return offsets by ack id. The messages that a lost answer has leased are delivered again
+        when their leases end."""
         asked_at = self._loop.time()
         messages = await client.pull(
             self._topic,
@@ -109,8 +110,8 @@ class DrillConsumers:
         return {message.ack_id: message.offset for message in messages}
 
     async def _acknowledge(self, client: FencelogClient, leased: dict[str, int]) -> None:
-        """Acknowledge all of them; again until it is confirmed, for a lost answer may have been
-        one. Takes those out that are settled."""
+        """Acknowledge all of them, again until it is confirmed, since a lost answer may have been a
+        confirmation. Removes those that are settled."""
         stale = set(await client.ack(self._topic, SUBSCRIPTION, list(leased)))
         confirmed = [offset for ack_id, offset in leased.items() if ack_id not in stale]
         self.deliveries.acknowledged(confirmed, now=self._loop.time())

@@ -1,4 +1,4 @@
-"""What became of every message that a subscription handed out: pure arithmetic over what its
+"""The account of every message that a subscription delivered: pure arithmetic over what its
 consumers saw, and the log."""
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class DeliveryAccount:
-    """Messages of the log by what consumers got. ``missed``: never delivered. ``forgotten``:
-    deliveries by a request that was made after the message's acknowledgement had been confirmed.
-    ``different``: delivered with other bytes than the log has at that offset."""
+    """The number of the log's messages by what consumers got. ``missed``: never delivered.
+    ``forgotten``: deliveries by a request that was made after the message's acknowledgement had
+    been confirmed. ``different``: delivered with other bytes than the log has at that offset."""
 
     delivered: int = 0
     redelivered: int = 0
@@ -27,29 +27,31 @@ class DeliveryAccount:
 
 @dataclass(slots=True)
 class Deliveries:
-    """What the consumers of one partition saw, in any order. Times of one clock, in seconds."""
+    """The observations of one partition's consumers, in any order. Times of one clock, in
+    seconds."""
 
     values: dict[int, bytes] = field(default_factory=dict)
     confirmed_at: dict[int, float] = field(default_factory=dict)
-    """By offset: when its acknowledgement was confirmed for the first time."""
+    """The time at which the acknowledgement of each offset was confirmed first."""
     redelivered: int = 0
     forgotten: int = 0
     different: int = 0
 
     def delivered(self, offset: int, value: bytes, *, asked_at: float) -> None:
-        """A request that was made then was answered with this message, among others."""
+        """Record that a request made at ``asked_at`` was answered with this message, among
+        others."""
         self.redelivered += offset in self.values
         self.different += self.values.setdefault(offset, value) != value
         confirmed_at = self.confirmed_at.get(offset)
         self.forgotten += confirmed_at is not None and confirmed_at <= asked_at
 
     def acknowledged(self, offsets: Iterable[int], *, now: float) -> None:
-        """The service has confirmed these acknowledgements."""
+        """Record that the service has confirmed these acknowledgements."""
         for offset in offsets:
             self.confirmed_at.setdefault(offset, now)
 
     def compare(self, log: Sequence[bytes]) -> DeliveryAccount:
-        """Hold it against the whole log (values by offset, from 0 on)."""
+        """Compare the deliveries with the whole log (values by offset, from 0 on)."""
         wrong = sum(
             offset >= len(log) or log[offset] != value for offset, value in self.values.items()
         )

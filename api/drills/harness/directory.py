@@ -1,4 +1,4 @@
-"""Where the processes of a drill keep their data."""
+"""The directory in which the processes of a drill keep their data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def drill_directory(*, keep: bool) -> Iterator[Path]:
-    """A fresh directory, removed afterwards unless ``keep``."""
+    """Create a fresh directory, and remove it afterwards unless ``keep``."""
     directory = Path(tempfile.mkdtemp(prefix="fencelog-drill-"))
     try:
         yield directory

@@ -1,4 +1,4 @@
-"""Clients that append at full speed and remember exactly what they were told."""
+"""Clients that append at full speed and remember exactly how each append was answered."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import encode_values, open_batch
 
 BATCH_MESSAGES = 20
-"""Messages of one append: small enough that many appends are on the way at the kill."""
+"""The messages of one append: so few that many appends are in flight at the kill."""
 
 MESSAGE_BYTES = 100
 
 RETRY_DELAY_S = 0.02
-"""After a refusal; interruptions are known to this precision."""
+"""The pause after a refusal; interruptions are known to this precision."""
 
 GIVE_UP_S = 90.0
-"""A service that acknowledges nothing for so long is down: fifteen sessions of a killed broker."""
+"""The time without any acknowledgement after which a service is down: fifteen sessions of a killed
+broker."""
 
 
 NEVER = frozenset({ErrorCode.SEQUENCE_MISMATCH, ErrorCode.PRODUCER_FENCED})
-"""A producer that counts right, and that nobody fences, is never told so."""
+"""The errors that a producer never gets if it counts correctly and is not fenced."""
 
 
 class LoadClient:
-    """One producer: one append under way at a time, so its messages have an order.
+    """A producer with one append in flight at a time, so that its messages have an order.
 
-    What was refused with the promise that nothing was written is sent again. What was lost has an
-    unknown outcome: one that numbers its messages (``producer_id``) sends them again, until it is
-    told where they are; another one does not, and goes on with new messages.
+    An append that was refused with the promise that nothing was written is sent again. A lost one
+    has an unknown outcome: a client that numbers its messages (``producer_id``) sends them again
+    until an answer says where they are; another one does not, and goes on with new messages.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class LoadClient:
         retry_delay_s: float = RETRY_DELAY_S,
         pause_s: float = 0,
     ) -> None:
-        """``pause_s``: between an acknowledgement and the next append."""
+        """Configure the client. ``pause_s``: between an acknowledgement and the next append."""
         self._number = number
         self._sender = sender
         self._producer_id = producer_id
@@ -62,9 +63,9 @@ class LoadClient:
         self.acknowledged = 0
         self.refused = 0
         self.resolved = 0
-        """Appends of unknown outcome that were acknowledged when they were sent again."""
+        """The appends of unknown outcome that were acknowledged when they were sent again."""
         self.longest_wait_s = 0.0
-        """Between two acknowledgements."""
+        """The longest time between two acknowledgements."""
 
     async def run(
         self, *, is_over: Callable[[], bool], on_acknowledged: Callable[[float], None]
@@ -134,14 +135,15 @@ class LoadClient:
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """``began_at``: loop time. ``over``: the loop time of the first acknowledgement of an append
-    that was sent since."""
+    """An interruption. ``began_at``: loop time. ``over``: the loop time of the first
+    acknowledgement of an append that was sent since."""
 
     began_at: float
     over: asyncio.Future[float]
 
     def ends(self, sent_at: float) -> None:
-        """An append that was sent then has just been acknowledged."""
+        """End the interruption if the append that was just acknowledged had been sent after its
+        beginning."""
         if sent_at >= self.began_at and not self.over.done():
             self.over.set_result(asyncio.get_running_loop().time())
 
@@ -158,13 +160,13 @@ class ClientLoad:
         self._longest_silence_s = 0.0
         self._interruptions: list[Interruption] = []
         self.clients: list[LoadClient] = []
-        """Those that any broker may serve."""
+        """The clients that any broker may serve."""
         self.special: list[LoadClient] = []
-        """Others: they end no interruption, and nobody waits for them."""
+        """The other clients: they end no interruption, and the drill does not wait for them."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Leaving waits for the appends under way."""
+        """Run the clients until the context is left; leaving waits for the appends in flight."""
         async with self._group:
             try:
                 yield
@@ -173,7 +175,7 @@ class ClientLoad:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Of all clients, each one's in order."""
+        """Return the attempts of all clients, each client's in order."""
         return [attempt for one in (*self.clients, *self.special) for attempt in one.attempts]
 
     @property
@@ -182,7 +184,7 @@ class ClientLoad:
 
     @property
     def resolved(self) -> int:
-        """Appends of unknown outcome that were sent again and acknowledged."""
+        """Return the number of appends of unknown outcome that were sent again and acknowledged."""
         return sum(client.resolved for client in self.clients)
 
     @property
@@ -190,12 +192,13 @@ class ClientLoad:
         return max(round(client.longest_wait_s * 1000, 1) for client in self.clients)
 
     def take_silence_ms(self) -> float:
-        """The longest time in which no client was acknowledged, since this was last asked."""
+        """Return the longest time in ms without an acknowledgement to any client, since the last
+        call."""
         longest_s, self._longest_silence_s = self._longest_silence_s, 0.0
         return round(longest_s * 1000, 1)
 
     def next_number(self) -> int:
-        """For the next client."""
+        """Return the number of the next client."""
         return len(self.clients) + len(self.special)
 
     def start(self, client: LoadClient) -> None:
@@ -209,8 +212,8 @@ class ClientLoad:
         self._run(client, on_acknowledged)
 
     def interrupt(self, *, by_anybody: bool = True) -> Interruption:
-        """From now on it may take a while: to be called in the turn of the loop that breaks
-        something. Unless ``by_anybody``, only what the caller sees ends it."""
+        """Begin an interruption: to be called in the turn of the loop that breaks something. Unless
+        ``by_anybody``, only acknowledgements that the caller sees end it."""
         interruption = Interruption(self._loop.time(), self._loop.create_future())
         if by_anybody:
             self._interruptions.append(interruption)
@@ -239,7 +242,7 @@ class ClientLoad:
 
 
 async def end_of(interruption: Interruption) -> float | None:
-    """How long it was, in ms, when it is over; None after GIVE_UP_S."""
+    """Return the length of an interruption in ms when it is over, or None after GIVE_UP_S."""
     try:
         async with asyncio.timeout(GIVE_UP_S):
             return round((await interruption.over - interruption.began_at) * 1000, 1)
@@ -248,7 +251,7 @@ async def end_of(interruption: Interruption) -> float | None:
 
 
 async def read_log(servers: Sequence[str], topic: str, partition: int) -> list[bytes]:
-    """Every value of a partition, in order; index = offset. Raises FencelogError."""
+    """Return every value of a partition, in order; index = offset. Raises FencelogError."""
     values: list[bytes] = []
     async with FencelogClient(servers) as client:
         while True:

@@ -1,6 +1,5 @@
-"""What a drill has of its own on this machine: a small disk, a network. Both live in namespaces
-which need no root; nothing outside sees them, and they are gone with the last process of the drill.
-"""
+"""A drill's own small disk and network. Both live in namespaces that need no root; they are
+invisible from outside, and end with the last process of the drill."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
 
 
 def enter_namespace(arguments: Sequence[str], *, network: bool = False) -> NoReturn:
-    """Become ``fencelog ARGUMENTS…`` in user and mount namespaces of its own, and in a ``network``.
+    """Replace this process by ``fencelog ARGUMENTS…`` in user and mount namespaces of its own, and
+    in a ``network``.
 
     Raises FencelogError(BAD_REQUEST) with the reason where this machine does not allow that.
     """
@@ -30,7 +30,8 @@ def enter_namespace(arguments: Sequence[str], *, network: bool = False) -> NoRet
 
 @contextlib.contextmanager
 def small_disk(directory: Path, size_mib: int) -> Iterator[None]:
-    """A tmpfs of so many MiB on a directory that is made for it; what it holds is lost at the end.
+    """Mount a tmpfs of so many MiB on a directory that is made for it; its content is lost at the
+    end.
 
     Raises FencelogError(BAD_REQUEST).
     """

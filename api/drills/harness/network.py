@@ -1,7 +1,6 @@
 """A network for a drill: a bridge for each kind of traffic, and for each broker a namespace of its
-own with a cable to each bridge. A cut pulls a cable: packets vanish in both directions, nothing is
-reset, and nobody is told.
-"""
+own with a cable to each bridge. A cut pulls a cable: packets are lost in both directions, no
+connection is reset, and no end is notified."""
 
 from __future__ import annotations
 
@@ -20,19 +19,20 @@ class Cable(Enum):
     METADATA = 1
     STORAGE = 2
     CLIENTS = 3
-    """Clients and the other brokers."""
+    """The traffic of clients and of the other brokers."""
 
 
 def hub(cable: Cable) -> str:
-    """The address of whatever has no namespace of its own, on that bridge."""
+    """Return the address, on that bridge, of every process without a namespace of its own."""
     return f"10.77.{cable.value}.1"
 
 
 class Network:
-    """The bridges, made in the network namespace of this process, where it may do as it likes."""
+    """The bridges, made in the network namespace of this process, where it has all rights."""
 
     def __init__(self) -> None:
-        """Raises FencelogError(BAD_REQUEST) with the reason where this machine cannot do it."""
+        """Set up the bridges. Raises FencelogError(BAD_REQUEST) with the reason where this machine
+        cannot do it."""
         run(["mount", "-t", "tmpfs", "fencelog-drill", "/run"], "mount a tmpfs on /run")
         _ip("link", "set", "lo", "up")
         for cable in Cable:
@@ -41,7 +41,8 @@ class Network:
             _ip("link", "set", _bridge(cable), "up")
 
     def connect(self, number: int) -> ProcessPlacement:
-        """A namespace with a cable to each bridge; it listens to clients. Raises FencelogError."""
+        """Create a namespace with a cable to each bridge; it listens to clients. Raises
+        FencelogError."""
         namespace = f"host-{number}"
         _ip("netns", "add", namespace)
         inside = ("-netns", namespace)
@@ -62,7 +63,7 @@ class Network:
             _ip("link", "set", _near_end(cable, number), "down")
 
     def heal(self, number: int, cables: Sequence[Cable]) -> None:
-        """Put them back."""
+        """Put cables of a namespace back."""
         for cable in cables:
             _ip("link", "set", _near_end(cable, number), "up")
 

@@ -1,4 +1,4 @@
-"""What a drill says at its end: one shape for scripts, a table for people."""
+"""The report of a drill: one shape for scripts, a table for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from fencelog.api.drills.harness.account import Account
 
 
 class Report(Protocol):
-    """``as_json`` holds every figure and the notes; a drill that is not clean exits with 1."""
+    """A report. ``as_json`` holds every metric and the notes; a drill that is not clean exits with
+    1."""
 
     @property
     def notes(self) -> list[str]: ...
@@ -25,10 +26,10 @@ class Report(Protocol):
 
 @dataclass(slots=True)
 class DrillReport:
-    """A drill's outcome. ``failover_ms``: the longest of its interruptions, from what broke (the
-    kill, the stop, the cut) to the first acknowledged append that was sent after it; where nothing
-    has to break off, the longest wait of a client. None: it never worked again. ``broken``: what
-    else the drill expects and did not see, in words."""
+    """The outcome of a drill. ``failover_ms``: the longest of its interruptions, from the failure
+    (the kill, the stop, the cut) to the first acknowledged append that was sent after it; where no
+    interruption is expected, the longest wait of a client. None: the service did not recover.
+    ``broken``: expectations of the drill that were not met, in words."""
 
     drill: str
     account: Account = field(default_factory=Account)
@@ -42,20 +43,21 @@ class DrillReport:
         return self.account.is_clean and served and not self.broken
 
     def interrupted(self, failover_ms: float | None) -> None:
-        """Count an interruption; None: nothing was acknowledged any more."""
+        """Count an interruption; None: it was followed by no acknowledgement."""
         if failover_ms is None or self.failover_ms is None:
             self.failover_ms = None
         else:
             self.failover_ms = max(self.failover_ms, failover_ms)
 
     def expect(self, holds: bool, otherwise: str) -> None:
-        """A drill in which something else happened than it is for proves nothing."""
+        """Note ``otherwise`` unless the condition holds: a drill that did not go as intended proves
+        nothing."""
         if not holds:
             self.broken.append(otherwise)
             self.notes.append(otherwise)
 
     def as_json(self) -> dict[str, object]:
-        """The shape that every drill prints."""
+        """Return the shape that every drill prints."""
         return {
             "drill": self.drill,
             "acknowledged": self.account.acknowledged,
@@ -68,12 +70,12 @@ class DrillReport:
 
 
 def milliseconds(value: float | None) -> str:
-    """A time for a person."""
+    """Format a time for people."""
     return "never" if value is None else f"{value:,.0f} ms"
 
 
 def print_table(report: Report) -> None:
-    """The report for a person."""
+    """Print the report for people."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in report.as_json().items():
         if name != "notes" and value is not None:

@@ -1,4 +1,4 @@
-"""How a client of a drill gets its appends to the service: through any broker, or to one alone."""
+"""The senders of a drill's clients: through any broker, or to one alone."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
 class Sender(Protocol):
-    """Appends to one partition."""
+    """A sender of appends to one partition."""
 
     async def append(self, batch: bytes, producer: Producer | None = None) -> int:
-        """The offset of the first message, which is durable on return; below 0: it was before, and
-        the offset is not remembered. Raises FencelogError; ``error.code.effects`` says whether it
-        may have been written all the same."""
+        """Append, and return the offset of the first message, which is durable on return; below 0:
+        it was durable before, and the offset is not remembered. Raises FencelogError;
+        ``error.code.effects`` says whether it may have been written all the same."""
 
 
 class AnyBroker:
-    """Appends through one broker, and through the next one when it gave no acknowledgement, as a
-    client with a list of servers does."""
+    """A sender through one broker, and through the next one when it gave no acknowledgement, like a
+    client with a list of servers."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class AnyBroker:
         first: int = 0,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
-        """``first``: the place of the client that is asked first. ``timeout_s``: for an answer,
-        the connection included."""
+        """Configure the sender. ``first``: the place of the client that is asked first.
+        ``timeout_s``: for an answer, the connection included."""
         self._timeout_s = timeout_s
         self._clients = clients
         self._topic = topic
@@ -67,11 +67,11 @@ class AnyBroker:
 
 
 class OneBroker:
-    """Appends over one connection to one broker that may not pass them on: it acknowledges as the
-    owner, or refuses. ``close`` it."""
+    """A sender over one connection to one broker that may not forward the appends: it acknowledges
+    as the owner, or refuses. ``close`` it."""
 
     def __init__(self, url: str, topic: str, partition: int, *, timeout_s: float) -> None:
-        """``timeout_s``: for an answer."""
+        """Configure the sender. ``timeout_s``: for an answer."""
         self._url = f"{url}{topic_path(topic)}/messages:batch"
         self._query = {"partition": str(partition)}
         self._http = httpx.AsyncClient(timeout=timeout_s, trust_env=False)
@@ -98,7 +98,7 @@ class OneBroker:
 
 
 async def ask(url: str, method: str, path: str) -> dict[str, Any]:
-    """A request for which the client has no method. Raises FencelogError."""
+    """Send a request for which the client has no method. Raises FencelogError."""
     service = ServiceHttp([url], timeout_s=REQUEST_TIMEOUT_S)
     try:
         answer = await service.request(method, path)

@@ -1,7 +1,7 @@
 """The drills that need a service and nothing else, neither its processes nor its machines: they run
 against a cluster that others use, too.
 
-``load`` appends and accounts. ``unload`` has the owner hand its partition over, again and again.
+``load`` appends and accounts. ``unload`` has the owner transfer its partition, again and again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from fencelog.api.local_cluster.cluster import ClusterConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 SETTLE_S = 1.0
-"""Of load before each handing over and after the last one."""
+"""The time of load before each transfer and after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceDrillConfig:
-    """``urls``: brokers of a cluster that is there; none: of a cluster of its own. ``seconds`` of
-    load; ``times``: how often the partition is handed over. ``keep`` the data and the logs of a
-    cluster of its own."""
+    """The configuration of a drill. ``urls``: brokers of an existing cluster; none: of a cluster of
+    its own. ``seconds`` of load; ``times``: the number of transfers of the partition. ``keep`` the
+    data and the logs of a cluster of its own."""
 
     urls: Sequence[str] = ()
     seconds: float = 10.0
@@ -42,7 +42,7 @@ class ServiceDrillConfig:
 
 
 async def load_drill(config: ServiceDrillConfig) -> DrillReport:
-    """Raises FencelogError when it cannot be run."""
+    """Run the load drill. Raises FencelogError when it cannot be run."""
 
     async def script(drill: TopicDrill) -> None:
         await drill.load.until(config.seconds)
@@ -52,7 +52,8 @@ async def load_drill(config: ServiceDrillConfig) -> DrillReport:
 
 
 async def unload_drill(config: ServiceDrillConfig) -> DrillReport:
-    """Raises FencelogError when it cannot be run: BAD_REQUEST where there is one broker only."""
+    """Run the unload drill. Raises FencelogError when it cannot be run: BAD_REQUEST where there is
+    one broker only."""
 
     async def script(drill: TopicDrill) -> None:
         brokers = (await ask(drill.target.urls[0], "GET", "/v1/brokers"))["brokers"]

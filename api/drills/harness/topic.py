@@ -1,5 +1,6 @@
-"""The frame of drills that append to a topic: clients under full load, what is done to the service
-meanwhile, and at the end the whole partition, read and compared with what every client was told."""
+"""The frame of drills that append to a topic: clients under full load, an action on the service
+meanwhile, and at the end the whole partition, read and compared with the answers to every
+client."""
 
 from __future__ import annotations
 
@@ -25,13 +26,13 @@ PARTITION = 0
 CLIENTS_PER_BROKER = 4
 
 ANSWER_TIMEOUT_S = 5.0
-"""A client waits so long for an answer before it goes to another broker."""
+"""The time that a client waits for an answer before it goes to another broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrillTarget:
-    """Where a drill appends: brokers, and a topic with one partition. ``timeout_s``: of a client,
-    for an answer; ``pause_s``: between two appends of a client."""
+    """The target of a drill's appends: brokers, and a topic with one partition. ``timeout_s``: of a
+    client, for an answer; ``pause_s``: between two appends of a client."""
 
     urls: Sequence[str]
     topic: str = "default/drill"
@@ -41,7 +42,7 @@ class DrillTarget:
 
 @dataclass(slots=True)
 class TopicDrill:
-    """A running drill. ``report``: what is seen goes there; the account is added at the end."""
+    """A running drill. ``report`` takes its observations; the account is added at the end."""
 
     target: DrillTarget
     load: ClientLoad
@@ -50,12 +51,13 @@ class TopicDrill:
     _stack: contextlib.AsyncExitStack
 
     async def owner_url(self) -> str:
-        """The URL of the broker that owns the partition. NO_OWNER."""
+        """Return the URL of the broker that owns the partition. Raises NO_OWNER."""
         ask = partial(owner_url, self._client, self.target.topic, PARTITION)
         return await retry_not_applied(ask)
 
     async def start_clients(self) -> None:
-        """CLIENTS_PER_BROKER that ask each broker first; half of them number their messages."""
+        """Start CLIENTS_PER_BROKER clients that ask each broker first; half of them number their
+        messages."""
         target = self.target
         services = [
             await self._stack.enter_async_context(FencelogClient(url)) for url in target.urls
@@ -76,7 +78,7 @@ class TopicDrill:
             )
 
     async def start_consumers(self, stack: contextlib.AsyncExitStack) -> DrillConsumers:
-        """One for each broker, until ``stack`` is left."""
+        """Start one consumer for each broker, until ``stack`` is left."""
         target = self.target
         services = [await stack.enter_async_context(FencelogClient(url)) for url in target.urls]
         consumers = DrillConsumers(services, target.topic, timeout_s=target.timeout_s)
@@ -86,18 +88,18 @@ class TopicDrill:
     def client_of(
         self, url: str, *, timeout_s: float = ANSWER_TIMEOUT_S, retry_delay_s: float = RETRY_DELAY_S
     ) -> LoadClient:
-        """A client that only the broker at ``url`` serves."""
+        """Return a client that only the broker at ``url`` serves."""
         sender = OneBroker(url, self.target.topic, PARTITION, timeout_s=timeout_s)
         self._stack.push_async_callback(sender.close)
         return LoadClient(self.load.next_number(), sender, retry_delay_s=retry_delay_s)
 
     def note_longest_wait(self) -> None:
-        """What a client has waited at most is this drill's figure."""
+        """Note the longest wait of a client as this drill's metric."""
         self.report.interrupted(self.load.longest_wait_ms)
 
 
 async def owner_url(client: FencelogClient, topic: str, partition: int) -> str:
-    """The URL of the broker that owns a partition. NO_OWNER."""
+    """Return the URL of the broker that owns a partition. Raises NO_OWNER."""
     for owner in await client.owners(topic):
         if owner["partition"] == partition and owner["url"]:
             return str(owner["url"])
@@ -105,13 +107,13 @@ async def owner_url(client: FencelogClient, topic: str, partition: int) -> str:
 
 
 Script = Callable[[TopicDrill], Awaitable[None]]
-"""What is done to the service while the clients append."""
+"""The action on the service while the clients append."""
 
 
 async def under_load(
     name: str, target: DrillTarget, script: Script, *, consumers: bool = False
 ) -> DrillReport:
-    """Run a drill on a service that is there, with ``consumers`` of a subscription besides. Raises
+    """Run a drill on an existing service, with ``consumers`` of a subscription besides. Raises
     FencelogError when it cannot be run."""
     report = DrillReport(name)
     async with contextlib.AsyncExitStack() as stack:
@@ -145,7 +147,8 @@ async def under_load(
 
 @contextlib.asynccontextmanager
 async def topic_of_its_own(urls: Sequence[str]) -> AsyncIterator[DrillTarget]:
-    """A topic in a cluster that others use, too; it is deleted at the end. Raises FencelogError."""
+    """Create a topic in a cluster that others use, too, and delete it at the end. Raises
+    FencelogError."""
     target = DrillTarget(urls, f"default/drill-{SystemHost().random_bytes(4).hex()}")
     try:
         yield target
@@ -169,7 +172,7 @@ async def on_own_cluster(
     consumers: bool = False,
 ) -> DrillReport:
     """Run a drill on a cluster of processes of its own; ``config.data_dir`` is replaced. ``keep``
-    the data and the logs. Otherwise as ``under_load``."""
+    the data and the logs. Everything else is as for ``under_load``."""
     with drill_directory(keep=keep) as directory:
         config = replace(config, data_dir=directory, http_port=0)
         async with running_cluster(config) as cluster:
@@ -183,4 +186,4 @@ async def on_own_cluster(
 
 
 NOWHERE = Path()
-"""``ClusterConfig.data_dir`` of a cluster whose directory is made later."""
+"""The ``ClusterConfig.data_dir`` of a cluster whose directory is made later."""
