@@ -69,7 +69,7 @@ class FixedBookies:
 
 
 async def measure_ledger(directory: Path, seconds: float) -> LedgerMetrics:
-    """Measure adds as fast as they go, then one at a time, ``seconds`` each."""
+    """Measure adds at full speed, then one at a time, ``seconds`` each."""
     async with AsyncExitStack() as stack:
         bookies = []
         for number in range(REPLICATION.ensemble_size):

@@ -50,7 +50,7 @@ def journal(
     ledger_dir: LedgerDirsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Every record of the journal; where a start would begin with it, and end, and why."""
+    """Show every record of the journal; where a start would begin and end with it, and why."""
     from fencelog.bookie.offline.inspect_journal import inspect_journal
 
     shown = 0
@@ -69,7 +69,7 @@ def entrylog(
     ledger_dir: LedgerDirsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Every record of the entry logs, and what their footers say."""
+    """Show every record of the entry logs, and the contents of their footers."""
     from fencelog.bookie.offline.inspect_entry_log import inspect_entry_logs
 
     shown = 0
@@ -85,7 +85,7 @@ def index(
     ledger_dir: LedgerDirsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Every run and every ledger that the index knows."""
+    """Show every run and every ledger that the index knows."""
     from fencelog.bookie.offline.inspect_index import inspect_index
 
     with _looking(data, journal_dir, ledger_dir) as found:
@@ -104,7 +104,7 @@ def ledger(
     ledger_dir: LedgerDirsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """All that is known of one ledger."""
+    """Show all that is known of one ledger."""
     from fencelog.bookie.offline.inspect_ledger import inspect_ledger
 
     with _looking(data, journal_dir, ledger_dir) as found:
@@ -141,9 +141,9 @@ def rebuild_index(
 ) -> None:
     """Make a lost or damaged index anew.
 
-    From entry logs and journal. The bookie then counts as one that may have forgotten: with its
-    next start it fences its ledgers, and denies nothing until their entries were copied from other
-    bookies."""
+    It is made from entry logs and journal. The bookie then counts as one that may have lost
+    entries: with its next start it fences its ledgers, and denies none of their entries until they
+    were copied from other bookies."""
     from fencelog.bookie.disk.posix import PosixDisk
     from fencelog.bookie.offline.rebuild_index import damaged_indexes, rebuild_indexes
     from fencelog.ledgers.host import SystemHost
@@ -167,7 +167,7 @@ def format_data(
     ledger_dir: LedgerDirsOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Remove all that a bookie keeps. What the metadata store says of it stays."""
+    """Remove all that a bookie keeps. Its records in the metadata store stay."""
     from fencelog.bookie.disk.posix import PosixDisk
     from fencelog.bookie.offline.format_data import remove_data, what_goes
 

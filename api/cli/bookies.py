@@ -148,7 +148,7 @@ def scrub(
 def integrity(
     bookie: IdArgument, metadata: MetadataOption, secret_file: SecretOption = None
 ) -> None:
-    """Begin to copy what a bookie may have forgotten, now.
+    """Begin to copy the entries that a bookie may have lost, now.
 
     The command status tells how far it has come."""
     _show(_admin(metadata, secret_file, bookie, {"do": "integrity"}))

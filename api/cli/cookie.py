@@ -85,7 +85,7 @@ def repair(
 ) -> None:
     """Make lost directories of a stopped bookie anew.
 
-    What was in them is lost for good; the bookie then counts as one that may have forgotten."""
+    Their content is lost for good; the bookie then counts as one that may have lost entries."""
 
     async def run(store: MetadataStore) -> tuple[Cookie, Identity]:
         from fencelog.bookie.config import BookieConfig

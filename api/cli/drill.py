@@ -271,7 +271,7 @@ def demo(
 
 
 def bench(context: typer.Context) -> None:
-    """Measure it beside the machine's own limits."""
+    """Measure the service beside the machine's own limits."""
     from fencelog.api.bench.main import app
 
     app(context.args, prog_name="fencelog bench", standalone_mode=False)

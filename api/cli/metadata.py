@@ -1,4 +1,4 @@
-"""``fencelog metadata``: make a metadata store that of a cluster."""
+"""``fencelog metadata``: initialise a metadata store for a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _group() -> None:
-    """Make a store that of a new cluster."""
+    """Initialise the store of a new cluster."""
 
 
 def init(
@@ -52,7 +52,7 @@ def init(
 
 
 def with_metadata(metadata: str, work: Callable[[MetadataStore], Awaitable[T]]) -> T:
-    """Do something with the store of a URL. Raises FencelogError."""
+    """Return the result of ``work`` with the store of a URL. Raises FencelogError."""
     from fencelog.api.processes.lifecycle import run_on_uvloop
 
     async def main() -> T:

@@ -1,4 +1,4 @@
-"""Exactly-once producers of the Python client, and who may append to a partition.
+"""Exactly-once producers of the Python client, and the access to a partition.
 
 producer = ExactlyOnceProducer(client, "default/orders", "billing-7")
 await producer.resume()                 # where an earlier run of it ended

@@ -1,5 +1,5 @@
-"""Subscriptions in the Python client: create, pull, acknowledge, move. For a loop over messages
-that keeps their leases and gathers their acknowledgements: ``client_consumer``."""
+"""Subscriptions in the Python client: create, pull, acknowledge, move. ``consumer`` has a loop over
+messages that keeps their leases and gathers their acknowledgements."""
 
 from __future__ import annotations
 

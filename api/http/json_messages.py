@@ -72,7 +72,7 @@ _NO_EXTRAS = (None, None, None, None, None, None)
 
 
 class InvalidMessage(Exception):
-    """One message is not acceptable; the caller knows which one."""
+    """The error of a message that is not acceptable; the caller knows which one."""
 
     def __init__(
         self, why: str, field: str | None = None, code: ErrorCode = ErrorCode.BAD_REQUEST

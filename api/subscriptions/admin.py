@@ -1,4 +1,4 @@
-"""Creating, showing, listing and deleting subscriptions: the part that FastAPI serves."""
+"""The routes that create, show, list and delete subscriptions: the part that FastAPI serves."""
 
 from __future__ import annotations
 

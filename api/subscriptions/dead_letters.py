@@ -46,7 +46,7 @@ _OURS = frozenset((*_ORIGIN, HEADERS_OMITTED, REPLAY_FOR))
 
 
 class Appending:
-    """Appends single messages to any topic, wherever its owners are."""
+    """The append of single messages to any topic, wherever its owners are."""
 
     def __init__(self, ownership: OwnerProxy, forwarder: Forwarder) -> None:
         self._ownership = ownership

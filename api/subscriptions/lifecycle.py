@@ -1,4 +1,4 @@
-"""Creating and deleting subscriptions: the definition in metadata, a cursor in every partition."""
+"""The creation and deletion of subscriptions: the definition in metadata, and every cursor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fencelog drill full-disk``: a bookie whose disk is full refuses, serves on, and comes back.
+"""``fencelog drill full-disk``: a bookie whose disk is full refuses adds until it has space.
 
 Its disk is a tmpfs, most of it taken by a filler. Writers fill the rest until the bookie refuses
 adds; they have to go on with another one, and it has to show all that it acknowledged. Then the
