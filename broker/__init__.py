@@ -1,1 +1,1 @@
-"""Topics: ownership of partitions, and logs that are list of ledgers."""
+"""Topics: ownership of partitions, and logs that are lists of ledgers."""

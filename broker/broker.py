@@ -1,4 +1,5 @@
-"""A broker: the topics it serves, the partitions it owns, and its place among the others."""
+"""A broker: the topics that it serves, the partitions that it owns, and its place among other
+brokers."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ T = TypeVar("T")
 
 
 class Broker:
-    """Serves partitions. ``start`` before use; ``drain`` hands every partition to another broker
-    while requests go on, ``close`` lets go of what is left."""
+    """A broker, which serves partitions. ``start`` it before use; ``drain`` transfers every
+    partition to another broker while requests continue, ``close`` gives up the rest."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Broker:
         config: BrokerConfig,
         peers: Peers | None = None,
     ) -> None:
-        """``peers``: how to ask other brokers (None: there are none)."""
+        """Create a broker. ``peers``: the port to other brokers (None: there are none)."""
         self.config = config
         self.host = host
         self.topics = TopicRegistry(store, host=host, ledgers=ledgers, policy=config.policy)
@@ -102,7 +103,7 @@ class Broker:
         self._closed = False
 
     async def start(self) -> None:
-        """Register. Raises METADATA_UNAVAILABLE, METADATA_UNKNOWN."""
+        """Register the broker. Raises METADATA_UNAVAILABLE, METADATA_UNKNOWN."""
         await self._bookies.start()
         await self.directory.start()
         self._balancer.start()
@@ -133,36 +134,37 @@ class Broker:
 
     @property
     def is_draining(self) -> bool:
-        """Whether this broker takes no partition any more."""
+        """Tell whether this broker accepts no more partitions."""
         return self.directory.is_draining
 
     async def drain(self) -> int:
-        """See ``Unloading.drain``."""
+        """Transfer all partitions, see ``Unloading.drain``."""
         return await self._unloading.drain()
 
     async def unload(
         self, topic: TopicName, partition: int, *, to: str | None = None
     ) -> str | None:
-        """Hand one partition over, see ``Unloading.unload``. Also raises TOPIC_NOT_FOUND and
+        """Transfer one partition, see ``Unloading.unload``. Also raises TOPIC_NOT_FOUND and
         NOT_FOUND (no such partition)."""
         return await self._unloading.unload(await self._slot(topic, partition), to=to)
 
     async def take(self, topic: TopicName, partition: int) -> PartitionLog:
-        """As ``partition``, for another broker that has chosen this one."""
+        """Open a partition as ``partition`` does, for another broker that has chosen this one."""
         return await (await self._slot(topic, partition)).log(take=True)
 
     def open_slots(self) -> list[PartitionSlot]:
-        """What is open here now."""
+        """Return the slots that are open here now."""
         return [slot for slot in self._slots.values() if slot.open_log is not None]
 
     # -- partitions ------------------------------------------------------------------------------
 
     async def partition(self, topic: TopicName, partition: int) -> PartitionLog:
-        """The log of a partition that this broker owns; it takes the partition if nobody has it.
+        """Return the log of a partition that this broker owns; it takes over a partition without an
+        owner.
 
-        Nobody has it and another broker is clearly less loaded, or this one is draining: that one
-        takes it. Raises FencelogError: NotOwner (with ``url``), TOPIC_NOT_FOUND, NOT_FOUND (no such
-        partition), DRAINING, or why the log could not be opened.
+        Where the partition has no owner and another broker is clearly less loaded, or this one is
+        draining, the other broker takes it over. Raises FencelogError: NotOwner (with ``url``),
+        TOPIC_NOT_FOUND, NOT_FOUND (no such partition), DRAINING, or the error of opening the log.
         """
         slot = self._slots.get((topic, partition))
         if slot is None:
@@ -170,11 +172,11 @@ class Broker:
         return slot.open_log or await slot.log()
 
     def known(self, topic: TopicName) -> TopicInfo | None:
-        """The topic, if it is remembered already."""
+        """Return the topic, if it is remembered already."""
         return self._known.get(topic)
 
     def open_log(self, topic: TopicName, partition: int) -> PartitionLog | None:
-        """The log of a partition, if it is open here now and serves."""
+        """Return the log of a partition, if it is open here now and serves."""
         slot = self._slots.get((topic, partition))
         return None if slot is None else slot.open_log
 
@@ -193,14 +195,14 @@ class Broker:
         return self._slots[key]
 
     async def topic(self, topic: TopicName) -> TopicInfo:
-        """The topic, remembered until a watch says that it has changed.
+        """Return the topic, remembered until a watch reports a change.
 
         Raises FencelogError: TOPIC_NOT_FOUND, METADATA_….
         """
         return await self._known.find(topic)
 
     def topic_changed(self, info: TopicInfo) -> None:
-        """A topic was changed here: open partitions follow at once."""
+        """Apply a change of a topic that was made here to its open partitions at once."""
         self._known.changed(info)
 
     def _topic_changed(self, info: TopicInfo) -> None:
@@ -221,15 +223,16 @@ class Broker:
     # -- the others ------------------------------------------------------------------------------
 
     async def owners(self, topic: TopicName) -> list[dict[str, Any]]:
-        """See ``Ownership.owners``. Raises TOPIC_NOT_FOUND, METADATA_UNAVAILABLE."""
+        """Return the owners of a topic, see ``Ownership.owners``. Raises TOPIC_NOT_FOUND,
+        METADATA_UNAVAILABLE."""
         info = await self.topics.get(topic)
         return await self._ownership.owners(info.topic_id, info.config.partitions)
 
     async def report_dead_owner(self, topic: TopicName, partition: int, url: str) -> None:
-        """Nobody listens at the owner's ``url``: free its partitions for the next requests.
+        """Free the partitions of an owner whose ``url`` refuses connections, for the next requests.
 
-        Leadership is a hint, so this is safe even if the owner lives: fencing protects the log,
-        and a living owner puts its node back. Raises TOPIC_NOT_FOUND, METADATA_….
+        Leadership is a hint, so this is safe even if the owner lives: fencing protects the log, and
+        a living owner creates its node again. Raises TOPIC_NOT_FOUND, METADATA_….
         """
         info = await self.topic(topic)
         await self._ownership.remove_dead(info.topic_id, partition, url)
@@ -237,7 +240,8 @@ class Broker:
             slot.forget_owner(url)
 
     def forget_owner(self, topic: TopicName, partition: int, url: str) -> None:
-        """The broker at ``url`` is not the owner after all: the next request asks the metadata."""
+        """Forget that the broker at ``url`` is the owner, which it is not: the next request reads
+        the metadata."""
         slot = self._slots.get((topic, partition))
         if slot is not None:
             slot.forget_owner(url)
@@ -245,24 +249,24 @@ class Broker:
     async def while_owner(
         self, topic: TopicName, partition: int, url: str, work: Callable[[], Awaitable[T]]
     ) -> T:
-        """The result of ``work()``, which asks the owner at ``url``. Raises OwnerLost when that one
-        has owned the partition no more for OWNER_LOST_MS and has not answered."""
+        """Return the result of ``work()``, which asks the owner at ``url``. Raises OwnerLost when
+        that broker has not owned the partition for OWNER_LOST_MS and has not answered."""
         return await (await self._slot(topic, partition)).while_owner(url, work)
 
     def brokers(self) -> list[dict[str, Any]]:
-        """Registered brokers, see ``BrokerDirectory.all``."""
+        """Return the registered brokers, see ``BrokerDirectory.all``."""
         return self.directory.all()
 
     def bookie_addresses(self) -> dict[str, str]:
-        """``host:port`` of registered bookies by id."""
+        """Return the ``host:port`` of registered bookies by id."""
         return {
             bookie_id: str(json.loads(value)["address"])
             for bookie_id, value in sorted(self._bookies.values.items())
         }
 
     async def check_ready(self) -> None:
-        """Raises FencelogError if requests cannot be served: DRAINING, METADATA_UNAVAILABLE,
-        NOT_ENOUGH_BOOKIES (none is registered)."""
+        """Check that requests can be served. Raises FencelogError if not: DRAINING,
+        METADATA_UNAVAILABLE, NOT_ENOUGH_BOOKIES (none is registered)."""
         if self.is_draining:
             raise FencelogError(ErrorCode.DRAINING, f"{self.config.broker_id} is draining")
         await self._store.get(f"{BROKERS_PATH}/{self.config.broker_id}")

@@ -1,4 +1,5 @@
-"""Names of namespaces and topics. They stand in URLs, metadata paths and file names unescaped."""
+"""The names of namespaces and topics. They stand in URLs, metadata paths and file names
+unescaped."""
 
 from __future__ import annotations
 
@@ -12,19 +13,19 @@ _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_BYTES - 1}}}")
 
 
 class TopicName(NamedTuple):
-    """``namespace/topic``, valid. Made by ``of`` or ``parse``."""
+    """A valid name ``namespace/topic``. Made by ``of`` or ``parse``."""
 
     namespace: str
     topic: str
 
     @classmethod
     def of(cls, namespace: str, topic: str) -> TopicName:
-        """Raises FencelogError(INVALID_NAME)."""
+        """Return the name of these parts. Raises FencelogError(INVALID_NAME)."""
         return cls(check_name("namespace", namespace), check_name("topic", topic))
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """From ``namespace/topic``. Raises FencelogError(INVALID_NAME)."""
+        """Parse ``namespace/topic``. Raises FencelogError(INVALID_NAME)."""
         namespace, slash, topic = text.partition("/")
         if not slash:
             raise FencelogError(
@@ -37,7 +38,8 @@ class TopicName(NamedTuple):
 
 
 def check_name(what: str, name: str) -> str:
-    """The name itself. Raises FencelogError(INVALID_NAME) saying what names may be."""
+    """Return the name if it is valid. Raises FencelogError(INVALID_NAME) with the rules for
+    names."""
     if not _NAME.fullmatch(name):
         raise FencelogError(
             ErrorCode.INVALID_NAME,

@@ -1,8 +1,8 @@
 """The settings of a topic: one frozen value, resolved from cluster, namespace and topic.
 
-A namespace and a topic each hold only what they set themselves (their *overrides*, a mapping from
-names of settings to values); what they leave out is inherited. A bound that is ``None`` is none.
-People write that as ``"unlimited"``, since null takes back what was set: see ``from_json``.
+A namespace and a topic each hold only their own settings (their *overrides*, a mapping from names
+of settings to values); the others are inherited. A bound of ``None`` means no bound. In JSON it is
+written as ``"unlimited"``, since null removes a setting: see ``from_json``.
 """
 
 from __future__ import annotations
@@ -19,42 +19,45 @@ from fencelog.ledgers.limits import MIB
 BACKLOG_HOLD, BACKLOG_REFUSE, BACKLOG_EVICT = "hold", "refuse", "evict"
 
 UNLIMITED = "unlimited"
-"""How people write a bound of ``None``."""
+"""The text for a bound of ``None`` in JSON."""
 
 MIN_ROLL_MS = 1_000
-"""However short retention is, ledgers live so long: each costs a few metadata writes."""
+"""The shortest life of a ledger, however short retention is: each costs a few metadata writes."""
 
 Overrides = Mapping[str, Any]
 
 _MAX_NUMBER = 2**53 - 1
-"""What every JSON reader keeps exact."""
+"""The largest integer that every JSON reader keeps exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Every setting with its default. Sizes in bytes, of one partition unless said otherwise."""
+    """The settings of a topic, each with its default. Sizes in bytes, of one partition unless said
+    otherwise."""
 
     ensemble_size: int = 3
     write_quorum: int = 3
     ack_quorum: int = 2
 
     roll_entries: int = 50_000
-    """A ledger is followed by the next one at so many entries, at ``roll_bytes`` or after
-    ``roll_ms``. Ledgers are deleted as a whole, so smaller ones free space sooner; each costs a few
-    metadata writes."""
+    """The number of entries at which a ledger is followed by the next one, or at ``roll_bytes`` or
+    after ``roll_ms``. Ledgers are deleted as a whole, so smaller ones free space sooner; each costs
+    a few metadata writes."""
     roll_bytes: int = 512 * MIB
     roll_ms: int = 4 * 3600 * 1000
 
     retention_ms: int | None = None
-    """Messages older than this, or beyond ``retention_bytes`` from the tail, may go."""
+    """The age above which messages may be removed, as those beyond ``retention_bytes`` from the
+    tail may."""
     retention_bytes: int | None = None
     trim_unacknowledged: bool = False
-    """Whether retention takes what a durable subscription has not acknowledged."""
+    """Permission for retention to remove messages that a durable subscription has not
+    acknowledged."""
     ttl_ms: int | None = None
-    """Messages older than this count as acknowledged by every subscription."""
+    """The age above which messages count as acknowledged by every subscription."""
 
     backlog_quota_bytes: int | None = None
-    """What the slowest durable subscription may have before it; over it ``backlog_action``: hold
+    """The largest backlog of the slowest durable subscription; over it ``backlog_action``: hold
     appends back, refuse them, or evict (acknowledge the oldest messages for that subscription)."""
     backlog_quota_ms: int | None = None
     backlog_action: str = BACKLOG_REFUSE
@@ -62,23 +65,24 @@ class Policy:
     publish_messages_per_s: int | None = None
     publish_bytes_per_s: int | None = None
     dispatch_messages_per_s: int | None = None
-    """Of all subscriptions and readers of the partition together."""
+    """The rate of all subscriptions and readers of the partition together."""
     dispatch_bytes_per_s: int | None = None
 
     max_pending_bytes: int = MAX_PARTITION_PENDING_BYTES
-    """Appends on their way in one partition."""
+    """The appends in flight in one partition."""
     max_subscriptions: int = 1_000
     max_producers: int = 10_000
-    """Producers whose sequences a partition remembers; the one that was silent longest goes."""
+    """The producers whose sequences a partition remembers; the one that was silent longest is
+    forgotten first."""
     idempotency_window_ms: int = 10 * 60 * 1000
-    """How long an idempotency key is remembered."""
+    """The time for which an idempotency key is remembered."""
 
     compaction_ms: int | None = None
-    """How often the compacted view is brought up to date; None: there is none."""
+    """The interval at which the compacted view is brought up to date; None: there is none."""
 
     @property
     def replication(self) -> Replication:
-        """E, Qw and Qa. Whoever set an ack quorum of one was asked."""
+        """Return E, Qw and Qa. Consent to an ack quorum of one was given when it was set."""
         return Replication(
             self.ensemble_size,
             self.write_quorum,
@@ -101,14 +105,15 @@ class Policy:
 
     @property
     def roll_age_ms(self) -> int:
-        """A ledger is deleted once its newest message has expired, so it must not take messages
-        for longer than they are kept."""
+        """Return the age at which a ledger is rolled. A ledger is deleted once its newest message
+        has expired, so it must not take messages for longer than they are kept."""
         if self.retention_ms is None:
             return self.roll_ms
         return min(self.roll_ms, max(self.retention_ms, MIN_ROLL_MS))
 
     def is_roll_due(self, *, entries: int, size: int, age_s: float) -> bool:
-        """``size`` in payload bytes. An empty ledger is never rolled."""
+        """Tell whether a ledger should be rolled. ``size`` in payload bytes. An empty ledger is
+        never rolled."""
         return entries > 0 and (
             entries >= self.roll_entries
             or size >= self.roll_bytes
@@ -126,10 +131,11 @@ class Policy:
         return policy
 
     def inherited_by(self, *levels: Overrides) -> Policy:
-        """What holds below overrides that were checked one by one, at different times.
+        """Return the settings that hold below overrides that were checked one by one, at different
+        times.
 
         Where they do not fit together any more (a namespace asks for a smaller ensemble than a
-        topic's write quorum) the larger number holds: never fewer copies than somebody asked for.
+        topic's write quorum) the larger number holds: never fewer copies than any level asked for.
         """
         if not any(levels):
             return self  # most topics set nothing: ten thousand of them share one policy
@@ -145,7 +151,7 @@ class Policy:
 
 
 def from_json(settings: Overrides) -> dict[str, Any]:
-    """Overrides as people write them: ``"unlimited"`` is no bound, null is left out."""
+    """Return the overrides of their JSON form: ``"unlimited"`` is no bound, null is left out."""
     return {
         name: None if value == UNLIMITED else value
         for name, value in settings.items()
@@ -154,12 +160,12 @@ def from_json(settings: Overrides) -> dict[str, Any]:
 
 
 def to_json(settings: Overrides) -> dict[str, Any]:
-    """The opposite of ``from_json``."""
+    """Return the JSON form of overrides: the inverse of ``from_json``."""
     return {name: UNLIMITED if value is None else value for name, value in settings.items()}
 
 
 def changed_overrides(overrides: Overrides, changes: Overrides) -> dict[str, Any]:
-    """Overrides after a change as people write it: null takes a setting back."""
+    """Return overrides after a change in JSON form: null removes a setting."""
     kept = {name: value for name, value in overrides.items() if name not in changes}
     return {**kept, **from_json(changes)}
 

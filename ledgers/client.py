@@ -23,29 +23,34 @@ from fencelog.ledgers.writer.options import WriterOptions
 from fencelog.ledgers.writer.writer import LedgerWriter, OnAcknowledged, OnFailure
 
 DEFAULT_COPIES = 3
-"""Of every entry; with Qa = 2 any one bookie may be lost, and nothing acknowledged is."""
+"""The number of copies of every entry. With Qa = 2, any one bookie may be lost without the loss of
+anything acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """E bookies hold a ledger, each entry goes to Qw of them and is acknowledged at Qa."""
+    """The replication of a ledger: E bookies hold it, each entry goes to Qw of them and is
+    acknowledged at Qa."""
 
     ensemble_size: int = DEFAULT_COPIES
     write_quorum: int = DEFAULT_COPIES
     ack_quorum: int = 2
     accept_ack_quorum_of_one: bool = field(default=False, compare=False)
-    """Allow Qa = 1 where Qw is larger. An acknowledged entry may then be on one bookie only: while
-    a single bookie is away the ledger cannot be recovered, for that one alone might hold an entry,
-    and if it is lost for good, acknowledged entries are (seed 000, "The Danger of Ack Quorum of
-    1"). Not a property of ledgers, but the consent of whoever makes one."""
+    """Consent to Qa = 1 where Qw is larger. An acknowledged entry may then be on one bookie only:
+    while a single bookie is away the ledger cannot be recovered, because that bookie alone might
+    hold an entry, and if it is lost for good, acknowledged entries are lost with it (seed 000, "The
+    Danger of Ack Quorum of 1"). This is not a property of a ledger, but the consent of its
+    creator."""
 
     @classmethod
     def of_copies(cls, copies: int) -> Replication:
-        """Every entry on all of so many bookies, acknowledged by a majority of them."""
+        """Return a replication that puts every entry on each of ``copies`` bookies and acknowledges
+        it at a majority of them."""
         return cls(copies, copies, copies // 2 + 1)
 
     def validate(self) -> None:
-        """Raises FencelogError(BAD_REQUEST), also for Qa = 1 with a larger Qw without consent."""
+        """Check the sizes. Raises FencelogError(BAD_REQUEST), also for Qa = 1 with a larger Qw
+        without consent."""
         validate_quorums(
             ensemble_size=self.ensemble_size,
             write_quorum=self.write_quorum,
@@ -60,7 +65,7 @@ class Replication:
 
 
 class LedgerClient:
-    """Everything a process does with ledgers. One per process; safe to use from all its tasks."""
+    """All operations of a process on ledgers. One per process; safe to use from all its tasks."""
 
     def __init__(
         self,
@@ -91,8 +96,8 @@ class LedgerClient:
         """Make a new ledger and its writer. Ids are never reused; a create whose reply was lost is
         recognised by its token.
 
-        Raises BAD_REQUEST, NOT_ENOUGH_BOOKIES, METADATA_UNAVAILABLE, METADATA_UNKNOWN (a ledger
-        that nobody knows may be left behind, empty).
+        Raises BAD_REQUEST, NOT_ENOUGH_BOOKIES, METADATA_UNAVAILABLE, METADATA_UNKNOWN (an empty
+        ledger that is not in use may be left behind).
         """
         replication.validate()
         ensemble = self._placement.choose(replication.ensemble_size, exclude=exclude)
@@ -122,16 +127,18 @@ class LedgerClient:
         )
 
     async def open(self, ledger_id: int) -> LedgerReader:
-        """Open for reading without fencing: a live writer is not disturbed. LEDGER_NOT_FOUND."""
+        """Open for reading without fencing: a live writer is not disturbed. Raises
+        LEDGER_NOT_FOUND."""
         metadata, _ = await self.ledgers.get(ledger_id)
         return self.reader(metadata)
 
     def reader(self, metadata: LedgerMetadata) -> LedgerReader:
-        """A reader over metadata that the caller has already."""
+        """Return a reader over metadata that the caller has already."""
         return LedgerReader(metadata, bookies=self._bookies, key=self._key, source=self.ledgers)
 
     async def recover(self, ledger_id: int) -> LedgerMetadata:
-        """Fence and close a ledger, see ``recover_ledger``. A closed one is returned as it is."""
+        """Fence and close a ledger, see ``recover_ledger``. A closed ledger's metadata is returned
+        as it is."""
         return await recover_ledger(
             ledger_id,
             ledgers=self.ledgers,
@@ -143,9 +150,9 @@ class LedgerClient:
     async def delete(self, ledger_id: int, *, unfenced: bool = False) -> None:
         """Remove the ledger's metadata; bookies reclaim its space by comparison with metadata.
 
-        One that is not closed is fenced first, so that its writer cannot go on and be told that
-        entries of a deleted ledger are safe. ``unfenced``: delete it even where that is not
-        possible. A ledger that is not there is deleted already.
+        A ledger that is not closed is fenced first, so that its writer cannot continue and receive
+        acknowledgements for entries of a deleted ledger. ``unfenced``: delete it even where fencing
+        is not possible. The deletion of a missing ledger succeeds.
 
         Raises RECOVERY_INCOMPLETE (naming the bookies that are missing; nothing was deleted),
         METADATA_UNAVAILABLE, METADATA_UNKNOWN.
@@ -160,7 +167,8 @@ class LedgerClient:
         await self.ledgers.delete(ledger_id)
 
     async def _fence_for_good(self, ledger_id: int) -> None:
-        """From here on no add of the ledger's writer is acknowledged, no change of its made."""
+        """Fence the ledger: from here on no add of its writer is acknowledged, and no change of its
+        metadata by the writer succeeds."""
         base, version = await self.ledgers.get(ledger_id)
         base, _ = await update_metadata(self.ledgers, base, version, begin_recovery)
         if not base.is_closed:

@@ -1,4 +1,4 @@
-"""One enum of everything that can go wrong, and what a caller may conclude from it.
+"""All error codes in one enum, and what a caller may conclude from each.
 
 Every code answers three questions: whose fault it is, whether the same request may be sent again,
 and whether it may have taken effect. Wire codes (between clients and bookies) and HTTP statuses
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Fault(Enum):
-    """Who has to change something for the request to succeed."""
+    """The party that has to change something for the request to succeed."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -22,7 +22,7 @@ class Fault(Enum):
 
 
 class Effects(Enum):
-    """Whether a failed request may have taken effect all the same."""
+    """The possible effects of a failed request."""
 
     NONE = "none"
     MAYBE = "maybe"
@@ -33,7 +33,8 @@ _NONE, _MAYBE = Effects.NONE, Effects.MAYBE
 
 
 class ErrorCode(Enum):
-    """(wire code, HTTP status, fault, retryable, effects). Wire codes are for ever."""
+    """The error codes: (wire code, HTTP status, fault, retryable, effects). Wire codes never
+    change."""
 
     ALREADY_EXISTS = (1, 409, _C, False, _NONE)
     APPEND_UNKNOWN = (2, 504, _E, False, _MAYBE)
@@ -101,12 +102,13 @@ class ErrorCode(Enum):
 
     @property
     def slug(self) -> str:
-        """The code as it stands in problem documents: ``append_unknown``."""
+        """Return the code as it stands in problem documents: ``append_unknown``."""
         return self.name.lower()
 
     @property
     def is_negative(self) -> bool:
-        """An explicit "it is not there", which only intact storage may say (PROTOCOL.md rule 7)."""
+        """Tell whether the code is an explicit "it is not there", which only intact storage may say
+        (PROTOCOL.md rule 7)."""
         return self in (ErrorCode.NO_SUCH_ENTRY, ErrorCode.NO_SUCH_LEDGER)
 
 
@@ -117,12 +119,13 @@ OK_WIRE = 0
 
 
 def code_from_wire(wire: int) -> ErrorCode:
-    """The code for a non-zero wire status; one this version does not know is ``INTERNAL``."""
+    """Return the code for a non-zero wire status; a status that this version does not know is
+    ``INTERNAL``."""
     return _BY_WIRE.get(wire, ErrorCode.INTERNAL)
 
 
 class FencelogError(Exception):
-    """Something went wrong; ``code`` says what may be concluded from it.
+    """An error; ``code`` says what may be concluded from it.
 
     ``detail`` is one sentence for a person that names what and where. ``extra`` are further
     members of the problem document (JSON-compatible values), for example ``line=3``.
@@ -142,7 +145,8 @@ def copy_of(error: FencelogError) -> FencelogError:
 
 
 def prefix_bookie(bookie_id: str, detail: str) -> str:
-    """What a bookie said, or what a client says of it: in either case its name stands in it."""
+    """Return ``detail`` with the bookie's name before it, for what a bookie reported or a client
+    reports of it."""
     name = f"bookie {bookie_id}"
     return detail if detail.startswith((f"{name} ", f"{name}:")) else f"{name}: {detail}"
 
@@ -150,9 +154,9 @@ def prefix_bookie(bookie_id: str, detail: str) -> str:
 def recovery_incomplete(
     ledger_id: int, what: str, missing: dict[str, FencelogError], *, entry_id: int | None = None
 ) -> FencelogError:
-    """Return the error of a recovery that cannot decide: which bookies it lacks, which of them are
-    in limbo, and of which entry. It may be repeated at any time; where every missing bookie is in
-    limbo, repeating it decides nothing."""
+    """Return the error of a recovery that cannot decide: it names the missing bookies, those of
+    them in limbo, and the entry. The recovery may be repeated at any time; where every missing
+    bookie is in limbo, repeating it decides nothing."""
     reasons = "; ".join(
         prefix_bookie(bookie, error.detail) for bookie, error in sorted(missing.items())
     )
@@ -168,12 +172,13 @@ def recovery_incomplete(
 
 
 def bookies_in_limbo(errors: dict[str, FencelogError]) -> tuple[str, ...]:
-    """Return the bookies, sorted, whose answer was that the ledger is in limbo there."""
+    """Return the bookies, sorted, that answered that the ledger is in limbo there."""
     return tuple(sorted(b for b, e in errors.items() if e.code is ErrorCode.LEDGER_IN_LIMBO))
 
 
 class ProtocolError(FencelogError):
-    """The peer sent bytes that are no valid frame: the connection is closed, and that is all."""
+    """Invalid bytes from the peer, which are no frame: the connection is closed, with no other
+    effect."""
 
     def __init__(self, detail: str, **extra: Any) -> None:
         super().__init__(ErrorCode.BAD_FRAME, detail, **extra)

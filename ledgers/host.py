@@ -1,4 +1,4 @@
-"""The Host port: wall clock and randomness, the two things a process asks of its machine.
+"""The Host port: wall clock and randomness, the two things that a process needs from its machine.
 
 Time that passes (timeouts, delays) is the event loop's; only dates and chance come from here, so
 that a simulator can supply both.
@@ -19,16 +19,16 @@ class Host(Protocol):
     """Wall clock and randomness."""
 
     def now_us(self) -> int:
-        """Microseconds since 1970 UTC. May jump in either direction."""
+        """Return microseconds since 1970 UTC. The value may jump in either direction."""
 
     def random_bytes(self, size: int) -> bytes:
-        """Unpredictable bytes, for tokens and ids."""
+        """Return unpredictable bytes, for tokens and ids."""
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        """The items in random order."""
+        """Return the items in random order."""
 
     def fraction(self) -> float:
-        """A random number, 0 <= it < 1."""
+        """Return a random number, 0 <= it < 1."""
 
 
 class SystemHost:

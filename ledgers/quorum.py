@@ -1,4 +1,4 @@
-"""Quorum arithmetic: who stores an entry, and when enough bookies have said enough.
+"""Quorum arithmetic: the write set of an entry, and when enough bookies have answered.
 
 Definitions follow seed 000 ("Quorum Coverage") and seed 001 ("Write quorums"). For a cohort of
 bookies and an ack quorum Qa, a property *covers* the cohort when every possible ack quorum within
@@ -28,19 +28,20 @@ def validate_quorums(*, ensemble_size: int, write_quorum: int, ack_quorum: int) 
 
 
 def write_set(entry_id: int, *, ensemble_size: int, write_quorum: int) -> tuple[int, ...]:
-    """Ensemble indices that store an entry: ``(entry_id + k) mod E``, k < Qw (rule 1)."""
+    """Return the ensemble indices that store an entry: ``(entry_id + k) mod E``, k < Qw (rule
+    1)."""
     return tuple((entry_id + k) % ensemble_size for k in range(write_quorum))
 
 
 def coverage_threshold(*, cohort: int, ack_quorum: int) -> int:
-    """How many members must satisfy a property so that no ack quorum is left without one."""
+    """Return how many members must satisfy a property so that no ack quorum is left without one."""
     return cohort - ack_quorum + 1
 
 
 def is_ensemble_covered(
     indices: AbstractSet[int], *, ensemble_size: int, write_quorum: int, ack_quorum: int
 ) -> bool:
-    """Whether every write set of the ensemble holds (Qw - Qa) + 1 of ``indices`` (rule 4).
+    """Tell whether every write set of the ensemble holds (Qw - Qa) + 1 of ``indices`` (rule 4).
 
     This is BookKeeper's condition for fencing; for E = Qw it equals (E - Qa) + 1, for E > Qw it is
     weaker than seed 002's ensemble coverage and sufficient: an add needs Qa acks *within one write

@@ -1,10 +1,10 @@
-"""How many rows a second Spark reads from a running service, as one JSON object.
+"""The rate in rows a second at which Spark reads from a running service, as one JSON object.
 
 python -m fencelog.spark_connector.bench SERVER [MESSAGES]
 
 Appends MESSAGES messages of 100 bytes to a topic of its own once (2,000,000 if not given), then
 reads all of them several times on two cores and prints the best rates: ``count`` and ``noop`` (a
-sink that drops its rows) over all columns, ``value`` being ``count`` over that column alone.
+sink that drops its rows) over all columns, ``value`` is ``count`` over that column alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MESSAGE_BYTES = 100
 BATCH_MESSAGES = 10_000
 PARTITIONS = 2
 PASSES = 4
-"""The first of them also starts Spark's workers."""
+"""The number of passes. The first of them also starts Spark's workers."""
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 async def _fill(server: str, topic: str, batches: int) -> None:
-    """Append everything, unless a former run did."""
+    """Append everything, unless a previous run did."""
     batch = encode_values([b"x" * MESSAGE_BYTES] * BATCH_MESSAGES)
     async with FencelogClient(server) as client:
         await client.create_topic(topic, partitions=PARTITIONS)
@@ -91,7 +91,7 @@ def _drop(frame: DataFrame) -> None:
 
 
 def _best_s(work: Callable[[], object]) -> float:
-    """The shortest of several runs, in seconds."""
+    """Return the shortest of several runs, in seconds."""
 
     def once() -> float:
         begin = perf_counter()

@@ -1,4 +1,4 @@
-"""The bookies that a task was told of at planning. Executors know no metadata store."""
+"""The bookies that a task received at planning. Executors have no access to the metadata store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fencelog.ledgers.rpc.bookie_port import BookieClient, BookieInfo
 
 
 class BookieTable:
-    """Implements ``BookieDirectory`` over fixed addresses (``host:port``)."""
+    """A table of fixed addresses (``host:port``). Implements ``BookieDirectory``."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
         self._addresses = dict(addresses)

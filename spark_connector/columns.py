@@ -1,9 +1,9 @@
 """The columns of a topic as a table, and stored record batches as Arrow batches.
 
-Arrow wraps the buffers of a stored batch where they lie; only partition, offset and publish time
-are made here, by bulk operations. Several small batches that follow each other become one, whose
-columns are copies. Types are exactly those that Spark derives from its own types
-(``timestamp[us, UTC]``, all nullable): Spark 4.2 and later refuse anything else.
+Arrow wraps the buffers of a stored batch in place; only partition, offset and publish time are made
+here, by bulk operations. Several consecutive small batches become one, whose columns are copies.
+Types are exactly those that Spark derives from its own types (``timestamp[us, UTC]``, all
+nullable): Spark 4.2 and later refuse anything else.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ HEADERS = pa.list_(pa.field("element", HEADER))
 _NO_HEADER = pa.array([], HEADER)
 
 _NUMBERS = pa.array(range(MAX_BATCH_MESSAGES), pa.int64())
-"""0, 1, 2, …: offsets are the base offset added to a part of it."""
+"""The numbers 0, 1, 2, …: offsets are the base offset added to a slice of them."""
 
 
 class Stretch(NamedTuple):
-    """Batches that follow each other in a partition, the first of which begins at ``base_offset``;
-    together at most MAX_BATCH_MESSAGES. ``publish_times`` of each in µs since 1970 UTC."""
+    """Consecutive batches of a partition, the first of which begins at ``base_offset``; together at
+    most MAX_BATCH_MESSAGES. ``publish_times``: of each, in µs since 1970 UTC."""
 
     partition: int
     base_offset: int
@@ -42,16 +42,16 @@ class Stretch(NamedTuple):
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of these columns, in this order."""
+    """Return the Arrow schema of these columns, in this order."""
     return pa.schema([(name, _COLUMNS[name].type) for name in names])
 
 
 def to_arrow(stretch: Stretch, schema: pa.Schema) -> pa.RecordBatch:
-    """The messages as rows. One batch is wrapped, not copied, and kept alive by the result.
+    """Return the messages as rows. One batch is wrapped, not copied, and kept alive by the result.
 
-    Offsets are checked by Arrow before anything follows them: the checks of ``check_batch`` that
-    keep a reader within its buffers, ten times as fast. Raises ValueError (``pa.ArrowInvalid`` is
-    one) for offsets that do not fit their data.
+    Arrow checks the offsets before they are used: these are the checks of ``check_batch`` that keep
+    a reader within its buffers, ten times as fast. Raises ValueError (``pa.ArrowInvalid`` is one)
+    for offsets that do not fit their data.
     """
     arrays = [_COLUMNS[name].make(stretch) for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -74,7 +74,8 @@ def _publish_time(stretch: Stretch) -> pa.Array:
 
 
 def _repeated(values: Sequence[int], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
-    """Return each value so many times. ``pa.repeat`` takes three times as long."""
+    """Return an array that repeats each value by its count. ``pa.repeat`` takes three times as
+    long."""
     ends = pa.array(accumulate(counts), pa.int32())
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
 
@@ -107,7 +108,8 @@ def _event_time_of(view: BatchView) -> pa.Array:
 
 
 def _headers(stretch: Stretch) -> pa.Array:
-    """An empty list where a message has no headers, so that queries need no case for null."""
+    """Return the column of headers: an empty list where a message has no headers, so that queries
+    need no case for null."""
     if any(view.columns & HAS_HEADERS for view in stretch.views):
         return _joined(map(_headers_of, stretch.views))
     return _no_headers(stretch.rows)
@@ -133,7 +135,7 @@ def _no_headers(count: int) -> pa.Array:
 def _nullable(
     stretch: Stretch, flag: int, kind: pa.DataType, column_of: Callable[[BatchView], pa.Array]
 ) -> pa.Array:
-    """A column that batches may lack: null for every message of those that do."""
+    """Return a column that batches may lack: null for every message of the batches without it."""
     if not any(view.columns & flag for view in stretch.views):
         return pa.nulls(stretch.rows, kind)
     return _joined(
@@ -143,7 +145,7 @@ def _nullable(
 
 
 def _joined(arrays: Iterable[pa.Array]) -> pa.Array:
-    """One array as it is, several as a copy of all."""
+    """Return a single array unchanged, several as a copy of all."""
     first, *others = arrays
     return pa.concat_arrays([first, *others]) if others else first
 
@@ -163,12 +165,13 @@ def _variable(
 
 
 def _validity(bitmap: memoryview | None) -> pa.Buffer | None:
-    """An absent bitmap means that nothing is null."""
+    """Return the validity buffer. An absent bitmap means that nothing is null."""
     return pa.py_buffer(bitmap) if bitmap else None
 
 
 def _checked(array: pa.Array) -> pa.Array:
-    """The array, once nothing in it leads out of its buffers. Raises ValueError."""
+    """Return the array, after a check that nothing in it points outside its buffers. Raises
+    ValueError."""
     array.validate(full=True)
     return array
 

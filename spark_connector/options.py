@@ -1,4 +1,4 @@
-"""The options of a read, parsed once into a value; whatever is not understood is refused by name.
+"""The options of a read, parsed once into a value; an unknown option is refused by name.
 
 Spark compares option names without regard to case and passes every value as text.
 """
@@ -16,10 +16,11 @@ from fencelog.ledgers.limits import MIB
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_TARGET_PARTITION_BYTES = 64 * MIB
-"""A Spark partition costs 26 to 72 ms whatever it holds; reading 64 MiB takes a few times that."""
+"""The default size of a Spark partition. Each costs 26 to 72 ms whatever it holds; reading 64 MiB
+takes a few times that."""
 
 MAX_PARTITIONS_ASKED = 100_000
-"""Spark's driver slows down long before."""
+"""The largest number of partitions. Spark's driver slows down long before it."""
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -36,7 +37,7 @@ OPTION_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of the wanted offsets: a number for the partitions that are named, else ``rest``
+    """One end of the wanted offsets: a number for the partitions that are named, otherwise ``rest``
     (``earliest`` or ``latest``)."""
 
     rest: str
@@ -49,20 +50,21 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a query asks for. Any one of ``servers`` will do; ``topic`` is NAMESPACE/NAME."""
+    """The options of a query. Any one of ``servers`` will do; ``topic`` is NAMESPACE/NAME."""
 
     servers: tuple[str, ...]
     topic: str
     starting: Bound = field(default_factory=lambda: Bound(EARLIEST))
     ending: Bound = field(default_factory=lambda: Bound(LATEST))
     partitions: int | None = None
-    """Spark partitions asked for; None: as ``target_partition_bytes`` says."""
+    """The number of Spark partitions requested; None: ``target_partition_bytes`` decides."""
     target_partition_bytes: int = DEFAULT_TARGET_PARTITION_BYTES
     include_headers: bool = True
 
 
 def parse_options(options: Mapping[str, str]) -> ReadOptions:
-    """Raises FencelogError(BAD_REQUEST) naming the option that is wrong, missing or unknown."""
+    """Parse options. Raises FencelogError(BAD_REQUEST) naming the option that is wrong, missing or
+    unknown."""
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
     partitions = given.get("partitions")
@@ -111,7 +113,7 @@ def _servers(value: str) -> tuple[str, ...]:
 
 
 def _topic(value: str) -> str:
-    """NAMESPACE/NAME; whether both are valid names the server says."""
+    """Return the topic, NAMESPACE/NAME; the server decides whether both are valid names."""
     namespace, slash, name = value.rpartition("/")
     if not name or "/" in namespace or (slash and not namespace):
         raise _wrong(f"option 'topic' is neither NAME nor NAMESPACE/NAME: {value!r}")
@@ -119,7 +121,8 @@ def _topic(value: str) -> str:
 
 
 def _bound(name: str, value: str, *, rest: str) -> Bound:
-    """``earliest``, ``latest`` or a JSON object; ``rest`` holds for partitions it leaves out."""
+    """Parse ``earliest``, ``latest`` or a JSON object; ``rest`` holds for partitions that the
+    object leaves out."""
     word = value.strip().lower()
     if word in (EARLIEST, LATEST):
         return Bound(word)

@@ -1,8 +1,8 @@
-"""From the segments of a topic to the tasks of Spark: a pure function.
+"""The planning of Spark's tasks from the segments of a topic: a pure function.
 
 The wanted parts of all segments are laid end to end and cut, between entries, where a task is full.
-So tasks are even whatever the sizes of ledgers, small ledgers share a task, and nothing depends on
-the moment of planning but the answers themselves.
+So tasks are even whatever the sizes of ledgers, small ledgers share a task, and only the answers
+themselves depend on the moment of planning.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from fencelog.spark_connector.segments import LedgerSegment, PartitionSegments
 
 @dataclass(frozen=True, slots=True)
 class EntryRange:
-    """Read entries ``first_entry`` to ``last_entry`` (inclusive) of a ledger, and of their messages
-    those with ``start_offset <= offset < end_offset``. ``size_bytes`` is an estimate."""
+    """A range of entries to read, ``first_entry`` to ``last_entry`` (inclusive) of a ledger, and of
+    their messages those with ``start_offset <= offset < end_offset``. ``size_bytes`` is an
+    estimate."""
 
     partition: int
     ledger: LedgerMetadata
     base_offset: int
-    """Offset of the ledger's message number 0."""
+    """The offset of the ledger's message number 0."""
     first_entry: int
     last_entry: int
     start_offset: int
@@ -36,7 +37,7 @@ class EntryRange:
         return self.last_entry - self.first_entry + 1
 
     def cut(self, entries: int) -> tuple[EntryRange, EntryRange]:
-        """The first ``entries`` entries, and the others (at least one each)."""
+        """Return the first ``entries`` entries, and the others (at least one each)."""
         head_bytes = self.size_bytes * entries // self.entries
         middle = self.first_entry + entries
         head = replace(self, last_entry=middle - 1, size_bytes=head_bytes)
@@ -46,7 +47,7 @@ class EntryRange:
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """What one Spark partition reads, in this order, and where the bookies are."""
+    """The reads of one Spark partition, in this order, and the addresses of the bookies."""
 
     topic: str
     ranges: tuple[EntryRange, ...]
@@ -54,11 +55,11 @@ class ScanTask:
 
 
 def plan(answers: Sequence[PartitionSegments], options: ReadOptions) -> list[ScanTask]:
-    """The tasks of a read, in order of partition and offset; none if nothing is wanted.
+    """Return the tasks of a read, in order of partition and offset; none if nothing is wanted.
 
-    With the option ``partitions`` there are at most so many, fewer only where entries are fewer.
-    Raises FencelogError: BAD_REQUEST, OFFSET_TRIMMED, OFFSET_BEYOND_TAIL for offsets that the topic
-    does not have.
+    With the option ``partitions`` there are at most that many tasks, and fewer only where there are
+    fewer entries. Raises FencelogError: BAD_REQUEST, OFFSET_TRIMMED, OFFSET_BEYOND_TAIL for offsets
+    that the topic does not have.
     """
     _check_partitions_exist(answers, options)
     ranges = [wanted for answer in answers for wanted in _wanted(answer, options)]
@@ -99,7 +100,7 @@ def _wanted(answer: PartitionSegments, options: ReadOptions) -> Iterator[EntryRa
 
 
 def _offsets(answer: PartitionSegments, options: ReadOptions) -> tuple[int, int]:
-    """The wanted offsets of a partition, checked against what it has."""
+    """Return the wanted offsets of a partition, checked against the offsets that it has."""
     earliest, latest = answer.earliest_offset, answer.end_offset
     start = options.starting.of(answer.partition, earliest=earliest, latest=latest)
     end = options.ending.of(answer.partition, earliest=earliest, latest=latest)
@@ -121,7 +122,8 @@ def _offsets(answer: PartitionSegments, options: ReadOptions) -> tuple[int, int]
 
 
 def _estimated_bytes(segment: LedgerSegment, *, messages: int) -> int:
-    """The wanted messages' share, at least a byte an entry so that there is something to cut."""
+    """Return the share of the wanted messages, at least a byte an entry so that the range can be
+    cut."""
     return max(segment.size_bytes * messages // segment.messages, segment.entries)
 
 

@@ -1,7 +1,8 @@
-"""From asynchronous to ordinary iteration: an event loop in a thread that works ahead.
+"""A bridge from asynchronous to ordinary iteration: an event loop in a thread that works ahead.
 
 Spark calls an ordinary iterator and spends most of its time handing batches to the JVM; meanwhile
-the loop reads the next ones from the network. What is ready and not yet taken is bounded.
+the loop reads the next ones from the network. The number of items that are ready and not yet taken
+is bounded.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def iterate(produce: Callable[[Emit[T]], Awaitable[None]], *, depth: int) -> Ite
 
 
 class _End:
-    """Stands after the last item."""
+    """The marker after the last item."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
@@ -65,7 +66,7 @@ class _ReadAhead(Generic[T]):
         self._thread.join()
 
     def _call(self, callback: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # the loop has ended: nothing is left to be told
+        with suppress(RuntimeError):  # the loop has ended: there is nothing left to stop
             self._loop.call_soon_threadsafe(callback)
 
     # -- in the thread ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A task's work on an executor: its ranges, one after the other, as Arrow batches."""
+"""The work of a task on an executor: its ranges, one after the other, as Arrow batches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from fencelog.spark_connector.read_ahead import iterate
 from fencelog.spark_connector.scan import Emit, scan_range
 
 READ_AHEAD_BATCHES = 4
-"""Batches ready while Spark takes one. The largest is MAX_ENTRY_BYTES, most are near 1 MiB."""
+"""The batches that are ready while Spark takes one. The largest is MAX_ENTRY_BYTES, most are near 1
+MiB."""
 
 
 def read_task(task: ScanTask, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a task in order of its ranges. Raises FencelogError while iterating."""
+    """Yield the rows of a task in order of its ranges. Raises FencelogError while iterating."""
     schema = arrow_schema(columns)
 
     async def produce(emit: Emit) -> None:

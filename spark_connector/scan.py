@@ -1,6 +1,7 @@
-"""Reads the entries of a range from bookies and makes Arrow batches of them, asynchronously.
+"""The scan of a range: reads its entries from bookies and makes Arrow batches of them,
+asynchronously.
 
-One read is always on its way while the entries of the former are being decoded. A batch comes out
+One read is always in flight while the entries of the previous one are decoded. A batch is returned
 as its writer wrote it, wrapped and not copied, unless it is small: small ones are joined, since
 each costs Spark as much as some thousand rows.
 """
@@ -23,16 +24,17 @@ from fencelog.spark_connector.planner import EntryRange
 
 SMALL_BATCH_ROWS = 8 * 1024
 SMALL_BATCH_BYTES = 1 * MIB
-"""Batches below both are joined. Measured: from 10,000 rows or 1 MiB on size matters little."""
+"""The size that ends a group of joined batches, as SMALL_BATCH_ROWS does. Measured: from 10,000
+rows or 1 MiB on size matters little."""
 
 Emit = Callable[[pa.RecordBatch], Awaitable[None]]
 
 
 class EntrySource(Protocol):
-    """What is needed of a ``LedgerReader``."""
+    """The part of ``LedgerReader`` that a scan needs."""
 
     async def read(self, first: int, last: int) -> list[Entry]:
-        """Verified entries from ``first`` on, in order, at least one, none after ``last``."""
+        """Read verified entries from ``first`` on, in order, at least one, none after ``last``."""
 
 
 class _Numbered(NamedTuple):
@@ -62,7 +64,7 @@ async def scan_range(
 
 
 async def _first_wanted(reader: EntrySource, wanted: EntryRange) -> int:
-    """The first entry that ends after ``start_offset`` (the last one plus 1 if none does).
+    """Return the first entry that ends after ``start_offset`` (the last one plus 1 if none does).
 
     The ledger's metadata does not say which entry holds an offset, so this bisects: 16 small reads
     for 50,000 entries, and none where a ledger is wanted from its beginning.
@@ -112,7 +114,8 @@ async def _read(reader: EntrySource, first: int, last: int) -> list[_Numbered]:
 
 
 def _check_sequence(numbered: Iterable[_Numbered], expected: int | None) -> None:
-    """Each entry begins with the message after the former's last; else rows would go missing."""
+    """Check that each entry begins with the message after the previous one's last; otherwise rows
+    would be missing."""
     for entry, header in numbered:
         if expected not in (None, header.first_number):
             raise _corrupt(entry, f"begins at message {header.first_number}, expected {expected}")
@@ -122,7 +125,7 @@ def _check_sequence(numbered: Iterable[_Numbered], expected: int | None) -> None
 def _batches(
     wanted: EntryRange, numbered: Iterable[_Numbered], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted rows, one Arrow batch for each group of entries."""
+    """Yield the wanted rows, one Arrow batch for each group of entries."""
     for group in _grouped(entry for entry in numbered if _is_wanted(entry.header, wanted)):
         base = wanted.base_offset + group[0].header.first_number
         end = wanted.base_offset + group[-1].header.next_number
@@ -140,7 +143,8 @@ def _is_wanted(header: EntryHeader, wanted: EntryRange) -> bool:
 
 
 def _grouped(numbered: Iterable[_Numbered]) -> Iterator[list[_Numbered]]:
-    """A large entry alone, small neighbours together until they are large."""
+    """Yield groups of entries: a large one alone, small neighbours together until they are
+    large."""
     group: list[_Numbered] = []
     rows = size = 0
     for entry in numbered:

@@ -1,4 +1,4 @@
-"""What the owner of a partition answers when it is asked for its segments, as values.
+"""The answer of a partition's owner to the request for its segments, as values.
 
 A segment is a ledger and its place in the log. The answer is bounded by the owner's *confirmed*
 end: every entry it names is acknowledged, so it can be read from bookies without asking again.
@@ -16,8 +16,8 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, from_json
 
 @dataclass(frozen=True, slots=True)
 class LedgerSegment:
-    """Entries ``first_entry`` to ``last_entry`` of a ledger hold ``messages`` messages, from
-    ``base_offset`` on. ``size_bytes`` of payload, as far as the service knows."""
+    """A ledger of a partition: entries ``first_entry`` to ``last_entry`` hold ``messages``
+    messages, from ``base_offset`` on. ``size_bytes``: payload, as far as the service knows."""
 
     ledger: LedgerMetadata
     base_offset: int
@@ -37,8 +37,8 @@ class LedgerSegment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSegments:
-    """One partition of a topic at one moment: readable offsets are ``earliest_offset`` up to and
-    without ``end_offset``. ``bookies`` maps bookie ids to ``host:port``."""
+    """One partition of a topic at one moment: readable offsets are ``earliest_offset`` up to but
+    not including ``end_offset``. ``bookies`` maps bookie ids to ``host:port``."""
 
     partition: int
     earliest_offset: int
@@ -48,9 +48,9 @@ class PartitionSegments:
 
 
 def parse_segments(answer: Any) -> PartitionSegments:
-    """The answer of ``GET …/partitions/{p}/segments``; segments without entries are left out.
+    """Parse the answer of ``GET …/partitions/{p}/segments``; segments without entries are left out.
 
-    Raises FencelogError(CORRUPT) for what no fencelog server would answer.
+    Raises FencelogError(CORRUPT) for an answer that no fencelog server gives.
     """
     try:
         segments = [_parse_segment(segment) for segment in answer["segments"]]
@@ -82,7 +82,8 @@ def _parse_segment(fields: Any) -> LedgerSegment:
 
 
 def _check_order(answer: PartitionSegments) -> None:
-    """Segments follow each other without a gap up to the end; a hole would be silent data loss."""
+    """Check that segments follow each other without a gap up to the end; a hole would be silent
+    data loss."""
     expected: int | None = None
     for segment in answer.segments:
         if expected is not None and segment.base_offset != expected:

@@ -1,4 +1,5 @@
-"""Asks the service, once per query, where a topic's segments are. Runs on Spark's driver."""
+"""The request to the service, once per query, for the segments of a topic. Runs on Spark's
+driver."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from fencelog.spark_connector.options import ReadOptions
 from fencelog.spark_connector.segments import PartitionSegments, parse_segments
 
 MAX_CONCURRENT_REQUESTS = 16
-"""Partitions are asked side by side, without a connection for each of a thousand."""
+"""The partitions asked at the same time, without a connection for each of a thousand."""
 
 
 async def fetch_segments(options: ReadOptions) -> list[PartitionSegments]:
-    """The segments of every partition of the topic, in order of partition.
+    """Return the segments of every partition of the topic, in order of partition.
 
-    Raises FencelogError: TOPIC_NOT_FOUND, NO_OWNER (also: no server can be reached), ….
+    Raises FencelogError: TOPIC_NOT_FOUND, NO_OWNER (also when no server can be reached), ….
     """
     slots = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
     async with FencelogClient(options.servers) as client:
@@ -33,7 +34,7 @@ async def fetch_segments(options: ReadOptions) -> list[PartitionSegments]:
 
 
 def _located(error: FencelogError, options: ReadOptions) -> FencelogError:
-    """The same error, saying which topic of which service: Spark shows nothing but its text."""
+    """Return the same error, naming the topic and the service: Spark shows nothing but its text."""
     code: ErrorCode = error.code
     where = f"reading topic {options.topic} from {','.join(options.servers)}"
     return FencelogError(code, f"{where}: {error.detail}", **error.extra)

@@ -1,7 +1,7 @@
 """The data source as Spark sees it: names, schema, planning on the driver, reading on executors.
 
-Spark pickles these objects and imports this module in every Python worker, so it imports only what
-describing a query needs; HTTP and Arrow come with planning and reading.
+Spark pickles these objects and imports this module in every Python worker, so it imports only the
+modules that describing a query needs; HTTP and Arrow come with planning and reading.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ COLUMNS: Mapping[str, str] = {
     "publish_time": "timestamp",
     "event_time": "timestamp",
 }
-"""Columns of a topic in order, with their Spark types as ``simpleString`` writes them."""
+"""The columns of a topic in order, with their Spark types as ``simpleString`` writes them."""
 
 
 def register(spark: SparkSession) -> None:
     """Make the format known to a session that did not find ``pyspark_fencelog`` by itself (as with
-    an editable install, which Spark cannot look into)."""
+    an editable install, which Spark cannot search)."""
     spark.dataSource.register(FencelogDataSource)
 
 
 class FencelogDataSource(DataSource):
-    """``spark.read.format("fencelog")``; options and columns are in SPARK.md."""
+    """The data source ``spark.read.format("fencelog")``; options and columns are in SPARK.md."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> str:
-        """All columns (DDL). Raises FencelogError(BAD_REQUEST) for options that are not valid."""
+        """Return all columns (DDL). Raises FencelogError(BAD_REQUEST) for options that are not
+        valid."""
         options = parse_options(self.options)
         return ", ".join(
             f"{name} {kind}"
@@ -57,19 +58,20 @@ class FencelogDataSource(DataSource):
         )
 
     def reader(self, schema: StructType) -> FencelogReader:
-        """Raises FencelogError(BAD_REQUEST) for options or columns that are not valid."""
+        """Return a reader. Raises FencelogError(BAD_REQUEST) for options or columns that are not
+        valid."""
         return FencelogReader(parse_options(self.options), checked_columns(schema))
 
 
 class FencelogReader(DataSourceReader):
-    """Reads the columns of a topic that the query's schema names."""
+    """A reader of the columns of a topic that the query's schema names."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = list(columns)
 
     def partitions(self) -> list[InputPartition]:
-        """Ask the service once where everything is, and plan. The end is fixed from here on."""
+        """Ask the service once for all segments, and plan. The end is fixed from here on."""
         from fencelog.spark_connector.planner import plan
         from fencelog.spark_connector.service import fetch_segments
 
@@ -77,16 +79,16 @@ class FencelogReader(DataSourceReader):
         return [InputPartition(task) for task in plan(answers, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, as Arrow batches."""
+        """Return the rows of one task, as Arrow batches."""
         from fencelog.spark_connector.reading import read_task
 
-        if partition.value is None:  # Spark's own stand-in where nothing was planned
+        if partition.value is None:  # Spark's own placeholder where nothing was planned
             return iter(())
         return read_task(partition.value, self._columns)
 
 
 def checked_columns(schema: StructType) -> list[str]:
-    """Names of the wanted columns: those of a topic, in any order and number.
+    """Return the names of the wanted columns: those of a topic, in any order and number.
 
     Raises FencelogError(BAD_REQUEST) naming the column that a topic does not have.
     """

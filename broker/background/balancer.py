@@ -1,7 +1,8 @@
-"""Measures what this broker carries, tells the others, and hands over what is too much.
+"""The balancer of a broker: measures its load, publishes it, and transfers partitions away when the
+load is too high.
 
-A shell around ``balance_core``. One round looks at every open partition, so it is slow by design:
-rates are means over many seconds, and nothing moves because of one burst.
+A shell around ``balance_core``. One round examines every open partition, so it is slow by design:
+rates are means over many seconds, and nothing is transferred because of one burst.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from fencelog.broker.config import BalancePolicy
 from fencelog.broker.partition.partition_slot import PartitionSlot
 
 SLOTS_AT_A_TIME = 500
-"""Looked at in one turn of the event loop: a millisecond, in which no request is served."""
+"""The partitions examined in one iteration of the event loop: a millisecond, in which no request is
+served."""
 
 log = logging.getLogger(__name__)
 
 
 class Balancer:
-    """``start`` it, ``stop`` it. ``slots``: all of the broker's."""
+    """The balancer: ``start`` it, ``stop`` it. ``slots``: all slots of the broker."""
 
     def __init__(
         self,
@@ -47,13 +49,14 @@ class Balancer:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="balancer")
 
     async def stop(self) -> None:
-        """A hand-over that is under way goes on."""
+        """Stop the rounds. A transfer in progress continues."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
 
     async def round(self, elapsed_s: float) -> None:
-        """Measure, so long after the last round; publish; hand over what has to go."""
+        """Measure the load since the last round, ``elapsed_s`` ago; publish it; transfer partitions
+        as planned."""
         await self._measure(elapsed_s)
         self._rounds_above, moves = decide(
             self._rounds_above,

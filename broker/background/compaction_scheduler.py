@@ -1,8 +1,8 @@
-"""Which log is compacted when: one task for all logs of a broker, one of them at a time.
+"""The scheduling of compaction: one task for all logs of a broker, one of them at a time.
 
-So the memory of a pass is taken once, and ten thousand topics cost a look over a list. What is due
-longest comes first; due times are spread by the logs' names, so that those which began together do
-not come together for ever.
+So the memory of a pass is needed once, and ten thousand topics cost one iteration over a list. The
+log that is due longest comes first; due times are spread by the logs' names, so that logs that
+began together do not stay together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class CompactionScheduler:
-    """``start`` it, ``close`` it. ``logs``: those that are open here now, None for others."""
+    """The scheduler: ``start`` it, ``close`` it. ``logs``: the logs that are open here now, None
+    for others."""
 
     def __init__(self, logs: Callable[[], Iterable[PartitionLog | None]], host: Host) -> None:
         self._logs = logs
@@ -34,7 +35,7 @@ class CompactionScheduler:
         self._task = asyncio.get_running_loop().create_task(self._keep(), name="compaction")
 
     async def close(self) -> None:
-        """A pass that is under way ends with its log."""
+        """Stop the scheduler. A pass in progress ends with its log."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
@@ -46,7 +47,7 @@ class CompactionScheduler:
             self._wakeup.set()
 
     def is_asked(self, log: PartitionLog) -> bool:
-        """Whether it still waits for its turn."""
+        """Tell whether the log still waits for its pass."""
         return log in self._asked
 
     async def _keep(self) -> None:
@@ -80,5 +81,5 @@ class CompactionScheduler:
 
 
 def spread_us(name: str, interval_ms: int) -> int:
-    """Up to a tenth of the interval, the same for the same log."""
+    """Return a delay of up to a tenth of the interval, the same for the same log."""
     return crc32c(name.encode()) % max(1, interval_ms * 100)

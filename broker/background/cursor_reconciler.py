@@ -1,14 +1,16 @@
-"""Cursors follow the registry, whatever was lost on the way.
+"""The reconciliation of cursors with the registry, whatever messages were lost.
 
-Whoever creates or deletes a subscription tells every partition's owner. Should an owner not have
-been reached, it finds out here: it drops cursors whose subscription is gone, which would hold
-messages back for ever, and opens those that are missing, as in partitions that a topic got later.
+The broker that creates or deletes a subscription notifies every partition's owner. An owner that
+was not reached finds out here: it drops cursors whose subscription is gone, which would retain
+messages for ever, and opens those that are missing, as in partitions that were added to a topic
+later.
 
-A cursor that is dropped by mistake forgets what was acknowledged, and lets go of what was not. So
-one that seems to be left over is dropped only when a reading of the registry that no lagging server
-and no memory has a part in does not show its subscription: ids are never used again, so what is
-gone then stays gone. By such a reading a partition's cursors are also completed (``complete``)
-before it lets go of any message: what no cursor holds looks like something that nobody needs.
+A cursor that is dropped by mistake loses its acknowledgements, and no longer retains the
+unacknowledged messages. So a cursor that seems to be left over is dropped only when a read of the
+registry that involves no lagging server and no cache does not show its subscription: ids are never
+used again, so a subscription that is gone then stays gone. With such a read a partition's cursors
+are also completed (``complete``) before it removes any message: a message that no cursor retains
+looks unneeded.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class CursorReconciler:
-    """Looks through the open partitions of a broker."""
+    """The reconciler of the open partitions of a broker."""
 
     def __init__(
         self, registry: SubscriptionRegistry, open_slots: Callable[[], Iterable[PartitionSlot]]
@@ -56,7 +58,7 @@ class CursorReconciler:
             await self.look()
 
     async def look(self) -> None:
-        """Look once. What cannot be done now is done at the next look. Never raises."""
+        """Examine all partitions once. Failed steps are repeated the next time. Never raises."""
         found: dict[str, list[RegisteredSubscription]] = {}
         doubtful: dict[str, list[tuple[PartitionLog, set[str]]]] = {}
         try:
@@ -81,7 +83,7 @@ class CursorReconciler:
             await self._drop(topic_id, logs)
 
     async def _drop(self, topic_id: str, logs: list[tuple[PartitionLog, set[str]]]) -> None:
-        """Drop the cursors that belong to nothing; each was opened before this call, and so after
+        """Drop the cursors without a subscription; each was opened before this call, and so after
         its subscription was registered."""
         try:
             latest = await self._registry.list_latest(topic_id)
@@ -98,7 +100,8 @@ class CursorReconciler:
 
     async def complete(self, topic_id: str, subscriptions: SubscriptionTable) -> None:
         """Open the cursors that are missing in a partition, of every subscription that was
-        registered before this call. Raises FencelogError: METADATA_…, why one cannot be opened."""
+        registered before this call. Raises FencelogError: METADATA_…, and the error of a cursor
+        that cannot be opened."""
         for registered in await self._registry.list_latest(topic_id):
             await _begin_if_missing(subscriptions, registered)
 
@@ -114,7 +117,7 @@ class CursorReconciler:
 
 
 async def _open_missing(opened: PartitionLog, found: list[RegisteredSubscription]) -> set[str]:
-    """Open the cursors that are missing; which there are of none of these subscriptions."""
+    """Open the missing cursors; return those that belong to none of these subscriptions."""
     left = set(opened.subscriptions.all())
     for registered in found:
         await _begin_if_missing(opened.subscriptions, registered)

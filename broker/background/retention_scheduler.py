@@ -1,7 +1,7 @@
-"""One task that looks after retention, time to live and quotas of all open logs of a broker.
+"""The task that applies retention, time to live and quotas to all open logs of a broker.
 
-Ten thousand logs have no timer each: within a period every log is looked at once, some at a time,
-which costs microseconds where there is nothing to do. Only what has to be done gets a task.
+Ten thousand logs do not have a timer each: within a period every log is examined once, some at a
+time, which costs microseconds where there is nothing to do. Only a log with work to do gets a task.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.broker.partition.partition_log import PartitionLog
 
 STEPS = 50
-"""Parts of a period, at most: a broker with few logs wakes up for each of them and no more."""
+"""The parts of a period, at most: a broker with few logs wakes up for each of them and no more."""
 
 AT_ONCE = 16
-"""Logs that are tended at the same time: each changes metadata, and producers need that too."""
+"""The logs that are processed at the same time: each changes metadata, and producers need that
+too."""
 
 log = logging.getLogger(__name__)
 
 
 class RetentionScheduler:
-    """``logs``: those that are open now (None: one that is not)."""
+    """The scheduler. ``logs``: the logs that are open now (None: one that is not)."""
 
     def __init__(
         self, logs: Callable[[], Iterable[PartitionLog | None]], *, period_s: float
@@ -38,7 +39,7 @@ class RetentionScheduler:
         self._task = asyncio.get_running_loop().create_task(self._keep(), name="retention")
 
     async def close(self) -> None:
-        """What is under way ends as after a crash. Never raises."""
+        """Stop the scheduler. Work in progress ends as after a crash. Never raises."""
         tasks = [*self._tending.values(), *([] if self._task is None else [self._task])]
         for task in tasks:
             task.cancel()

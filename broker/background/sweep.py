@@ -1,11 +1,11 @@
-"""The sweep: finds what crashes have left behind, and removes it.
+"""The sweep: finds the remains of crashes, and removes them.
 
-* Topics whose deletion was not finished: what hangs below an id that no topic has.
+* Topics whose deletion was not finished: the nodes below an id that no topic has.
 * Ledgers on no list: of a roll or a takeover that ended between creating and listing, or of a trim
   that ended between unlisting and deleting (``sweep_core`` says which).
 
-One broker at a time does it, slowly, holding an ephemeral node. Nothing rests on that: two sweeps
-at once do no harm.
+One broker at a time sweeps, slowly, holding an ephemeral node. Safety does not depend on it: two
+sweeps at once do no harm.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from fencelog.ledgers.metastore.watch import names_or_empty
 LOCK_PATH = "/sweep/lock"
 LAST_PATH = "/sweep/last"
 BATCH = 20
-"""Ledgers between two pauses."""
+"""The number of ledgers between two pauses."""
 
 log = logging.getLogger(__name__)
 
 
 class LedgerCatalogue(Protocol):
-    """All ledgers of the cluster, see ``LedgerStore``."""
+    """The list of all ledgers of the cluster, see ``LedgerStore``."""
 
     def list(self) -> AsyncIterator[int]: ...
 
@@ -51,18 +51,18 @@ class LedgerCatalogue(Protocol):
 
 @dataclass(slots=True)
 class Swept:
-    """What one sweep found, and removed unless it only looked. ``failed``: what it could not
-    remove, and why; the next sweep tries again."""
+    """The result of one sweep: what it found, and removed unless it only looked. ``failed``: what
+    it could not remove, and why; the next sweep tries again."""
 
     looked_at: int = 0
     topics: list[str] = field(default_factory=list)
-    """Ids of topics that were deleted, and not all that belonged to them."""
+    """The ids of topics that were deleted, but not everything that belonged to them."""
     ledgers: list[int] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
 
 class Sweep:
-    """Of one broker. ``sweep`` may be called at any time."""
+    """The sweep of one broker. ``sweep`` may be called at any time."""
 
     def __init__(
         self,
@@ -83,19 +83,19 @@ class Sweep:
         self._sweeping = False
 
     async def look(self) -> Swept:
-        """What a sweep would remove now. Raises FencelogError(METADATA_…)."""
+        """Return what a sweep would remove now. Raises FencelogError(METADATA_…)."""
         return await self._all(_Pass(dry_run=True, session_id=self._store.session_id, pause_s=0))
 
     async def sweep(self, *, pause_s: float = 0) -> Swept:
-        """Look at everything once and remove what belongs to nothing; ``pause_s`` after a batch of
-        ledgers. Raises FencelogError: METADATA_CONFLICT (another sweep is under way), METADATA_…;
-        what was done until then is done."""
+        """Examine everything once and remove what belongs to no topic; ``pause_s`` after a batch of
+        ledgers. Raises FencelogError: METADATA_CONFLICT (another sweep is in progress), METADATA_…;
+        the removals until then stay."""
         if self._sweeping:
             raise _busy()
         self._sweeping = True
         try:
             lock = await self._lock()
-            # From here on this session reads nothing that is older than this moment.
+            # From here on this session reads nothing older than this moment.
             session_id = self._store.session_id
             try:
                 return await self._all(_Pass(False, session_id, pause_s))
@@ -106,7 +106,8 @@ class Sweep:
             self._sweeping = False
 
     async def sweep_if_due(self, interval_s: float) -> Swept | None:
-        """A slow sweep, unless some broker ended one within the interval, or does one now."""
+        """Sweep slowly, unless some broker ended a sweep within the interval, or is sweeping
+        now."""
         last_us, version = await self._last_us()
         since_us = self._host.now_us() - last_us
         if abs(since_us) < interval_s * 1e6:  # far in the future: some clock was wrong
@@ -148,7 +149,7 @@ class Sweep:
             return lock.version
 
     async def _all(self, sweep: _Pass) -> Swept:
-        # What hangs below an id is read before the registry: a topic is there before what is its.
+        # The nodes below an id are read before the registry: a topic exists before its nodes do.
         ids = {
             *await names_or_empty(self._store.children(LOGS_PATH)),
             *await names_or_empty(self._store.children(SUBSCRIPTIONS_PATH)),
@@ -198,7 +199,8 @@ class Sweep:
         )
 
     async def _is_gone(self, sweep: _Pass, topic_id: str) -> bool:
-        """Ids are never used again: what is gone stays so."""
+        """Tell whether a topic is gone. Ids are never used again: a topic that is gone stays
+        gone."""
         if topic_id not in sweep.gone and topic_id not in await self._topics.ids():
             sweep.gone.add(topic_id)
         return topic_id in sweep.gone
@@ -214,7 +216,7 @@ class Sweep:
 
 
 class Sweeper:
-    """Sweeps now and then. ``start`` it; ``close`` ends a sweep that is under way."""
+    """The task that sweeps periodically. ``start`` it; ``close`` ends a sweep in progress."""
 
     def __init__(self, sweep: Sweep, *, interval_s: float, host: Host) -> None:
         self._sweep = sweep
@@ -232,7 +234,7 @@ class Sweeper:
 
     async def _run(self) -> None:
         while True:
-            # Brokers that were started together do not ask together.
+            # Brokers that were started together do not ask at the same time.
             await asyncio.sleep(self._interval_s * (0.5 + self._host.fraction()) / 4)
             try:
                 await self._sweep.sweep_if_due(self._interval_s)
@@ -242,7 +244,7 @@ class Sweeper:
 
 @dataclass(slots=True)
 class _Pass:
-    """One sweep as it goes. ``gone``: ids that no topic has, for certain."""
+    """One sweep in progress. ``gone``: ids that no topic has, for certain."""
 
     dry_run: bool
     session_id: int

@@ -1,4 +1,5 @@
-"""Partitions that leave a broker while it serves: one that an operator names, or all of them."""
+"""The transfer of partitions from a broker while it serves: one that an operator names, or all of
+them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Unloading:
-    """Of one broker. ``slots``: all that it has."""
+    """The transfers of one broker. ``slots``: all slots of the broker."""
 
     def __init__(
         self,
@@ -34,18 +35,18 @@ class Unloading:
         self._drained: asyncio.Task[int] | None = None
 
     async def stop(self) -> None:
-        """Begin no hand-over any more; those under way go on."""
+        """Begin no more transfers; those in progress continue."""
         if self._drained is not None:
             self._drained.cancel()
             await asyncio.wait((self._drained,))
         await self._balancer.stop()
 
     async def unload(self, slot: PartitionSlot, *, to: str | None = None) -> str | None:
-        """Hand one partition over: to the broker ``to``, else to the least loaded. Who has it now;
-        None: nobody would, it is free for the next request.
+        """Transfer one partition to the broker ``to``, otherwise to the least loaded one. Return
+        the new owner; None if no broker accepted it: it is free for the next request.
 
         Raises FencelogError: NotOwner, NOT_FOUND (no such broker), METADATA_UNAVAILABLE, and, if
-        ``to`` is this broker, why it cannot be opened here.
+        ``to`` is this broker, the error of opening it here.
         """
         if to == self._directory.own_id:
             await slot.log(take=True)
@@ -57,12 +58,12 @@ class Unloading:
         return await slot.transfer(to)
 
     async def drain(self) -> int:
-        """Take no partition any more, and hand every one that is open to another broker; requests
-        are served, or find their new owner, all the while.
+        """Accept no more partitions, and transfer every open one to another broker; requests are
+        served, or find their new owner, meanwhile.
 
-        How many nobody took, because there is nobody or the time was over: those are free for any
-        broker, or still open here. Whoever calls it again waits for the same. Never raises
-        FencelogError.
+        Return how many no broker accepted, because there is no other or the time was over: those
+        are free for any broker, or still open here. Another call waits for the same drain. Never
+        raises FencelogError.
         """
         if self._drained is None:
             self._drained = asyncio.get_running_loop().create_task(self._drain(), name="drain")
@@ -81,7 +82,7 @@ class Unloading:
 
         try:
             async with asyncio.timeout(self._timeout_s):
-                # What was being opened when the draining began comes to light later.
+                # Partitions that were being opened when the drain began appear later.
                 while here := [slot for slot in self._slots.values() if slot.is_here]:
                     await few_at_a_time(transfer, here)
         except TimeoutError:
@@ -94,7 +95,7 @@ class Unloading:
 async def few_at_a_time(
     work: Callable[[PartitionSlot], Awaitable[None]], slots: Iterable[PartitionSlot]
 ) -> None:
-    """Do it with all of them, MAX_MOVING_PARTITIONS at the same time."""
+    """Call ``work`` with all slots, MAX_MOVING_PARTITIONS at the same time."""
     waiting = iter(slots)
 
     async def one_after_the_other() -> None:

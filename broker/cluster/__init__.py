@@ -1,4 +1,4 @@
-"""The brokers of a cluster: their directory, their load, and who should own what.
+"""The brokers of a cluster: their directory, their load, and the choice of owners.
 
 Imports of its package: ``config``, ``names``.
 """

@@ -1,16 +1,18 @@
-"""Where partitions go, decided from what brokers have published: pure, and the same everywhere.
+"""The placement of partitions, decided from the loads that brokers have published: pure, and the
+same everywhere.
 
-Two decisions. ``place``: who takes a partition that nobody owns; the one that was asked, unless it
-is clearly more loaded than the least loaded one, so that partitions stay where clients already are.
-``plan``: what a broker that is clearly more loaded than the mean hands over, and to whom.
+There are two decisions. ``place`` chooses the owner of a partition without one: the broker that was
+asked, unless it is clearly more loaded than the least loaded one, so that partitions stay where
+clients already are. ``plan`` chooses the partitions that a broker clearly more loaded than the mean
+transfers, and their targets.
 
-What keeps partitions from wandering (``plan``):
+These rules keep partitions from moving without end (``plan``):
 
 * only the most loaded broker gives, of its own, and only after several rounds above the margin;
 * it stops half-way between the margin and the mean, so that a small change starts nothing new;
 * no move leaves its target above what its source keeps: the sum of the squares of all loads shrinks
   with every move, so there can be no circle;
-* a partition that has just come stays for a while, also because rates are measured over a while.
+* a partition that has just arrived stays for a while, also because rates are measured over a while.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Hand this partition over to that broker; ``score`` goes with it."""
+    """The transfer of this partition to that broker; ``score`` moves with it."""
 
     key: PartitionKey
     to: str
@@ -52,7 +54,8 @@ class Move:
 
 
 def place(asked: str, brokers: Iterable[BrokerView], policy: BalancePolicy) -> str | None:
-    """Who takes an unowned partition for which ``asked`` got a request; None: nobody can."""
+    """Return the owner for a partition without one for which ``asked`` got a request; None if no
+    broker can take it."""
     takers = {broker.broker_id: broker for broker in brokers if broker.takes}
     if not takers:
         return None
@@ -64,14 +67,15 @@ def place(asked: str, brokers: Iterable[BrokerView], policy: BalancePolicy) -> s
 
 
 def targets(own: str, brokers: Iterable[BrokerView]) -> list[str]:
-    """Who may be asked to take a partition from ``own``: the least loaded first."""
+    """Return the brokers that may be asked to take a partition from ``own``: the least loaded
+    first."""
     others = (broker for broker in brokers if broker.takes and broker.broker_id != own)
     return [broker.broker_id for broker in sorted(others, key=_weight)]
 
 
 def is_overloaded(own: str, brokers: Collection[BrokerView], policy: BalancePolicy) -> bool:
-    """Whether ``own`` is the most loaded of all that take partitions, and clearly above the mean.
-    Of several with the same load it is one."""
+    """Tell whether ``own`` is the most loaded of all brokers that take partitions, and clearly
+    above the mean. Of several with the same load only one is."""
     takers = [broker for broker in brokers if broker.takes]
     if not any(broker.broker_id == own for broker in takers):
         return False
@@ -85,7 +89,7 @@ def plan(
     partitions: Iterable[PartitionView],
     policy: BalancePolicy,
 ) -> tuple[Move, ...]:
-    """What ``own`` hands over now: the largest that fit first, so that few have to move."""
+    """Return the transfers of ``own`` now: the largest that fit first, so that few have to move."""
     if not is_overloaded(own, brokers, policy):
         return ()
     by_id = {broker.broker_id: broker for broker in brokers if broker.takes}
@@ -113,9 +117,10 @@ def decide(
     partitions: Iterable[PartitionView],
     policy: BalancePolicy,
 ) -> tuple[int, tuple[Move, ...]]:
-    """One round: how many in a row were above the margin with this one, and what moves now.
+    """Decide one round; return how many rounds in a row, this one included, were above the margin,
+    and the transfers.
 
-    After moves the count begins anew, so that they show in what is measured before more follow.
+    After transfers the count begins again, so that measurements reflect them before more follow.
     """
     if not is_overloaded(own, brokers, policy):
         return 0, ()

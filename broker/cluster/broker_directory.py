@@ -1,7 +1,7 @@
 """The brokers of a cluster: this one's registration and load, and a live table of all.
 
-``/brokers/{id}`` says where a broker is and whether it is draining, ``/loads/{id}`` what it
-carries; both are ephemeral, and hints: a broker may be gone and still be listed.
+``/brokers/{id}`` holds a broker's address and whether it is draining, ``/loads/{id}`` its load;
+both are ephemeral, and hints: a broker may be gone and still be listed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class BrokerDirectory:
-    """``start`` before use."""
+    """The directory. ``start`` it before use."""
 
     def __init__(self, store: MetadataStore, *, host: Host, config: BrokerConfig) -> None:
         self._store = store
@@ -40,7 +40,8 @@ class BrokerDirectory:
         self._known_loads: dict[str, tuple[bytes, BrokerLoad]] = {}
         self._own_load = BrokerLoad()
         self._sent: dict[str, float] = {}
-        """Score of what a broker took since its load was last measured, as far as we know."""
+        """The score of the partitions that a broker took since its load was last measured, as far
+        as known here."""
         self._rounds = 0
         self._forget_after = config.balance.rounds
 
@@ -56,7 +57,7 @@ class BrokerDirectory:
         )
 
     async def close(self) -> None:
-        """Take the broker off the list."""
+        """Remove the broker from the directory."""
         for registration in (self._registration, self._load_node):
             if registration is not None:
                 await registration.close()
@@ -68,24 +69,25 @@ class BrokerDirectory:
         return "draining" in self._fields
 
     def set_draining(self) -> None:
-        """Tell the others not to send anything here any more."""
+        """Announce to the others that they should not send anything here any more."""
         self._fields["draining"] = True
         if self._registration is not None:
             self._registration.update(self._value())
 
     def measured(self, load: BrokerLoad) -> None:
-        """What this broker carries now; the others are told if it has changed materially."""
+        """Record the current load of this broker; it is published if it has changed materially."""
         self._own_load = load
         self._sent.pop(self.own_id, None)
         self._rounds += 1
         if self._rounds % self._forget_after == 0:
-            self._sent.clear()  # what the others' loads do not show by now is not material, or gone
+            self._sent.clear()  # what the loads do not show by now is not material, or gone
         if self._load_node is not None and load.differs_from(self._published):
             self._published = load
             self._load_node.update(load.encode())
 
     def all(self) -> list[dict[str, Any]]:
-        """``broker_id, url, started_us, draining`` and, where it is known, the load, by id."""
+        """Return ``broker_id, url, started_us, draining`` and, where it is known, the load of each
+        broker, by id."""
         return [
             _described(json.loads(value), self._load_of(broker_id))
             for broker_id, value in sorted(self._brokers.values.items())
@@ -96,7 +98,7 @@ class BrokerDirectory:
         return _described(self._fields, self._own_load)
 
     def url_of(self, broker_id: str) -> str | None:
-        """Where a registered broker is."""
+        """Return the URL of a registered broker."""
         value = self._brokers.values.get(broker_id)
         return None if value is None else str(json.loads(value)["url"])
 
@@ -113,7 +115,8 @@ class BrokerDirectory:
         return views
 
     def took(self, broker_id: str, score: float = PARTITION_COST) -> None:
-        """A broker has one partition more: count it until its load shows it, or should have."""
+        """Record that a broker has one more partition: count it until its load shows it, or should
+        have."""
         self._sent[broker_id] = self._sent.get(broker_id, 0.0) + score
 
     def _load_of(self, broker_id: str) -> BrokerLoad | None:

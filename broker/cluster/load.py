@@ -1,8 +1,8 @@
-"""What a broker carries: measured where it happens, published for the others, compared by them.
+"""The load of a broker: measured there, published for the others, compared by them.
 
-Loads are added up in one unit, bytes a second that are read, so that any two can be compared:
-a byte that is written costs as much as WRITE_COST that are read, an idle partition as much as
-PARTITION_COST. Waiting bytes are shown to people and decide nothing: they are a burst, not a load.
+Loads are added up in one unit, bytes read per second, so that any two can be compared: a written
+byte costs as much as WRITE_COST read bytes, an idle partition as much as PARTITION_COST. Waiting
+bytes are shown to operators but not used for decisions: they are a burst, not a load.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import KIB, MIB
 
 WRITE_COST = 3
-"""A written byte leaves for three bookies."""
+"""The cost of a written byte, which is sent to three bookies."""
 
 PARTITION_COST = 4 * KIB
-"""An idle partition takes memory and a place at the next takeover: 256 of them weigh 1 MiB/s."""
+"""The cost of an idle partition, which takes memory and time at the next takeover: 256 of them
+weigh 1 MiB/s."""
 
 MEAN_OVER_S = 15.0
-"""Rates are means in which what is older than this counts for little."""
+"""The time over which rates are averaged: older traffic counts for little."""
 
 MATERIAL_SHARE = 0.1
 MATERIAL_SCORE = 256 * KIB
 MATERIAL_PENDING_BYTES = 8 * MIB
-"""A change by less than this is not worth a metadata write."""
+"""The smallest change of waiting bytes that is worth a metadata write."""
 
 
 def score_of(*, partitions: int, in_bytes_per_s: float, out_bytes_per_s: float) -> float:
-    """What this weighs, in bytes a second that are read."""
+    """Return the score of this load, in bytes read per second."""
     return in_bytes_per_s * WRITE_COST + out_bytes_per_s + partitions * PARTITION_COST
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """Of one broker: partitions open there, bytes a second written and read, and bytes of appends
-    that wait."""
+    """The load of one broker: partitions open there, bytes a second written and read, and bytes of
+    waiting appends."""
 
     partitions: int = 0
     in_bytes_per_s: int = 0
@@ -53,7 +54,7 @@ class BrokerLoad:
         )
 
     def differs_from(self, published: BrokerLoad) -> bool:
-        """Whether the others should be told."""
+        """Tell whether the change is worth publishing."""
         by = abs(self.score - published.score)
         waiting = abs(self.pending_bytes - published.pending_bytes)
         return (
@@ -67,7 +68,7 @@ class BrokerLoad:
 
     @classmethod
     def decode(cls, data: bytes) -> BrokerLoad:
-        """Raises FencelogError(CORRUPT)."""
+        """Decode a load. Raises FencelogError(CORRUPT)."""
         try:
             fields = json.loads(data)
             return cls(**{name: int(fields[name]) for name in cls.__dataclass_fields__})
@@ -95,7 +96,7 @@ class Meter:
         )
 
     def sample(self, in_bytes: int, out_bytes: int, elapsed_s: float) -> None:
-        """The counters stand here now, so long after the last call."""
+        """Record the counters now, ``elapsed_s`` after the last call."""
         keep = exp(-elapsed_s / MEAN_OVER_S)
         fresh = (1 - keep) / elapsed_s
         self.in_bytes_per_s = self.in_bytes_per_s * keep + (in_bytes - self._in_bytes) * fresh
@@ -103,6 +104,6 @@ class Meter:
         self._in_bytes, self._out_bytes = in_bytes, out_bytes
 
     def restart(self) -> None:
-        """The counters begin anew at 0 (the log was opened again)."""
+        """Restart from counters at 0 (the log was opened again)."""
         self._in_bytes = self._out_bytes = 0
         self.in_bytes_per_s = self.out_bytes_per_s = 0.0

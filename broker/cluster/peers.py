@@ -1,5 +1,5 @@
-"""What a broker asks of another one. ``fencelog.api.routing.peers`` asks over HTTP; a simulator, or
-a test, answers in its place."""
+"""The requests of a broker to another one. ``fencelog.api.routing.peers`` sends them over HTTP; a
+simulator, or a test, answers in its place."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class Peers(Protocol):
     """The other brokers, by the URLs that they have registered."""
 
     async def open(self, url: str, topic: TopicName, partition: int) -> None:
-        """Have the broker at ``url`` own the partition; it serves on return.
+        """Make the broker at ``url`` own the partition; it serves on return.
 
-        Raises FencelogError, whatever became of it: the caller looks at the owner's node.
+        Raises FencelogError, whatever the outcome: the caller reads the owner's node.
         """
 
 
 class NoPeers:
-    """For a broker that is alone."""
+    """The peers of a broker that is alone."""
 
     async def open(self, url: str, topic: TopicName, partition: int) -> None:
-        """Raises NO_OWNER."""
+        """Refuse to open. Raises NO_OWNER."""
         raise FencelogError(ErrorCode.NO_OWNER, f"the broker at {url} cannot be asked")

@@ -1,4 +1,4 @@
-"""Entries of a compacted view: messages with the offsets and publish times that they had.
+"""The entries of a compacted view: messages with their original offsets and publish times.
 
 The payload of an entry of kind 3 (``ledgers.entry_header``), little-endian:
 
@@ -8,8 +8,8 @@ The payload of an entry of kind 3 (``ledgers.entry_header``), little-endian:
      …  i64 publish times[count], µs since 1970 UTC, never falling
      …  a record batch of the messages (``ledgers.record_batch``), at a multiple of 8
 
-Entries of a view rise in offset from one to the next, so both an offset and a time are found by
-bisection, as in a ledger of the log.
+The offsets of a view rise from entry to entry, so both an offset and a time are found by bisection,
+as in a ledger of the log.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fencelog.ledgers.record_batch.format import int_array, pack_ints
 def pack_compacted(
     offsets: Sequence[int], publish_times: Sequence[int], messages: Sequence[Message]
 ) -> bytes:
-    """The payload of an entry. Raises FencelogError(BAD_REQUEST, PAYLOAD_TOO_LARGE) for more than a
-    batch may hold."""
+    """Return the payload of an entry. Raises FencelogError(BAD_REQUEST, PAYLOAD_TOO_LARGE) for more
+    than a batch may hold."""
     columns = pack_ints("q", offsets) + pack_ints("q", publish_times)
     return pack_entry(
         columns + encode_batch(messages),
@@ -39,8 +39,8 @@ def pack_compacted(
 
 
 def read_compacted(payload: memoryview, header: EntryHeader) -> CompactedBatch:
-    """What an entry holds. Raises FencelogError(CORRUPT): it passed its digest, so its writer wrote
-    it so."""
+    """Return the messages of an entry, which passed its digest, so damage comes from its writer.
+    Raises FencelogError(CORRUPT)."""
     column = 8 * header.count
     times_at = header.header_bytes + column
     batch = payload[times_at + column :]

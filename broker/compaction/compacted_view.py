@@ -1,7 +1,7 @@
 """The compacted view of a log: below its horizon the newest message of every key, above it the log.
 
-Positions are the offsets of the log: a read from an offset gives what the view holds at or after
-it, so a reader goes on correctly when the view is replaced under it.
+Positions are the offsets of the log: a read from an offset returns the view's messages at or after
+it, so a reader continues correctly when the view is replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fencelog.ledgers.limits import MAX_READ_BYTES
 
 
 class CompactedReader(SegmentReader):
-    """The ledger of a view. Its numbers are offsets, with gaps."""
+    """The reader of a view's ledger. Its numbers are offsets, with gaps."""
 
     def __init__(self, ledgers: Ledgers, ledger_id: int, *, end_offset: int) -> None:
         super().__init__(ledgers, ledger_id=ledger_id, base_offset=0)
         self._end_offset = end_offset
 
     async def load(self, offset: int, max_bytes: int) -> Found:
-        """Batches from the one that holds ``offset`` or what comes after it."""
+        """Read batches from the one that holds ``offset``, or the next message after it."""
         reader = await self.reader()
         last = reader.last_confirmed
         entry_id = await self._locate(reader, offset, last)
@@ -67,7 +67,7 @@ class CompactedReader(SegmentReader):
 
 
 class CompactedView:
-    """Reads of one log's view; without one they are reads of the log."""
+    """The reads of one log's view; without a view they are reads of the log."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class CompactedView:
         reads: BrokerReads,
         rate: DispatchRate,
     ) -> None:
-        """``rate``: what slows reads of the partition down."""
+        """Create the view. ``rate``: the rate limit of the partition's reads."""
         self._node = node
         self._ledgers = ledgers
         self._reader = reader
@@ -97,14 +97,16 @@ class CompactedView:
 
     @property
     def earliest_offset(self) -> int:
-        """A view begins with the log, whatever of that was trimmed since."""
+        """Return the first offset of the view: a view begins with the log, even if that was trimmed
+        since."""
         return self._reader.earliest_offset if self._node.ledger_list.compacted is None else 0
 
     async def read(
         self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
     ) -> ReadResult:
-        """As ``PartitionLog.read``; batches may have gaps in them and between them. OFFSET_TRIMMED
-        too where the log was trimmed between the view's horizon and its own start."""
+        """Read as ``PartitionLog.read``; batches may have gaps in them and between them. Raises
+        OFFSET_TRIMMED also where the log was trimmed between the view's horizon and its own
+        start."""
         limit = self._rate.limit
         if limit is not None:
             max_messages, max_bytes, wait_ms = await limit.admit(max_messages, max_bytes, wait_ms)
@@ -118,7 +120,7 @@ class CompactedView:
     async def fetch(
         self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
     ) -> ReadResult:
-        """The same without a limit."""
+        """Read as ``read`` does, without a rate limit."""
         while True:
             compacted = self._node.ledger_list.compacted
             if compacted is None or offset >= compacted.end_offset:
@@ -139,8 +141,8 @@ class CompactedView:
             offset = following
 
     async def offset_for_time(self, time_us: int) -> int:
-        """The first offset of the view whose publish time is at or after ``time_us``, the tail if
-        there is none. Raises as ``read``."""
+        """Return the first offset of the view whose publish time is at or after ``time_us``, the
+        tail if there is none. Raises as ``read``."""
         while True:
             compacted = self._node.ledger_list.compacted
             if compacted is None:
@@ -158,7 +160,7 @@ class CompactedView:
                     raise
 
     def clear(self) -> None:
-        """Let go of what is held in memory."""
+        """Release the chunks that are held in memory."""
         if self._catch_up is not None:
             self._catch_up.clear()
         self._of = self._ledger = self._catch_up = None
@@ -177,7 +179,7 @@ class CompactedView:
         self.clear()
         self._of = compacted
         end = compacted.end_offset
-        for ledger_id in compacted.ledgers:  # one, or none where nothing is left
+        for ledger_id in compacted.ledgers:  # one, or none where the view is empty
             ledger = CompactedReader(self._ledgers, ledger_id, end_offset=end)
             self._ledger = ledger
             self._catch_up = LogReadAhead(

@@ -1,14 +1,15 @@
-"""Compaction of one log: reads what is new, writes a new view, puts it in the former one's place.
+"""The compaction of one log: reads new messages, writes a new view, replaces the previous one by
+it.
 
-A pass reads the log from the former horizon to its present end twice: once for the keys, once for
-the messages that are kept (``compaction_core``). They are written, behind what is kept of the
-former view, to a ledger of their own; when that is closed, one compare-and-set of the ledger list
-makes it the view, and the former ledger is deleted. So a crash, or a takeover, at any step leaves
-the former view as it was, or the new one whole; a ledger that is on no list carries the log's name
-and epoch, and is swept by them.
+A pass reads the log from the previous horizon to its current end twice: once for the keys, once for
+the messages that are kept (``core``). They are written, after the messages kept from the previous
+view, to a ledger of their own; when that is closed, one compare-and-set of the ledger list makes it
+the view, and the previous ledger is deleted. So a crash, or a takeover, at any step leaves the
+previous view as it was, or the new one whole; a ledger that is on no list carries the log's name
+and epoch, by which the sweep finds it.
 
-A pass is a reader like others: it takes turns with them, of bytes and of the event loop. Producers,
-sequences and cursors know nothing of it.
+A pass is a reader like others, under the same fair scheduling of bytes and of the event loop.
+Producers, sequences and cursors are not affected.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
 
 READ_BYTES = 1 * MIB
-"""Asked for in one read of a pass: small, since others read and append meanwhile."""
+"""The bytes requested in one read of a pass: small, since others read and append meanwhile."""
 
 ENTRIES_IN_FLIGHT = 8
-"""Entries of the new view that are not acknowledged yet: 4 MiB."""
+"""The entries of the new view that are not acknowledged yet: 4 MiB."""
 
 log = logging.getLogger(__name__)
 
 
 class LogCompaction:
-    """One log's compaction. It has a task only while a pass runs."""
+    """The compaction of one log. It has a task only while a pass runs."""
 
     def __init__(
         self,
@@ -69,12 +70,13 @@ class LogCompaction:
 
     @property
     def horizon(self) -> int:
-        """The offset up to which the log is compacted."""
+        """Return the offset up to which the log is compacted."""
         compacted = self._node.ledger_list.compacted
         return 0 if compacted is None else compacted.end_offset
 
     def due_us(self, interval_ms: int) -> int | None:
-        """When the view wants to be brought up to date; None while there is nothing new."""
+        """Return the time at which the view is due for an update; None while there are no new
+        messages."""
         if self._reader.tail_offset <= max(self.horizon, self._reader.earliest_offset):
             return None
         compacted = self._node.ledger_list.compacted
@@ -82,8 +84,8 @@ class LogCompaction:
         return max(due, self._not_before_us)
 
     def status(self) -> dict[str, Any]:
-        """JSON-compatible. ``state``: ``none`` (there is no view), ``running``, ``failed`` (the
-        last pass; ``error`` says why, and it is tried again) or ``ready``."""
+        """Return the status, JSON-compatible. ``state``: ``none`` (there is no view), ``running``,
+        ``failed`` (the last pass; ``error`` says why, and it is repeated) or ``ready``."""
         compacted = self._node.ledger_list.compacted
         state = "none" if compacted is None else "ready"
         if self._running is not None:
@@ -100,7 +102,7 @@ class LogCompaction:
         }
 
     async def run(self) -> None:
-        """Compact all that the log holds now. Never raises; one at a time."""
+        """Compact the whole current log. Never raises; one call at a time."""
         if self._running is None:
             self._running = asyncio.get_running_loop().create_task(
                 self._run(), name=f"compaction {self._node.path}"
@@ -108,7 +110,7 @@ class LogCompaction:
         await asyncio.wait((self._running,))
 
     async def close(self) -> None:
-        """End a pass that is under way; the view stays as it is. Never raises."""
+        """End a pass in progress; the view stays as it is. Never raises."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait((self._running,))
@@ -134,7 +136,8 @@ class LogCompaction:
     # -- one pass --------------------------------------------------------------------------------
 
     async def _pass(self, end: int, *, tombstones_from: int) -> None:
-        """Up to ``end``, or as far as there is room for keys. Tombstones below an offset go."""
+        """Compact up to ``end``, or as far as there is space for keys. Tombstones below an offset
+        are removed."""
         horizon = self.horizon
         begin = max(horizon, self._reader.earliest_offset)
         newest = NewestOffsets(self._max_keys, tombstones_from=tombstones_from)
@@ -160,7 +163,7 @@ class LogCompaction:
                 await self._factory.ledgers.delete(ledger_id, unfenced=True)
 
     async def _look(self, newest: NewestOffsets, begin: int, end: int) -> int:
-        """Find the newest messages of a part; where it ends."""
+        """Find the newest messages of a part; return where it ends."""
         async for rows in self._rows(begin, end):
             stop = newest.add(rows[0][0], [message for _, _, message in rows])
             if stop is not None:
@@ -168,7 +171,7 @@ class LogCompaction:
         return end
 
     async def _rows(self, begin: int, end: int) -> AsyncIterator[list[Row]]:
-        """What the view holds from ``begin`` to ``end``, a step at a time."""
+        """Yield the view's messages from ``begin`` to ``end``, a step at a time."""
         offset = begin
         while offset < end:
             result = await self._view.fetch(
@@ -181,7 +184,7 @@ class LogCompaction:
 
 
 class ViewWriter:
-    """Writes the entries of a view to a ledger that is made with the first of them."""
+    """The writer of a view's entries, to a ledger that is created with the first of them."""
 
     def __init__(self, factory: LedgerFactory, epoch: int) -> None:
         self._factory = factory
@@ -193,14 +196,14 @@ class ViewWriter:
         self._wakeup = asyncio.Event()
 
     async def add(self, rows: list[Row]) -> None:
-        """Raises FencelogError when the ledger fails, or cannot be made."""
+        """Add rows. Raises FencelogError when the ledger fails, or cannot be created."""
         for row in rows:
             self._entry.add(*row)
             if self._entry.is_full:
                 await self._write()
 
     async def close(self, *, end_offset: int) -> Compacted:
-        """All is durable, and the ledger closed."""
+        """Wait until all entries are durable, close the ledger, and return the new view."""
         if len(self._entry):
             await self._write()
         ledger, size = self._ledger, 0
@@ -217,14 +220,14 @@ class ViewWriter:
         )
 
     async def abandon(self) -> None:
-        """Nobody has listed the ledger: away with it."""
+        """Delete the ledger, which is on no list."""
         if self._ledger is not None:
             await self._ledger.writer.abandon()
             with suppress(FencelogError):
                 await self._factory.ledgers.delete(self._ledger.ledger_id, unfenced=True)
 
     async def discard(self, lost: LedgerListLost) -> None:
-        """The same after its listing was refused."""
+        """Delete the ledger after its listing was refused."""
         if self._ledger is not None:
             await self._factory.discard(self._ledger, lost)
 

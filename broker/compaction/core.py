@@ -1,12 +1,13 @@
-"""Which messages a compacted view keeps, decided without I/O.
+"""The choice of the messages that a compacted view keeps, without I/O.
 
-A pass takes what the view held so far, and a part of the log that follows it. Of each key the
-newest message stays; what has no key stays. An empty value is a tombstone: it takes the place of
-its key's message as any newer message does, and goes itself in the next compaction, so that whoever
-reads the view in between sees it.
+A pass takes the messages of the previous view, and a part of the log that follows it. Of each key
+the newest message stays; messages without a key stay. An empty value is a tombstone: it replaces
+its key's message as any newer message does, and is removed in the next compaction, so that readers
+of the view in between see it.
 
 Only the keys of the new part are held in memory, as digests of 16 bytes. Where it has more than
-``limit`` of them, the part ends before the first that does not fit, and another pass goes on there.
+``limit`` of them, the part ends before the first that does not fit, and another pass continues
+there.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ class NewestOffsets:
     """The offset of the newest message of every key in a part of the log."""
 
     def __init__(self, limit: int, *, tombstones_from: int) -> None:
-        """``tombstones_from``: where the compaction began that this is a part of."""
+        """Create an empty table. ``tombstones_from``: where the compaction began to which this part
+        belongs."""
         self._limit = limit
         self._tombstones_from = tombstones_from
         self._newest: dict[bytes, int] = {}
 
     def add(self, first_offset: int, messages: Sequence[Message]) -> int | None:
-        """Look at the messages from ``first_offset`` on; the offset at which the part has to end,
-        if one more key would be too many."""
+        """Add the messages from ``first_offset`` on; return the offset at which the part has to
+        end, if one more key would be too many."""
         newest = self._newest
         for offset, message in enumerate(messages, first_offset):
             if message.key is None:
@@ -42,7 +44,7 @@ class NewestOffsets:
         return None
 
     def keeps_former(self, offset: int, message: Message) -> bool:
-        """Whether a message that the view held so far stays in it."""
+        """Tell whether a message of the previous view stays in it."""
         if message.key is None:
             return True
         if not message.value and offset < self._tombstones_from:
@@ -50,12 +52,12 @@ class NewestOffsets:
         return _digest(message.key) not in self._newest
 
     def keeps(self, offset: int, message: Message) -> bool:
-        """Whether a message of the part that was looked at comes into the view."""
+        """Tell whether a message of the added part becomes part of the view."""
         return message.key is None or self._newest[_digest(message.key)] == offset
 
 
 class ViewEntry:
-    """Messages on their way into an entry of the view."""
+    """The messages of the next entry of the view."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
@@ -78,7 +80,7 @@ class ViewEntry:
         return self._size >= COMPACTED_ENTRY_BYTES or len(self) >= COMPACTED_ENTRY_MESSAGES
 
     def pack(self) -> bytes:
-        """The entry's payload."""
+        """Return the entry's payload."""
         return pack_compacted(self._offsets, self._times, self._messages)
 
 

@@ -1,4 +1,4 @@
-"""Dispatch: which consumer gets which message, by subscription type, with leases.
+"""Dispatch: the assignment of messages to consumers, by subscription type, with leases.
 
 Imports of its package: ``ledger_list``, ``limits``, ``registry``.
 """

@@ -1,7 +1,7 @@
-"""Which messages are acknowledged: all below ``acked_to``, and ranges above it. Pure.
+"""The acknowledged messages of a cursor: all below ``acked_to``, and ranges above it. Pure.
 
-Nothing is ever forgotten to save room: whoever hands messages out stops when ranges become too
-many (``MAX_ACK_RANGES``), and goes on when they have grown together.
+No range is ever dropped to save space: dispatch stops delivering messages when there are too many
+ranges (``MAX_ACK_RANGES``), and continues when they have merged.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 Range = tuple[int, int]
-"""(first offset, the offset after the last)."""
+"""A range of offsets: (first offset, the offset after the last)."""
 
 
 class AckRanges:
@@ -19,12 +19,12 @@ class AckRanges:
     def __init__(self, acked_to: int = 0) -> None:
         self.acked_to = acked_to
         self.acked_above = 0
-        """Messages in the ranges above."""
+        """The number of messages in the ranges above ``acked_to``."""
         self._firsts: list[int] = []
         self._ends: list[int] = []
 
     def __len__(self) -> int:
-        """Ranges above ``acked_to``."""
+        """Return the number of ranges above ``acked_to``."""
         return len(self._firsts)
 
     def __iter__(self) -> Iterator[Range]:
@@ -34,7 +34,8 @@ class AckRanges:
         return self.next_unacked(offset) != offset
 
     def add(self, first: int, end: int) -> int:
-        """Acknowledge ``first`` to before ``end``; how many of them were not so before."""
+        """Acknowledge ``first`` to before ``end``; return how many of them were not acknowledged
+        before."""
         first = max(first, self.acked_to)
         if first >= end:
             return 0
@@ -57,14 +58,14 @@ class AckRanges:
         return gained
 
     def next_unacked(self, offset: int) -> int:
-        """The first offset from this one on that is not acknowledged."""
+        """Return the first offset from this one on that is not acknowledged."""
         if offset < self.acked_to:
             return self.acked_to
         place = bisect_right(self._firsts, offset) - 1
         return max(offset, self._ends[place]) if place >= 0 else offset
 
     def unacked(self, first: int, end: int) -> Iterator[Range]:
-        """What is not acknowledged of these offsets, as ranges, as it is now."""
+        """Yield the ranges of these offsets that are not acknowledged now."""
         first = self.next_unacked(first)
         place = bisect_right(self._firsts, first)
         while first < end:
@@ -77,7 +78,7 @@ class AckRanges:
 
 
 def ranges_of(offsets: list[int]) -> list[Range]:
-    """Sorted offsets as ranges; one that is there twice counts once."""
+    """Return sorted offsets as ranges; a repeated offset counts once."""
     ranges: list[Range] = []
     if not offsets:
         return ranges

@@ -1,8 +1,9 @@
-"""What to hand out next, and to whom: what the four types of subscriptions have in common. Pure.
+"""The decision which message to deliver next, and to whom: the common part of the four types of
+subscriptions. Pure.
 
-A message that is not acknowledged is in exactly one place: not looked at yet (from ``next_offset``
-on), with a consumer (``leases``), waiting to be handed out again (the types differ), or on its way
-to the dead letter topic (``burying``). Times are seconds of one clock that only goes forward.
+A message that is not acknowledged is in exactly one place: not read yet (from ``next_offset`` on),
+with a consumer (``leases``), waiting to be delivered again (the types differ), or in flight to the
+dead letter topic (``burying``). Times are seconds of one clock that only goes forward.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ _MOST_DOUBLINGS = 40
 
 
 class Dispatch(ABC):
-    """One subscription's dispatch; the base of the types.
+    """The dispatch of one subscription; the base of the types.
 
-    Who asks for messages is admitted first. Then ``waiting`` and ``take`` hand out what was held;
-    ``offer``, one offset after the other from ``next_offset`` on, what is new. ``leases.grant``
-    must follow in the same turn.
+    A consumer that asks for messages is admitted first. Then ``waiting`` and ``take`` deliver held
+    messages; ``offer``, one offset after the other from ``next_offset`` on, delivers new ones.
+    ``leases.grant`` must follow in the same iteration of the event loop.
     """
 
     def __init__(
@@ -36,53 +37,56 @@ class Dispatch(ABC):
         self.leases = Leases()
         self.dead_letters: set[int] = set()
         self.delayed: dict[int, float] = {}
-        """Messages that wait for a time, and when it comes."""
+        """The messages that wait for a time, each with that time."""
         self.next_offset = cursor.acks.acked_to
 
-    # -- for who asks ----------------------------------------------------------------------------
+    # -- for consumers ---------------------------------------------------------------------------
 
     def admit(self, consumer: str, now: float, lease_s: float) -> bool:
-        """Whether this consumer may have anything now. Raises LIMIT_REACHED, SUBSCRIPTION_BUSY."""
+        """Tell whether this consumer may receive anything now. Raises LIMIT_REACHED,
+        SUBSCRIPTION_BUSY."""
         self.consumers.arrive(consumer, now, now + lease_s)
         return True
 
     @abstractmethod
     def is_ready(self, consumer: str, now: float, tail: int) -> bool:
-        """Whether there may be something for it. Changes nothing. Raises SUBSCRIPTION_BUSY."""
+        """Tell whether there may be messages for this consumer. Changes nothing. Raises
+        SUBSCRIPTION_BUSY."""
 
     @abstractmethod
     def next_change(self, consumer: str, now: float) -> float | None:
-        """When that may become so without anything happening meanwhile."""
+        """Return the time at which that may become true without any event meanwhile."""
 
     @property
     def room(self) -> int:
-        """So many messages more may be with consumers."""
+        """Return how many more messages may be with consumers."""
         return self.config.max_outstanding - len(self.leases)
 
     @property
     def held(self) -> int:
-        """Messages that are remembered because they have to wait."""
+        """Return the number of messages that are remembered because they have to wait."""
         return len(self.dead_letters)
 
     def may_read(self, now: float) -> bool:
-        """Whether new messages may be looked at."""
+        """Tell whether new messages may be read."""
         return len(self.cursor.acks) < MAX_ACK_RANGES and self.held < MAX_HELD_MESSAGES
 
     def has_unread(self, tail: int) -> bool:
         return self.cursor.acks.next_unacked(self.next_offset) < tail
 
-    # -- handing out -----------------------------------------------------------------------------
+    # -- delivery --------------------------------------------------------------------------------
 
     def waiting(self, consumer: str, limit: int, now: float) -> list[int]:
-        """Messages that may be handed to it again, in order."""
+        """Return messages that may be delivered to this consumer again, in order."""
         return []
 
     def take(self, consumer: str, offsets: list[int]) -> list[int]:
-        """Those of ``waiting`` that still may be: they wait no more."""
+        """Take those messages of ``waiting`` that still may be delivered: they no longer wait."""
         return []
 
     def offer(self, consumer: str, offset: int, key: bytes | None, due: float | None) -> bool:
-        """A new message: whether to hand it out; else it is kept. ``due``: not before then."""
+        """Tell whether to deliver a new message; otherwise it is kept. ``due``: not before that
+        time."""
         if self.cursor.failures and self._max_deliveries_exceeded(offset):
             self.dead_letters.add(offset)
             return False
@@ -90,12 +94,12 @@ class Dispatch(ABC):
 
     @abstractmethod
     def _offer(self, consumer: str, offset: int, key: bytes | None, due: float | None) -> bool:
-        """As ``offer``, of a message that is not to be forwarded."""
+        """Decide as ``offer``, for a message that is not to be forwarded."""
 
-    # -- what became of messages -----------------------------------------------------------------
+    # -- outcomes of messages --------------------------------------------------------------------
 
     def acked(self, first: int, end: int) -> None:
-        """These are acknowledged, as the cursor says already."""
+        """Record that these are acknowledged, as the cursor says already."""
         ended = within(self.leases.by_offset, first, end)
         for offset in ended:
             self.leases.end(offset)
@@ -105,25 +109,27 @@ class Dispatch(ABC):
 
     @abstractmethod
     def _returned(self, offsets: list[int]) -> None:
-        """These are with nobody any more."""
+        """Record that these messages are no longer with a consumer."""
 
     @abstractmethod
     def expire(self, now: float) -> list[int]:
-        """End leases whose time is over; the messages of which that counts as a failure."""
+        """End expired leases; return the messages for which that counts as a failure."""
 
     @abstractmethod
     def refuse(self, offsets: list[int], now: float, delay_s: float | None) -> list[int]:
-        """These, which are with a consumer, are given back, to be handed out after ``delay_s``, or
-        the later the oftener they failed; the messages of which that counts as a failure."""
+        """Take these messages, which are with a consumer, back, to be delivered after ``delay_s``,
+        or after a time that grows with the number of their failures; return the messages for which
+        that counts as a failure."""
 
     @abstractmethod
     def give_back(self, offsets: list[int]) -> None:
-        """These were just taken and not handed out after all: as if nothing had been."""
+        """Undo a delivery of these messages, which were just taken: the state is as if none had
+        happened."""
 
     # -- failures --------------------------------------------------------------------------------
 
     def _count(self, offsets: Iterable[int]) -> list[int]:
-        """They failed once more; those that are to be tried again."""
+        """Count one more failure of each message; return those that are to be tried again."""
         failures = self.cursor.failures
         again: list[int] = []
         for offset in offsets:

@@ -1,7 +1,7 @@
 """The consumers of a subscription in one partition, in order of arrival. Pure; times in seconds.
 
-There is no connection to tell by: a consumer is there as long as the lease that its last request
-asked for lasts, and while it waits for messages.
+No connection shows the presence of a consumer: it is present for the length of the lease that its
+last request asked for, and while it waits for messages.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ class ConsumerState:
     seen: float
     until: float
     waits: int = 0
-    """Its waits for messages that are under way."""
+    """The number of its current waits for messages."""
 
     def is_there(self, now: float) -> bool:
         return self.waits > 0 or now < self.until
 
 
 class ConsumerTable:
-    """Names of consumers and what is known of them."""
+    """The names of consumers and the known facts about them."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, ConsumerState] = {}
 
     def arrive(self, name: str, now: float, until: float) -> None:
-        """It asks for messages. Raises FencelogError(LIMIT_REACHED)."""
+        """Record a consumer's request for messages. Raises FencelogError(LIMIT_REACHED)."""
         if name in self.by_name:
             self.touch(name, now, until)
             return
@@ -44,20 +44,20 @@ class ConsumerTable:
         self.by_name[name] = ConsumerState(now, now, until)
 
     def touch(self, name: str, now: float, until: float) -> None:
-        """It was heard of, if it is known."""
+        """Record activity of a consumer, if it is known."""
         consumer = self.by_name.get(name)
         if consumer is not None:
             consumer.seen = now
             consumer.until = max(consumer.until, until)
 
     def waits(self, name: str, by: int) -> None:
-        """It begins (1) or ends (-1) a wait, if it is known."""
+        """Record the beginning (1) or the end (-1) of a consumer's wait, if it is known."""
         consumer = self.by_name.get(name)
         if consumer is not None:
             consumer.waits = max(0, consumer.waits + by)
 
     def first(self, now: float) -> str | None:
-        """Who came first of those that are there."""
+        """Return the present consumer that arrived first."""
         for name, consumer in self.by_name.items():
             if consumer.is_there(now):
                 return name
@@ -67,7 +67,7 @@ class ConsumerTable:
         return {name: found for name, found in self.by_name.items() if found.is_there(now)}
 
     def forget_gone_first(self, now: float) -> None:
-        """Whoever comes back takes a place at the end: those in front that are gone lose theirs."""
+        """Forget absent consumers at the front: one that comes back is placed at the end."""
         while self.by_name:
             name, consumer = next(iter(self.by_name.items()))
             if consumer.is_there(now):

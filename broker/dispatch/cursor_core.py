@@ -1,15 +1,16 @@
-"""Cursors: what the subscriptions of a partition have acknowledged, the part that must last. Pure.
+"""Cursors: the acknowledgements of a partition's subscriptions, the part that must be durable.
+Pure.
 
 A section of the partition's state (``state_core``). Its events:
 
     ["cursor", id, acked_to, generation, lost]    there is a cursor; it begins here
     ["ack", id, [[first, end], …]]                these messages are acknowledged
-    ["seek", id, offset, generation]              it goes on from here, whatever was acknowledged
+    ["seek", id, offset, generation]              it continues here, whatever was acknowledged
     ["failures", id, [[first, end, n], …]]        these messages failed n times
-    ["trimmed", id, offset]                       retention took what is below
-    ["cursor_dropped", id]                        there is none any more
+    ["trimmed", id, offset]                       retention removed the messages below
+    ["cursor_dropped", id]                        the cursor is deleted
 
-An event of a cursor that is not there says nothing: it was dropped.
+An event of a missing cursor has no effect: the cursor was dropped.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from fencelog.broker.dispatch.ack_ranges import AckRanges
 from fencelog.broker.ledger_list.state_core import Event
 
 RANGES_AN_EVENT = 1000
-"""Ranges in one event of a snapshot: some 20 KB."""
+"""The ranges in one event of a snapshot: some 20 KB."""
 
 GENERATIONS_AN_EPOCH = 1 << 32
-"""More seeks than one owner ever takes."""
+"""The generations reserved for an epoch: more seeks than one owner ever takes."""
 
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """One subscription's place. ``generation`` is raised by each seek (``next_generation``);
-    ``failures``: how often messages that are not acknowledged were refused or ran out of their
-    lease; ``lost``: how many retention took unacknowledged."""
+    """The position of one subscription. ``generation`` is raised by each seek
+    (``next_generation``); ``failures``: how often messages that are not acknowledged were refused
+    or ran out of their lease; ``lost``: how many unacknowledged messages retention removed."""
 
     acks: AckRanges
     generation: int = 0
     lost: int = 0
     failures: dict[int, int] = field(default_factory=dict)
     confirmed_to: int = 0
-    """``acks.acked_to`` as far as it is durable: what retention may go by."""
+    """The durable part of ``acks.acked_to``, which retention may rely on."""
 
     def add(self, first: int, end: int) -> int:
-        """Acknowledge; how many messages were not acknowledged before."""
+        """Acknowledge messages; return how many of them were not acknowledged before."""
         for offset in within(self.failures, first, end):
             del self.failures[offset]
         return self.acks.add(first, end)
@@ -58,7 +59,7 @@ class Cursors:
         self.by_id: dict[str, Cursor] = {}
 
     def apply(self, event: Event) -> None:
-        """See ``state_core.Section``."""
+        """Apply an event, see ``state_core.Section``."""
         match event:
             case ["cursor", str(name), int(acked_to), int(generation), int(lost)]:
                 cursor = Cursor(AckRanges(acked_to), generation, lost, confirmed_to=acked_to)
@@ -73,7 +74,7 @@ class Cursors:
                 raise ValueError("no event of a cursor")
 
     def snapshot(self) -> Iterator[Event]:
-        """See ``state_core.Section``."""
+        """Yield the events of a snapshot, see ``state_core.Section``."""
         for name, cursor in self.by_id.items():
             yield ["cursor", name, cursor.acks.acked_to, cursor.generation, cursor.lost]
             for ranges in _chunks(cursor.acks):
@@ -83,17 +84,17 @@ class Cursors:
 
 
 def next_generation(generation: int, epoch: int) -> int:
-    """The generation of a cursor after one more seek, taken by the owner of this epoch.
+    """Return the generation of a cursor after one more seek by the owner of this epoch.
 
-    Generations of different owners never meet: a seek that an owner took and that did not become
-    durable before the next owner's must not make the ids that it gave out look like the next
-    owner's.
+    Generations of different owners never coincide: a seek that an owner accepted, and that did not
+    become durable before that of the next owner, must not make its ack ids look like those of the
+    next owner.
     """
     return max(generation + 1, epoch * GENERATIONS_AN_EPOCH)
 
 
 def failure_ranges(failures: dict[int, int], offsets: Iterable[int]) -> list[list[int]]:
-    """How often these messages, in order, failed, as ``[[first, end, n], …]``."""
+    """Return how often these messages, in order, failed, as ``[[first, end, n], …]``."""
     ranges: list[list[int]] = []
     for offset in offsets:
         count = failures[offset]
@@ -105,7 +106,7 @@ def failure_ranges(failures: dict[int, int], offsets: Iterable[int]) -> list[lis
 
 
 def within(known: dict[int, Any] | set[int], first: int, end: int) -> list[int]:
-    """The offsets of these that lie in a range, whichever of both is smaller to go through."""
+    """Return the known offsets within a range, by iterating over the smaller of the two."""
     if end - first <= len(known):
         return [offset for offset in range(first, end) if offset in known]
     return [offset for offset in known if first <= offset < end]

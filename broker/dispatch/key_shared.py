@@ -1,10 +1,10 @@
 """Key-shared: as shared, but the messages of one key stay in order and with one consumer. Pure.
 
-* A key belongs to the consumer that has messages of it, until it has none any more.
+* A key belongs to the consumer that has messages of it, until it has none left.
 * A message waits while an earlier one of its key waits or backs off, while another consumer has any
-  of its key, and while anybody has a later one of it (this one failed, that one did not); the
-  messages of other keys go on meanwhile.
-* One that has a time of delivery takes its place among those of its key when that has come.
+  of its key, and while any consumer has a later one of it (this one failed, that one did not); the
+  messages of other keys are delivered meanwhile.
+* A message with a time of delivery takes its place among those of its key at that time.
 * Messages without a key are as in a shared subscription.
 """
 
@@ -21,7 +21,7 @@ from fencelog.broker.dispatch.shared import SharedDispatch
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
 
 _MAX_PLAIN_KEY = 64
-"""Longer keys are remembered by their hash."""
+"""The longest key that is remembered as it is; longer keys are remembered by their hash."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,10 +32,10 @@ class _Key:
     holder: str = ""
     out: int = 0
     latest: int = -1
-    """The highest offset that was handed to the holder."""
+    """The highest offset that was delivered to the holder."""
     waiting: list[int] = field(default_factory=list)
     listed: dict[bytes, _Key] | None = None
-    """Where it is found by those to whom its first waiting message may be handed out."""
+    """The list that holds the key, for the consumers that may receive its first waiting message."""
 
 
 class KeySharedDispatch(SharedDispatch):
@@ -148,7 +148,7 @@ class KeySharedDispatch(SharedDispatch):
         self._list(key)
 
     def _wait(self, offset: int) -> None:
-        """The message takes its place among those of its key, unless it has it already."""
+        """Put the message in its place among those of its key, unless it is there already."""
         key = self._key(self._name_of[offset])
         place = bisect_left(key.waiting, offset)
         if key.waiting[place : place + 1] != [offset]:
@@ -157,7 +157,7 @@ class KeySharedDispatch(SharedDispatch):
         self._list(key)
 
     def _list(self, key: _Key) -> None:
-        """The key has changed: put it where it is to be found, if anywhere."""
+        """Put a key that has changed into the list where it can be found, if any."""
         place: dict[bytes, _Key] | None = None
         if key.waiting and key.waiting[0] not in self.delayed:
             if key.out == 0:

@@ -1,8 +1,9 @@
-"""Leases: which messages are with whom, and until when. Pure; times in seconds of any one clock.
+"""Leases: the consumer of each delivered message, and for how long. Pure; times in seconds of any
+one clock.
 
-A lease covers the messages of one pull. It ends message by message: acknowledged, given back, or
-all that is left of it when its time is over. The heap of times is cleaned up lazily, so that the
-costs of a lease do not depend on how many there are.
+A lease covers the messages of one pull. It ends message by message, when each is acknowledged or
+given back, or for all the remaining ones when its time is over. The heap of times is cleaned up
+lazily, so that the costs of a lease do not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 _SPARE = 64
-"""Ended leases that may stay in the heap, beside as many as there are others."""
+"""The number of ended leases that may stay in the heap, beside as many as there are live ones."""
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """Messages that were handed out together. ``delivery`` numbers the pull."""
+    """A group of messages that were delivered together. ``delivery`` numbers the pull."""
 
     consumer: str
     delivery: int
@@ -25,11 +26,11 @@ class Lease:
     expires: float
     offsets: list[int]
     left: int = 0
-    """Messages that it still covers."""
+    """The number of messages that it still covers."""
 
 
 class Leases:
-    """All of one subscription."""
+    """All leases of one subscription."""
 
     def __init__(self) -> None:
         self.by_offset: dict[int, Lease] = {}
@@ -38,24 +39,24 @@ class Leases:
         self._ended = 0
 
     def __len__(self) -> int:
-        """Messages that are with consumers."""
+        """Return the number of messages that are with consumers."""
         return len(self.by_offset)
 
     def grant(
         self, consumer: str, delivery: int, offsets: list[int], *, granted: float, expires: float
     ) -> None:
-        """Of messages that are with nobody."""
+        """Grant a lease of messages that are with no consumer."""
         self._cover(Lease(consumer, delivery, granted, expires, offsets))
 
     def end(self, offset: int) -> Lease | None:
-        """The message is with nobody any more; whose it was, if anybody's."""
+        """End the lease of a message; return it, if there was one."""
         lease = self.by_offset.pop(offset, None)
         if lease is not None:
             self._leave(lease)
         return lease
 
     def extend(self, offsets: Iterable[int], expires: float) -> None:
-        """These, which are with consumers, stay until then."""
+        """Extend the leases of these messages, which are with consumers, to ``expires``."""
         moved: dict[tuple[str, int], Lease] = {}
         for offset in offsets:
             lease = self.by_offset[offset]
@@ -69,7 +70,7 @@ class Leases:
             self._cover(longer)
 
     def take_expired(self, now: float) -> list[int]:
-        """Messages whose time is over, in order; they are with nobody any more."""
+        """End expired leases; return their messages, in order."""
         expired: list[int] = []
         while self._heap and (self._heap[0][2].left == 0 or self._heap[0][0] <= now):
             lease = heappop(self._heap)[2]
@@ -92,20 +93,20 @@ class Leases:
         return self._heap[0][0] if self._heap else None
 
     def clear(self) -> None:
-        """Nothing is with anybody."""
+        """End all leases."""
         self.by_offset.clear()
         self._heap.clear()
         self._ended = 0
 
     def counts(self) -> dict[str, int]:
-        """Messages by consumer."""
+        """Return the number of messages of each consumer."""
         counts: dict[str, int] = {}
         for _, _, lease in self._heap:
             counts[lease.consumer] = counts.get(lease.consumer, 0) + lease.left
         return counts
 
     def oldest(self) -> float | None:
-        """When the first of those that last was granted."""
+        """Return the time at which the oldest live lease was granted."""
         return min((lease.granted for _, _, lease in self._heap if lease.left), default=None)
 
     def _cover(self, lease: Lease) -> None:

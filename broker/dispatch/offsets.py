@@ -1,4 +1,4 @@
-"""Offsets that wait, in order. Pure."""
+"""The offsets of waiting messages, in order. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
 
 _FEW = 16
-"""So many changes are made one by one, each moving what is behind it; more, by one pass."""
+"""The number of changes that are made one by one, each moving the offsets after it; more are made
+by one pass."""
 
 
 class OffsetSet:
@@ -23,14 +24,14 @@ class OffsetSet:
         return place < len(self._sorted) and self._sorted[place] == offset
 
     def first(self, count: int) -> list[int]:
-        """The first so many, or all."""
+        """Return the first ``count`` offsets, or all."""
         return self._sorted[:count]
 
     def within(self, first: int, end: int) -> list[int]:
         return self._sorted[bisect_left(self._sorted, first) : bisect_left(self._sorted, end)]
 
     def add(self, offsets: Collection[int]) -> None:
-        """Of which none is there yet."""
+        """Add offsets, none of which is in the set."""
         if len(offsets) <= _FEW:
             for offset in offsets:
                 insort(self._sorted, offset)
@@ -38,7 +39,7 @@ class OffsetSet:
             self._sorted = sorted([*self._sorted, *offsets])
 
     def remove(self, offsets: Collection[int]) -> None:
-        """Those that are there."""
+        """Remove offsets, those that are in the set."""
         if len(offsets) <= _FEW:
             for offset in offsets:
                 if offset in self:

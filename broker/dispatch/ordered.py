@@ -1,8 +1,8 @@
 """Exclusive and failover: one consumer at a time, everything in order. Pure.
 
 The consumer that came first and is still there holds the subscription. Whenever one of its messages
-fails, or another consumer takes its place, everything that is not acknowledged is handed out again,
-from the first one on.
+fails, or another consumer takes its place, all messages that are not acknowledged are delivered
+again, from the first one on.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
 class OrderedDispatch(Dispatch):
-    """What counts as a failure: of messages that were refused, each; of a lease that ran out, the
-    first message alone, since those behind it were only waiting for it."""
+    """The dispatch of exclusive and failover subscriptions. Each message that was refused counts as
+    a failure; of a lease that ran out, only the first message does, since those after it were only
+    waiting for it."""
 
     def __init__(
         self, cursor: Cursor, config: SubscriptionConfig, consumers: ConsumerTable
@@ -60,7 +61,8 @@ class OrderedDispatch(Dispatch):
         return now >= self._resume_at and super().may_read(now)
 
     def check_holder(self, consumer: str, now: float) -> None:
-        """Raises SUBSCRIPTION_BUSY if another consumer holds the subscription."""
+        """Check that no other consumer holds the subscription. Raises SUBSCRIPTION_BUSY if one
+        does."""
         first = self.consumers.first(now)
         if first is not None and first != consumer:
             raise FencelogError(
@@ -89,7 +91,7 @@ class OrderedDispatch(Dispatch):
         self.next_offset = min([self.next_offset, *offsets])
 
     def _returned(self, offsets: list[int]) -> None:
-        """Nobody waits for them."""
+        """Do nothing: no consumer waits for these messages."""
 
     def _check_not_busy(self, consumer: str, now: float) -> None:
         if self.config.type == EXCLUSIVE:

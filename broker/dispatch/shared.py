@@ -1,7 +1,8 @@
-"""Shared: each message goes to whoever asks next, under a lease of its own. Pure.
+"""Shared: each message is delivered to the next consumer that asks, under a lease of its own. Pure.
 
-A message whose lease ran out is handed out again at once, one that was refused after its backoff,
-one that has a time of delivery then; all of these before new ones. None of them holds others up.
+A message whose lease ran out is delivered again at once, a refused message after its backoff, a
+message with a time of delivery at that time; all of these before new ones. None of them delays
+others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from fencelog.broker.dispatch.offsets import OffsetSet
 from fencelog.broker.registry.subscription_config import SubscriptionConfig
 
 _SPARE = 64
-"""Times without a message that may stay in the heap, beside as many as there are others."""
+"""The number of times without a message that may stay in the heap, beside as many as there are
+others."""
 
 
 class SharedDispatch(Dispatch):
@@ -79,14 +81,14 @@ class SharedDispatch(Dispatch):
         self._again(given)
 
     def _returned(self, offsets: list[int]) -> None:
-        """Nobody waits for them."""
+        """Do nothing: no consumer waits for these messages."""
 
     def _again(self, offsets: list[int]) -> None:
-        """These may be handed out again now."""
+        """Allow these messages to be delivered again now."""
         self._ready.add(offsets)
 
     def _back_off(self, offset: int, due: float) -> None:
-        """It was refused, and waits."""
+        """Let a refused message wait until ``due``."""
         self._delay(offset, due)
 
     def _delay(self, offset: int, due: float) -> None:

@@ -20,13 +20,14 @@ _LAST_PUBLISH = attrgetter("last_publish_us")
 
 
 class LogReader:
-    """Reads never go past ``tail_offset``, the end of what is acknowledged."""
+    """The reader of a log. Reads never go past ``tail_offset``, the end of the acknowledged
+    messages."""
 
     def __init__(
         self, ledgers: Ledgers, ledger_list: LedgerList, caches: TailCaches, reads: BrokerReads
     ) -> None:
-        """``ledger_list`` as committed at takeover: all its segments are sealed, except the ledger
-        that is about to be written (a terminated log has none)."""
+        """Create a reader. ``ledger_list``: as committed at takeover: all its segments are sealed,
+        except the ledger that is about to be written (a terminated log has none)."""
         self._ledgers = ledgers
         self._cache = TailCache(caches)
         self._catch_up = LogReadAhead(reads, self._load, is_worth=self._is_in_ledgers_alone)
@@ -52,7 +53,7 @@ class LogReader:
         self.earliest_offset = max(ledger_list.start_offset, first)
         self.closed: FencelogError | None = None
         self.on_moved: Callable[[], None] = lambda: None
-        """Called when the tail has moved, and when the log is closed."""
+        """A callback for a move of the tail, and for the close of the log."""
         self.has_ended = False
         self.bytes_in = 0
         self.bytes_out = 0
@@ -60,7 +61,7 @@ class LogReader:
     # -- news from the writing half --------------------------------------------------------------
 
     def begin(self, writer: EntryWriter) -> None:
-        """The log goes on in this ledger."""
+        """Continue the log in this ledger."""
         ledger_id = writer.ledger_id
         self._add(
             SegmentReader(
@@ -73,7 +74,7 @@ class LogReader:
         )
 
     def stored(self, batches: list[StoredBatch]) -> None:
-        """These were acknowledged."""
+        """Add batches that were acknowledged."""
         self._cache.extend(batches)
         self.bytes_in += sum([len(stored.batch) for stored in batches])
         self.tail_offset = batches[-1].end_offset
@@ -83,20 +84,21 @@ class LogReader:
         self.on_moved()
 
     def confirm(self, last_entry_id: int) -> None:
-        """The present ledger is acknowledged up to this entry, which ends at the tail."""
+        """Confirm the current ledger up to this entry, which ends at the tail."""
         segment = self._segments[-1]
         segment.confirm(last_entry_id, self.tail_offset - segment.base_offset)
 
     def seal(self, metadata: LedgerMetadata, *, messages: int) -> None:
-        """A ledger was closed."""
+        """Record that a ledger was closed."""
         for segment in reversed(self._segments):
             if segment.ledger_id == metadata.ledger_id:
                 segment.seal(metadata, messages=messages)
                 return
 
     def trim(self, start_offset: int) -> None:
-        """The ledger list says so by now: nothing below is readable any more, and ledgers that end
-        there may be deleted at once. It never goes back, and never past the tail."""
+        """Move the beginning of the log, after the ledger list: nothing below is readable any more,
+        and ledgers that end there may be deleted at once. It never goes back, and never past the
+        tail."""
         self.earliest_offset = max(self.earliest_offset, min(start_offset, self.tail_offset))
         gone = bisect_right(self._ends(), self.earliest_offset)
         if gone and self._segments[gone - 1].is_open:
@@ -105,12 +107,12 @@ class LogReader:
         self._catch_up.trim(self.earliest_offset)
 
     def end(self) -> None:
-        """The log is terminated: nobody waits at its tail any more."""
+        """End the log, which is terminated: reads no longer wait at its tail."""
         self.has_ended = True
         self._notifier.notify()
 
     def close(self, error: FencelogError) -> None:
-        """Every read fails from now on, those that wait too."""
+        """Fail every read from now on, waiting ones included."""
         self.closed = error
         self._cache.clear()
         self._catch_up.clear()
@@ -122,7 +124,7 @@ class LogReader:
         self._bases.append(segment.base_offset)
 
     def _ends(self) -> list[int]:
-        """Where each segment ends by now."""
+        """Return the current end of each segment."""
         return [*self._bases, self.tail_offset][1:]
 
     # -- for readers -----------------------------------------------------------------------------
@@ -130,9 +132,11 @@ class LogReader:
     async def read(
         self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
     ) -> ReadResult:
-        """Batches from the one that holds ``offset``; none if it is the tail and stays it.
+        """Read batches from the one that holds ``offset``; none if it is the tail and remains the
+        tail.
 
-        Raises OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, READ_UNKNOWN, CORRUPT, or why the log is closed.
+        Raises OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, READ_UNKNOWN, CORRUPT, or the error with which
+        the log was closed.
         """
         self._check(offset)
         if offset == self.tail_offset and wait_ms > 0 and not self.has_ended:
@@ -153,8 +157,8 @@ class LogReader:
         return ReadResult(batches, batches[-1].end_offset, self.tail_offset)
 
     async def offset_for_time(self, time_us: int) -> int:
-        """The first offset whose publish time is at or after ``time_us``; the tail if there is
-        none. Raises READ_UNKNOWN, CORRUPT, or why the log is closed."""
+        """Return the first offset whose publish time is at or after ``time_us``; the tail if there
+        is none. Raises READ_UNKNOWN, CORRUPT, or the error with which the log was closed."""
         while True:
             self.check_open()
             if time_us > self.last_publish_us:
@@ -170,7 +174,7 @@ class LogReader:
                 return max(await segment.offset_for_time(time_us), self.earliest_offset)
             except FencelogError:
                 if segment in self._segments:
-                    raise  # else it was trimmed meanwhile
+                    raise  # otherwise it was trimmed meanwhile
 
     async def _load(self, offset: int, max_bytes: int) -> Found:
         self._check(offset)  # the log may have been trimmed while the read waited for its turn
@@ -186,7 +190,7 @@ class LogReader:
         )
 
     def check_open(self) -> None:
-        """Raises why the log is closed, if it is."""
+        """Raise the error with which the log was closed, if it is closed."""
         if self.closed is not None:
             raise FencelogError(self.closed.code, self.closed.detail)
 
@@ -206,16 +210,16 @@ class LogReader:
             )
 
     async def segments(self) -> dict[str, Any]:
-        """What reads straight from bookies need, JSON-compatible: ranges of ledger entries up to
-        the confirmed end, each with its ledger's metadata."""
+        """Return what direct reads from bookies need, JSON-compatible: ranges of ledger entries up
+        to the confirmed end, each with its ledger's metadata."""
         for segment in list(self._segments):
             try:
                 await segment.reader()
             except FencelogError:
                 if segment in self._segments:
-                    raise  # else it was trimmed meanwhile
+                    raise  # otherwise it was trimmed meanwhile
         # From here on nothing waits, so that the ranges and the end belong together. A ledger ends
-        # where its successor begins, also while it is being closed and messages go on there.
+        # where its successor begins, even while it is being closed and messages continue there.
         described = [
             segment.describe(end_offset=end)
             for segment, end in zip(self._segments, self._ends(), strict=True)

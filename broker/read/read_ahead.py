@@ -1,14 +1,13 @@
-"""Catch-up reads: what is older than the tail cache comes from bookies in chunks, each read once.
+"""Catch-up reads: messages older than the tail cache are read from bookies in chunks, each once.
 
-A chunk is what one read of a ledger brought: consecutive batches from its ``start`` on. Readers
-that want the same place wait for the same chunk and share it, so ten of them that follow each other
-cost one read from bookies. A read that goes on from where a chunk ends, or within one, is of
-somebody who reads on: the chunk after it is fetched before it is asked for. A read at a place of
-its own fetches what it asked for and no more.
+A chunk is the result of one read of a ledger: consecutive batches from its ``start`` on. Readers of
+the same position wait for the same chunk and share it, so ten readers that follow each other cost
+one read from bookies. A read that continues at the end of a chunk, or within one, is sequential:
+the next chunk is prefetched. A read at any other position fetches what it asked for and no more.
 
-Memory is bounded in the whole broker: chunks that nobody used for longest go first, at most half of
-it is for chunks that nobody has asked for yet, a quarter for those that a reader has been through,
-and reads on their way take turns (``FairByteSemaphore``).
+Memory is bounded in the whole broker: the least recently used chunks are evicted first, at most
+half of it is for prefetched chunks that have not been requested yet, a quarter for chunks that a
+reader has read to the end, and reads in flight are scheduled fairly (``FairByteSemaphore``).
 """
 
 from __future__ import annotations
@@ -26,21 +25,23 @@ from fencelog.broker.read.tail_cache import BATCH_OVERHEAD_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 
 MAX_ENDS = 64
-"""Of chunks of one log that are remembered, to know who reads on: more than there are chunks."""
+"""The ends of chunks of one log that are remembered, to recognise sequential readers: more than
+there are chunks."""
 
 STALE_AFTER_LOADS = 64
-"""A chunk that was fetched ahead and is not asked for during so many loads may go for another."""
+"""The number of loads after which a prefetched chunk that was not requested may be evicted for
+another."""
 
 Found = tuple[list[StoredBatch], int]
-"""Batches, and the offset after what was looked at."""
+"""Batches, and the offset after the part that was examined."""
 
 Load = Callable[[int, int], Awaitable[Found]]
-"""``load(offset, max_bytes)``: batches from the one that holds ``offset``."""
+"""A function ``load(offset, max_bytes)``: batches from the one that holds ``offset``."""
 
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """``start`` to ``end`` of a log; empty while it is loaded."""
+    """The range ``start`` to ``end`` of a log; empty while it is loaded."""
 
     start: int
     owner: LogReadAhead
@@ -49,14 +50,14 @@ class Chunk:
     size: int = 0
     loading: asyncio.Task[None] | None = None
     goes_on: bool = False
-    """Fetched for somebody who reads on, not for the place alone."""
+    """A mark of a chunk fetched for a sequential reader, not for a single read."""
     is_ahead: bool = False
-    """Nobody has asked for it yet."""
+    """A mark of a prefetched chunk that was not requested yet."""
 
 
 class BrokerReads:
-    """What the readers of one broker share: a bound for their chunks, ``semaphore`` of bytes on
-    their way from bookies, and ``steps`` of long work on the event loop."""
+    """The resources shared by the readers of one broker: a bound for their chunks, ``semaphore`` of
+    bytes in flight from bookies, and ``steps`` of long work on the event loop."""
 
     def __init__(
         self, limit: int = READ_AHEAD_BYTES, *, chunk_bytes: int = READ_AHEAD_CHUNK_BYTES
@@ -74,8 +75,8 @@ class BrokerReads:
         self._passed_size = 0
 
     def may_go_ahead(self) -> bool:
-        """Whether there is room for one more chunk that nobody has asked for. One whose reader does
-        not come makes room in the end."""
+        """Tell whether there is space for one more prefetched chunk. A chunk that is never
+        requested is evicted in the end."""
         if not self._fits_ahead() and self._ahead:
             oldest, loads = next(iter(self._ahead.items()))
             if self._loads - loads > STALE_AFTER_LOADS:
@@ -94,15 +95,16 @@ class BrokerReads:
             oldest.owner.drop(oldest)
 
     def used(self, chunk: Chunk) -> None:
-        """Somebody asks for it."""
+        """Record that a reader requests the chunk."""
         self.ahead -= chunk.is_ahead
         chunk.is_ahead = False
         if self._take_out(chunk):
             self._used[chunk] = self._loads
 
     def passed(self, chunk: Chunk) -> None:
-        """Somebody has read it to its end. It stays for those who follow, though not for long:
-        memory that is touched for the first time costs more than the read itself."""
+        """Record that a reader has read the chunk to its end. It stays for readers that follow,
+        though not for long: memory that is touched for the first time costs more than the read
+        itself."""
         if self._take_out(chunk):
             self._passed[chunk] = self._loads
             self._passed_size += chunk.size
@@ -117,7 +119,7 @@ class BrokerReads:
             self.size -= chunk.size
 
     def _take_out(self, chunk: Chunk) -> bool:
-        """Whether it was counted."""
+        """Remove a chunk, and tell whether it was counted."""
         if self._passed.pop(chunk, None) is not None:
             self._passed_size -= chunk.size
             return True
@@ -128,7 +130,8 @@ class LogReadAhead:
     """The chunks of one log, or of another view of it."""
 
     def __init__(self, shared: BrokerReads, load: Load, *, is_worth: Callable[[int], bool]) -> None:
-        """``is_worth(offset)``: whether there is anything from there on that has to be fetched."""
+        """Create the chunks of a log. ``is_worth(offset)``: whether there is anything from there on
+        that has to be fetched."""
         self._shared = shared
         self._load = load
         self._is_worth = is_worth
@@ -137,8 +140,8 @@ class LogReadAhead:
         self._ends: OrderedDict[int, None] = OrderedDict()
 
     async def read(self, offset: int, *, max_messages: int, max_bytes: int) -> Found:
-        """Batches from the one that holds ``offset``, at least one unless there is none before the
-        offset that is returned. Raises what ``load`` raises."""
+        """Read batches from the one that holds ``offset``, at least one unless there is none before
+        the offset that is returned. Raises what ``load`` raises."""
         chunk = self._holding(offset)
         if chunk is None:
             goes_on = offset in self._ends
@@ -146,7 +149,7 @@ class LogReadAhead:
             chunk = self._begin(offset, size, goes_on=goes_on)
         self._shared.used(chunk)
         if chunk.loading is not None:
-            # Whoever goes away leaves the others, and the read, alone.
+            # A reader that is cancelled leaves the other readers, and the read, alone.
             await asyncio.wait((chunk.loading,))
             _raise_failure(chunk)
         if chunk.goes_on or offset > chunk.start:
@@ -157,27 +160,27 @@ class LogReadAhead:
         return batches, end
 
     def trim(self, start_offset: int) -> None:
-        """What ends at or below is not read any more."""
+        """Drop the chunks that end at or below ``start_offset``."""
         for chunk in list(self._chunks.values()):
             if chunk.loading is None and chunk.end <= start_offset:
                 self.drop(chunk)
 
     def clear(self) -> None:
-        """Let go of everything; those who wait learn that it has ended."""
+        """Drop all chunks; waiting readers are notified that it has ended."""
         for chunk in list(self._chunks.values()):
             self.drop(chunk)
             if chunk.loading is not None:
                 chunk.loading.cancel()
 
     def drop(self, chunk: Chunk) -> None:
-        """Forget a chunk; whoever reads it keeps it until then."""
+        """Drop a chunk; a reader that is using it keeps it until it has finished."""
         self._shared.forget(chunk)
         if self._chunks.get(chunk.start) is chunk:
             del self._chunks[chunk.start]
             self._starts.remove(chunk.start)
 
     def _holding(self, offset: int) -> Chunk | None:
-        """The chunk with ``offset``, or the one on its way that begins there."""
+        """Return the chunk with ``offset``, or the one in flight that begins there."""
         position = bisect_right(self._starts, offset) - 1
         if position < 0:
             return None
@@ -215,8 +218,8 @@ class LogReadAhead:
 
 
 def _take(chunk: Chunk, offset: int, *, max_messages: int, max_bytes: int) -> Found:
-    """What is in the chunk from ``offset`` on. Less than half of it is copied: who reads little,
-    and takes it slowly, does not hold all of the chunk in memory."""
+    """Return the chunk's batches from ``offset`` on. Less than half of a chunk is copied, so that a
+    reader that takes little, and takes it slowly, does not hold all of the chunk in memory."""
     taken = take(chunk.batches, offset, max_messages=max_messages, max_bytes=max_bytes)
     end = taken[-1].end_offset if taken and taken[-1] is not chunk.batches[-1] else chunk.end
     if 2 * sum(batch.size for batch in taken) < chunk.size:
@@ -225,7 +228,7 @@ def _take(chunk: Chunk, offset: int, *, max_messages: int, max_bytes: int) -> Fo
 
 
 def _raise_failure(chunk: Chunk) -> None:
-    """The error of a load that failed, an exception of its own for each who waited."""
+    """Raise the error of a load that failed, as a separate exception for each waiting reader."""
     if chunk.loading is None:
         return
     if chunk.loading.cancelled():
@@ -238,6 +241,7 @@ def _raise_failure(chunk: Chunk) -> None:
 
 
 def _retrieve(loading: asyncio.Task[None]) -> None:
-    """Its error is told to those who wait; nobody may be waiting."""
+    """Retrieve the load's error, which is reported to waiting readers; there may be none of
+    them."""
     if not loading.cancelled():
         loading.exception()

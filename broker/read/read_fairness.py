@@ -1,10 +1,11 @@
-"""Turns between readers: of bytes on their way, and of the event loop.
+"""Fair scheduling of readers: of bytes in flight, and of the event loop.
 
 A greedy reader asks for more than its share of two things. Bytes: every read from bookies, and
 every answer that its client has not taken yet, holds memory; ``FairByteSemaphore`` bounds them and
-serves those who wait in turn, log by log. Time: to decode and render a large answer takes long, and
-nothing else happens meanwhile; ``LoopYielder`` lets one step of such work happen in each round of
-the event loop, however many want one, so that an append is delayed by one step a round at most.
+serves waiting readers in turn, log by log. Time: decoding and rendering a large answer takes long
+and blocks the event loop meanwhile; ``LoopYielder`` allows one step of such work in each iteration
+of the event loop, however many are waiting, so that an append is delayed by one step per iteration
+at most.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
 STEP_MESSAGES = 500
-"""Messages decoded or rendered in one step: about a ms."""
+"""The messages decoded or rendered in one step: about a ms."""
 
 
 class FairByteSemaphore:
-    """A bound for bytes in use. Those who wait get their turn in the order of arrival, and one
-    after the other where they wait for different logs (``who``)."""
+    """A bound for bytes in use. Waiting readers are served in the order of arrival, and in rotation
+    where they wait for different logs (``who``)."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -31,8 +32,8 @@ class FairByteSemaphore:
 
     @asynccontextmanager
     async def turn(self, who: Hashable, size: int) -> AsyncIterator[None]:
-        """Use ``size`` bytes as long as the context lasts; what is larger than the limit has it to
-        itself."""
+        """Use ``size`` bytes as long as the context lasts; a larger size than the limit has the
+        semaphore to itself."""
         await self.take(who, size)
         try:
             yield
@@ -40,12 +41,13 @@ class FairByteSemaphore:
             self.give_back(size)
 
     async def take(self, who: Hashable, size: int) -> None:
-        """Take ``size`` bytes, to be given back, when the turn has come."""
+        """Wait for ``size`` bytes, to be given back by the caller."""
         if not self.try_take(size):
             await self._wait(who, size)
 
     def try_take(self, size: int) -> bool:
-        """Take ``size`` bytes at once, to be given back, if that passes nobody by."""
+        """Take ``size`` bytes at once, to be given back by the caller, if no other reader is
+        waiting for them."""
         if self._waiting or not self._has_room(size):
             return False
         self.in_use += size
@@ -65,7 +67,7 @@ class FairByteSemaphore:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                self.give_back(size)  # the turn came in the same moment
+                self.give_back(size)  # the bytes were granted in the same moment
             else:
                 self._remove(who, future)
                 self._wake()
@@ -95,14 +97,15 @@ class FairByteSemaphore:
 
 
 class LoopYielder:
-    """One step of long work in each round of the event loop, in the order of arrival."""
+    """A scheduler of one step of long work in each iteration of the event loop, in the order of
+    arrival."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
 
     async def turn(self) -> None:
-        """Returns when a step may be done, until the next ``await``."""
+        """Wait until a step may be done, which lasts until the next ``await``."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._waiting.append(future)

@@ -1,4 +1,4 @@
-"""Messages of stored batches with their offsets and times, some at a time."""
+"""The messages of stored batches with their offsets and times, some at a time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from fencelog.ledgers.record_batch import Message
 from fencelog.ledgers.record_batch.windows import message_windows
 
 Row = tuple[int, int, Message]
-"""Offset, publish time in µs, message."""
+"""A message with its offset and its publish time in µs: (offset, publish time, message)."""
 
 
 def rows_in_steps(
     batches: Iterable[StoredBatch], *, start: int, end: int, step: int = STEP_MESSAGES
 ) -> Iterator[list[Row]]:
-    """Messages from offset ``start`` to before ``end``, at most ``step`` at a time, never none.
+    """Yield messages from offset ``start`` to before ``end``, at most ``step`` at a time, never
+    none.
 
     Raises FencelogError(CORRUPT): a stored batch was checked when it was written.
     """
@@ -41,7 +42,8 @@ def rows_in_steps(
 
 
 def end_of_rows(result: ReadResult, *, start: int, limit: int) -> int:
-    """The offset after the first ``limit`` messages from ``start`` on, or after all there are."""
+    """Return the offset after the first ``limit`` messages from ``start`` on, or after all that
+    exist."""
     for batch in result.entries:
         found = batch.messages_from(start)
         if found > limit or (found == limit and batch is not result.entries[-1]):
@@ -54,7 +56,7 @@ def end_of_rows(result: ReadResult, *, start: int, limit: int) -> int:
 
 
 def _rows(batch: StoredBatch, first: int, messages: list[Message]) -> list[Row]:
-    """Messages number ``first`` … of a batch."""
+    """Return messages number ``first`` … of a batch."""
     if isinstance(batch, CompactedBatch):
         last = first + len(messages)
         columns = batch.offsets[first:last], batch.publish_times[first:last]

@@ -1,8 +1,9 @@
-"""Reading back one ledger of the log by message number: find the entry, pass batches through.
+"""The reads of one ledger of the log by message number: find the entry, return its batches
+unchanged.
 
-Entries carry the number of their first message, so an entry is found by bisection over entry ids.
-A small sparse index remembers where reads have been: whoever reads on from where a read ended is
-there at once and never searches. Batches leave as views of what came from the bookie.
+Entries carry the number of their first message, so an entry is found by bisection over entry ids. A
+small sparse index remembers the positions of earlier reads, so a read that continues where another
+ended needs no search. Batches are returned as views of the bookie's reply.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, to_json
 from fencelog.ledgers.limits import MAX_READ_BYTES
 
 MAX_POINTS = 1024
-"""Places remembered per ledger; above it every other one is forgotten."""
+"""The positions remembered per ledger; above it every other one is forgotten."""
 
 
 class SparseIndex:
-    """Known (first message number, entry id) places of one ledger, in order."""
+    """The known (first message number, entry id) positions of one ledger, in order."""
 
     def __init__(self) -> None:
         self._points: list[tuple[int, int]] = [(0, 0)]
@@ -41,7 +42,7 @@ class SparseIndex:
             del points[1::2]
 
     def around(self, number: int) -> tuple[tuple[int, int], tuple[int, int] | None]:
-        """The last place at or before ``number``, and the next one after it, if known."""
+        """Return the last position at or before ``number``, and the next one after it, if known."""
         position = bisect_right(self._points, (number, 1 << 62))
         after = self._points[position] if position < len(self._points) else None
         return self._points[position - 1], after
@@ -50,9 +51,9 @@ class SparseIndex:
 class SegmentReader:
     """One ledger of the log; ``base_offset`` is the offset of its first message.
 
-    While the log writes the ledger itself (``writer``) reads go up to what it has acknowledged,
-    told through ``confirm``; afterwards ``seal`` bounds them for good. ``last_publish_us``: of its
-    last message, or of what was before it where it is empty.
+    While the log writes the ledger itself (``writer``) reads go up to its last acknowledged entry,
+    reported through ``confirm``; afterwards ``seal`` bounds them permanently. ``last_publish_us``:
+    that of its last message, or of the message before the ledger where it is empty.
     """
 
     def __init__(
@@ -79,23 +80,24 @@ class SegmentReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether the log still writes this ledger."""
+        """Tell whether the log still writes this ledger."""
         return self._writer is not None
 
     def confirm(self, last_entry_id: int, next_number: int) -> None:
-        """The log's own writer got its acks up to this entry; ``next_number`` follows it."""
+        """Record that the log's own writer has its acks up to this entry; ``next_number`` follows
+        it."""
         self._confirmed = last_entry_id
         self._confirmed_number = next_number
         self._index.add(next_number, last_entry_id + 1)
 
     def seal(self, metadata: LedgerMetadata, *, messages: int) -> None:
-        """The ledger is closed."""
+        """Record that the ledger is closed."""
         self.messages = messages
         self._writer = None
         self._reader = self._ledgers.reader(metadata)
 
     async def reader(self) -> EntryReader:
-        """The ledger's reader, bounded by what is confirmed."""
+        """Return the ledger's reader, bounded by its confirmed end."""
         if self._writer is not None:
             if self._reader is None:
                 self._reader = self._ledgers.reader(self._writer.metadata)
@@ -106,7 +108,8 @@ class SegmentReader:
         return self._reader
 
     def describe(self, *, end_offset: int) -> dict[str, Any]:
-        """JSON-compatible; after ``reader`` was called once. ``end_offset`` ends an open ledger."""
+        """Return a JSON-compatible description; ``reader`` must have been called once.
+        ``end_offset`` ends an open ledger."""
         if self._writer is not None:
             metadata, last = self._writer.metadata, self._confirmed
             size = self._writer.length
@@ -125,7 +128,7 @@ class SegmentReader:
         }
 
     async def read(self, offset: int, *, max_bytes: int) -> list[StoredBatch]:
-        """Batches from the one that holds ``offset``, at least one. Raises FencelogError."""
+        """Read batches from the one that holds ``offset``, at least one. Raises FencelogError."""
         reader = await self.reader()
         last = self._confirmed if self._writer is not None else reader.last_confirmed
         number = offset - self.base_offset
@@ -139,7 +142,7 @@ class SegmentReader:
             entry_id = entries[-1].entry_id + 1  # control entries only: read on
 
     def _batches_of(self, entries: list[Entry]) -> list[StoredBatch]:
-        """The batches in these entries."""
+        """Return the batches in these entries."""
         batches: list[StoredBatch] = []
         end = (0, 0)
         for entry in entries:
@@ -156,8 +159,8 @@ class SegmentReader:
         return batches
 
     async def offset_for_time(self, time_us: int) -> int:
-        """The first message published at or after ``time_us``; the ledger's end, as far as it is
-        confirmed, if there is none."""
+        """Return the offset of the first message published at or after ``time_us``; the confirmed
+        end of the ledger if there is none."""
         reader = await self.reader()
         if self._writer is not None:
             last, number = self._confirmed, self._confirmed_number
@@ -173,7 +176,7 @@ class SegmentReader:
         return self.base_offset + place.number
 
     async def _locate(self, reader: EntryReader, number: int, last: int) -> int:
-        """The id of the entry that holds message ``number``."""
+        """Return the id of the entry that holds message ``number``."""
         (known, low), after = self._index.around(number)
         if known == number:
             return low

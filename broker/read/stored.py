@@ -1,4 +1,4 @@
-"""What a read hands out: batches as they are stored, never taken apart."""
+"""The results of reads: batches as they are stored, never taken apart."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ class StoredBatch:
 
     @property
     def size(self) -> int:
-        """Bytes that it holds in memory."""
+        """Return the bytes that it holds in memory."""
         return len(self.batch)
 
     def copy(self) -> StoredBatch:
-        """The same in memory of its own: a batch is a view of all that came with it."""
+        """Return the same batch in memory of its own: a batch is a view of the whole reply that it
+        came with."""
         return replace(self, batch=memoryview(bytes(self.batch)))
 
     def messages_from(self, offset: int) -> int:
-        """How many of its messages are at ``offset`` or after it."""
+        """Return how many of its messages are at ``offset`` or after it."""
         return self.count - max(0, min(self.count, offset - self.base_offset))
 
 
@@ -45,7 +46,7 @@ class StoredBatch:
 class CompactedBatch(StoredBatch):
     """One entry of a compacted view: messages with gaps between them, each with its own time.
 
-    ``publish_time_us`` is that of the last one.
+    ``publish_time_us`` is that of the last message.
     """
 
     offsets: array[int]
@@ -65,9 +66,9 @@ class CompactedBatch(StoredBatch):
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Batches without a gap (a compacted view has some). The first may begin before the offset that
-    was asked for, the last may reach past the message limit: the caller cuts them. ``next_offset``
-    is where to read on; ``tail_offset`` is where the log ended at that moment."""
+    """The result of a read: batches without a gap (a compacted view has some). The first may begin
+    before the requested offset, the last may reach past the message limit: the caller cuts them.
+    ``next_offset``: where to read on; ``tail_offset``: where the log ended at that moment."""
 
     entries: list[StoredBatch]
     next_offset: int
@@ -77,8 +78,8 @@ class ReadResult:
 def take(
     batches: Sequence[StoredBatch], offset: int, *, max_messages: int, max_bytes: int
 ) -> list[StoredBatch]:
-    """Of batches in order, those from the one that holds ``offset`` (or the next message after it),
-    until the bounds are reached; at least one, if there is one."""
+    """Return the batches, in order, from the one that holds ``offset`` (or the next message after
+    it), until the bounds are reached; at least one, if there is one."""
     start = max(0, bisect_right(batches, offset, key=_BASE_OFFSET) - 1)
     if start < len(batches) and batches[start].end_offset <= offset:
         start += 1

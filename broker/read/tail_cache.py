@@ -12,15 +12,15 @@ from fencelog.broker.limits import BROKER_CACHE_BYTES, TAIL_CACHE_BYTES
 from fencelog.broker.read.stored import StoredBatch
 
 BATCH_OVERHEAD_BYTES = 512
-"""What a batch in memory takes besides its bytes, so that those of single messages are bounded
+"""The memory that a batch takes besides its bytes, so that batches of single messages are bounded
 too (measured: 500)."""
 
 _TRIM_AT = 1024
-"""Evicted places are cut off the list's front in strides, not one by one; what they held goes at
-once."""
+"""The number of evicted places at which they are cut off the list's front, in strides and not one
+by one; the batches in them are released at once."""
 
 WAKE_AT_ONCE = 32
-"""Readers that are woken in one round of the event loop: a few ms of answering."""
+"""The readers that are woken in one iteration of the event loop: a few ms of answering."""
 
 _PUBLISH_TIME = attrgetter("publish_time_us")
 
@@ -28,7 +28,8 @@ _EVICTED = StoredBatch(0, 0, 0, memoryview(b""))
 
 
 class TailCaches:
-    """Bounds the caches of one broker together: who was written to longest ago gives way."""
+    """A common bound for the caches of one broker: the one that was written to longest ago is
+    evicted."""
 
     def __init__(self, limit: int = BROKER_CACHE_BYTES) -> None:
         self._limit = limit
@@ -36,7 +37,7 @@ class TailCaches:
         self.size = 0
 
     def changed(self, cache: TailCache, by: int) -> None:
-        """``cache`` was written to and holds so many bytes more (or less)."""
+        """Record that ``cache`` was written to and holds ``by`` bytes more (or less)."""
         self.size += by
         self._by_use[cache] = None
         self._by_use.move_to_end(cache)
@@ -44,7 +45,7 @@ class TailCaches:
             next(iter(self._by_use)).clear()
 
     def forget(self, cache: TailCache) -> None:
-        """``cache`` is empty or was let go."""
+        """Remove ``cache``, which is empty or no longer used."""
         if cache in self._by_use:
             del self._by_use[cache]
             self.size -= cache.size
@@ -62,7 +63,8 @@ class TailCache:
         self.size = 0
 
     def extend(self, batches: Iterable[StoredBatch]) -> None:
-        """Add batches that follow the last one; the oldest go when the limit is reached."""
+        """Add batches that follow the last one; the oldest are evicted when the limit is
+        reached."""
         before = self.size
         for batch in batches:
             self._batches.append(batch)
@@ -78,18 +80,19 @@ class TailCache:
         self._caches.changed(self, self.size - before)
 
     def clear(self) -> None:
-        """Forget everything; ledgers have it."""
+        """Drop all batches; the ledgers have them."""
         self._caches.forget(self)
         self._batches.clear()
         self._offsets.clear()
         self._head = self.size = 0
 
     def holds(self, offset: int) -> bool:
-        """Whether ``offset``, which is below the tail, is here."""
+        """Tell whether ``offset``, which is below the tail, is in the cache."""
         return self._head < len(self._offsets) and self._offsets[self._head] <= offset
 
     def offset_for_time(self, time_us: int) -> int | None:
-        """The first batch published at or after ``time_us``, if what is before it is here too."""
+        """Return the offset of the first batch published at or after ``time_us``, if the batch
+        before it is in the cache too."""
         head = self._head
         if head == len(self._offsets) or self._batches[head].publish_time_us >= time_us:
             return None
@@ -97,7 +100,8 @@ class TailCache:
         return self._offsets[position] if position < len(self._offsets) else None
 
     def read(self, offset: int, *, max_messages: int, max_bytes: int) -> list[StoredBatch]:
-        """Batches from the one that holds ``offset``, at least one; [] if it is not here."""
+        """Return batches from the one that holds ``offset``, at least one; [] if it is not in the
+        cache."""
         start = bisect_right(self._offsets, offset, lo=self._head) - 1
         if start < self._head:
             return []
@@ -116,8 +120,9 @@ def _cost(batch: StoredBatch) -> int:
 
 
 class TailNotifier:
-    """Wakes everybody who waits for the tail to move, once per move, and not all in one round of
-    the event loop: a thousand readers that answer at once would hold up the next append."""
+    """The notifier of readers that wait for the tail to move. It wakes all of them, once per move,
+    but not all in one iteration of the event loop: a thousand readers that answer at once would
+    delay the next append."""
 
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[None], int] = {}
@@ -134,17 +139,17 @@ class TailNotifier:
             self._ringing += waiting
 
     async def wait(self, timeout_ms: int) -> None:
-        """Until the next ``ring``, or the time is over."""
+        """Wait until the next ``notify``, or until the timeout."""
         future = next(reversed(self._waiting), None)
         if future is None or self._waiting[future] == WAKE_AT_ONCE:
             future = asyncio.get_running_loop().create_future()
             self._waiting[future] = 0
         self._waiting[future] += 1
         try:
-            # ``asyncio.wait`` leaves the future alone when one of its many waiters goes away.
+            # ``asyncio.wait`` leaves the future alone when one of its many waiters is cancelled.
             await asyncio.wait((future,), timeout=timeout_ms / 1000)
         finally:
-            if future in self._waiting:  # it did not ring
+            if future in self._waiting:  # there was no ``notify``
                 self._waiting[future] -= 1
                 if not self._waiting[future]:
                     del self._waiting[future]

@@ -1,8 +1,8 @@
-"""From a publish time to a place in a ledger, by bisection over its entries.
+"""The search for a publish time in a ledger, by bisection over its entries.
 
-Publish times never fall from one entry to the next, over ledgers and takeovers too, and all
-messages of an entry have the same. So the first message at or after a time begins an entry, and
-O(log n) reads of one entry each find it; places that reads have seen save the first steps.
+Publish times never fall from one entry to the next, across ledgers and takeovers too, and all
+messages of an entry have the same one. So the first message at or after a time begins an entry, and
+O(log n) reads of one entry each find it; the positions of earlier reads save the first steps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 MAX_PLACES = 1024
-"""Remembered in one ledger; above it every other one is forgotten."""
+"""The positions remembered in one ledger; above it every other one is forgotten."""
 
 
 class TimeIndexEntry(NamedTuple):
@@ -24,11 +24,11 @@ class TimeIndexEntry(NamedTuple):
 
 
 ReadPlace = Callable[[int], Awaitable[TimeIndexEntry]]
-"""Reads the header of an entry."""
+"""A function that reads the header of an entry."""
 
 
 class TimeIndex:
-    """Known places of one ledger, in order."""
+    """The known positions of one ledger, in order."""
 
     def __init__(self) -> None:
         self._places: list[TimeIndexEntry] = []
@@ -42,8 +42,8 @@ class TimeIndex:
             del places[1::2]
 
     async def first_at(self, time_us: int, end: TimeIndexEntry, read: ReadPlace) -> TimeIndexEntry:
-        """The first entry published at or after ``time_us``; ``end``, which follows the last one,
-        if there is none."""
+        """Return the first entry published at or after ``time_us``; ``end``, which follows the last
+        one, if there is none."""
         position = bisect_left(self._places, time_us, key=_time)
         low = self._places[position - 1].entry_id + 1 if position else 0
         found = self._places[position] if position < len(self._places) else end

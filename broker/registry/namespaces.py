@@ -1,8 +1,8 @@
 """Namespaces: a name that topics share, and settings that they inherit.
 
-A namespace has a metadata node, ``/namespaces/{name}``, only if somebody has made one; without it
-its topics have the cluster's settings. So a topic can be created in a namespace that nobody has
-heard of, and no reader of settings needs the node.
+A namespace has a metadata node, ``/namespaces/{name}``, only if it was created explicitly; without
+it its topics have the cluster's settings. So a topic can be created in a namespace without a node,
+and no reader of settings needs the node.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class NamespaceInfo:
-    """``overrides``: what it sets itself; ``policy``: what its topics inherit. ``created_us`` is
-    None where it has topics and no node."""
+    """A namespace. ``overrides``: its own settings; ``policy``: the settings that its topics
+    inherit. ``created_us`` is None where it has topics and no node."""
 
     name: str
     overrides: Overrides
@@ -39,16 +39,17 @@ class NamespaceInfo:
 
 @dataclass(slots=True)
 class _Shared:
-    """One watch of the store for all who watch a namespace."""
+    """One watch of the store, shared by all watchers of a namespace."""
 
     watch: Watch | None = None
     overrides: Overrides | None = None
-    """None until they were read."""
+    """The last overrides, None until they were read."""
     listeners: list[Callable[[Overrides], None]] = field(default_factory=list)
 
 
 class Namespaces:
-    """Creates, changes, lists and deletes namespaces. ``default``: the cluster's settings."""
+    """The registry of namespaces: creates, changes, lists and deletes them. ``default``: the
+    cluster's settings."""
 
     def __init__(self, store: MetadataStore, *, host: Host, default: Policy) -> None:
         self._store = store
@@ -57,18 +58,19 @@ class Namespaces:
         self._shared: dict[str, _Shared] = {}
 
     async def overrides(self, name: str) -> Overrides:
-        """What the namespace sets itself; nothing if it has no node."""
+        """Return the namespace's own settings; nothing if it has no node."""
         found = await self._get(name)
         return {} if found is None else found[0].overrides
 
     def watched(self, name: str) -> Overrides | None:
-        """The same as a watch has told it last, which tells of the next change too; None: nobody
-        watches the namespace, or nothing was told yet."""
+        """Return the same as a watch last reported it, which will report the next change too; None
+        if the namespace is not watched, or nothing was reported yet."""
         shared = self._shared.get(name)
         return None if shared is None else shared.overrides
 
     async def get(self, name: str) -> NamespaceInfo:
-        """Raises FencelogError(NAMESPACE_NOT_FOUND) if it has neither node nor topic."""
+        """Return a namespace. Raises FencelogError(NAMESPACE_NOT_FOUND) if it has neither node nor
+        topic."""
         found = await self._get(name)
         if found is not None:
             return found[0]
@@ -77,7 +79,7 @@ class Namespaces:
         raise _not_found(name)
 
     async def list(self) -> list[NamespaceInfo]:
-        """All, by name."""
+        """Return all namespaces, by name."""
         names = {
             *await names_or_empty(self._store.children(NAMESPACES_PATH)),
             *await names_or_empty(self._store.children(TOPICS_PATH)),
@@ -92,7 +94,7 @@ class Namespaces:
         return found
 
     async def create(self, name: str, overrides: Overrides) -> tuple[NamespaceInfo, bool]:
-        """The namespace, and whether this call made its node.
+        """Return the namespace, and whether this call created its node.
 
         Raises FencelogError: ALREADY_EXISTS with other settings, BAD_REQUEST, METADATA_….
         """
@@ -114,8 +116,8 @@ class Namespaces:
         return found[0], found[0].created_us == wanted.created_us
 
     async def update(self, name: str, changes: Overrides) -> NamespaceInfo:
-        """Change what the namespace sets (None: takes a setting back). A namespace of topics alone
-        gets its node. Raises FencelogError: NAMESPACE_NOT_FOUND, BAD_REQUEST, METADATA_…."""
+        """Change the namespace's own settings (None: removes a setting). A namespace that has only
+        topics gets its node. Raises FencelogError: NAMESPACE_NOT_FOUND, BAD_REQUEST, METADATA_…."""
         while True:
             found = await self._get(name)
             if found is None:
@@ -135,9 +137,9 @@ class Namespaces:
 
     async def delete(self, name: str) -> None:
         """Remove an empty namespace with its settings. A topic that is created at the same moment
-        has the cluster's settings then. Raises FencelogError: NAMESPACE_NOT_FOUND,
+        then has the cluster's settings. Raises FencelogError: NAMESPACE_NOT_FOUND,
         NAMESPACE_NOT_EMPTY, METADATA_…."""
-        # No server that is behind may say that there is no topic.
+        # A server that lags behind may not say that there is no topic.
         session_id = await catch_up(self._store)
         await self.get(name)
         topics = f"{TOPICS_PATH}/{name}"
@@ -204,7 +206,7 @@ class Namespaces:
                 raise
 
     def _decode(self, name: str, data: bytes) -> NamespaceInfo:
-        """Raises FencelogError(CORRUPT)."""
+        """Decode the value of a node. Raises FencelogError(CORRUPT)."""
         try:
             fields = json.loads(data)
             if fields["v"] != FORMAT_VERSION:
@@ -219,7 +221,7 @@ class Namespaces:
 
 
 class _Listening:
-    """A ``Watch`` of one who shares it."""
+    """The ``Watch`` of one watcher of a shared watch."""
 
     def __init__(
         self, namespaces: Namespaces, name: str, callback: Callable[[Overrides], None]

@@ -1,8 +1,9 @@
-"""What a subscription is: its name, its id, and its settings. Values, without a partition.
+"""The definition of a subscription: its name, its id, and its settings. Values, without a
+partition.
 
 A subscription is defined once for a topic; each partition keeps a cursor of its own for it. Its id
-is random and never used again, so that a subscription that was deleted and made anew shares nothing
-with the former one.
+is random and never used again, so that a subscription that was deleted and created again shares
+nothing with the previous one.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED = "exclusive", "failover", "shared", "key_shared"
 TYPES = (EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED)
 ORDERED = (EXCLUSIVE, FAILOVER)
-"""One consumer at a time, everything in order."""
+"""The types with one consumer at a time and everything in order."""
 
 MAX_DELIVERIES = 1_000_000
-"""Far above any use; it keeps the number small in the state log."""
+"""The largest ``max_deliveries``. Far above any use; it keeps the number small in the state log."""
 
 _MAX_OFFSET = 2**53 - 1
 
@@ -40,31 +41,34 @@ _RANGES = {
 _NULLABLE = ("max_deliveries", "dead_letter_topic")
 
 Start = str | Mapping[str, int]
-"""``"earliest"``, ``"latest"``, ``{"offset": n}`` or ``{"time_us": t}``."""
+"""The start of a subscription: ``"earliest"``, ``"latest"``, ``{"offset": n}`` or ``{"time_us":
+t}``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionConfig:
-    """Every setting with its default. JSON-compatible both ways.
+    """The settings of a subscription, each with its default. JSON-compatible both ways.
 
-    Making one raises FencelogError(BAD_REQUEST) that names the ``field`` which is not valid.
+    The constructor raises FencelogError(BAD_REQUEST) that names the ``field`` which is not valid.
     """
 
     type: str = SHARED
     lease_ms: int = 30_000
-    """How long a consumer has for what it was handed, unless its pull says otherwise."""
+    """The time that a consumer has for delivered messages, unless its pull says otherwise."""
     max_deliveries: int | None = None
-    """A message that failed so often goes to the dead letter topic; None: it is tried for ever."""
+    """The failures after which a message goes to the dead letter topic; None: it is tried for
+    ever."""
     dead_letter_topic: str | None = None
-    """``NAMESPACE/TOPIC``; None: the service names one."""
+    """The dead letter topic, ``NAMESPACE/TOPIC``; None: the service names one."""
     backoff_min_ms: int = 1_000
-    """A message that was refused is handed out again after this, doubled each time it fails again,
+    """The time after which a refused message is delivered again, doubled each time it fails again,
     at most ``backoff_max_ms``."""
     backoff_max_ms: int = 60_000
     max_outstanding: int = 10_000
-    """Messages that may be with consumers at a time, in one partition."""
+    """The messages that may be with consumers at a time, in one partition."""
     durable: bool = True
-    """False: the cursor lives in its owner's memory only, and does not keep messages from going."""
+    """The durability of the cursor. False: it exists only in its owner's memory, and does not keep
+    messages from being removed."""
 
     def __post_init__(self) -> None:
         for name in _NAMES:
@@ -76,7 +80,8 @@ class SubscriptionConfig:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SubscriptionConfig:
-        """Settings that are left out have their defaults. Raises FencelogError(BAD_REQUEST)."""
+        """Return the settings in ``data``; missing ones have their defaults. Raises
+        FencelogError(BAD_REQUEST)."""
         for name in data:
             if name not in _NAMES:
                 raise _bad(name, f"no setting {name[:80]!r}; there are {', '.join(_NAMES)}")
@@ -100,7 +105,7 @@ class SubscriptionInfo:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SubscriptionInfo:
-        """Raises FencelogError(BAD_REQUEST)."""
+        """Return the subscription in ``data``. Raises FencelogError(BAD_REQUEST)."""
         return cls(
             str(data["name"]),
             str(data["subscription_id"]),
@@ -119,7 +124,7 @@ class SubscriptionInfo:
 
 
 def check_start(start: Any) -> Start:
-    """The start itself. Raises FencelogError(BAD_REQUEST)."""
+    """Return the start if it is valid. Raises FencelogError(BAD_REQUEST)."""
     if start in ("earliest", "latest"):
         return str(start)
     if isinstance(start, Mapping) and len(start) == 1:
@@ -133,20 +138,21 @@ def check_start(start: Any) -> Start:
 
 
 def check_consumer(name: str) -> str:
-    """A consumer's name itself; it may be empty. Raises FencelogError(BAD_REQUEST)."""
+    """Return a consumer's name if it is valid; it may be empty. Raises
+    FencelogError(BAD_REQUEST)."""
     if len(name.encode(errors="replace")) > MAX_CONSUMER_NAME_BYTES:
         raise _bad("consumer", f"a consumer's name takes {MAX_CONSUMER_NAME_BYTES} bytes at most")
     return name
 
 
 def check_lease(lease_ms: int) -> int:
-    """A lease's length itself. Raises FencelogError(BAD_REQUEST)."""
+    """Return a lease's length if it is valid. Raises FencelogError(BAD_REQUEST)."""
     _check("lease_ms", lease_ms)
     return lease_ms
 
 
 def check_delay(delay_ms: int) -> int:
-    """A delay itself. Raises FencelogError(BAD_REQUEST)."""
+    """Return a delay if it is valid. Raises FencelogError(BAD_REQUEST)."""
     _check_number("delay_ms", delay_ms, 0, MAX_NACK_DELAY_MS)
     return delay_ms
 

@@ -1,10 +1,10 @@
 """The registry of subscriptions: one metadata node each, ``/subscriptions/{topic id}/{name}``.
 
-A node says what the subscription is; how far it has come stands in each partition's state log. Its
-id is random and never used again, so that cursors of a subscription that was deleted can never be
-taken for those of one that has its name now.
+A node defines the subscription; its progress stands in each partition's state log. Its id is random
+and never used again, so that cursors of a subscription that was deleted can never be mistaken for
+those of a new one with the same name.
 
-What a node holds never changes: it is created and deleted.
+The value of a node never changes: it is created and deleted.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ FORMAT_VERSION = 1
 _ID_BYTES = 12
 
 _MAX_REMEMBERED = 4096
-"""Subscriptions in use at one broker at a time, each with a watch; then the memory starts anew."""
+"""The subscriptions in use at one broker at a time, each with a watch; above it the memory starts
+empty again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSubscription:
-    """A subscription and what was true when it was created: ``partitions`` the topic had then;
-    those added later are read from their beginning."""
+    """A subscription and the facts at its creation: ``partitions``: the number that the topic had
+    then; those added later are read from their beginning."""
 
     info: SubscriptionInfo
     partitions: int
@@ -42,7 +43,8 @@ class RegisteredSubscription:
 
 
 class SubscriptionRegistry:
-    """Creates, finds, lists and deletes subscriptions. ``close`` ends its watches."""
+    """The registry of subscriptions: creates, finds, lists and deletes them. ``close`` ends its
+    watches."""
 
     def __init__(self, store: MetadataStore, *, host: Host) -> None:
         self._store = store
@@ -64,7 +66,8 @@ class SubscriptionRegistry:
         partitions: int,
         at_most: int,
     ) -> tuple[RegisteredSubscription, bool]:
-        """The subscription, and whether it was created by this call; ``at_most`` of a topic.
+        """Return the subscription, and whether it was created by this call. ``at_most``: the limit
+        per topic.
 
         Raises FencelogError: ALREADY_EXISTS with another configuration, LIMIT_REACHED,
         INVALID_NAME, METADATA_….
@@ -98,11 +101,11 @@ class SubscriptionRegistry:
         return found, found.info.subscription_id == own_id
 
     async def get(self, topic_id: str, name: str) -> RegisteredSubscription:
-        """Raises FencelogError(SUBSCRIPTION_NOT_FOUND), METADATA_…."""
+        """Return a subscription. Raises FencelogError(SUBSCRIPTION_NOT_FOUND), METADATA_…."""
         return (await self._get(topic_id, name))[0]
 
     async def find(self, topic_id: str, name: str) -> RegisteredSubscription:
-        """As ``get``, remembered until a watch says that it was deleted."""
+        """Return the same as ``get``, remembered until a watch reports its deletion."""
         known = self._known.get((topic_id, name))
         if known is not None:
             return known[0]
@@ -118,7 +121,7 @@ class SubscriptionRegistry:
         return self._known[topic_id, name][0]
 
     async def list_names(self, topic_id: str) -> builtins.list[str]:
-        """Names of a topic's subscriptions, sorted."""
+        """Return the names of a topic's subscriptions, sorted."""
         try:
             return await self._store.children(f"{SUBSCRIPTIONS_PATH}/{topic_id}")
         except FencelogError as error:
@@ -127,31 +130,31 @@ class SubscriptionRegistry:
             raise
 
     async def list(self, topic_id: str) -> builtins.list[RegisteredSubscription]:
-        """A topic's subscriptions, by name."""
+        """Return a topic's subscriptions, by name."""
         found = []
         for name in await self.list_names(topic_id):
             try:
                 found.append(await self.get(topic_id, name))
             except FencelogError as error:
                 if error.code is not ErrorCode.SUBSCRIPTION_NOT_FOUND:
-                    raise  # what is not there was deleted since it was listed
+                    raise  # a missing one was deleted since it was listed
         return found
 
     async def list_latest(self, topic_id: str) -> builtins.list[RegisteredSubscription]:
-        """A topic's subscriptions, by name, none older than this call. It costs the store a write.
-        Raises FencelogError: METADATA_…, CORRUPT."""
+        """Return a topic's subscriptions, by name, none older than this call. It costs the store a
+        write. Raises FencelogError: METADATA_…, CORRUPT."""
         session_id = await catch_up(self._store)
         found = await self.list(topic_id)
         check_session(self._store, session_id, f"list the subscriptions of topic {topic_id}")
         return found
 
     async def topic_ids(self) -> set[str]:
-        """Ids of topics that have, or have had, a subscription; no others have one, as far as this
-        session's server knows."""
+        """Return the ids of topics that have, or have had, a subscription; no others have one, as
+        far as this session's server knows."""
         return set(await names_or_empty(self._store.children(SUBSCRIPTIONS_PATH)))
 
     async def delete(self, topic_id: str, name: str) -> RegisteredSubscription:
-        """Remove a subscription; its cursors are the caller's to drop.
+        """Remove a subscription; the caller drops its cursors.
 
         Raises FencelogError: SUBSCRIPTION_NOT_FOUND, METADATA_….
         """
@@ -169,8 +172,9 @@ class SubscriptionRegistry:
         return found
 
     async def _is_gone(self, topic_id: str, info: SubscriptionInfo) -> bool:
-        """Whether it is certain that the subscription was deleted: whoever believes that drops its
-        cursors, and with them what holds the messages that nobody has seen."""
+        """Tell whether it is certain that the subscription was deleted: a caller that relies on
+        this drops its cursors, and with them the protection of messages that were not yet
+        delivered."""
         try:
             latest = await self._get_latest(topic_id, info.name)
         except FencelogError as error:
@@ -178,7 +182,7 @@ class SubscriptionRegistry:
         return latest.info.subscription_id != info.subscription_id
 
     async def _get_latest(self, topic_id: str, name: str) -> RegisteredSubscription:
-        """As ``get``, not older than this call. It costs the store a write."""
+        """Return the same as ``get``, not older than this call. It costs the store a write."""
         session_id = await catch_up(self._store)
         try:
             return await self.get(topic_id, name)
@@ -188,7 +192,7 @@ class SubscriptionRegistry:
     def _on_node(
         self, topic_id: str, name: str, subscription_id: str, node: Versioned | None
     ) -> None:
-        """The subscription was deleted, or another has its name now."""
+        """Forget a subscription that was deleted, or whose name another has now."""
         if node is None or decode_registered(node.value).info.subscription_id != subscription_id:
             self._forget(topic_id, name)
 
@@ -217,7 +221,7 @@ def _not_found(name: str) -> FencelogError:
 
 
 def encode_registered(registered: RegisteredSubscription) -> bytes:
-    """The value of its node."""
+    """Return the value of the subscription's node."""
     fields = {
         "v": FORMAT_VERSION,
         **registered.info.to_json(),
@@ -228,7 +232,7 @@ def encode_registered(registered: RegisteredSubscription) -> bytes:
 
 
 def decode_registered(data: bytes) -> RegisteredSubscription:
-    """From the value of its node. Raises FencelogError(CORRUPT)."""
+    """Decode the value of a subscription's node. Raises FencelogError(CORRUPT)."""
     try:
         fields: dict[str, Any] = json.loads(data)
         if fields["v"] != FORMAT_VERSION:

@@ -1,4 +1,4 @@
-"""The topics that a broker deals with, remembered for as long as watches say that they stand."""
+"""The topics in use at a broker, remembered as long as watches confirm them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fencelog.ledgers.metastore.port import Watch
 
 
 class TopicCache:
-    """``on_change`` is told of a topic with other settings or more partitions, ``on_gone`` of one
-    that was deleted, or that another has the name of now."""
+    """The cache of topics. ``on_change`` is called with a topic that has other settings or more
+    partitions, ``on_gone`` with one that was deleted, or whose name another has now."""
 
     def __init__(
         self,
@@ -27,17 +27,17 @@ class TopicCache:
         self._known: dict[TopicName, tuple[TopicInfo, Watch]] = {}
 
     def close(self) -> None:
-        """Nobody is told of anything any more."""
+        """End all notifications."""
         for _, watch in self._known.values():
             watch.close()
 
     def get(self, name: TopicName) -> TopicInfo | None:
-        """The topic, if it is remembered already."""
+        """Return the topic, if it is remembered already."""
         known = self._known.get(name)
         return None if known is None else known[0]
 
     async def find(self, name: TopicName, partition: int = 0) -> TopicInfo:
-        """The topic; asked for again if it was not known to have the partition. Raises
+        """Return the topic; it is read again if it was not known to have the partition. Raises
         FencelogError: TOPIC_NOT_FOUND, METADATA_…."""
         known = self._known.get(name)
         if known is not None and partition < known[0].config.partitions:
@@ -51,7 +51,8 @@ class TopicCache:
         return self._known[name][0]
 
     def changed(self, info: TopicInfo) -> None:
-        """The topic stands, or stood, so in the registry; what is known already may be newer."""
+        """Record that the registry has, or had, this state of the topic; the state known already
+        may be newer."""
         known = self._known.get(info.name)
         if known is None or known[0].topic_id != info.topic_id:
             return
@@ -67,7 +68,8 @@ class TopicCache:
         if known is None or known[0].topic_id != topic_id:
             return
         if info is not None and info.topic_id == topic_id:
-            # Of the same version: the namespace has changed, which only the watch tells in order.
+            # The versions are equal: the namespace has changed, which only the watch reports in
+            # order.
             if known[0].version.number <= info.version.number and known[0] != info:
                 self._replace(info, known[1])
         else:

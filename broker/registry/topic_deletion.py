@@ -1,11 +1,11 @@
-"""Deleting everything that belongs to a topic whose node is gone.
+"""The deletion of everything that belongs to a topic whose node is gone.
 
-The topic's node goes first, and with it its id for good; from then on every step here may be done
-again by anybody, in any order with others: by whoever deletes the topic, or, should that one die,
-by the sweep, which finds what hangs below an id that no topic has.
+The topic's node is deleted first, and with it its id, permanently; from then on every step here may
+be repeated by any process, in any order with others: by the process that deletes the topic or,
+should that one die, by the sweep, which finds the nodes below an id that no topic has.
 
-An owner that is opening a partition for the first time makes the ledger list's node and then looks
-at the topic's again; so either the deleter finds the ledger list, or the opener finds the topic
+An owner that is opening a partition for the first time creates the ledger list's node and then
+reads the topic's again; so either the deleter finds the ledger list, or the opener finds the topic
 gone.
 """
 
@@ -26,11 +26,13 @@ LOGS_PATH = "/logs"
 
 _GONE = (ErrorCode.METADATA_NOT_FOUND,)
 _NOT_NOW = (ErrorCode.METADATA_NOT_FOUND, ErrorCode.METADATA_CONFLICT)
-"""A node that has children again, of an opener that is about to find the topic gone."""
+"""The errors of a node that has children again, those of an opener that is about to find the topic
+gone."""
 
 
 class TopicDeletion:
-    """Every step can be repeated; none needs what another one knew."""
+    """The steps of a deletion. Each can be repeated, and none depends on the knowledge of another
+    one."""
 
     def __init__(self, store: MetadataStore, *, host: Host, ledgers: Ledgers) -> None:
         self._store = store
@@ -38,8 +40,8 @@ class TopicDeletion:
         self._ledgers = ledgers
 
     async def finish(self, topic_id: str) -> None:
-        """Delete all that a topic leaves behind whose node is gone. Raises RECOVERY_INCOMPLETE,
-        METADATA_…: the rest is still to be found."""
+        """Delete everything left of a topic whose node is gone. Raises RECOVERY_INCOMPLETE,
+        METADATA_…: the rest can still be found."""
         for partition in await names_or_empty(self._store.children(f"{LOGS_PATH}/{topic_id}")):
             await self.delete_ledger_list(topic_id, int(partition))
         for name in await names_or_empty(self._store.children(f"{SUBSCRIPTIONS_PATH}/{topic_id}")):
@@ -48,9 +50,9 @@ class TopicDeletion:
         await self._delete(f"{LOGS_PATH}/{topic_id}", _NOT_NOW)
 
     async def delete_ledger_list(self, topic_id: str, partition: int) -> None:
-        """Finish a partition: mark its ledger list, so that no owner can change it any more; fence
-        its ledgers, so that none can write; delete them, those of its state and of its compacted
-        view too, and then the ledger list."""
+        """Delete a partition: mark its ledger list, so that no owner can change it any more; fence
+        its ledgers, so that none can be written; delete them, those of its state and of its
+        compacted view too, and then the ledger list."""
         node = LedgerListStore(self._store, ledger_list_path(topic_id, partition), host=self._host)
         while True:
             try:
@@ -59,7 +61,7 @@ class TopicDeletion:
                     await node.change(LedgerList.as_deleted)
                 break
             except LedgerListLost:
-                # The owner was rolling: mark what it has written.
+                # The owner was rolling: mark the ledger list that it has written.
                 node = LedgerListStore(self._store, node.path, host=self._host)
             except FencelogError as error:
                 if error.code is ErrorCode.METADATA_NOT_FOUND:
@@ -67,7 +69,7 @@ class TopicDeletion:
                 raise
         for segment in node.ledger_list.segments:
             if segment.sealed is None:
-                with suppress(FencelogError):  # what cannot be recovered now is still deleted
+                with suppress(FencelogError):  # an unrecoverable one is still deleted
                     await self._ledgers.recover(segment.ledger_id)
         for ledger_id in sorted(node.ledger_list.ledgers):
             await self._ledgers.delete(ledger_id, unfenced=True)

@@ -1,4 +1,4 @@
-"""A topic's metadata node, ``/topics/{namespace}/{topic}``: what it holds, and its watch.
+"""A topic's metadata node, ``/topics/{namespace}/{topic}``: its value, and its watch.
 
 {"v": 2, "topic_id": "…", "partitions": 4, "settings": {"retention_ms": 86400000},
  "created_us": 17…}
@@ -25,13 +25,13 @@ FORMAT_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What a topic sets itself: its partitions, and what it does not inherit."""
+    """The topic's own settings: its partitions, and the settings that it does not inherit."""
 
     partitions: int = 1
     overrides: Overrides = field(default_factory=dict)
 
     def validate(self, inherited: Policy) -> None:
-        """Raises FencelogError(BAD_REQUEST)."""
+        """Check the settings. Raises FencelogError(BAD_REQUEST)."""
         if not 1 <= self.partitions <= MAX_PARTITIONS:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST,
@@ -43,9 +43,9 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as it stands in the registry. ``created_us`` since 1970 UTC. ``policy``: the settings
-    that hold for it, its own and those it inherits. ``version``: its node's, which
-    counts the changes of what the topic sets itself."""
+    """A topic as the registry has it. ``created_us``: since 1970 UTC. ``policy``: the effective
+    settings, its own and those it inherits. ``version``: that of its node, which counts the changes
+    of the topic's own settings."""
 
     name: TopicName
     topic_id: str
@@ -114,7 +114,7 @@ def encode_topic(info: TopicInfo) -> bytes:
 
 
 def decode_topic(name: TopicName, node: Versioned, inherited: Policy) -> TopicInfo:
-    """Raises FencelogError(CORRUPT)."""
+    """Decode a topic's node. Raises FencelogError(CORRUPT)."""
     try:
         fields = json.loads(node.value)
         if fields["v"] != FORMAT_VERSION:

@@ -1,8 +1,8 @@
-"""The registry of topics: one metadata node each, with what the topic sets itself.
+"""The registry of topics: one metadata node each, with the topic's own settings.
 
-A topic's id is random and never used again. All that belongs to the topic hangs below the id, so a
-topic that was deleted and created anew shares nothing with its predecessor: an owner that slept
-through it holds a list of ledgers nobody reads. How topics are deleted: ``topic_deletion``.
+A topic's id is random and never used again. All nodes of the topic lie below the id, so a topic
+that was deleted and created again shares nothing with its predecessor: an owner that slept through
+the deletion has a ledger list that is no longer read. ``topic_deletion`` deletes topics.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _MISSING = (ErrorCode.METADATA_NOT_FOUND, ErrorCode.METADATA_CONFLICT)
 
 
 class TopicRegistry:
-    """Creates, finds, changes, lists and deletes topics. ``policy``: the cluster's settings."""
+    """The registry of topics: creates, finds, changes, lists and deletes them. ``policy``: the
+    cluster's settings."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class TopicRegistry:
         self.deletion = TopicDeletion(store, host=host, ledgers=ledgers)
 
     async def create(self, name: TopicName, config: TopicConfig) -> tuple[TopicInfo, bool]:
-        """The topic, and whether it was created by this call.
+        """Return the topic, and whether it was created by this call.
 
         Raises FencelogError: ALREADY_EXISTS with other settings, BAD_REQUEST, METADATA_….
         """
@@ -80,11 +81,12 @@ class TopicRegistry:
         return found, found.topic_id == topic_id
 
     async def get(self, name: TopicName) -> TopicInfo:
-        """Raises FencelogError(TOPIC_NOT_FOUND)."""
+        """Return a topic. Raises FencelogError(TOPIC_NOT_FOUND)."""
         return await self._get(name)
 
     async def look_up(self, name: TopicName) -> TopicInfo:
-        """As ``get``, in one request where the namespace is watched: for who watches the topic."""
+        """Return the same as ``get``, in one request where the namespace is watched: for a watcher
+        of the topic."""
         overrides = self.namespaces.watched(name.namespace)
         default = self.namespaces.default
         inherited = None if overrides is None else default.inherited_by(overrides)
@@ -93,9 +95,9 @@ class TopicRegistry:
     async def update(
         self, name: TopicName, changes: Overrides, *, partitions: int | None = None
     ) -> TopicInfo:
-        """Change what the topic sets itself (None: takes a setting back), or raise the number of
-        its partitions: what is in them stays where it is, new messages with a key may go to another
-        partition than those before.
+        """Change the topic's own settings (None: removes a setting), or raise the number of its
+        partitions: existing messages stay where they are, new messages with a key may go to another
+        partition than earlier ones.
 
         Raises FencelogError: TOPIC_NOT_FOUND, BAD_REQUEST (fewer partitions too), METADATA_….
         """
@@ -114,8 +116,8 @@ class TopicRegistry:
             policy = inherited.inherited_by(config.overrides)
             changed = replace(info, config=config, policy=policy)
             try:
-                # The version is that of this very topic: another one that has its name now stays
-                # as it is.
+                # The version is that of this very topic: a new one with the same name stays as it
+                # is.
                 path, value = topic_path(name), encode_topic(changed)
                 return replace(changed, version=await self._store.set(path, value, info.version))
             except FencelogError as error:
@@ -135,8 +137,9 @@ class TopicRegistry:
         start_after: str = "",
         limit: int | None = None,
     ) -> builtins.list[TopicInfo]:
-        """Topics by full name, of one namespace or all; ``prefix`` is of the topic's own name.
-        At most ``limit``, whose full names come after ``start_after``: no others are read."""
+        """Return topics by full name, of one namespace or all; ``prefix``: that of the topic's own
+        name. At most ``limit`` topics, whose full names come after ``start_after``: no others are
+        read."""
         names = await self._names(namespace, prefix)
         inherited: dict[str, Policy] = {}
         found: builtins.list[TopicInfo] = []
@@ -154,14 +157,15 @@ class TopicRegistry:
         return found
 
     async def ids(self) -> set[str]:
-        """Of all topics; of one that is created or deleted meanwhile perhaps."""
+        """Return the ids of all topics; a topic that is created or deleted meanwhile may be
+        included."""
         return {info.topic_id for info in await self.list()}
 
     async def delete(self, name: TopicName) -> None:
         """Delete a topic with all its messages. Owners of its partitions are fenced.
 
-        Raises FencelogError: TOPIC_NOT_FOUND, METADATA_…; METADATA_UNKNOWN too when the topic is
-        gone and some of what belongs to it is left, which the sweep removes.
+        Raises FencelogError: TOPIC_NOT_FOUND, METADATA_…; METADATA_UNKNOWN also when the topic is
+        gone and some of its nodes or ledgers are left, which the sweep removes.
         """
         while True:
             info = await self._get(name, self.namespaces.default)
@@ -185,7 +189,7 @@ class TopicRegistry:
             ) from error
 
     async def open_ledger_list(self, info: TopicInfo, partition: int) -> LedgerListStore:
-        """The partition's ledger list, loaded; made if this is the first opening.
+        """Return the partition's ledger list, loaded; created if this is the first opening.
 
         Raises FencelogError: TOPIC_NOT_FOUND if the topic was deleted, METADATA_….
         """
@@ -199,11 +203,11 @@ class TopicRegistry:
                 raise
             is_new = await node.create()
             # No server that lags can make a living topic look deleted here. ``info`` was read, or
-            # written, before this create, so the topic's node is older than it; and what is read
-            # after a write, or a refused one, has seen it. Within a session that is the store's
-            # promise, by whichever server. A session that follows one that has expired begins with
-            # a write of its own at ZooKeeper, and its first read is synced (``ZooKeeperSession``).
-            # A create of unknown outcome does not come this far.
+            # written, before this create, so the topic's node is older than it; and a read after a
+            # write, or a refused one, has seen it. Within a session that is the store's promise,
+            # for any server. A session that follows one that has expired begins with a write of its
+            # own at ZooKeeper, and its first read is synced (``ZooKeeperSession``). A create of
+            # unknown outcome does not reach this point.
             if not await self._is_alive(info):
                 await self.deletion.delete_ledger_list(info.topic_id, partition)
                 raise _not_found(info.name) from None
@@ -225,7 +229,7 @@ class TopicRegistry:
         ]
 
     async def _is_alive(self, info: TopicInfo) -> bool:
-        """Whether this very topic is in the registry."""
+        """Tell whether this very topic is in the registry."""
         try:
             found = await self._get(info.name, info.policy)
             return found.topic_id == info.topic_id

@@ -1,8 +1,8 @@
-"""Ack ids: which message was handed out when, as text that its consumer gives back.
+"""Ack ids: the identity of a delivery of a message, as text that its consumer gives back.
 
 ``PARTITION-EPOCH-GENERATION-OFFSET-DELIVERY-CHECK``: the owner's epoch, the generation of the
-cursor (a seek raises it), the number of the pull within the owner's time, and a CRC32C over all of
-it and the subscription's id, so that a mutilated id, or another subscription's, acknowledges
+cursor (a seek raises it), the number of the pull within the owner's epoch, and a CRC32C over all of
+it and the subscription's id, so that a damaged id, or that of another subscription, acknowledges
 nothing.
 """
 
@@ -16,7 +16,7 @@ from fencelog.ledgers.format.digest import crc32c
 
 _PARTS = 6
 _MAX_DIGITS = 9
-"""Of a partition's number, so that text from outside never becomes a huge one."""
+"""The digits of a partition's number, so that text from outside never becomes a huge number."""
 
 
 class AckId(NamedTuple):
@@ -30,7 +30,7 @@ class AckId(NamedTuple):
 def ack_id_maker(
     subscription_id: str, *, partition: int, epoch: int, generation: int, delivery: int
 ) -> Callable[[int], str]:
-    """Makes the ids of one pull, of an offset each."""
+    """Return a function that makes the ids of one pull, from an offset each."""
     head = f"{partition}-{epoch}-{generation}-"
     seed = crc32c(head.encode(), crc32c(subscription_id.encode()))
 
@@ -42,7 +42,8 @@ def ack_id_maker(
 
 
 def parse_ack_ids(texts: Iterable[str], subscription_id: str) -> list[AckId]:
-    """Raises FencelogError(BAD_REQUEST): one of them is none, or another subscription's."""
+    """Parse ack ids. Raises FencelogError(BAD_REQUEST) if one of them is not valid, or belongs to
+    another subscription."""
     seed = crc32c(subscription_id.encode())
     parsed: list[AckId] = []
     for text in texts:
@@ -57,7 +58,7 @@ def parse_ack_ids(texts: Iterable[str], subscription_id: str) -> list[AckId]:
 
 
 def partition_of_ack_id(text: str) -> int:
-    """The partition whose owner gave it out. Raises FencelogError(BAD_REQUEST)."""
+    """Return the partition whose owner issued the id. Raises FencelogError(BAD_REQUEST)."""
     parts = text.split("-")
     if len(parts) != _PARTS or not (parts[0].isascii() and parts[0].isdigit()):
         raise _bad(text, "is none")

@@ -1,4 +1,4 @@
-"""What a partition's subscriptions answer, and what they need of the application."""
+"""The answers of a partition's subscriptions, and the port to the dead letter topic."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fencelog.ledgers.record_batch import Message
 
 
 class PulledMessage(NamedTuple):
-    """A message that was handed out. ``attempt``: 1, and one more for each time that it was refused
-    or that its lease ran out; ``ack_id`` is opaque."""
+    """A delivered message. ``attempt``: 1, and one more for each time that it was refused or that
+    its lease ran out; ``ack_id`` is opaque."""
 
     offset: int
     publish_time_us: int
@@ -20,16 +20,17 @@ class PulledMessage(NamedTuple):
 
 
 class AckResult(NamedTuple):
-    """``acked``: ids whose messages are acknowledged now, or were before; ``stale``: ids that say
-    nothing any more, because of a seek or because the message is not there."""
+    """The result of an acknowledgement. ``acked``: ids whose messages are acknowledged now, or were
+    before; ``stale``: ids that have no effect any more, because of a seek or because the message is
+    not there."""
 
     acked: int
     stale: list[str]
 
 
 class DeadLetters(Protocol):
-    """Takes messages that failed too often."""
+    """The port to the dead letter topic, for messages that failed too often."""
 
     async def forward(self, info: SubscriptionInfo, partition: int, message: PulledMessage) -> None:
-        """Append the message to the dead letter topic. It may be called again for a message of
+        """Append the message to the dead letter topic. It may be called again for a message for
         which it has raised, or whose acknowledgement a takeover has not seen."""

@@ -1,4 +1,4 @@
-"""Some messages of a stored batch, without decoding the others."""
+"""The decoding of some messages of a stored batch, without the others."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fencelog.ledgers.record_batch import (
 from fencelog.ledgers.record_batch.format import unpack_ints
 
 DELIVER_AT = "fencelog-deliver-at"
-"""Header: the message is not handed out before this time, µs since 1970 UTC as decimal text."""
+"""The header that delays delivery until this time, µs since 1970 UTC as decimal text."""
 REPLAY_FOR = "fencelog-replay-for"
-"""Header: the message is for the subscription of this name alone."""
+"""The header that restricts the message to the subscription of this name."""
 
 _MARK = b"fencelog-"
 
@@ -27,7 +27,7 @@ class OpenedBatch:
     """A batch that passed ``check_batch`` when it was appended."""
 
     def __init__(self, stored: StoredBatch) -> None:
-        """Raises FencelogError(CORRUPT)."""
+        """Open a batch. Raises FencelogError(CORRUPT)."""
         self.stored = stored
         try:
             _, self._view = read_batch(stored.batch)
@@ -36,10 +36,10 @@ class OpenedBatch:
                 ErrorCode.CORRUPT, f"the batch at offset {stored.base_offset}: {error.detail}"
             ) from error
         self.has_marks = _MARK in bytes(self._view.header_name_data)
-        """Whether there may be headers that say how to deliver."""
+        """The possible presence of headers that control delivery."""
 
     def messages(self, first: int, end: int) -> list[Message]:
-        """Those from offset ``first`` to before ``end``."""
+        """Return the messages from offset ``first`` to before ``end``."""
         view, base = self._view, self.stored.base_offset
         low, high = first - base, end - base
         values = _slices(view.value_offsets, view.value_data, low, high)
@@ -77,7 +77,8 @@ def _slices(offsets: memoryview, data: memoryview, low: int, high: int) -> list[
 
 
 def _clear_nulls(items: list[bytes | None] | list[int | None], bits: memoryview, low: int) -> None:
-    """``bits``: Arrow's validity bitmap of the whole column; empty if there is no null."""
+    """Replace nulls by None. ``bits``: Arrow's validity bitmap of the whole column; empty if there
+    is no null."""
     if bits:
         for place in range(len(items)):
             at = low + place

@@ -1,4 +1,4 @@
-"""The cursors of a partition, and how their changes become durable."""
+"""The cursors of a partition, and the path by which their changes become durable."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from fencelog.ledgers.errors import FencelogError
 
 
 class CursorLog:
-    """What is changed here counts at once in memory, and goes to the state log in that order.
+    """The changes of cursors, which apply at once in memory, and are written to the state log in
+    that order.
 
-    Cursors of subscriptions that are not durable are changed by the same events, which go nowhere.
+    Cursors of subscriptions that are not durable are changed by the same events, which are not
+    written.
     """
 
     def __init__(self, durable: Cursors, state_log: StateLog) -> None:
-        """``durable``: the section as the takeover has rebuilt it."""
+        """Create the log. ``durable``: the section as the takeover has rebuilt it."""
         self._durable = durable
         self._volatile = Cursors()
         self._state_log = state_log
@@ -38,11 +40,12 @@ class CursorLog:
         return subscription_id in self._durable.by_id
 
     def slowest_offset(self) -> int | None:
-        """Everything below is durably acknowledged by every durable cursor; None: there is none."""
+        """Return the offset below which every durable cursor has durably acknowledged everything;
+        None if there is no durable cursor."""
         return min((c.confirmed_to for c in self._durable.by_id.values()), default=None)
 
     def begin(self, subscription_id: str, offset: int, *, durable: bool) -> None:
-        """There is a cursor from now on. Raises OVERLOADED, or why the log has ended."""
+        """Create a cursor. Raises OVERLOADED, or the error with which the log has ended."""
         event = ["cursor", subscription_id, offset, 0, 0]
         if durable:
             self._state_log.admit()
@@ -52,7 +55,7 @@ class CursorLog:
             self._volatile.apply(event)
 
     def drop(self, subscription_id: str) -> None:
-        """There is none any more. Raises OVERLOADED, or why the log has ended."""
+        """Drop a cursor. Raises OVERLOADED, or the error with which the log has ended."""
         event = ["cursor_dropped", subscription_id]
         if self.is_durable(subscription_id):
             self._state_log.admit()
@@ -61,14 +64,15 @@ class CursorLog:
         self._volatile.apply(event)
 
     def change(self, event: Event) -> None:
-        """Of a cursor that is there. Raises OVERLOADED, or why the log has ended."""
+        """Apply an event to an existing cursor. Raises OVERLOADED, or the error with which the log
+        has ended."""
         if self.is_durable(event[1]):
             self._state_log.admit()
         self.note(event)
 
     def note(self, event: Event) -> None:
-        """As ``change``, but nobody waits for it, and it is never refused: what is noted comes of
-        a change that was admitted, or of a pull."""
+        """Apply an event as ``change`` does, but without a caller that waits for it and without
+        refusal: a noted event results from a change that was admitted, or from a pull."""
         if self.is_durable(event[1]):
             self._durable.apply(event)
             self._record(event, self.find(event[1]))
@@ -76,8 +80,9 @@ class CursorLog:
             self._volatile.apply(event)
 
     def note_failures(self, subscription_id: str, offsets: Iterable[int]) -> None:
-        """How often these messages, in order, have failed by now. While too much waits for the
-        state log that stays in memory: whoever refuses without end must not fill it."""
+        """Note how often these messages, in order, have failed by now. While too many events wait
+        for the state log, the counts stay in memory only: a consumer that refuses without end must
+        not fill it."""
         cursor = self.find(subscription_id)
         if cursor is not None:
             event = ["failures", subscription_id, failure_ranges(cursor.failures, offsets)]
@@ -85,7 +90,7 @@ class CursorLog:
                 self.change(event)
 
     async def settled(self) -> None:
-        """Until everything that was changed so far is durable. Raises STATE_UNKNOWN."""
+        """Wait until everything that was changed so far is durable. Raises STATE_UNKNOWN."""
         if self._last is not None:
             await self._state_log.settled(self._last)
 

@@ -1,4 +1,5 @@
-"""Messages that failed too often: handed to the dead letter topic, and only then acknowledged."""
+"""Messages that failed too often: forwarded to the dead letter topic, and only then
+acknowledged."""
 
 from __future__ import annotations
 
@@ -14,17 +15,17 @@ from fencelog.broker.subscriptions.state import SubscriptionState
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 AT_ONCE = 16
-"""Messages of a subscription on their way to the dead letter topic: hides a round trip, and leaves
-room for others."""
+"""The messages of a subscription in flight to the dead letter topic: hides a round trip, and leaves
+capacity for others."""
 
 RETRY_S = 5.0
-"""Pause after one could not be forwarded."""
+"""The pause after a message that could not be forwarded."""
 
 log = logging.getLogger(__name__)
 
 
 class DeadLetterForwarder:
-    """Forwards the dead letters of one subscription, until there is nothing left of it."""
+    """The forwarder of one subscription's dead letters, which runs until none is left."""
 
     def __init__(
         self,
@@ -46,8 +47,8 @@ class DeadLetterForwarder:
         )
 
     async def run(self) -> None:
-        """Ends when all are forwarded, after a seek, and when the log is closed. Those that cannot
-        be take their turns with the others."""
+        """Forward until all are forwarded, until a seek, or until the log is closed. Messages that
+        fail are retried in turn with the others."""
         subscription, dispatch = self._subscription, self._subscription.dispatch
         last = -1
         while dispatch.dead_letters and self._is_current(dispatch):
@@ -76,7 +77,8 @@ class DeadLetterForwarder:
         return subscription.dispatch is dispatch and subscription.reader.closed is None
 
     async def _forward(self, offset: int) -> FencelogError | None:
-        """Why the message is not in the dead letter topic yet; None: it is, or is trimmed."""
+        """Forward a message; return the reason why it is not in the dead letter topic yet, None if
+        it is there, or is trimmed."""
         subscription = self._subscription
         try:
             letters = self._letters()

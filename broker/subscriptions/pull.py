@@ -1,7 +1,7 @@
-"""One pull: reads what may be next, decides, and leases what it hands out.
+"""One pull: reads candidate messages, decides, and leases the ones that it delivers.
 
-Reads are awaited, decisions are not: they hold for the moment in which they are made, and whatever
-was read in vain because of an acknowledgement, a seek or a refusal meanwhile is thrown away.
+Reads are awaited, decisions are not: they hold for the moment in which they are made, and messages
+that were read in vain because of an acknowledgement, a seek or a refusal meanwhile are discarded.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from fencelog.ledgers.host import Host
 from fencelog.ledgers.record_batch import Message
 
 MAX_LOOKED_AT = 10_000
-"""Messages that one pull looks at to find some that it may hand out; the next one goes on."""
+"""The messages that one pull examines to find deliverable ones; the next pull continues from
+there."""
 
 MAX_STRIDE = 1_000
-"""Messages that are decoded together: a few ms."""
+"""The messages that are decoded together: a few ms."""
 
 NEAR = 64
-"""Messages that wait so close together are read together."""
+"""The distance within which waiting messages are read together."""
 
 _Headers = Sequence[tuple[str, bytes]]
 
 
 class PullOperation:
-    """``run`` once. Whatever it returns is leased; nothing is, if it raises."""
+    """One pull: call ``run`` once. The messages that it returns are leased; none is, if it
+    raises."""
 
     def __init__(
         self,
@@ -66,13 +68,13 @@ class PullOperation:
         )
 
     async def run(self) -> list[PulledMessage]:
-        """Raises LIMIT_REACHED, SUBSCRIPTION_BUSY, and what reading raises."""
+        """Return the messages. Raises LIMIT_REACHED, SUBSCRIPTION_BUSY, and what reading raises."""
         try:
             while await self._step():
                 pass
         except FencelogError as error:
             if error.code is ErrorCode.OFFSET_TRIMMED:
-                return self._taken  # while it was read: the cursor follows
+                return self._taken  # acknowledged while it was read: the cursor follows
             if not self._taken:
                 raise
         except BaseException:
@@ -81,11 +83,11 @@ class PullOperation:
         return self._taken
 
     async def _step(self) -> bool:
-        """Whether there may be more."""
+        """Take a step, and tell whether there may be more messages."""
         subscription, dispatch = self._subscription, self._dispatch
         now = subscription.now()
         if self._taken and now >= self._expires:
-            return False  # what was handed out first would be handed out again
+            return False  # the first messages would be delivered twice
         subscription.refresh()
         if not dispatch.admit(self._consumer, now, self._lease_s):
             return False
@@ -104,7 +106,7 @@ class PullOperation:
     def _room(self) -> int:
         return min(self._max_messages - len(self._taken), self._dispatch.room)
 
-    # -- what has waited -------------------------------------------------------------------------
+    # -- waiting messages ------------------------------------------------------------------------
 
     async def _hand_out_waiting(self, waiting: list[int]) -> bool:
         near = waiting[:1]
@@ -130,9 +132,9 @@ class PullOperation:
             self._hand_out(stored, [(offset, found[offset]) for offset in taken])
             if len(found) < len(offsets):
                 return False
-        return is_there  # trimmed, else: the next look at the cursor knows
+        return is_there  # trimmed, else: the next cursor refresh knows
 
-    # -- what is new -----------------------------------------------------------------------------
+    # -- new messages ----------------------------------------------------------------------------
 
     async def _hand_out_new(self, room: int) -> bool:
         dispatch = self._dispatch
@@ -146,7 +148,7 @@ class PullOperation:
         return all(self._hand_out_batch(stored) for stored in batches)
 
     def _hand_out_batch(self, stored: StoredBatch) -> bool:
-        """Whether all of it was looked at."""
+        """Deliver from a batch, and tell whether all of it was examined."""
         dispatch, now = self._dispatch, self._subscription.now()
         opened = OpenedBatch(stored)
         begin = max(dispatch.next_offset, stored.base_offset)
@@ -165,11 +167,13 @@ class PullOperation:
         return True
 
     def _stride(self, room: int) -> int:
-        """So many are looked at together: more and more, where hardly any may be handed out."""
+        """Return how many messages are examined together: the number grows where hardly any is
+        deliverable."""
         return max(room, min(2 * self._looked_at, MAX_STRIDE))
 
     def _offer(self, opened: OpenedBatch, messages: list[Message], first: int) -> bool:
-        """Whether there was room for all that may be handed out."""
+        """Offer messages to the dispatch, and tell whether there was space for all deliverable
+        ones."""
         dispatch, consumer, room = self._dispatch, self._consumer, self._room
         chosen: list[tuple[int, Message]] = []
         skipped: list[int] = []
@@ -201,7 +205,7 @@ class PullOperation:
         return bool(names) and self._subscription.info.name.encode() not in names
 
     def _due(self, headers: _Headers) -> float | None:
-        """When to deliver; None: now."""
+        """Return the time of delivery; None: now."""
         if self._subscription.is_ordered:
             return None
         for name, value in headers:
@@ -210,7 +214,7 @@ class PullOperation:
                 return self._subscription.now() + left_us / 1e6 if left_us > 0 else None
         return None
 
-    # -- either ----------------------------------------------------------------------------------
+    # -- both -------------------------------------------------------------------------------------
 
     async def _read(self, offset: int, count: int) -> list[StoredBatch]:
         reader = self._subscription.reader
@@ -218,7 +222,8 @@ class PullOperation:
         return (await reader.read(offset, max_messages=count, max_bytes=limit)).entries
 
     def _fits(self, message: Message, *, is_first: bool) -> bool:
-        """Take the message's bytes off what is left; the first one always fits."""
+        """Subtract the message's bytes from the remaining ones, and tell whether it fits; the first
+        one always fits."""
         size = _size(message)
         if size > self._bytes_left and (self._taken or not is_first):
             return False

@@ -1,4 +1,5 @@
-"""One subscription in one partition, as its owner serves it: cursor, dispatch, and who waits."""
+"""One subscription in one partition, as its owner serves it: cursor, dispatch, and waiting
+consumers."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ _DISPATCH: dict[str, type[Dispatch]] = {
 
 
 class SubscriptionState:
-    """``turn``: one pull at a time decides what is next. ``waits``: of consumers, under way."""
+    """The state of a subscription. ``turn``: one pull at a time decides what is next. ``waits``:
+    the current waits of consumers."""
 
     def __init__(
         self, info: SubscriptionInfo, cursor: Cursor, cursors: CursorLog, reader: LogReader
@@ -46,7 +48,7 @@ class SubscriptionState:
         self.waits = 0
         self.forwarding: asyncio.Task[None] | None = None
         self.forward_error: FencelogError | None = None
-        """Why messages could not be forwarded when it was tried last."""
+        """The reason why messages could not be forwarded at the last attempt."""
         self.on_dead_letters: Callable[[SubscriptionState], None] = lambda subscription: None
         self._loop = asyncio.get_running_loop()
         self._consumers = ConsumerTable()
@@ -64,7 +66,7 @@ class SubscriptionState:
         return self._loop.time()
 
     def configure(self, info: SubscriptionInfo) -> None:
-        """What is known of it has changed."""
+        """Replace the configuration, which has changed."""
         former, self.info = self.info, info
         if former.config.type == info.config.type:
             self.dispatch.config = info.config
@@ -72,12 +74,13 @@ class SubscriptionState:
             self.restart()
 
     def restart(self) -> None:
-        """Hand out from the cursor on, as if nothing had been handed out yet."""
+        """Deliver from the cursor on, as if nothing had been delivered yet."""
         self.dispatch = self._new_dispatch()
         self.notifier.notify()
 
     def refresh(self) -> None:
-        """Take note of what time and retention have done. Raises why the log is closed."""
+        """Apply the effects of time and retention. Raises the error with which the log was
+        closed."""
         if self.reader.closed is not None:
             raise FencelogError(self.reader.closed.code, self.reader.closed.detail)
         first = self.cursor.acks.acked_to
@@ -89,7 +92,7 @@ class SubscriptionState:
             self.failed(expired)
 
     def failed(self, offsets: list[int]) -> None:
-        """These, in order, have failed once more, as the dispatch says."""
+        """Record that these messages, in order, have failed once more, as the dispatch reports."""
         self.cursors.note_failures(self.id, offsets)
         self.check_dead_letters()
         self.notifier.notify()
@@ -99,23 +102,23 @@ class SubscriptionState:
             self.on_dead_letters(self)
 
     def skip(self, ranges: list[Range]) -> None:
-        """Count these, which are with nobody, as acknowledged."""
+        """Count these messages, which are with no consumer, as acknowledged."""
         self.cursors.note(["ack", self.id, ranges])
 
     def acked(self, ranges: list[Range]) -> None:
-        """These are acknowledged, as the cursor says already."""
+        """Record that these messages are acknowledged, as the cursor says already."""
         for first, end in ranges:
             self.dispatch.acked(first, end)
         self.notifier.notify()
 
     def touch(self, offset: int, until: float) -> None:
-        """Whoever has this message was heard of."""
+        """Record activity of the consumer that has this message."""
         lease = self.dispatch.leases.by_offset.get(offset)
         if lease is not None:
             self.heard_of(lease.consumer, until)
 
     def heard_of(self, consumer: str, until: float) -> None:
-        """It is there until then at least."""
+        """Record that a consumer is present until then at least."""
         self._consumers.touch(consumer, self.now(), until)
 
     def begin_wait(self, consumer: str) -> None:
@@ -123,15 +126,15 @@ class SubscriptionState:
         self._consumers.waits(consumer, 1)
 
     def end_wait(self, consumer: str) -> None:
-        """It is still there for as long as a lease."""
+        """End a consumer's wait; it stays present for as long as a lease."""
         self.waits -= 1
         self._consumers.waits(consumer, -1)
         self.heard_of(consumer, self.now() + self.info.config.lease_ms / 1000)
         if self.is_ordered:
-            self.notifier.notify()  # those in line look anew for how long it stays
+            self.notifier.notify()  # waiting consumers check again how long it stays
 
     def stats(self) -> dict[str, Any]:
-        """What the cursor does not know, JSON-compatible."""
+        """Return the part of the statistics that the cursor does not have, JSON-compatible."""
         now, dispatch = self.now(), self.dispatch
         counts = dispatch.leases.counts()
         oldest, error = dispatch.leases.oldest(), self.forward_error

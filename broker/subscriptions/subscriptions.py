@@ -1,12 +1,12 @@
 """All subscriptions inside one partition: the shell around cursors and dispatch.
 
-A subscription's definition belongs to its topic (``subscription_registry``); here are its cursor,
-in the partition's state log, and who has which messages, in memory. A takeover forgets the latter:
-messages that were handed out and not acknowledged are handed out again. It never forgets what was
-acknowledged and confirmed: that was in the state log first.
+A subscription's definition belongs to its topic (``subscription_registry``); this module keeps its
+cursor, in the partition's state log, and its leases, in memory. A takeover loses the leases:
+messages that were delivered and not acknowledged are delivered again. It never loses a confirmed
+acknowledgement, which was in the state log first.
 
-There is no timer: whatever time changes is seen when somebody asks, and whoever waits knows for how
-long at most. A partition without subscriptions costs nothing.
+There is no timer: the effects of time are applied at the next request, and a waiting request has
+its own time limit. A partition without subscriptions costs nothing.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ __all__ = ["AckResult", "DeadLetters", "PulledMessage", "Subscriptions", "partit
 
 
 class Subscriptions(SubscriptionTable):
-    """One partition's subscriptions.
+    """The subscriptions of one partition.
 
-    Every method that is given an ``info`` raises FencelogError(SUBSCRIPTION_NOT_FOUND) where there
-    is no cursor for it: it was not opened, it was dropped, or it was not durable and the owner has
+    Every method with an ``info`` raises FencelogError(SUBSCRIPTION_NOT_FOUND) where there is no
+    cursor for it: it was not opened, it was dropped, or it was not durable and the owner has
     changed.
     """
 
@@ -58,16 +58,16 @@ class Subscriptions(SubscriptionTable):
         epoch: int,
         rate: DispatchRate,
     ) -> None:
-        """``rate``: of what is delivered."""
+        """Create the subscriptions. ``rate``: the rate limit of deliveries."""
         super().__init__(reader, state_log, cursors, policy, partition=partition, epoch=epoch)
         self._host = host
         self._rate = rate
         self._deliveries = 0
         self._waiting: dict[SubscriptionState, None] = {}
-        """In the order in which they began to wait."""
+        """The waiting subscriptions, in the order in which they began to wait."""
         reader.on_moved = self._moved
 
-    # -- handing out -----------------------------------------------------------------------------
+    # -- delivery --------------------------------------------------------------------------------
 
     async def pull(
         self,
@@ -78,7 +78,8 @@ class Subscriptions(SubscriptionTable):
         max_bytes: int,
         lease_ms: int | None = None,
     ) -> list[PulledMessage]:
-        """What can be handed out now, in offset order as far as it is new; leased to the consumer.
+        """Return the messages that can be delivered now, new ones in offset order; they are leased
+        to the consumer.
 
         Values and keys take ``max_bytes`` at most, unless it is one message. Raises
         SUBSCRIPTION_BUSY, LIMIT_REACHED, RATE_LIMITED, BAD_REQUEST, what reading raises.
@@ -108,9 +109,10 @@ class Subscriptions(SubscriptionTable):
             return pulled
 
     async def wait(self, info: SubscriptionInfo, consumer: str, wait_ms: int) -> bool:
-        """True once a pull may give something, False after ``wait_ms``. A consumer that waits is
-        there; else it has no effects. Raises SUBSCRIPTION_BUSY, RATE_LIMITED if there is something
-        that may not be handed out until then, why the log is closed."""
+        """Wait until a pull may return messages; return True then, False after ``wait_ms``. A
+        waiting consumer is present; the wait has no other effects. Raises SUBSCRIPTION_BUSY,
+        RATE_LIMITED if there are messages that may not be delivered until then, or the error with
+        which the log was closed."""
         subscription = self._use(info)
         subscription.begin_wait(consumer)
         self._waiting[subscription] = None
@@ -139,8 +141,9 @@ class Subscriptions(SubscriptionTable):
     async def hold(
         self, info: SubscriptionInfo, consumer: str, *, lease_ms: int | None, renew: bool = False
     ) -> None:
-        """Have the consumer be there for ``lease_ms``, as if it had pulled; ``renew``: only if it
-        is known. Raises SUBSCRIPTION_BUSY, LIMIT_REACHED, BAD_REQUEST, why the log is closed."""
+        """Make the consumer present for ``lease_ms``, as if it had pulled; ``renew``: only if it is
+        known. Raises SUBSCRIPTION_BUSY, LIMIT_REACHED, BAD_REQUEST, or the error with which the log
+        was closed."""
         lease_s = check_lease(info.config.lease_ms if lease_ms is None else lease_ms) / 1000
         subscription = self._use(info)
         async with subscription.turn:
@@ -151,11 +154,11 @@ class Subscriptions(SubscriptionTable):
             else:
                 subscription.dispatch.admit(check_consumer(consumer), now, lease_s)
 
-    # -- what consumers say ----------------------------------------------------------------------
+    # -- requests of consumers -------------------------------------------------------------------
 
     async def ack(self, info: SubscriptionInfo, ack_ids: Sequence[str]) -> AckResult:
-        """Acknowledge; durable when this returns. Doing it again changes nothing, and so does a
-        lease that has run out meanwhile. Raises BAD_REQUEST, OVERLOADED, STATE_UNKNOWN."""
+        """Acknowledge messages; durable when this returns. Repetition changes nothing, and neither
+        does a lease that has run out meanwhile. Raises BAD_REQUEST, OVERLOADED, STATE_UNKNOWN."""
         subscription = self._use(info)
         offsets: list[int] = []
         stale: list[str] = []
@@ -173,10 +176,10 @@ class Subscriptions(SubscriptionTable):
         self, info: SubscriptionInfo, ack_id: str, consumer: str | None = None
     ) -> AckResult:
         """Acknowledge everything up to the message of ``ack_id``, included; exclusive and failover
-        only. After a seek the id is stale, as in ``ack``: else what the cursor went back to would
-        be taken as done.
+        only. After a seek the id is stale, as in ``ack``: otherwise the messages that the cursor
+        went back to would be acknowledged.
 
-        ``consumer``, if given, must be who holds the subscription, if anybody does. Raises as
+        ``consumer``, if given, must be the holder of the subscription, if there is one. Raises as
         ``ack``; SUBSCRIPTION_BUSY.
         """
         subscription = self._use(info)
@@ -199,8 +202,8 @@ class Subscriptions(SubscriptionTable):
     def nack(
         self, info: SubscriptionInfo, ack_ids: Sequence[str], delay_ms: int | None = None
     ) -> list[str]:
-        """Give messages back, to be handed out again after the delay, by default the
-        subscription's backoff. What is returned was with nobody, or with somebody else."""
+        """Give messages back, to be delivered again after the delay, by default the subscription's
+        backoff. Return the ids of messages that were with no consumer, or with another one."""
         subscription = self._use(info)
         delay_s = None if delay_ms is None else check_delay(delay_ms) / 1000
         offsets, stale = self._leased(subscription, ack_ids)
@@ -211,8 +214,8 @@ class Subscriptions(SubscriptionTable):
         return stale
 
     def extend(self, info: SubscriptionInfo, ack_ids: Sequence[str], lease_ms: int) -> list[str]:
-        """Keep messages for ``lease_ms`` from now. What is returned was with nobody any more, or
-        with somebody else."""
+        """Keep messages for ``lease_ms`` from now. Return the ids of messages that were no longer
+        with a consumer, or with another one."""
         subscription = self._use(info)
         until = self._loop.time() + check_lease(lease_ms) / 1000
         offsets, stale = self._leased(subscription, ack_ids)
@@ -222,9 +225,10 @@ class Subscriptions(SubscriptionTable):
         return stale
 
     async def seek(self, info: SubscriptionInfo, offset: int) -> int:
-        """Go on from ``offset``, backward or forward, whatever was acknowledged; from the earliest
-        one that is there, if that is later: where, is returned. Ack ids that were given before are
-        stale from now on. Durable when this returns; raises as ``ack``, OFFSET_BEYOND_TAIL."""
+        """Continue from ``offset``, backward or forward, whatever was acknowledged; from the
+        earliest existing offset, if that is later. Return the offset. Ack ids that were issued
+        before are stale from now on. Durable when this returns; raises as ``ack``,
+        OFFSET_BEYOND_TAIL."""
         subscription = self._use(info)
         self._check_below_tail(offset)
         offset = max(offset, self._reader.earliest_offset)
@@ -258,7 +262,8 @@ class Subscriptions(SubscriptionTable):
     def _leased(
         self, subscription: SubscriptionState, ack_ids: Sequence[str]
     ) -> tuple[list[int], list[str]]:
-        """Messages that are still with whom they were handed to, in order, and the stale ids."""
+        """Return the messages that are still with the consumer that they were delivered to, in
+        order, and the stale ids."""
         parsed = parse_ack_ids(ack_ids, subscription.id)
         subscription.refresh()
         leases = subscription.dispatch.leases.by_offset

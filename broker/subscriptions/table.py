@@ -1,6 +1,6 @@
-"""Which subscriptions have a cursor in a partition: made, forgotten, looked at.
+"""The subscriptions with a cursor in a partition: their creation, removal and statistics.
 
-What is only known while messages are handed out (``SubscriptionState``) is made at the first use.
+The state of deliveries (``SubscriptionState``) is created at the first use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNUSED: dict[str, Any] = {
     "burial_error": None,
     "consumers": [],
 }
-"""Figures of a subscription that nobody has used since the log was opened here."""
+"""The statistics of a subscription that was not used since the log was opened here."""
 
 
 class SubscriptionTable:
@@ -49,7 +49,8 @@ class SubscriptionTable:
         partition: int,
         epoch: int,
     ) -> None:
-        """``cursors``: the section of the state that ``state_log`` writes, as rebuilt."""
+        """Create the table. ``cursors``: the section of the state that ``state_log`` writes, as
+        rebuilt."""
         self.dead_letters: DeadLetters | None = None
         self.policy = policy
         self._reader = reader
@@ -60,15 +61,15 @@ class SubscriptionTable:
         self._in_use: dict[str, SubscriptionState] = {}
 
     async def close(self) -> None:
-        """The log was closed: nothing goes on here. Never raises."""
+        """End all work after the log was closed. Never raises."""
         forwardings = [s.forwarding for s in self._in_use.values() if s.forwarding is not None]
         for forwarder in forwardings:
             forwarder.cancel()
         await asyncio.gather(*forwardings, return_exceptions=True)
 
     async def begin(self, registered: RegisteredSubscription) -> None:
-        """Make the cursor of a subscription where it is to begin, if it is not there yet; it is
-        durable when this returns. Raises as ``open``, and what reading raises."""
+        """Create the cursor of a subscription at its start, if there is none yet; it is durable
+        when this returns. Raises as ``open``, and what reading raises."""
         start: int | None = None
         if self._partition >= registered.partitions:
             start = self._reader.earliest_offset  # the partition came later
@@ -77,10 +78,10 @@ class SubscriptionTable:
         await self.open(registered.info, start_offset=start)
 
     async def open(self, info: SubscriptionInfo, *, start_offset: int | None = None) -> None:
-        """Make the cursor if it is not there yet; it is durable when this returns.
+        """Create the cursor if there is none yet; it is durable when this returns.
 
-        It begins at ``start_offset``, else where ``info.start`` says, but within the log. Raises
-        LIMIT_REACHED, OVERLOADED, STATE_UNKNOWN, why the log has ended.
+        It begins at ``start_offset``, otherwise at ``info.start``, but within the log. Raises
+        LIMIT_REACHED, OVERLOADED, STATE_UNKNOWN, or the error with which the log has ended.
         """
         if self._cursors.find(info.subscription_id) is None:
             count = len(self._cursors.ids())
@@ -94,7 +95,7 @@ class SubscriptionTable:
         await self._cursors.settled()
 
     async def drop(self, subscription_id: str) -> None:
-        """Forget the cursor, durably, if there is one."""
+        """Drop the cursor, durably, if there is one."""
         self._cursors.drop(subscription_id)
         subscription = self._in_use.pop(subscription_id, None)
         if subscription is not None:
@@ -104,12 +105,12 @@ class SubscriptionTable:
         await self._cursors.settled()
 
     def all(self) -> list[str]:
-        """Ids of all that have a cursor here."""
+        """Return the ids of all subscriptions that have a cursor here."""
         return self._cursors.ids()
 
     def slowest_offset(self) -> int | None:
-        """Every durable subscription has acknowledged everything below, durably; None: there is
-        none. What is below may go."""
+        """Return the offset below which every durable subscription has durably acknowledged
+        everything; None if there is no durable subscription. Messages below it may be removed."""
         return self._cursors.slowest_offset()
 
     async def acknowledge_below(self, subscription_id: str, offset: int) -> None:
@@ -123,10 +124,11 @@ class SubscriptionTable:
             await self._acknowledge(subscription_id, [(cursor.acks.acked_to, end)])
 
     def stats(self, subscription_id: str) -> dict[str, Any]:
-        """JSON-compatible. ``backlog_messages``: not acknowledged; of these are ``outstanding``
-        with consumers, ``delayed`` until a time; ``redelivering`` have failed before. ``holes``:
-        ranges of acknowledged messages above ``acked_to``, which is the first that is not;
-        ``burial_error``: why the ``burying`` are not in the dead letter topic yet."""
+        """Return statistics, JSON-compatible. ``backlog_messages``: not acknowledged; of these
+        ``outstanding`` are with consumers, ``delayed`` wait for a time; ``redelivering`` have
+        failed before. ``holes``: ranges of acknowledged messages above ``acked_to``, which is the
+        first unacknowledged offset; ``burial_error``: the reason why the ``burying`` are not in the
+        dead letter topic yet."""
         cursor = self._cursors.find(subscription_id)
         if cursor is None:
             raise self._not_found(subscription_id)
@@ -152,7 +154,7 @@ class SubscriptionTable:
     # -- for what is built on it ----------------------------------------------------------------
 
     def _use(self, info: SubscriptionInfo) -> SubscriptionState:
-        """The subscription in memory, made at its first use."""
+        """Return the subscription's state in memory, created at its first use."""
         subscription = self._in_use.get(info.subscription_id)
         if subscription is None:
             cursor = self._cursors.find(info.subscription_id)

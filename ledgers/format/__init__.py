@@ -1,4 +1,4 @@
-"""The bytes of entries: runs, digests, entry headers, and the lists of what a bookie has.
+"""The bytes of entries: runs, digests, entry headers, and the lists of entries that a bookie has.
 
 Imports of its package: ``errors``, ``limits``.
 """

@@ -1,4 +1,4 @@
-"""Which entries of a ledger a bookie has, in the encoding of BP-34.
+"""The entries of a ledger that a bookie has, in the encoding of BP-34.
 
     header     0  u32 version: 0
                4  u32 number of groups
@@ -6,15 +6,16 @@
     group      0  i64 start of the first sequence
                8  i64 start of the last one
               16  i32 entries in each
-              20  i32 from the start of one to that of the next; 0 where there is but one
+              20  i32 from the start of one to that of the next; 0 where there is only one
 
 Big-endian, as BookKeeper writes it, unlike all our own formats. BP-34 calls the second number of
-the header that of entries; BookKeeper's code means those of the collection, the groups, and so do
-we. A *sequence* is a range of consecutive entries; neighbouring ones of the same size and distance
-make a group, so what a bookie holds of a fragment is mostly one group of 24 bytes.
+the header the number of entries; BookKeeper's code means entries of the collection, that is,
+groups, and so does this module. A *sequence* is a range of consecutive entries; neighbouring ones
+of the same size and distance make a group, so a bookie's part of a fragment is mostly one group of
+24 bytes.
 
-Pure, and linear in ranges or groups: a group may stand for 2**60 sequences, so nothing here
-expands one unless it is asked for them, one by one.
+Pure, and linear in ranges or groups: a group may stand for 2**60 sequences, so nothing here expands
+a group, except for a caller that iterates over its sequences.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import NamedTuple
 from fencelog.ledgers.errors import ProtocolError, check
 
 Range = tuple[int, int]
-"""First and last entry id, both included."""
+"""A range of entries: the first and last entry id, both included."""
 
 MAX_ENTRY_ID = (1 << 63) - 1
 
@@ -47,13 +48,13 @@ class SequenceGroup(NamedTuple):
 
     first: int
     start: int
-    """Where the last sequence begins."""
+    """The entry at which the last sequence begins."""
     size: int
     period: int
 
     @property
     def last(self) -> int:
-        """The last entry of all."""
+        """Return the last entry of the group."""
         return self.start + self.size - 1
 
     @property
@@ -69,13 +70,13 @@ class Availability:
 
     @classmethod
     def of(cls, ranges: Iterable[Range]) -> Availability:
-        """The set that consists of ranges: ascending, apart from one another (adjacent ones are
+        """Return the set that consists of ranges: ascending, without overlap (adjacent ones are
         joined), ids within 0 … 2**63 - 1."""
         return cls(tuple(_grouped(_sequences(ranges))))
 
     @classmethod
     def decode(cls, data: bytes) -> Availability:
-        """Takes what ``encode`` makes and what BookKeeper does, and nothing senseless. Raises
+        """Decode the output of ``encode`` and of BookKeeper, and refuse inconsistent values. Raises
         ProtocolError, which names what is wrong and where."""
         if len(data) < HEADER_BYTES:
             raise ProtocolError(f"list of entries: {len(data)} bytes are no header")
@@ -97,26 +98,27 @@ class Availability:
         return cls(tuple(groups))
 
     def encode(self) -> bytes:
-        """HEADER_BYTES and GROUP_BYTES for each group."""
+        """Return the encoding: HEADER_BYTES, and GROUP_BYTES for each group."""
         groups = (_GROUP.pack(*group) for group in self.groups)
         return _HEADER.pack(_VERSION, len(self.groups), _ZEROS) + b"".join(groups)
 
     @property
     def count(self) -> int:
-        """How many entries it holds."""
+        """Return the number of entries in the set."""
         return sum(group.sequences * group.size for group in self.groups)
 
     @property
     def span(self) -> Range | None:
-        """Its first and its last entry; None: it is empty."""
+        """Return the first and the last entry of the set, None if it is empty."""
         return (self.groups[0].first, self.groups[-1].last) if self.groups else None
 
     def __contains__(self, entry_id: int) -> bool:
         return next(self.ranges(entry_id, entry_id), None) is not None
 
     def ranges(self, first: int = 0, last: int = MAX_ENTRY_ID) -> Iterator[Range]:
-        """What of ``first`` … ``last`` it holds, as ranges in ascending order, adjacent ones
-        joined. Each step takes the time of the groups that it joins."""
+        """Return the entries of ``first`` … ``last`` that are in the set, as ranges in ascending
+        order, adjacent ones joined. Each step takes time in proportion to the groups that it
+        joins."""
         low, high = -1, -2
         for start, end in self._pieces(first, last):
             if start == high + 1:
@@ -129,9 +131,10 @@ class Availability:
             yield low, high
 
     def missing_from(self, wanted: Iterable[Range]) -> Iterator[Range]:
-        """What of the ranges wanted it does not hold, in their order; each by itself.
+        """Return the parts of the ranges wanted that are not in the set, in the order of the
+        ranges; each range by itself.
 
-        Take no more of it than you can use: it may be endless in effect.
+        Callers should take no more items than they need: there may be practically endless ones.
         """
         for position, last in wanted:
             following = position
@@ -143,8 +146,8 @@ class Availability:
                 yield following, last
 
     def _pieces(self, first: int, last: int) -> Iterator[Range]:
-        """What of ``first`` … ``last`` it holds, sequence by sequence; a group without gaps is
-        one."""
+        """Return the entries of ``first`` … ``last`` that are in the set, sequence by sequence; a
+        group without gaps is one range."""
         if first > last:
             return
         at = bisect_right(self.groups, first, key=lambda group: group.first)
@@ -162,7 +165,8 @@ class Availability:
 
 
 def _problem(group: SequenceGroup, following: int) -> str | None:
-    """What is wrong with a group that has to begin at ``following`` or behind."""
+    """Return what is wrong with a group that has to begin at ``following`` or later, None if
+    nothing is."""
     if group.first < following:
         return "begins before the end of what precedes it" if group.first >= 0 else "begins below 0"
     if group.size < 1:
@@ -181,7 +185,8 @@ def _problem(group: SequenceGroup, following: int) -> str | None:
 
 
 def _sequences(ranges: Iterable[Range]) -> Iterator[Range]:
-    """(start, size) of each sequence: adjacent ranges joined, and cut where a size ends."""
+    """Yield (start, size) of each sequence: adjacent ranges are joined, and cut where a size
+    ends."""
     low, high = 0, -1
     for first, last in ranges:
         check(high < first <= last <= MAX_ENTRY_ID, f"range {first}..{last} behind {high}")
@@ -200,7 +205,8 @@ def _cut(low: int, high: int) -> Iterator[Range]:
 
 
 def _grouped(sequences: Iterable[Range]) -> Iterator[SequenceGroup]:
-    """Each sequence joins the group before it if it can; the second one sets the period."""
+    """Group the sequences: each joins the group before it if it can; the second one sets the
+    period."""
     group: SequenceGroup | None = None
     for start, size in sequences:
         if group is not None:

@@ -15,7 +15,7 @@ __all__ = ["DigestType", "crc32c", "digest_bytes", "digest_size", "digests_equal
 
 
 class DigestType(IntEnum):
-    """How the entries of a ledger are protected; fixed at creation, kept in its metadata."""
+    """The protection of a ledger's entries; fixed at creation, kept in its metadata."""
 
     CRC32C = 1
     HMAC_SHA256 = 2
@@ -25,14 +25,15 @@ _SIZES = {DigestType.CRC32C: 8, DigestType.HMAC_SHA256: 32}
 
 
 def digest_size(digest_type: DigestType) -> int:
-    """Bytes that the digest takes in an entry (a multiple of 8, so that payloads stay aligned)."""
+    """Return the size of the digest in an entry (a multiple of 8, so that payloads stay
+    aligned)."""
     return _SIZES[digest_type]
 
 
 def digest_bytes(
     digest_type: DigestType, key: bytes, header: bytes, payload: bytes | memoryview
 ) -> bytes:
-    """The digest over header and payload, ``digest_size`` bytes long."""
+    """Return the digest over header and payload, ``digest_size`` bytes long."""
     if digest_type is DigestType.CRC32C:
         return crc32c(payload, crc32c(header)).to_bytes(8, "little")
     mac = hmac.new(key, header, "sha256")
@@ -41,5 +42,5 @@ def digest_bytes(
 
 
 def digests_equal(left: bytes, right: bytes) -> bool:
-    """Compare in constant time: a MAC must not leak how much of it was right."""
+    """Compare in constant time: a MAC must not reveal how much of it was right."""
     return hmac.compare_digest(left, right)

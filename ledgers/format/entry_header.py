@@ -12,7 +12,7 @@ Little-endian, version 1:
     28  u32 1 + the latest entry before this one in the ledger that has producer runs (0: none)
     32  producer runs, 40 bytes each, in the order of the batch's messages:
          0  u32 messages
-         4  u16 kind: 0 nobody's, 1 sequence, 2 idempotency key
+         4  u16 kind: 0 no producer, 1 sequence, 2 idempotency key
          6  u16 0
          8  u64 producer epoch
         16  u64 sequence of the run's first message
@@ -47,14 +47,16 @@ RUN_SEQUENCE = 1
 RUN_KEY = 2
 
 MAX_RUNS = 1024
-"""Producer runs of one entry: 40 KiB of header, which has 16 bits for its size."""
+"""The largest number of producer runs in one entry: 40 KiB of header, which has 16 bits for its
+size."""
 
 Buffer = bytes | bytearray | memoryview
 
 
 class SequenceRange(NamedTuple):
-    """``rows`` consecutive messages of one producer. ``id``: 16 bytes (``producer_digest``);
-    ``epoch`` and ``sequence`` (of the first) mean something for RUN_SEQUENCE alone."""
+    """A range of ``rows`` consecutive messages of one producer. ``id``: 16 bytes
+    (``producer_digest``); ``epoch`` and ``sequence`` (of the first message) have a meaning for
+    RUN_SEQUENCE only."""
 
     rows: int
     kind: int
@@ -64,14 +66,14 @@ class SequenceRange(NamedTuple):
 
 
 def producer_digest(name: bytes) -> bytes:
-    """What stands for a producer's id or an idempotency key: the log holds 16 bytes of it."""
+    """Return the 16 bytes that represent a producer's id or an idempotency key in the log."""
     return blake2b(name, digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class EntryHeader:
-    """``first_number`` within the ledger; ``publish_time_us`` since 1970 UTC;
-    ``previous_run_entry``: -1 if no earlier entry of the ledger names a producer."""
+    """The header of an entry. ``first_number``: within the ledger; ``publish_time_us``: since 1970
+    UTC; ``previous_run_entry``: -1 if no earlier entry of the ledger names a producer."""
 
     kind: int
     header_bytes: int
@@ -87,7 +89,7 @@ class EntryHeader:
 
 
 def header_size(run_count: int) -> int:
-    """Bytes of the header before a batch with so many producer runs."""
+    """Return the size in bytes of the header before a batch with ``run_count`` producer runs."""
     return HEADER.size + run_count * RUN.size
 
 
@@ -101,7 +103,8 @@ def pack_entry(
     runs: Sequence[SequenceRange] = (),
     previous_run_entry: int = -1,
 ) -> bytes:
-    """The payload of an entry. ``runs``, at most MAX_RUNS, cover all its messages, or are none."""
+    """Return the payload of an entry. ``runs``: at most MAX_RUNS, which cover all its messages, or
+    none."""
     size, link = header_size(len(runs)) if runs else HEADER.size, previous_run_entry + 1
     header = HEADER.pack(VERSION, kind, size, count, first_number, publish_time_us, len(runs), link)
     if not runs:
@@ -111,9 +114,9 @@ def pack_entry(
 
 
 def read_entry_header(payload: Buffer) -> EntryHeader:
-    """The header of an entry's payload; the batch is ``payload[header.header_bytes:]``.
+    """Return the header of an entry's payload; the batch is ``payload[header.header_bytes:]``.
 
-    Raises FencelogError(CORRUPT): the entry passed its digest, so its writer wrote it so.
+    Raises FencelogError(CORRUPT): the entry passed its digest, so its writer wrote these bytes.
     """
     if len(payload) < HEADER.size:
         raise _corrupt(f"{len(payload)} bytes")
@@ -126,7 +129,7 @@ def read_entry_header(payload: Buffer) -> EntryHeader:
 
 
 def read_runs(payload: Buffer, header: EntryHeader) -> list[SequenceRange]:
-    """The producer runs of an entry whose header was read. Raises FencelogError(CORRUPT)."""
+    """Return the producer runs of an entry whose header was read. Raises FencelogError(CORRUPT)."""
     if not header.run_count:
         return []
     packed = memoryview(payload)[HEADER.size : header.header_bytes]

@@ -1,9 +1,9 @@
-"""What a bookie answers when it is asked which entries of a ledger it has.
+"""The answer of a bookie to the request for its entries of a ledger.
 
-reply   0  u64 next entry to ask from; 2**64 - 1: that was all
+reply   0  u64 next entry to ask from; 2**64 - 1: the list is complete
         8  u32 flags: 1 in limbo
        12  u32 0
-       16  availability (format/availability.py): nothing of it lies outside of what was asked from
+       16  availability (format/availability.py): all of it lies between the entry asked from
            and the next entry
 """
 
@@ -31,9 +31,10 @@ MAX_LIST_BYTES = MIN_LIST_BYTES + MAX_LISTED_RUNS * GROUP_BYTES
 
 @dataclass(frozen=True, slots=True)
 class EntryList:
-    """``availability`` is complete from the entry asked for up to, not including, ``next_entry``
-    (None: to the end). ``in_limbo``: what is missing in it may have been forgotten, so that
-    nothing follows from its absence; what it holds is there."""
+    """A list of entries on a bookie. ``availability`` is complete from the entry asked for up to,
+    not including, ``next_entry`` (None: to the end). ``in_limbo``: the bookie may have lost entries
+    that are missing in it, so nothing follows from their absence; the entries that it holds are
+    there."""
 
     availability: Availability
     next_entry: int | None = None
@@ -46,8 +47,9 @@ class EntryList:
 
     @classmethod
     def decode(cls, body: bytes, from_entry: int) -> EntryList:
-        """The answer to a question for what comes from ``from_entry`` on. A next entry is behind
-        it, so that who goes on asking comes to an end. Raises ProtocolError."""
+        """Decode the answer to a request for the entries from ``from_entry`` on. The next entry
+        must be greater than that, so that a caller that continues comes to an end. Raises
+        ProtocolError."""
         if len(body) < MIN_LIST_BYTES:
             raise ProtocolError(f"list of entries: {len(body)} bytes are no reply")
         following, flags, zero = _HEADER.unpack_from(body)

@@ -1,8 +1,8 @@
 """Runs: consecutive entries of one ledger, the unit of the wire, the journal, cache and entry log.
 
-A writer packs the entries that wait into one run; a bookie takes, journals and stores the run as it
-came, without a loop over its entries. All integers little-endian; every entry starts at a multiple
-of 8 within the run, so that a reader can wrap Arrow buffers in the payload without a copy.
+A writer packs waiting entries into one run; a bookie receives, journals and stores the run
+unchanged, without a loop over its entries. All integers little-endian; every entry starts at a
+multiple of 8 within the run, so that a reader can wrap Arrow buffers in the payload without a copy.
 
     run     0  u64 ledger id
             8  u64 first entry id
@@ -54,7 +54,8 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One verified entry. ``length`` counts payload bytes of the ledger up to and with this one."""
+    """One verified entry. ``length``: payload bytes of the ledger up to and including this
+    entry."""
 
     ledger_id: int
     entry_id: int
@@ -65,7 +66,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What a bookie needs to know of a run without looking at its entries."""
+    """The facts that a bookie needs of a run, read without looking at its entries."""
 
     ledger_id: int
     first_entry_id: int
@@ -120,7 +121,7 @@ def build_run(
 ) -> bytes:
     """Pack payloads as entries ``first_entry_id, +1, …`` of one ledger.
 
-    ``length_before`` is the ledger's length before the first of them. The caller keeps within
+    ``length_before`` is the ledger's length before the first of them. The caller stays within
     MAX_RUN_ENTRIES and MAX_RUN_BYTES.
     """
     parts: list[Any] = []
@@ -141,7 +142,7 @@ def build_run(
 
 
 def read_run_header(run: Buffer, offset: int = 0) -> RunHeader:
-    """The header of a run at ``offset``; bounds are checked, the checksum is not.
+    """Return the header of a run at ``offset``; bounds are checked, the checksum is not.
 
     Raises ProtocolError if it cannot be a run.
     """
@@ -181,27 +182,29 @@ def verify_run(run: Buffer) -> RunHeader:
 
 
 def run_starts(run: Buffer, header: RunHeader) -> array[int]:
-    """Offsets of the entries in the run, in entry order."""
+    """Return the offsets of the entries in the run, in entry order."""
     end = RUN_HEADER.size + header.count * 4
     return _u32_array(memoryview(run)[RUN_HEADER.size : end])
 
 
 def run_lac(run: Buffer, header: RunHeader) -> int:
-    """The LAC that the last entry of the run carries: what its writer knew when it sent the run."""
+    """Return the LAC that the last entry of the run carries: the writer's LAC when it sent the
+    run."""
     (start,) = struct.unpack_from("<I", run, RUN_HEADER.size + (header.count - 1) * 4)
     (lac,) = struct.unpack_from("<q", run, start + 16)
     return int(lac)
 
 
 def run_length(run: Buffer, header: RunHeader) -> int:
-    """The ledger's length in bytes up to and including the last entry of the run."""
+    """Return the ledger's length in bytes up to and including the last entry of the run."""
     (start,) = struct.unpack_from("<I", run, RUN_HEADER.size + (header.count - 1) * 4)
     (length,) = struct.unpack_from("<Q", run, start + 24)
     return int(length)
 
 
 def slice_run(run: Buffer, first_entry_id: int, last_entry_id: int) -> bytes:
-    """The part of a run from ``first_entry_id`` to ``last_entry_id`` (inclusive, clamped) as a run.
+    """Return the part of a run from ``first_entry_id`` to ``last_entry_id`` (inclusive, clamped) as
+    a run.
 
     Entries keep their bytes and digests. Returns the run itself when nothing is cut off.
     """
@@ -219,9 +222,9 @@ def slice_run(run: Buffer, first_entry_id: int, last_entry_id: int) -> bytes:
 
 
 def merge_runs(runs: Sequence[Buffer]) -> bytes:
-    """Join adjacent runs of one ledger (each begins right after the former ends) into one.
+    """Join adjacent runs of one ledger (each begins right after the previous one ends) into one.
 
-    The caller keeps within MAX_RUN_ENTRIES and MAX_RUN_BYTES.
+    The caller stays within MAX_RUN_ENTRIES and MAX_RUN_BYTES.
     """
     headers = [read_run_header(run) for run in runs]
     parts: list[Any] = []
@@ -236,7 +239,7 @@ def merge_runs(runs: Sequence[Buffer]) -> bytes:
 def verify_entries(
     run: Buffer, *, digest_type: DigestType = DigestType.CRC32C, key: bytes = b""
 ) -> list[Entry]:
-    """The entries of a run, each with its digest, ids and size verified.
+    """Return the entries of a run, each with its digest, ids and size verified.
 
     Payloads are views into ``run``. Raises FencelogError(CORRUPT) naming the entry: what a reader
     may conclude is "unknown", never "not there" (PROTOCOL.md rule 7).

@@ -1,4 +1,4 @@
-"""Ledger ids: 1, 2, 3, …, never given twice, taken in blocks from a counter node."""
+"""Ledger ids: 1, 2, 3, …, never used twice, taken in blocks from a counter node."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fencelog.ledgers.metastore.port import MetadataStore
 
 COUNTER_PATH = "/counters/ledger_id"
 BLOCK = 16
-"""Ids taken with one compare-and-set. What is left of a block when a process ends is skipped."""
+"""Ids taken with one compare-and-set. The rest of a block is skipped when the process ends."""
 
 
 class LedgerIds:
-    """Gives out ids. The node holds the last id that anybody may have, in decimal."""
+    """The source of ids. The node holds the last id that any process may have taken, in decimal."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -22,7 +22,8 @@ class LedgerIds:
         self._reserving = asyncio.Lock()
 
     async def next(self) -> int:
-        """An id that nobody had before. Raises FencelogError(METADATA_UNAVAILABLE, CORRUPT)."""
+        """Return an id that was never returned before. Raises FencelogError(METADATA_UNAVAILABLE,
+        CORRUPT)."""
         async with self._reserving:
             ledger_id = next(self._block, None)
             if ledger_id is None:
@@ -42,8 +43,8 @@ class LedgerIds:
                     await self._create_counter()
                 elif error.code not in (ErrorCode.METADATA_CONFLICT, ErrorCode.METADATA_UNKNOWN):
                     raise
-                # Another process was faster, or the outcome is unknown. Reading again starts
-                # behind whatever was taken: if this block was, it is skipped.
+                # Another process was faster, or the outcome is unknown. The next read starts after
+                # everything that was taken: if that includes this block, it is skipped.
             else:
                 return range(last + 1, last + 1 + BLOCK)
             await asyncio.sleep(next(pauses))
@@ -57,8 +58,8 @@ class LedgerIds:
 
 
 async def last_given_id(store: MetadataStore) -> int:
-    """The last id that anybody may have, as the session sees it; 0 where none was given. Raises
-    FencelogError(METADATA_UNAVAILABLE, CORRUPT)."""
+    """Return the last id that any process may have taken, as the session sees it; 0 if none was.
+    Raises FencelogError(METADATA_UNAVAILABLE, CORRUPT)."""
     try:
         node = await store.get(COUNTER_PATH)
     except FencelogError as error:

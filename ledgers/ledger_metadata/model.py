@@ -19,7 +19,7 @@ from fencelog.ledgers.limits import MAX_FRAGMENTS, MAX_METADATA_BYTES, METADATA_
 from fencelog.ledgers.quorum import validate_quorums
 
 NO_ENTRY = -1
-"""Stands for "no entry" wherever a last entry id or LAC is given."""
+"""The value for "no entry" wherever a last entry id or LAC is expected."""
 
 FORMAT_VERSION = 1
 
@@ -32,7 +32,8 @@ class LedgerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Entries from ``first_entry_id`` to the next fragment lie on these bookies, in this order."""
+    """A fragment: entries from ``first_entry_id`` to the next fragment lie on these bookies, in
+    this order."""
 
     first_entry_id: int
     bookies: tuple[str, ...]
@@ -40,7 +41,8 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """One ledger. ``last_entry_id`` and ``length`` (payload bytes) hold only when CLOSED."""
+    """The metadata of one ledger. ``last_entry_id`` and ``length`` (payload bytes) hold only when
+    CLOSED."""
 
     ledger_id: int
     ensemble_size: int
@@ -48,7 +50,8 @@ class LedgerMetadata:
     ack_quorum: int
     fragments: tuple[Fragment, ...]
     token: str
-    """Chosen at random by the creator, so that it recognises its own create after a lost reply."""
+    """A random value chosen by the creator, so that it recognises its own create after a lost
+    reply."""
     state: LedgerState = LedgerState.OPEN
     last_entry_id: int = NO_ENTRY
     length: int = 0
@@ -65,24 +68,26 @@ class LedgerMetadata:
         return self.fragments[-1]
 
     def fragment_of(self, entry_id: int) -> Fragment:
-        """The fragment that holds an entry (the last one also for entries yet to come)."""
+        """Return the fragment that holds an entry (the last one also for future entries)."""
         for fragment in reversed(self.fragments):
             if fragment.first_entry_id <= entry_id:
                 return fragment
         raise ValueError(f"ledger {self.ledger_id} has no entry {entry_id}")
 
     def in_recovery(self) -> LedgerMetadata:
-        """OPEN -> IN_RECOVERY (rule 4); IN_RECOVERY stays."""
+        """Return the metadata after OPEN -> IN_RECOVERY (rule 4); IN_RECOVERY stays."""
         check(not self.is_closed, f"ledger {self.ledger_id} is closed, cannot be recovered")
         return replace(self, state=LedgerState.IN_RECOVERY)
 
     def closed(self, *, last_entry_id: int, length: int) -> LedgerMetadata:
-        """-> CLOSED with the last entry and length, in one step (rules 5 and 8)."""
+        """Return the metadata as CLOSED with the last entry and length, in one step (rules 5 and
+        8)."""
         check(not self.is_closed, f"ledger {self.ledger_id} is closed already")
         return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length)
 
     def with_ensemble(self, first_entry_id: int, bookies: tuple[str, ...]) -> LedgerMetadata:
-        """A new fragment; it replaces the last one if that starts at the same entry (rule 2)."""
+        """Return the metadata with a new fragment, which replaces the last one if that starts at
+        the same entry (rule 2)."""
         last = self.last_fragment
         check(
             first_entry_id >= last.first_entry_id and len(bookies) == self.ensemble_size,
@@ -108,7 +113,7 @@ def new_metadata(
     created_us: int = 0,
     properties: Mapping[str, str] | None = None,
 ) -> LedgerMetadata:
-    """Metadata of a ledger that is being created. Raises FencelogError(BAD_REQUEST)."""
+    """Return the metadata of a ledger to be created. Raises FencelogError(BAD_REQUEST)."""
     validate_quorums(ensemble_size=len(ensemble), write_quorum=write_quorum, ack_quorum=ack_quorum)
     check(len(set(ensemble)) == len(ensemble), f"bookie twice in ensemble {ensemble}")
     return LedgerMetadata(
@@ -125,7 +130,7 @@ def new_metadata(
 
 
 def to_json(metadata: LedgerMetadata) -> dict[str, Any]:
-    """The metadata as JSON-compatible values (also what HTTP shows)."""
+    """Return the metadata as JSON-compatible values (also shown over HTTP)."""
     return {
         "v": FORMAT_VERSION,
         "ledger_id": metadata.ledger_id,
@@ -144,7 +149,8 @@ def to_json(metadata: LedgerMetadata) -> dict[str, Any]:
 
 
 def from_json(fields: Any) -> LedgerMetadata:
-    """The inverse of ``to_json``. Raises FencelogError(CORRUPT) for anything else."""
+    """Return the metadata of these values: the inverse of ``to_json``. Raises
+    FencelogError(CORRUPT) for anything else."""
     try:
         if fields["v"] != FORMAT_VERSION:
             raise ValueError(f"version {fields['v']}")
@@ -182,7 +188,8 @@ def _check_fragments(metadata: LedgerMetadata) -> None:
 
 
 def encode_metadata(metadata: LedgerMetadata) -> bytes:
-    """Raises FencelogError(BAD_REQUEST) if it is too large; what ends a ledger has more room."""
+    """Encode metadata. The limit is higher for a ledger that is no longer OPEN. Raises
+    FencelogError(BAD_REQUEST) if it is too large."""
     is_open = metadata.state is LedgerState.OPEN
     limit = MAX_METADATA_BYTES - (METADATA_RESERVE_BYTES if is_open else 0)
     data = json.dumps(to_json(metadata), separators=(",", ":"), sort_keys=True).encode()
@@ -195,7 +202,7 @@ def encode_metadata(metadata: LedgerMetadata) -> bytes:
 
 
 def decode_metadata(data: bytes) -> LedgerMetadata:
-    """Raises FencelogError(CORRUPT)."""
+    """Decode metadata. Raises FencelogError(CORRUPT)."""
     try:
         fields = json.loads(data)
     except ValueError as error:

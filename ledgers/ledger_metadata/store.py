@@ -22,11 +22,12 @@ LEDGERS_PATH = "/ledgers"
 _ATTEMPTS = 3
 
 _READS_AT_ONCE = 64
-"""Metadata nodes read side by side: hides the round trip, and is no burden to the store."""
+"""Metadata nodes read at the same time: enough to hide the round trip, and no burden to the
+store."""
 
 
 class LedgerStore:
-    """Creates, reads, changes and deletes ledger metadata."""
+    """The store of ledger metadata: creates, reads, changes and deletes it."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -34,8 +35,8 @@ class LedgerStore:
     async def create(self, metadata: LedgerMetadata) -> Version:
         """Write the metadata of a new ledger; returns its version.
 
-        Safe after a lost reply: what stands there is ours if it carries our token, also where
-        somebody else has recovered it since. Raises FencelogError: METADATA_EXISTS (another's),
+        Safe after a lost reply: the node is our own if it carries our token, even if another client
+        has recovered the ledger since. Raises FencelogError: METADATA_EXISTS (not our own),
         METADATA_UNKNOWN, METADATA_UNAVAILABLE.
         """
         path = _path(metadata.ledger_id)
@@ -50,17 +51,17 @@ class LedgerStore:
                 found, version = await self._existing(metadata.ledger_id)
                 if found.token != metadata.token:
                     raise
-                # The version that *we* wrote. If another has changed it since, our next
-                # compare-and-set has to fail, not to undo that change.
+                # The version that *we* wrote. If another client has changed it since, our next
+                # compare-and-set has to fail instead of undoing that change.
                 return version.first
 
         return await _until_known(create)
 
     async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
-        """The metadata and its version. Raises FencelogError: LEDGER_NOT_FOUND, CORRUPT, ….
+        """Return the metadata and its version. Raises FencelogError: LEDGER_NOT_FOUND, CORRUPT, ….
 
-        A value may be a little stale, which a compare-and-set finds out; that there is none is
-        believed of no server that may be behind: nothing would find that out.
+        A value may be slightly stale, which a compare-and-set detects. The absence of a node is not
+        accepted from a server that may lag behind, because nothing would detect that error.
         """
         node = await self._node(ledger_id)
         metadata = decode_metadata(node.value)
@@ -72,18 +73,18 @@ class LedgerStore:
         return metadata, node.version
 
     async def get_latest(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
-        """The same, and none of it older than this call: for who is about to act on metadata where
-        no compare-and-set finds out that it is stale. It costs the store a write."""
+        """Return the same, not older than this call, for callers that act on metadata without a
+        compare-and-set that would detect a stale value. It costs the store a write."""
         session_id = await catch_up(self._store)
         latest = await self.get(ledger_id)
         check_session(self._store, session_id, f"read ledger {ledger_id}")
         return latest
 
     async def update(self, metadata: LedgerMetadata, version: Version) -> Version:
-        """Compare-and-set; returns the new version.
+        """Replace the metadata by compare-and-set; returns the new version.
 
-        Raises FencelogError: METADATA_CONFLICT (another was faster: read again), LEDGER_NOT_FOUND,
-        METADATA_UNKNOWN (only the caller can tell, by what it finds when it reads again).
+        Raises FencelogError: METADATA_CONFLICT (another client was faster: read again),
+        LEDGER_NOT_FOUND, METADATA_UNKNOWN (only the caller can find out, by reading again).
         """
         value = encode_metadata(metadata)
         try:
@@ -92,9 +93,9 @@ class LedgerStore:
             raise _translated(error, metadata.ledger_id) from error
 
     async def delete(self, ledger_id: int) -> None:
-        """Delete, whatever its version; nothing to do if it is gone.
+        """Delete the node, whatever its version; a missing node is no error.
 
-        Ids are never used again, so a delete of unknown outcome is simply sent again.
+        Ids are never used again, so a delete of unknown outcome is sent again.
         """
 
         async def delete() -> None:
@@ -111,19 +112,17 @@ class LedgerStore:
         await _until_known(delete)
 
     async def list(self) -> AsyncIterator[int]:
-        """Ids of all ledgers, ascending. Ledgers created or deleted meanwhile may be missing or
-        there. Raises FencelogError rather than end early.
-        """
+        """Yield the ids of all ledgers, ascending. Ledgers created or deleted meanwhile may be
+        missing or included. Raises FencelogError instead of ending early."""
         for high in await self._numbers(LEDGERS_PATH):
             for low in await self._numbers(f"{LEDGERS_PATH}/{high:x}"):
                 yield high << 16 | low
 
     async def read_all(self) -> AsyncIterator[LedgerMetadata]:
-        """Metadata of every ledger that was there when this was called, none older than the call,
-        whatever a server is behind; ascending. Ledgers created or deleted meanwhile may be missing
-        or there. Raises FencelogError rather than end early: METADATA_UNAVAILABLE,
-        METADATA_UNKNOWN, CORRUPT.
-        """
+        """Yield the metadata of every ledger that existed at the time of the call, none older than
+        the call, even if a server lags behind; ascending. Ledgers created or deleted meanwhile may
+        be missing or included. Raises FencelogError instead of ending early: METADATA_UNAVAILABLE,
+        METADATA_UNKNOWN, CORRUPT."""
         session_id = await catch_up(self._store)
         ledger_ids = [ledger_id async for ledger_id in self.list()]
         for at in range(0, len(ledger_ids), _READS_AT_ONCE):
@@ -134,7 +133,8 @@ class LedgerStore:
         check_session(self._store, session_id, "read all ledgers")
 
     async def _node(self, ledger_id: int) -> Versioned:
-        """Raises LEDGER_NOT_FOUND only where no server that is behind has said so."""
+        """Return the node. Raises LEDGER_NOT_FOUND only when a server that does not lag behind has
+        said so."""
         try:
             return await self._store.get(_path(ledger_id))
         except FencelogError as error:
@@ -156,7 +156,8 @@ class LedgerStore:
             raise
 
     async def _numbers(self, path: str) -> tuple[int, ...]:
-        """The children, which are hexadecimal numbers, ascending; none if there is no such node."""
+        """Return the children, which are hexadecimal numbers, ascending; none if there is no such
+        node."""
         try:
             names = await self._store.children(path)
             return tuple(sorted(int(name, 16) for name in names))
@@ -168,7 +169,8 @@ class LedgerStore:
             raise
 
     async def _existing(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
-        """A ledger that exists. METADATA_UNKNOWN if it cannot be found all the same."""
+        """Return a ledger that exists. Raises METADATA_UNKNOWN if it cannot be found all the
+        same."""
         try:
             return await self.get(ledger_id)
         except FencelogError as error:
@@ -180,9 +182,9 @@ class LedgerStore:
 
 
 async def _until_known(step: Callable[[], Awaitable[T]]) -> T:
-    """Carry out a step that recognises its own work, again while its outcome is unknown.
+    """Carry out a step that recognises its own work, and repeat it while its outcome is unknown.
 
-    Raises METADATA_UNKNOWN where it stays so, also when the store cannot be asked any more.
+    Raises METADATA_UNKNOWN where it stays unknown, also when the store can no longer be reached.
     """
     unknown: FencelogError | None = None
     for attempt in range(1, _ATTEMPTS + 1):

@@ -1,7 +1,7 @@
-"""What each party may make of a ledger's metadata: pure steps for ``update_metadata``.
+"""The changes that each party may make to a ledger's metadata: pure steps for ``update_metadata``.
 
-A step takes the metadata that stands in the store and returns what should stand there, None when
-that is so already, or raises. Being asked again after every conflict and every lost reply, a step
+A step takes the metadata in the store and returns the metadata that should replace it, None when no
+change is needed, or raises. It is called again after every conflict and every lost reply, so it
 recognises its own work.
 """
 
@@ -16,12 +16,12 @@ from fencelog.ledgers.ledger_metadata.model import Fragment, LedgerMetadata, Led
 def with_new_ensemble(
     base: LedgerMetadata, *, former: Fragment, fragment: Fragment
 ) -> LedgerMetadata | None:
-    """The writer's step: ``fragment`` after ``former``, or in its place where both begin at the
-    same entry; only while OPEN (rule 2).
+    """Add ``fragment`` after ``former``, or in its place where both begin at the same entry: the
+    writer's step, possible only while OPEN (rule 2).
 
-    Earlier fragments are taken as they stand: whoever replaces lost copies may change those. The
-    last one is the writer's own; whoever else changed it has taken the ledger away. Raises
-    LEDGER_FENCED; BAD_REQUEST where there is no room for another fragment.
+    Earlier fragments are accepted as they are: the repair of lost copies may change them. The last
+    one belongs to the writer; if another client changed it, the writer has lost the ledger. Raises
+    LEDGER_FENCED; BAD_REQUEST where there is no space for another fragment.
     """
     if base.state is not LedgerState.OPEN or base.last_fragment not in (former, fragment):
         raise _taken_away(base)
@@ -33,10 +33,9 @@ def with_new_ensemble(
 def closed_by_writer(
     base: LedgerMetadata, *, last_entry_id: int, length: int
 ) -> LedgerMetadata | None:
-    """The writer's close: only from OPEN; CLOSED at the same entry is success (rule 8). Raises
-    LEDGER_FENCED, even where it was closed below what the writer knows to be acknowledged: that
-    is what accepting a loss may do (``recovery_core.AcceptedLoss``).
-    """
+    """Close the ledger for its writer: only from OPEN; CLOSED at the same entry is success (rule
+    8). Raises LEDGER_FENCED, even where it was closed below the writer's last acknowledged entry,
+    which an accepted loss may cause (``recovery.rules.AcceptedLoss``)."""
     if base.state is LedgerState.OPEN:
         return base.closed(last_entry_id=last_entry_id, length=length)
     if base.is_closed and (base.last_entry_id, base.length) == (last_entry_id, length):
@@ -51,7 +50,7 @@ def _taken_away(base: LedgerMetadata) -> FencelogError:
 
 
 def begin_recovery(base: LedgerMetadata) -> LedgerMetadata | None:
-    """The recoverer's first step: OPEN -> IN_RECOVERY; from here the writer can change nothing."""
+    """Begin a recovery, OPEN -> IN_RECOVERY; from here on the writer can change nothing."""
     return base.in_recovery() if base.state is LedgerState.OPEN else None
 
 
@@ -63,9 +62,10 @@ def closed_by_recoverer(
     last_entry_id: int,
     length: int,
 ) -> LedgerMetadata | None:
-    """The recoverer's last step: ensembles, CLOSED, last entry and length at once (rule 5).
+    """Close the ledger for its recoverer: ensembles, CLOSED, last entry and length at once (rule
+    5).
 
-    Closed by somebody else meanwhile: theirs holds, and is adopted (seed 001).
+    If another client has closed it meanwhile, that close is valid and is adopted (seed 001).
     """
     if base.is_closed:
         return None

@@ -1,9 +1,9 @@
 """The one loop by which ledger metadata is changed: compare-and-set, read back, try again.
 
-Every change of a ledger (recovery begun, ensemble change, close) is a function from the present
-value to the wanted one, applied until it lands. A lost reply is resolved by reading back: the
-function is asked again and says "nothing to do" when its change is there (Pravega#4721 lost data by
-taking its own retried write for somebody else's).
+Every change of a ledger (recovery begun, ensemble change, close) is a function from the current
+value to the wanted one, applied until it succeeds. A lost reply is resolved by reading back: the
+function is called again and returns "nothing to do" when its change is there (Pravega#4721 lost
+data because it mistook its own retried write for that of another client).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.metastore.port import Version
 
 RETRY_MIN_S, RETRY_MAX_S = 0.01, 0.25
-"""Pauses before the third and later attempts, doubling. The second comes at once: one conflict, or
-one lost reply, is all there is as a rule."""
+"""Pauses before the third and later attempts, doubling. The second attempt follows at once: there
+is rarely more than one conflict or one lost reply."""
 
 Transform = Callable[[LedgerMetadata], LedgerMetadata | None]
 
 
 class MetadataAccess(Protocol):
-    """What of ``LedgerStore`` the loop needs."""
+    """The part of ``LedgerStore`` that the loop needs."""
 
     async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]: ...
 
@@ -32,7 +32,7 @@ class MetadataAccess(Protocol):
 
 
 def retry_pauses() -> Iterator[float]:
-    """Seconds to wait before each further attempt, without end."""
+    """Yield the seconds to wait before each further attempt, without end."""
     yield 0.0
     pause_s = RETRY_MIN_S
     while True:
@@ -43,12 +43,13 @@ def retry_pauses() -> Iterator[float]:
 async def update_metadata(
     ledgers: MetadataAccess, base: LedgerMetadata, version: Version, transform: Transform
 ) -> tuple[LedgerMetadata, Version]:
-    """Bring ledger metadata to ``transform(metadata)``; returns what stands there and its version.
+    """Bring metadata to ``transform(metadata)``; returns the stored metadata and its version.
 
     ``transform`` returns None when there is nothing (more) to do and raises to stop. Raises
-    METADATA_UNAVAILABLE only while it is certain that nothing was changed by us: once an outcome is
-    unknown, the write may land even after a read that does not show it, so the loop goes on until a
-    compare-and-set of its own succeeds, is refused for what somebody else wrote, or is cancelled.
+    METADATA_UNAVAILABLE only while it is certain that this call has changed nothing: once an
+    outcome is unknown, the write may take effect even after a read that does not show it, so the
+    loop continues until a compare-and-set of its own succeeds, is refused because of another
+    client's write, or is cancelled.
     """
     unresolved, pauses = False, retry_pauses()
     while True:

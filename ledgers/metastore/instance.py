@@ -1,8 +1,8 @@
-"""The instance id: which cluster a metadata store belongs to.
+"""The instance id: the cluster that a metadata store belongs to.
 
-A node that only ``fencelog metadata init`` creates and nobody changes. A store that was emptied, or
-another one, has none or a different one. Without it every ledger would look deleted, and bookies
-that went by that would delete their data; with it they know better.
+It is a node that only ``fencelog metadata init`` creates and that never changes. A store that was
+emptied has none, and another store has none or a different one. In such a store every ledger looks
+deleted; a bookie that trusted it would delete its data. The instance id prevents that.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _ATTEMPTS = 3
 
 
 async def read_instance(store: MetadataStore) -> str | None:
-    """The instance id, 32 hex digits; None if there is none. Not older than this call, and neither
-    is what the same session reads afterwards (compare ``store.session_id`` before and after).
+    """Return the instance id, 32 hex digits; None if there is none. It is not older than this call,
+    and neither are later reads of the same session (compare ``store.session_id`` before and after).
 
     Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN, CORRUPT.
     """
@@ -45,9 +45,9 @@ async def read_instance(store: MetadataStore) -> str | None:
 
 
 async def create_instance(store: MetadataStore, host: Host) -> tuple[str, bool]:
-    """The instance id, and whether it was given now; one that is there stays.
+    """Return the instance id, and whether it was created now; an existing one stays.
 
-    Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN (do it again), CORRUPT.
+    Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN (to be repeated), CORRUPT.
     """
     instance = host.random_bytes(16).hex()
     value = json.dumps({"instance": instance, "created_us": host.now_us()}).encode()
@@ -64,11 +64,11 @@ async def create_instance(store: MetadataStore, host: Host) -> tuple[str, bool]:
 
 
 async def catch_up(store: MetadataStore) -> int:
-    """Until the session that is returned ends, read nothing that is older than this call: a
-    session's reads are never older than its own writes, and a write comes after all that were
-    acknowledged before, to anybody. (ZooKeeper's ``sync`` is less: it asks a leader that may have
-    been replaced without knowing it.) Raises FencelogError: METADATA_UNAVAILABLE, METADATA_UNKNOWN;
-    nothing was changed either way."""
+    """Return the id of a session that reads nothing older than this call until it ends: a session's
+    reads are never older than its own writes, and a write comes after all writes that were
+    acknowledged before, to any client. (ZooKeeper's ``sync`` guarantees less: it asks a leader that
+    may have been replaced without knowing it.) Raises FencelogError: METADATA_UNAVAILABLE,
+    METADATA_UNKNOWN; nothing was changed either way."""
     for attempt in range(1, _ATTEMPTS + 1):
         session_id = store.session_id
         try:
@@ -82,6 +82,7 @@ async def catch_up(store: MetadataStore) -> int:
 
 
 def check_session(store: MetadataStore, session_id: int, what: str) -> None:
-    """Raises METADATA_UNAVAILABLE where another session may have read what is older."""
+    """Check that the session is still the same. Raises METADATA_UNAVAILABLE where another session
+    may have read older values."""
     if store.session_id != session_id:
         raise unavailable(what, "the session was lost meanwhile")

@@ -45,7 +45,7 @@ class _Node:
 
 
 class MemoryCluster:
-    """The tree. Everything is synchronous: a change and its notices are one step."""
+    """The tree. Everything is synchronous: a change and its notifications are one step."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {"": _Node(Version(0, 0))}
@@ -58,12 +58,13 @@ class MemoryCluster:
         return self._last_session
 
     def end_session(self, session_id: int) -> None:
-        """Its ephemeral nodes go."""
+        """End a session; its ephemeral nodes are deleted."""
         for path in [p for p, node in self._nodes.items() if node.owner == session_id]:
             self._remove(path)
 
     def subscribe(self, on_change: Callable[[str], None]) -> Callable[[], None]:
-        """Call with the path of every node that changes; returns how to end that."""
+        """Call ``on_change`` with the path of every node that changes; returns a function that ends
+        this."""
         self._on_change.append(on_change)
         return lambda: self._on_change.remove(on_change)
 
@@ -195,7 +196,7 @@ class MemoryMetadataStore:
     # -- faults, for tests -----------------------------------------------------------------------
 
     def lose_replies(self, count: int) -> None:
-        """The next ``count`` writes take effect (or fail) and answer METADATA_UNKNOWN."""
+        """Let the next ``count`` writes take effect (or fail) and answer METADATA_UNKNOWN."""
         self._lost_replies = count
 
     def disconnect(self) -> None:
@@ -205,7 +206,7 @@ class MemoryMetadataStore:
             self._listeners.notify(SessionState.SUSPENDED)
 
     def reconnect(self) -> None:
-        """Connected again; a session that expired meanwhile learns it now and gets a new one."""
+        """Connect again; a session that expired meanwhile learns it now and gets a new one."""
         if self._expired:
             self._expired = False
             self._session_id = self._cluster.new_session()

@@ -1,4 +1,5 @@
-"""Opens the metadata store that a URL names. Takes the place of knowing the implementations."""
+"""The opening of the metadata store that a URL names, so that callers need not know the
+implementations."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _SESSION_TIMEOUT_RANGE_MS = range(1_000, 60_001)
 def open_metadata_store(url: str, *, host: Host) -> MetadataStore:
     """Return the store that a URL names, not started yet.
 
-    * ``memory:`` — nothing is kept;
+    * ``memory:`` — not persistent;
     * ``sqlite:PATH`` — durable, for one process;
     * ``zk://host:port,host:port/root`` — ZooKeeper, everything below ``/root``;
       ``?session_timeout_ms=6000`` (1,000 to 60,000) sets how long a session outlives its process.

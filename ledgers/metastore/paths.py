@@ -1,4 +1,4 @@
-"""What all metadata stores share: which nodes are valid, and how each error is worded."""
+"""The rules shared by all metadata stores: valid nodes, and the wording of each error."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from fencelog.ledgers.limits import MAX_METADATA_BYTES
 from fencelog.ledgers.metastore.port import Version
 
 MAX_PATH_BYTES = 1024
-"""A path; servers keep every node's path in memory and send it with every request."""
+"""The length of a path; servers keep every node's path in memory and send it with every request."""
 
 _PATH = re.compile(r"(/[A-Za-z0-9._-]+)+", re.ASCII)
 
 
 def check_path(path: str) -> None:
-    """Raises FencelogError(BAD_REQUEST) if it is no valid path (see ``metadata_store``)."""
+    """Check a path (see ``port``). Raises FencelogError(BAD_REQUEST) if it is not valid."""
     names_directory = "/./" in f"{path}/" or "/../" in f"{path}/"
     if len(path) > MAX_PATH_BYTES or names_directory or _PATH.fullmatch(path) is None:
         raise FencelogError(ErrorCode.BAD_REQUEST, f"{path[:200]!r} is no valid metadata path")
 
 
 def check_node(path: str, value: bytes) -> None:
-    """Raises FencelogError(BAD_REQUEST) if no store may hold this."""
+    """Check a path and a value. Raises FencelogError(BAD_REQUEST) if no store may hold this
+    node."""
     check_path(path)
     if len(value) > MAX_METADATA_BYTES:
         raise FencelogError(
@@ -32,12 +33,14 @@ def check_node(path: str, value: bytes) -> None:
 
 
 def parent_of(path: str) -> str:
-    """``/a/b`` -> ``/a``; ``/a`` -> ````, which stands for the root that is always there."""
+    """Return the parent of a path: ``/a/b`` -> ``/a``; ``/a`` -> ````, which stands for the root
+    that is always there."""
     return path.rpartition("/")[0]
 
 
 def ancestors_of(path: str) -> list[str]:
-    """``/a/b/c`` -> ``/a``, ``/a/b``: in the order in which they have to be created."""
+    """Return the ancestors of a path, ``/a/b/c`` -> ``/a``, ``/a/b``, in the order in which they
+    have to be created."""
     names = path.split("/")[1:-1]
     return ["/" + "/".join(names[: depth + 1]) for depth in range(len(names))]
 
@@ -65,10 +68,10 @@ def below_ephemeral(path: str) -> FencelogError:
 
 
 def unavailable(what: str, why: str) -> FencelogError:
-    """Nothing happened."""
+    """Return the error of a request that had no effect."""
     return FencelogError(ErrorCode.METADATA_UNAVAILABLE, f"{what}: {why}")
 
 
 def unknown(what: str, why: str) -> FencelogError:
-    """It may have taken effect."""
+    """Return the error of a request that may have taken effect."""
     return FencelogError(ErrorCode.METADATA_UNKNOWN, f"{what}: {why}; it may have taken effect")

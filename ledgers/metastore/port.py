@@ -1,25 +1,26 @@
 """The MetadataStore port: a small tree of versioned values with compare-and-set.
 
-ZooKeeper's model, cut down to what the protocol needs. Implementations: ``metadata_memory`` (tests,
-simulator), ``metadata_sqlite`` (durable, one process), ``metadata_zookeeper`` (a cluster). One
-conformance suite (``tests/conformance``) runs against all three.
+ZooKeeper's model, cut down to what the protocol needs. Implementations: ``memory`` (tests,
+simulator), ``sqlite`` (durable, one process), ``zookeeper`` (a cluster). One conformance suite
+(``tests/conformance``) runs against all three.
 
 Paths are absolute, ``/a/b/c``; segments are ``[A-Za-z0-9._-]+``. ``create`` makes missing parents
 (with empty values). Values are at most MAX_METADATA_BYTES.
 
 Every change names the ``Version`` it is based on, and a version belongs to one creation of a node:
-a node that was deleted and created again has none of the versions that the former one had. So a
-writer that slept can never change or delete the successor of what it has read, and there is no way
-to change a node without having read it. (ZooKeeper's own versions begin at 0 with every creation,
-which is not enough.) Parents that were made on the way to a node are the exception: they are empty,
-one is like another, and no path is used both for them and for nodes that are created by name.
+a node that was deleted and created again has none of the versions that the previous one had. So a
+writer that slept can never change or delete the successor of the node that it has read, and there
+is no way to change a node without having read it. (ZooKeeper's own versions begin at 0 with every
+creation, which is not enough.) Parents that were created together with a node are the exception:
+they are empty and all alike, and no path is used both for them and for nodes that are created by
+name.
 
 Errors, always FencelogError:
 
 * METADATA_EXISTS, METADATA_NOT_FOUND, METADATA_CONFLICT (version differs, or ``delete`` of a node
   with children): definite, nothing happened;
 * METADATA_UNAVAILABLE: the store could not be asked; nothing happened;
-* METADATA_UNKNOWN: the connection was lost while the request was under way: it may have taken
+* METADATA_UNKNOWN: the connection was lost while the request was in flight: it may have taken
   effect. Only the caller can tell, by reading back and comparing a token of its own.
 """
 
@@ -41,7 +42,7 @@ class Version:
 
     @property
     def first(self) -> Version:
-        """The version with which the same creation began."""
+        """Return the version with which the same creation began."""
         return Version(self.incarnation, 0)
 
     def __str__(self) -> str:
@@ -49,7 +50,7 @@ class Version:
 
 
 NO_VERSION = Version((1 << 128) - 1, (1 << 31) - 1)
-"""The version of no node: a compare-and-set with it changes nothing, yet is a write."""
+"""The version of no node: a compare-and-set with it changes nothing, but is a write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,11 @@ class Versioned:
 
 
 class SessionState(Enum):
-    """CONNECTED; SUSPENDED: connection lost, the session may live; EXPIRED: ephemerals are gone.
+    """The state of a session. CONNECTED; SUSPENDED: connection lost, the session may live; EXPIRED:
+    its ephemeral nodes are gone.
 
     After EXPIRED the store opens a new session by itself and reports CONNECTED again; owners of
-    ephemeral nodes create them anew then.
+    ephemeral nodes then create them again.
     """
 
     CONNECTED = "connected"
@@ -80,37 +82,41 @@ class Watch(Protocol):
 
 
 class MetadataStore(Protocol):
-    """Asynchronous, linearizable for writes. Reads may be a little stale, but never older than the
-    session's own writes nor than what it has read before (ZooKeeper's promise)."""
+    """The port to a metadata store: asynchronous, linearizable for writes. Reads may be slightly
+    stale, but never older than the session's own writes nor than its previous reads (ZooKeeper's
+    promise)."""
 
     @property
     def session_id(self) -> int:
-        """Names this session in ``Versioned.ephemeral_owner``; never 0."""
+        """The name of this session in ``Versioned.ephemeral_owner``; never 0."""
 
     async def start(self) -> None:
         """Connect. Raises FencelogError(METADATA_UNAVAILABLE) within METADATA_TIMEOUT_MS."""
 
     async def close(self) -> None:
-        """End the session; its ephemeral nodes go at once."""
+        """End the session; its ephemeral nodes are deleted at once."""
 
     async def create(
         self, path: str, value: bytes, *, ephemeral: bool = False, once: bool = False
     ) -> Version:
-        """Create a node, and its missing parents; returns its first version. METADATA_EXISTS if it
-        is there. ``once``: no node of this path is ever created again after this one was deleted,
-        which spares the store what tells incarnations apart."""
+        """Create a node, and its missing parents; returns its first version. ``once``: no node of
+        this path is ever created again after this one was deleted, so the store need not tell
+        incarnations apart. Raises METADATA_EXISTS if the node exists."""
 
     async def get(self, path: str) -> Versioned:
-        """METADATA_NOT_FOUND if it is not there."""
+        """Return the node. Raises METADATA_NOT_FOUND if there is none."""
 
     async def set(self, path: str, value: bytes, version: Version) -> Version:
-        """Compare-and-set; returns the new version. METADATA_CONFLICT, METADATA_NOT_FOUND."""
+        """Replace the value by compare-and-set; returns the new version. Raises METADATA_CONFLICT,
+        METADATA_NOT_FOUND."""
 
     async def delete(self, path: str, version: Version) -> None:
-        """METADATA_CONFLICT (version, or it has children), METADATA_NOT_FOUND."""
+        """Delete the node. Raises METADATA_CONFLICT (another version, or it has children),
+        METADATA_NOT_FOUND."""
 
     async def children(self, path: str) -> list[str]:
-        """Names of the children, sorted; METADATA_NOT_FOUND if the node is not there."""
+        """Return the names of the children, sorted. Raises METADATA_NOT_FOUND if there is no such
+        node."""
 
     def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Watch:
         """Call back on the event loop with the value now and after changes (None: not there).

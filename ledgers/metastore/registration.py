@@ -1,7 +1,7 @@
-"""Who is there: ephemeral nodes that say so, and live tables of them.
+"""The registration of processes: ephemeral nodes, and live tables of them.
 
 ``/bookies/{bookie_id}`` and ``/brokers/{broker_id}`` are hints for finding each other, never proof
-of anything: a process may be gone and still be listed, or be well and not listed.
+of anything: a process may be dead and still be listed, or be alive and not listed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ BOOKIES_PATH = "/bookies"
 BROKERS_PATH = "/brokers"
 
 RETRY_MS = 500
-"""Between attempts to register again, until the metadata store takes it and the watch sees it."""
+"""The time between attempts to register again, until the metadata store accepts it and the watch
+sees it."""
 
 _log = logging.getLogger(__name__)
 
 
 class Registration:
-    """Keeps an ephemeral node in place until closed, over session expiry and deletion by others.
+    """An ephemeral node kept in place until closed, over session expiry and deletion by other
+    processes.
 
-    ``start`` takes the path over from whoever holds it: the usual holder is an earlier run of
-    the same process whose session has not expired yet. One that finds itself replaced later
-    stands by until the path is free, so two processes with one name cannot fight for it.
+    ``start`` takes the path over from its holder, usually an earlier run of the same process whose
+    session has not expired yet. A registration that is replaced later stands by until the path is
+    free, so two processes with one name cannot fight for it.
     """
 
     def __init__(self, store: MetadataStore, path: str, value: bytes) -> None:
@@ -40,7 +42,7 @@ class Registration:
         self._own_sessions: set[int] = set()
         self._changed = asyncio.Event()
         self._is_seen = True
-        """Whether the watch has seen a node there, at its last look."""
+        """The state that the watch last saw: whether there was a node."""
         self._watch: Watch | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -54,13 +56,14 @@ class Registration:
         return registration
 
     def update(self, value: bytes) -> None:
-        """Write another value, soon; again until it stands there."""
+        """Write another value soon, and repeat it until the node has it."""
         if value != self._value:
             self._value = value
             self._changed.set()
 
     async def close(self) -> None:
-        """Remove the node, if it is ours and the store can be reached; its session ends it too."""
+        """Remove the node, if it is our own and the store can be reached; the end of its session
+        removes it too."""
         if self._watch is not None:
             self._watch.close()
         if self._task is not None:
@@ -87,14 +90,14 @@ class Registration:
                     _log.error("%s now belongs to another process; standing by", self._path)
                 if self._is_seen:
                     continue
-                # A node that goes before the watch has seen it is no change to the watch.
+                # A node that disappears before the watch has seen it is no change to the watch.
             except FencelogError as error:
                 _log.warning("%s could not be registered again: %s", self._path, error)
             await asyncio.sleep(RETRY_MS / 1000)
             self._changed.set()
 
     async def _register(self, *, take_over: bool) -> bool:
-        """Whether the node is ours now."""
+        """Create the node, and tell whether it is our own now."""
         while True:
             session_id = self._store.session_id
             try:
@@ -124,7 +127,7 @@ class Registration:
             raise
 
     async def _rewrite(self, version: Version) -> bool:
-        """Whether our value stands there now; if not, look again."""
+        """Write our value, and tell whether the node has it now; if not, read the node again."""
         try:
             await self._store.set(self._path, self._value, version)
         except FencelogError as error:

@@ -1,8 +1,8 @@
 """The metadata store in one SQLite file: durable, for one process (``fencelog standalone``).
 
-All SQL runs on one thread of its own. Requests that wait while a transaction is under way share
-the next one, so that many writers cost one fsync. Write-ahead log with ``synchronous=FULL``: what
-was answered survives a power cut. The file is locked as long as it is open.
+All SQL runs on one thread of its own. Requests that wait during a transaction share the next one,
+so that many writers cost one fsync. The write-ahead log has ``synchronous=FULL``: answered writes
+survive a power cut. The file is locked as long as it is open.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from fencelog.ledgers.metastore.watch import (
 _log = logging.getLogger(__name__)
 
 _MAX_TRANSACTION = 256
-"""Requests in one transaction, so that one answer never waits for very many writes."""
+"""The requests in one transaction, so that one answer never waits for very many writes."""
 
 
 class SqliteMetadataStore:
-    """The one session on a file. Implements ``MetadataStore``; it is always CONNECTED."""
+    """The single session on a file. Implements ``MetadataStore``; it is always CONNECTED."""
 
     def __init__(self, path: Path, *, host: Host) -> None:
         self._path = path
@@ -120,7 +120,8 @@ class SqliteMetadataStore:
         return self._listeners.add(callback)
 
     async def _submit(self, what: str, operation: Operation) -> Any:
-        """Have an operation run in the next transaction; its result or its FencelogError."""
+        """Run an operation in the next transaction; returns its result or raises its
+        FencelogError."""
         if self._tree is None:
             raise unavailable(what, f"{self._path} is not open")
         loop = asyncio.get_running_loop()
@@ -131,7 +132,7 @@ class SqliteMetadataStore:
         return await future
 
     async def _run_transactions(self, tree: SqliteTree) -> None:
-        """One transaction after the other for as long as somebody waits."""
+        """Run one transaction after another as long as requests wait."""
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:
@@ -143,7 +144,7 @@ class SqliteMetadataStore:
                     results, changed = await loop.run_in_executor(
                         self._thread, tree.run, operations
                     )
-                except Exception as error:  # a defect of ours; whoever waits has to learn of it
+                except Exception as error:  # a defect: waiting callers have to learn of it
                     results = [error] * len(batch)
                 for (_, future), result in zip(batch, results, strict=True):
                     _settle(future, result)

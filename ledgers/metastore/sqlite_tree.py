@@ -1,9 +1,9 @@
-"""The tree of ``metadata_sqlite`` as SQL. Synchronous; belongs to one thread.
+"""The tree of the SQLite store as SQL. Synchronous; belongs to one thread.
 
 nodes(path, parent, value, incarnation, number, owner)
     A node's version is (incarnation, number). owner: session id of an ephemeral node, else 0.
 incarnations(last)
-    One row: the newest incarnation that was given.
+    One row: the newest incarnation that was assigned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fencelog.ledgers.metastore.paths import (
 from fencelog.ledgers.metastore.port import Version, Versioned
 
 FORMAT_VERSION = 2
-"""``PRAGMA user_version`` of the file."""
+"""The format of the file: its ``PRAGMA user_version``."""
 
 _SCHEMA = """
 CREATE TABLE nodes (
@@ -59,7 +59,7 @@ class SqliteTree:
 
     @classmethod
     def open(cls, path: Path) -> SqliteTree:
-        """Open or create the file, and remove the ephemeral nodes of former runs.
+        """Open or create the file, and remove the ephemeral nodes of previous runs.
 
         Raises FencelogError: DATA_DIRECTORY_IN_USE, UNSUPPORTED_VERSION, METADATA_UNAVAILABLE.
         """
@@ -88,9 +88,9 @@ class SqliteTree:
     def run(self, operations: Sequence[Operation]) -> tuple[list[Any], list[str]]:
         """Run operations as one transaction; results are values or FencelogErrors, in order.
 
-        The second list names the nodes that changed. An operation that fails leaves no trace;
-        when the commit fails, all of them fail. After anything but a full disk nothing is known
-        of the file any more, and a failed fsync must not be tried again: the tree stays failed.
+        The second list names the nodes that changed. An operation that fails leaves no trace; when
+        the commit fails, all of them fail. After any failure but a full disk the state of the file
+        is unknown, and a failed fsync must not be repeated: the tree stays failed.
         """
         if self._failure is not None:
             why = f"it failed before: {self._failure}"
@@ -151,7 +151,7 @@ class SqliteTree:
         return [child.rpartition("/")[2] for (child,) in rows]
 
     def end_session(self, owner: int) -> None:
-        """Its ephemeral nodes go."""
+        """End a session; its ephemeral nodes are deleted."""
         rows = self._connection.execute(
             "DELETE FROM nodes WHERE owner = ? RETURNING path", (owner,)
         )

@@ -1,6 +1,5 @@
-"""Watches of all metadata stores: read again whenever something may have changed, deliver what
-is new. The stores only say *when*; so a missed, doubled or early notice does no harm.
-"""
+"""The watches of all metadata stores: read again whenever something may have changed, and deliver a
+new value. The stores only say *when*, so a missed, doubled or early notification does no harm."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _NEVER = object()
 
 
 class RefreshingWatch(Generic[T]):
-    """One watch. Has at most one read under way; a change meanwhile causes one more after it."""
+    """One watch. It has at most one read in flight; a change meanwhile causes one more after it."""
 
     def __init__(
         self,
@@ -37,7 +36,7 @@ class RefreshingWatch(Generic[T]):
         self._delivered: object = _NEVER
 
     def refresh(self) -> None:
-        """The value may have changed: read it, and deliver it if it has."""
+        """Read the value, which may have changed, and deliver it if it has."""
         if self._closed:
             return
         self._stale = self._task is not None
@@ -72,7 +71,7 @@ class RefreshingWatch(Generic[T]):
 
 
 async def value_or_none(get: Awaitable[Versioned]) -> Versioned | None:
-    """What a value watch delivers."""
+    """Return the value that a value watch delivers: None if there is no node."""
     try:
         return await get
     except FencelogError as error:
@@ -82,7 +81,7 @@ async def value_or_none(get: Awaitable[Versioned]) -> Versioned | None:
 
 
 async def names_or_empty(children: Awaitable[list[str]]) -> list[str]:
-    """No children where there is no such node: what a watch of children delivers too."""
+    """Return the names that a watch of children delivers: none if there is no such node."""
     try:
         return await children
     except FencelogError as error:
@@ -92,7 +91,7 @@ async def names_or_empty(children: Awaitable[list[str]]) -> list[str]:
 
 
 _Watches = dict[str, dict[RefreshingWatch[Any], None]]
-"""By path, in the order in which they were opened."""
+"""Watches by path, in the order in which they were opened."""
 
 
 class WatchTable:
@@ -102,7 +101,7 @@ class WatchTable:
         self._values: _Watches = {}
         self._children: _Watches = {}
         self._ending: dict[asyncio.Task[Any], None] = {}
-        """Reads of watches that were closed."""
+        """The reads of watches that were closed."""
 
     def watch_value(
         self, path: str, read: Callable[[], Awaitable[T]], callback: Callable[[T], None]
@@ -115,7 +114,7 @@ class WatchTable:
         return self._add(self._children, path, read, callback)
 
     def node_changed(self, path: str) -> None:
-        """A node was created, set or deleted."""
+        """Refresh the watches of a node that was created, set or deleted."""
         for watch in (
             *self._values.get(path, ()),
             *self._children.get(path, ()),
@@ -124,7 +123,7 @@ class WatchTable:
             watch.refresh()
 
     def refresh_all(self) -> None:
-        """Anything may have changed (the connection was lost and is back)."""
+        """Refresh every watch: anything may have changed while the connection was lost."""
         for watch in list(self._all()):
             watch.refresh()
 
@@ -163,7 +162,7 @@ class WatchTable:
 
 
 class SessionListeners:
-    """Who wants to know of changes of the session's state."""
+    """The listeners for changes of the session's state."""
 
     def __init__(self) -> None:
         self._callbacks: dict[object, Callable[[SessionState], None]] = {}
@@ -174,7 +173,7 @@ class SessionListeners:
         return listener
 
     def notify(self, state: SessionState) -> None:
-        """Tell everyone, from the event loop, in a turn of its own each."""
+        """Notify every listener from the event loop, each in its own iteration."""
         loop = asyncio.get_running_loop()
         for listener in list(self._callbacks):
             loop.call_soon(self._call, listener, state)

@@ -1,7 +1,7 @@
 """The metadata store in ZooKeeper, for a cluster: nodes, watches and errors in its terms.
 
-How requests get there, and what it means when they get lost, is ``zookeeper_session``'s; what makes
-versions unique is ``zookeeper_incarnations``'.
+``zookeeper_session`` sends the requests and decides what a lost request means;
+``zookeeper_incarnations`` makes versions unique.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class ZooKeeperMetadataStore:
         root: str = "",
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
     ) -> None:
-        """``hosts`` are ``host:port``; every path lies below ``root`` ("" or "/a/b")."""
+        """Create a store. ``hosts``: ``host:port``; every path lies below ``root`` ("" or
+        "/a/b")."""
         self._session = ZooKeeperSession(
             hosts, timeout_ms=session_timeout_ms, on_state=self._on_state
         )
@@ -214,8 +215,8 @@ class ZooKeeperMetadataStore:
     async def _ensure(self, node: str) -> None:
         """Create an empty node, and its missing parents, if it is not there.
 
-        Others may do the same, and sending it twice is harmless, so an unknown outcome is tried
-        again.
+        Other processes may do the same, and sending it twice is harmless, so a create of unknown
+        outcome is sent again.
         """
         while True:
             try:

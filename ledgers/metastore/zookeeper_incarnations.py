@@ -1,13 +1,13 @@
-"""What tells the creations of a path apart in ZooKeeper, whose versions begin at 0 with each.
+"""The distinction between creations of a path in ZooKeeper, whose versions begin at 0 with each.
 
 A node is created together with a *guard*, ``/incarnations/{incarnation}``, an empty node of a name
 that is never used twice, and it names its guard at the end of its value. Both are created by one
 transaction and deleted by one, or by the end of their session. A change of the node is a
-transaction that also checks that the guard is there: the guard of a former node of the same path is
-gone, so a writer that slept through a deletion and a new creation changes nothing.
+transaction that also checks that the guard is there: the guard of a previous node of the same path
+is gone, so a writer that slept through a deletion and a new creation changes nothing.
 
 A node that is created ``once`` has no guard (incarnation 0), and neither have parents that were
-made on the way to a node: they are empty, and one is like another.
+created together with a node: they are empty and all alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import Version, Versioned
 
 GUARDS_PATH = "/incarnations"
-"""Nobody ever lists it: it may have more children than fit into one answer."""
+"""The parent of the guards. It is never listed, so it may have more children than fit into one
+answer."""
 
 INCARNATION_BYTES = 16
 
@@ -33,12 +34,12 @@ _TRAILER = re.compile(_MARK + b"([0-9a-f]{%d})" % (2 * INCARNATION_BYTES))
 
 
 def with_trailer(value: bytes, incarnation: int) -> bytes:
-    """What a node holds: the value, and after it the name of the guard."""
+    """Return the content of a node: the value, and after it the name of the guard."""
     return b"%b%b%032x" % (value, _MARK, incarnation)
 
 
 def decode_node(path: str, data: bytes, stat: Any) -> Versioned:
-    """The node as ``MetadataStore`` has it. Raises FencelogError(CORRUPT)."""
+    """Return the node as ``MetadataStore`` has it. Raises FencelogError(CORRUPT)."""
     if not data:
         return Versioned(data, Version(UNGUARDED, stat.version), stat.ephemeralOwner)
     trailer = _TRAILER.fullmatch(data[-_TRAILER_BYTES:])
@@ -52,8 +53,8 @@ def decode_node(path: str, data: bytes, stat: Any) -> Versioned:
 
 
 class GuardedNode:
-    """Requests about one node, of which each is one transaction with its guard. ``root`` as of the
-    store. They are functions of a kazoo client, see ``zookeeper_session.Request``."""
+    """The requests about one node, each of which is one transaction with its guard. ``root``: that
+    of the store. They are functions of a kazoo client, see ``zookeeper_session.Request``."""
 
     def __init__(self, root: str, path: str) -> None:
         self._root = root
@@ -87,8 +88,8 @@ class GuardedNode:
 
 
 def check_committed(results: list[Any], *, guard_gone: type[zk.KazooException]) -> None:
-    """Raise why a transaction was refused, if it was: the error of the node itself, or
-    ``guard_gone`` where the node's version would do, but it is not the node that was meant."""
+    """Raise the reason why a transaction was refused, if it was: the error of the node itself, or
+    ``guard_gone`` where the node's version would match, but it is not the node that was meant."""
     for position, result in enumerate(results):
         if isinstance(result, zk.KazooException) and not isinstance(result, zk.RolledBackError):
             is_guard = position > 0 and isinstance(result, zk.NoNodeError)

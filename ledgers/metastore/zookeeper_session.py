@@ -1,13 +1,13 @@
 """One ZooKeeper session on the event loop. The client library is kazoo.
 
-kazoo runs its own threads; every result and notice crosses to the event loop through
+kazoo runs its own threads; every result and notification crosses to the event loop through
 ``call_soon_threadsafe`` and nothing here ever blocks the loop.
 
-What a lost connection means is decided here. A request that was not handed to kazoo has not
-happened (METADATA_UNAVAILABLE); a write that was handed over and got no answer may have
+This module decides what a lost connection means. A request that was not passed to kazoo has not
+happened (METADATA_UNAVAILABLE); a write that was passed and got no answer may have
 (METADATA_UNKNOWN), and is never sent again. kazoo sends the requests of a session in order and
-drops the unanswered ones with the connection, so reading back afterwards tells the truth; that
-read is preceded by a ``sync``, since the server we meet next may lag behind.
+drops the unanswered ones with the connection, so reading back afterwards shows the outcome; that
+read is preceded by a ``sync``, since the next server may lag behind.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ from fencelog.ledgers.metastore.paths import unavailable, unknown
 from fencelog.ledgers.metastore.port import SessionState
 
 SESSION_TIMEOUT_MS = 6_000
-"""A session, and its ephemeral nodes, outlive their process by this. Shorter finds dead owners
-sooner; too short, and a pause of a busy machine looks like death."""
+"""The time by which a session, and its ephemeral nodes, outlive their process. A shorter time
+detects dead owners sooner; with too short a time a pause of a busy machine looks like death."""
 
 START_TIMEOUT_MS = 6_000
-"""For the first connection; whoever starts a process wants to know within 10 s."""
+"""The time for the first connection; an operator who starts a process should see a failure within
+10 s."""
 
 _RECONNECT_DELAY_S = 0.1
 _RECONNECT_DELAY_MAX_S = 1.0
 
 _log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger("fencelog.kazoo")
-_kazoo_log.setLevel(logging.ERROR)  # it narrates every attempt; states are logged here, once
+_kazoo_log.setLevel(logging.ERROR)  # it logs every attempt; states are logged here, once
 
 REFUSALS = (
     zk.BadVersionError,
@@ -49,12 +50,12 @@ REFUSALS = (
     zk.NodeExistsError,
     zk.NotEmptyError,
 )
-"""The server answered, and nothing happened."""
+"""Answers of the server that say that nothing happened."""
 
 _LOST = (zk.ConnectionLoss, zk.SessionExpiredError)
 
 Request = Callable[[Any], Any]
-"""Hands a request to a kazoo client; returns kazoo's asynchronous result."""
+"""A function that passes a request to a kazoo client; returns kazoo's asynchronous result."""
 
 
 class ZooKeeperSession:
@@ -76,12 +77,12 @@ class ZooKeeperSession:
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._may_send = asyncio.Event()
-        """Connected, or closed: in both cases there is nothing to wait for."""
+        """The event of being connected, or closed: in both cases there is nothing to wait for."""
         self._needs_sync = False
         self.session_id = 0
 
     async def start(self) -> None:
-        """Raises FencelogError(METADATA_UNAVAILABLE) naming the hosts."""
+        """Connect. Raises FencelogError(METADATA_UNAVAILABLE) naming the hosts."""
         self._loop = asyncio.get_running_loop()
         client = KazooClient(
             self._hosts,
@@ -105,12 +106,12 @@ class ZooKeeperSession:
             raise
 
     async def close(self) -> None:
-        """End the session; its ephemeral nodes go at once if the server can be reached."""
+        """End the session; its ephemeral nodes are deleted at once if the server can be reached."""
         client, self._client = self._client, None
         self._may_send.set()
         if client is None:
             return
-        # kazoo joins its threads, which takes as long as an attempt to connect that is under way.
+        # kazoo joins its threads, which takes as long as a connection attempt in progress.
         with ThreadPoolExecutor(1, thread_name_prefix="zookeeper-close") as thread:
             await asyncio.get_running_loop().run_in_executor(thread, _stop, client)
 
@@ -132,7 +133,7 @@ class ZooKeeperSession:
             raise unknown(what, f"{type(error).__name__} at {self._hosts}") from error
 
     async def read(self, what: str, request: Request) -> Any:
-        """Send, again after every loss. Raises kazoo's refusals and METADATA_UNAVAILABLE."""
+        """Send, and repeat after every loss. Raises kazoo's refusals and METADATA_UNAVAILABLE."""
         try:
             async with asyncio.timeout(METADATA_TIMEOUT_MS / 1000):
                 while True:
@@ -163,7 +164,8 @@ class ZooKeeperSession:
                 raise
 
     async def arm(self, request: Request) -> Any:
-        """A read that leaves a watch; not repeated, since a connection refreshes all watches."""
+        """Send a read that leaves a watch; it is not repeated, since a connection refreshes all
+        watches."""
         try:
             return await self._send(self._open_client("watch"), request)
         except REFUSALS:
@@ -172,9 +174,8 @@ class ZooKeeperSession:
             raise unavailable("watch", type(error).__name__) from error
 
     def notice(self, function: Callable[[], None]) -> Callable[[object], None]:
-        """A watcher for kazoo, which calls it on a thread of its own; ``function`` is called on
-        the event loop. To be made once per watch: kazoo keeps watchers in a set.
-        """
+        """Return a watcher for kazoo, which calls it on a thread of its own; ``function`` is called
+        on the event loop. To be made once per watch: kazoo keeps watchers in a set."""
         return lambda _event: self._post(function)
 
     def _open_client(self, what: str) -> Any:
@@ -183,7 +184,7 @@ class ZooKeeperSession:
         return self._client
 
     async def _send(self, client: Any, request: Request) -> Any:
-        """One request to kazoo; its result, or its exception."""
+        """Send one request to kazoo; return its result, or raise its exception."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         request(client).rawlink(lambda result: self._post(_settle, future, result))
         return await future
@@ -191,7 +192,7 @@ class ZooKeeperSession:
     def _post(self, function: Callable[..., None], *args: Any) -> None:
         """Call on the event loop, from any thread."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
                 self._loop.call_soon_threadsafe(function, *args)
 
     def _state_from_thread(self, client: Any, state: str) -> None:

@@ -1,6 +1,7 @@
-"""Which bookies hold a ledger: weights, racks and quarantine, without clock or chance.
+"""The choice of bookies for a ledger: weights, racks and quarantine, without clock or randomness.
 
-Chance comes in as fractions (0 <= each < 1), time as seconds of any clock that does not go back.
+Randomness comes in as fractions (0 <= each < 1), time as seconds of any clock that does not go
+back.
 """
 
 from __future__ import annotations
@@ -15,28 +16,30 @@ from fencelog.ledgers.quorum import write_set
 from fencelog.ledgers.rpc.bookie_port import BookieInfo
 
 MAX_WEIGHT_RATIO = 3
-"""A bookie is chosen at most so many times as often as the fullest one: an empty new one would
-otherwise take every new ledger, and all the reads of what is newest with them."""
+"""The largest ratio of weights: a bookie is chosen at most so many times as often as the fullest
+one. Otherwise an empty new bookie would receive every new ledger, and all reads of the newest data
+with them."""
 
 FIRST_QUARANTINE_S = 1.0
 MAX_QUARANTINE_S = 60.0
-"""A bookie is passed over for so long after its first failure, and twice as long after each further
-one: a lost connection costs it little, and one that is dead but registered is tried rarely."""
+"""The longest quarantine. A bookie is passed over for FIRST_QUARANTINE_S after its first failure,
+and twice as long after each further one: a lost connection costs it little, and one that is dead
+but registered is tried rarely."""
 
 LAST_RESORT_S = 5.0
-"""Where nothing else is to be had, a bookie in quarantine may be a replacement so long after it
-failed last. After an outage that hit all bookies writers find them again in seconds; and those that
-stay dead replace each other no faster than that."""
+"""The time after its last failure at which a bookie in quarantine may be a replacement if there is
+no other. After an outage of all bookies writers find them again in seconds, and dead bookies
+replace each other no faster than that."""
 
 FORGET_S = 60.0
-"""A bookie without a failure for so long after its quarantine begins again with a short one. Longer
-than a request's timeout: only then is it known that the bookie does answer."""
+"""The time without a failure, after its quarantine, after which a bookie's next quarantine is short
+again. Longer than a request's timeout: only then is it known that the bookie does answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """What a bookie's failures come to. ``until``: others are preferred; ``barred_until``: not
-    even as a last resort."""
+    """The consequence of a bookie's failures. ``until``: other bookies are preferred;
+    ``barred_until``: not chosen even as a last resort."""
 
     failures: int
     until: float
@@ -47,22 +50,22 @@ class Quarantine:
 
 
 def after_failure(former: Quarantine | None, now: float) -> Quarantine:
-    """One more failure. Those that come while the bookie is barred are the same one: everything
-    that had been sent to it fails together."""
+    """Return the quarantine after one more failure. Failures while the bookie is barred count as
+    the same one: all requests in flight to it fail together."""
     if former is None or former.is_forgotten(now):
         failures = 1
     elif now < former.barred_until:
         return former
     else:
         failures = former.failures + 1
-    # The exponent is bounded, for a float is not: 2.0 ** 1024 raises.
+    # The exponent is bounded, because a float is not: 2.0 ** 1024 raises.
     length = min(FIRST_QUARANTINE_S * 2.0 ** min(failures - 1, 10), MAX_QUARANTINE_S)
     return Quarantine(failures, now + length, now + min(length, LAST_RESORT_S))
 
 
 def weights(bookies: Iterable[BookieInfo]) -> dict[str, int]:
-    """Weight of each bookie by its free disk space, at most MAX_WEIGHT_RATIO times the least; one
-    that does not say has the median of those that do."""
+    """Return the weight of each bookie by its free disk space, at most MAX_WEIGHT_RATIO times the
+    least; a bookie that does not report its space has the median of those that do."""
     free = {bookie.bookie_id: max(bookie.free_bytes, 0) for bookie in bookies}
     known = [size for size in free.values() if size]
     usual, most = (median_low(known), MAX_WEIGHT_RATIO * min(known)) if known else (1, 1)
@@ -76,12 +79,12 @@ def choose_ensemble(
     fractions: Sequence[float],
     start: float,
 ) -> tuple[str, ...]:
-    """As many different bookies as there are fractions, in an order that spreads the racks.
+    """Return as many different bookies as there are fractions, in an order that spreads the racks.
 
-    ``others`` (in quarantine) only where ``preferred`` do not suffice. The bookies stand in as many
-    racks as can be, and every write set of two or more in two at least, if any choice does that.
-    ``start`` is the fraction that says where the order begins. The caller makes sure that there
-    are enough.
+    Bookies of ``others`` (in quarantine) are chosen only where ``preferred`` do not suffice. The
+    bookies stand in as many racks as possible, and every write set of two or more in at least two,
+    if any choice achieves that. ``start`` is the fraction that says where the order begins. The
+    caller makes sure that there are enough bookies.
     """
     weight = weights([*preferred, *others])
     tiers = [list(preferred), list(others)]
@@ -107,10 +110,10 @@ def choose_replacement(
     write_quorum: int,
     fraction: float,
 ) -> BookieInfo | None:
-    """The bookie to stand at ``index``; None if there is no candidate.
+    """Return the bookie to stand at ``index``; None if there is no candidate.
 
-    ``racks``: of the ensemble's members; None of those that are to be replaced too. Of all
-    candidates those are drawn from that leave the write sets in as many racks as can be, the
+    ``racks``: those of the ensemble's members; None for members that are to be replaced too. The
+    bookie is drawn from the candidates that leave the write sets in as many racks as possible, the
     poorest write set first.
     """
     weight = weights(candidates)
@@ -124,14 +127,15 @@ def choose_replacement(
 
 
 def _draw(bookies: Sequence[BookieInfo], weight: Mapping[str, int], fraction: float) -> BookieInfo:
-    """One of them, by weight. Integers: a sum of floats might not reach its own total."""
+    """Draw one of the bookies by weight. Weights are integers: a sum of floats might not reach its
+    own total."""
     sums = list(accumulate(weight[bookie.bookie_id] for bookie in bookies))
     mark = min(int(fraction * sums[-1]), sums[-1] - 1)
     return next(bookie for bookie, end in zip(bookies, sums, strict=True) if mark < end)
 
 
 def _spread_of(racks: Sequence[str | None], write_quorum: int) -> tuple[int, int]:
-    """Racks in the poorest write set, and in all of them together."""
+    """Return the number of racks in the poorest write set, and in all of them together."""
     counts = [
         len({racks[index] for index in indices} - {None})
         for indices in (
@@ -143,11 +147,11 @@ def _spread_of(racks: Sequence[str | None], write_quorum: int) -> tuple[int, int
 
 
 def _spread(chosen: Sequence[BookieInfo]) -> list[BookieInfo]:
-    """The bookies as a ring in which a rack comes again as late as can be.
+    """Return the bookies as a ring in which a rack is repeated as late as possible.
 
     Rack after rack, the smallest first, is put into the gaps of the ring so far: as evenly as
-    can be where it has more bookies than there are gaps; else first between neighbours of one rack.
-    So wherever the largest rack leaves it possible, no write set lies within one rack.
+    possible where it has more bookies than there are gaps; otherwise first between neighbours of
+    one rack. So wherever the largest rack leaves it possible, no write set lies within one rack.
     """
     by_rack: dict[str, list[BookieInfo]] = {}
     for bookie in chosen:
@@ -163,7 +167,7 @@ def _spread(chosen: Sequence[BookieInfo]) -> list[BookieInfo]:
 
 
 def _gaps(ring: Sequence[BookieInfo], count: int) -> list[int]:
-    """How many of ``count`` bookies go into the gap behind each member of a ring."""
+    """Return how many of ``count`` bookies go into the gap after each member of a ring."""
     size = len(ring)
     if count >= size:
         return [count * (i + 1) // size - count * i // size for i in range(size)]

@@ -1,9 +1,10 @@
-"""Which bookies a new ensemble, or a replacement, is taken from: ``placement_core`` decides.
+"""The bookies from which a new ensemble, or a replacement, is chosen; ``core`` decides.
 
-Random by free disk space, over as many racks as can be. Bookies that failed lately are in
-quarantine, which grows with every failure and ends by itself: for a new ensemble they come last, so
-that a bookie which is registered but dead does not slow down every new ledger; as replacements they
-are taken only as a last resort, or dead ones would replace each other without end.
+The choice is random by free disk space, over as many racks as possible. Bookies that failed
+recently are in quarantine, which grows with every failure and ends by itself: for a new ensemble
+they come last, so that a bookie which is registered but dead does not slow down every new ledger;
+as replacements they are taken only as a last resort, or dead ones would replace each other without
+end.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from fencelog.ledgers.rpc.bookie_port import BookieDirectory, BookieInfo
 
 
 class Placement:
-    """Chooses bookies. One per process, shared by all ledgers, so that failures are remembered."""
+    """The chooser of bookies. One per process, shared by all ledgers, so that failures are
+    remembered."""
 
     def __init__(self, bookies: BookieDirectory, *, host: Host) -> None:
         self._bookies = bookies
@@ -31,7 +33,8 @@ class Placement:
         self._quarantine: dict[str, Quarantine] = {}
 
     def report_failure(self, bookie_id: str) -> None:
-        """A request to this bookie failed; many that fail together count as one failure."""
+        """Record that a request to this bookie failed; many that fail together count as one
+        failure."""
         now = asyncio.get_running_loop().time()
         former = self._quarantine.get(bookie_id)
         present = after_failure(former, now)
@@ -41,7 +44,7 @@ class Placement:
             self._quarantine[bookie_id] = present
 
     def choose(self, count: int, *, exclude: Collection[str] = ()) -> tuple[str, ...]:
-        """``count`` different writable bookies, none of ``exclude``.
+        """Return ``count`` different writable bookies, none of ``exclude``.
 
         Raises FencelogError(NOT_ENOUGH_BOOKIES), which says how many there are.
         """
@@ -68,11 +71,11 @@ class Placement:
         write_quorum: int,
         exclude: Collection[str] = (),
     ) -> tuple[str, ...]:
-        """The ensemble with as many failed members replaced, at their index, as can be, by others
-        than ``exclude``.
+        """Return the ensemble with as many failed members as possible replaced, each at its index,
+        by bookies that are not in ``exclude``.
 
-        ``write_quorum``: of the ledger, for each write set's racks. Raises
-        FencelogError(NOT_ENOUGH_BOOKIES) if not one replacement is to be had.
+        ``write_quorum``: that of the ledger, for each write set's racks. Raises
+        FencelogError(NOT_ENOUGH_BOOKIES) if there is not one replacement.
         """
         members, indices = list(ensemble), list(failed)
         racks: list[str | None] = [self._bookies.describe(bookie).rack for bookie in ensemble]
@@ -106,7 +109,8 @@ class Placement:
         return [self._bookies.describe(bookie) for bookie in ids if bookie not in exclude]
 
     def _replacements(self, available: Collection[BookieInfo]) -> list[BookieInfo]:
-        """Those that are well; if there are none, those that may be tried all the same."""
+        """Return the bookies that are not in quarantine; if there are none, those that may be a
+        last resort."""
         now = asyncio.get_running_loop().time()
         return [bookie for bookie in available if self._is_well(bookie, now)] or [
             bookie for bookie in available if self._quarantine[bookie.bookie_id].barred_until <= now

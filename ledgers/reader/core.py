@@ -1,8 +1,8 @@
-"""What a reader asks next and what it may conclude, as pure values (PROTOCOL.md rule 7).
+"""The next request of a reader, and its conclusions, as pure values (PROTOCOL.md rule 7).
 
 One verified copy is the entry. "Not there" needs an explicit no from the whole write set of a
-closed ledger: that of an open one may have changed since its metadata was read. Anything else is
-unknown, and names the bookies.
+closed ledger: the write set of an open one may have changed since its metadata was read. Anything
+else is unknown, and names the bookies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fencelog.ledgers.quorum import is_ensemble_covered
 
 
 class ReadVerdict(Enum):
-    """What is known of an entry so far."""
+    """The knowledge of an entry so far."""
 
     WAITING = "waiting"
     FOUND = "found"
@@ -27,9 +27,9 @@ class ReadVerdict(Enum):
 
 @dataclass(slots=True)
 class ReadRound:
-    """One entry, asked of the bookies of its write set in this order.
+    """The read of one entry, requested from the bookies of its write set in this order.
 
-    The next one is asked at once after a no or an error, and as well when nobody has answered for a
+    The next one is asked at once after a no or an error, and also when no bookie has answered for a
     while (``overdue``); the first verified answer wins.
     """
 
@@ -41,19 +41,20 @@ class ReadRound:
     _slow: set[str] = field(default_factory=set)
 
     def ask_next(self) -> str | None:
-        """The next bookie to ask; None when all of them were."""
+        """Return the next bookie to ask; None when all of them were asked."""
         if self._asked == len(self.candidates):
             return None
         self._asked += 1
         return self.candidates[self._asked - 1]
 
     def overdue(self) -> str | None:
-        """Nobody has answered for a while: the next bookie to ask as well."""
+        """Return the next bookie to ask as well, because none has answered for a while."""
         self._slow.update(set(self.candidates[: self._asked]) - self.failed.keys())
         return self.ask_next()
 
     def answer(self, bookie_id: str, error: FencelogError | None) -> None:
-        """``error`` None: a verified copy. A copy with a bad digest is an error."""
+        """Record an answer. ``error`` None: a verified copy. A copy with a bad digest is an
+        error."""
         if error is not None:
             self.failed[bookie_id] = error
         elif self.winner is None:
@@ -61,7 +62,7 @@ class ReadRound:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is another bookie to ask."""
+        """Tell whether there is another bookie to ask."""
         return self._asked < len(self.candidates)
 
     @property
@@ -75,15 +76,16 @@ class ReadRound:
 
     @property
     def unreliable(self) -> set[str]:
-        """Who answered with an error, or so late that another was asked as well."""
+        """Return the bookies that answered with an error, or so late that another was asked as
+        well."""
         errors = {b for b, error in self.failed.items() if not error.code.is_negative}
         return errors | (self._slow - self.failed.keys() - {self.winner})
 
 
 @dataclass(slots=True)
 class LacRound:
-    """LAC reads to the members of the last fragment. Any LAC that a bookie tells is a true one, the
-    highest is the best; with enough answers it is at most one write behind the writer's."""
+    """LAC reads to the members of the last fragment. Any LAC that a bookie reports is a true one,
+    the highest is the best; with enough answers it is at most one write behind the writer's."""
 
     metadata: LedgerMetadata
     highest: int = NO_ENTRY
@@ -95,7 +97,8 @@ class LacRound:
         return self.metadata.last_fragment.bookies
 
     def answer(self, index: int, answer: int | FencelogError) -> None:
-        """A LAC, or why there is none. A ledger not known there was not written there yet."""
+        """Record a LAC, or the reason why there is none. A ledger that a bookie does not know was
+        not written there yet."""
         if isinstance(answer, int):
             self.highest = max(self.highest, answer)
         elif not answer.code.is_negative:
@@ -109,7 +112,8 @@ class LacRound:
 
     @property
     def is_covered(self) -> bool:
-        """Whether no entry can have been acknowledged without one of those who answered."""
+        """Tell whether no entry can have been acknowledged without one of the bookies that
+        answered."""
         metadata = self.metadata
         return is_ensemble_covered(
             self.answered,
@@ -119,7 +123,7 @@ class LacRound:
         )
 
     def unknown(self) -> FencelogError | None:
-        """Why the LAC is not known, None unless every member failed."""
+        """Return the reason why the LAC is not known, None unless every member failed."""
         if len(self.failed) < len(self.members):
             return None
         failures = {self.members[index]: error for index, error in self.failed.items()}
@@ -127,25 +131,28 @@ class LacRound:
 
 
 def side_by_side(*, entry_bytes: int, budget_bytes: int) -> int:
-    """How many entries of a striped ledger are read at once, if they are about so large."""
+    """Return how many entries of a striped ledger are read at once, if they have about this
+    size."""
     return max(1, min(MAX_SIDE_BY_SIDE_READS, budget_bytes // max(entry_bytes, 1)))
 
 
 def expected_entry_bytes(expected: int, seen: int) -> int:
-    """How large the next entries are taken to be: the largest of late, forgotten bit by bit."""
+    """Return the size that the next entries are assumed to have: the largest recent one, forgotten
+    gradually."""
     return max(seen, expected * 7 // 8)
 
 
 def is_older(metadata: LedgerMetadata, present: LedgerMetadata) -> bool:
-    """Whether ``metadata`` is certainly from before ``present``, of the same ledger: nothing is
-    ever opened again, and an open ledger's fragments only become more."""
+    """Tell whether ``metadata`` is certainly older than ``present``, of the same ledger: a closed
+    ledger is never opened again, and an open ledger's fragments only grow in number."""
     if present.is_closed or metadata.is_closed:
         return not metadata.is_closed
     return metadata.last_fragment.first_entry_id < present.last_fragment.first_entry_id
 
 
 def no_such_entry(ledger_id: int, entry_id: int) -> FencelogError:
-    """The whole write set of a closed ledger says so."""
+    """Return the error when the whole write set of a closed ledger says that there is no such
+    entry."""
     return FencelogError(
         ErrorCode.NO_SUCH_ENTRY,
         f"ledger {ledger_id} has no entry {entry_id}",
@@ -155,7 +162,8 @@ def no_such_entry(ledger_id: int, entry_id: int) -> FencelogError:
 
 
 def read_unknown(ledger_id: int, what: str, failures: dict[str, FencelogError]) -> FencelogError:
-    """Nobody who answered has it, and somebody who did not may have it."""
+    """Return the error when no bookie that answered has it, and a bookie that did not answer may
+    have it."""
     reasons = "; ".join(
         prefix_bookie(bookie, error.detail) for bookie, error in sorted(failures.items())
     )

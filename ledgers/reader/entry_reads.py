@@ -1,8 +1,8 @@
-"""Carries out reads of entries: who is asked is decided in ``reader_core``, here it is done.
+"""The reads of entries: ``core`` decides which bookie is asked, this module asks it.
 
-A run of a ledger with E = Qw comes from one bookie in one reply. With striping neighbours lie on
-different bookies, so the entries of a range are read side by side. Every entry's digest is checked
-before it leaves here.
+A run of a ledger with E = Qw comes from one bookie in one reply. With striping, neighbouring
+entries lie on different bookies, so the entries of a range are read side by side. Every entry's
+digest is checked before the entry is returned.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from fencelog.ledgers.reader.fan_out import cancel_all
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory, ReadReply
 
 AVOID_S = 5.0
-"""How long a bookie that failed a read, or was slow, is asked last."""
+"""The time for which a bookie that failed a read, or was slow, is asked last."""
 
 
 class EntryReads:
-    """The reads of one reader. ``learn`` is called with every LAC that comes along."""
+    """The reads of one reader. ``learn`` is called with every LAC that a reply carries."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class EntryReads:
     async def read(
         self, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int
     ) -> list[Entry]:
-        """Entries ``first`` … of one fragment, in order without a gap, at least one, at most up to
-        ``last``. Raises NO_SUCH_ENTRY or READ_UNKNOWN if ``first`` cannot be had."""
+        """Read entries ``first`` … of one fragment, in order without a gap, at least one, at most
+        up to ``last``. Raises NO_SUCH_ENTRY or READ_UNKNOWN if ``first`` cannot be read."""
         if metadata.ensemble_size == metadata.write_quorum or first == last:
             return await self._run(metadata, first, last, max_bytes=max_bytes)
         return await self._side_by_side(metadata, first, last, max_bytes=max_bytes)
@@ -60,7 +60,8 @@ class EntryReads:
     async def _side_by_side(
         self, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int
     ) -> list[Entry]:
-        """Each entry from its own write set, several at once, as many as ``max_bytes`` allows."""
+        """Read each entry from its own write set, several at once, as many as ``max_bytes``
+        allows."""
         loop = asyncio.get_running_loop()
         tasks: dict[int, asyncio.Task[list[Entry]]] = {}
         entries: list[Entry] = []
@@ -77,7 +78,7 @@ class EntryReads:
                 except FencelogError:
                     if not entries:
                         raise
-                    break  # whoever asks from here on gets the error
+                    break  # a request from here on gets the error
                 size = len(entry.payload)
                 self._entry_bytes = expected_entry_bytes(self._entry_bytes, size)
                 left -= size
@@ -91,7 +92,7 @@ class EntryReads:
     async def _run(
         self, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int
     ) -> list[Entry]:
-        """A run from one bookie of the write set of ``first``, falling over to the next."""
+        """Read a run from one bookie of the write set of ``first``, falling over to the next."""
         loop = asyncio.get_running_loop()
         round_ = ReadRound(self._candidates(metadata, first), metadata.is_closed)
         tasks: dict[asyncio.Task[list[Entry]], str] = {}
@@ -139,7 +140,8 @@ class EntryReads:
         return entries[:count]
 
     def _candidates(self, metadata: LedgerMetadata, entry_id: int) -> tuple[str, ...]:
-        """The write set, spread over ledgers, with bookies that failed lately at the end."""
+        """Return the write set, spread over ledgers, with bookies that failed recently at the
+        end."""
         ensemble = metadata.fragment_of(entry_id).bookies
         members = write_set(
             entry_id, ensemble_size=metadata.ensemble_size, write_quorum=metadata.write_quorum
@@ -162,7 +164,8 @@ def _failure(round_: ReadRound, ledger_id: int, entry_id: int) -> FencelogError:
 def verified_reply(
     reply: ReadReply, metadata: LedgerMetadata, first: int, *, bookie_id: str, key: bytes
 ) -> list[Entry]:
-    """The entries of a read reply, proved to be the ones asked for. Raises CORRUPT (= unknown)."""
+    """Return the entries of a read reply, proved to be the ones asked for. Raises CORRUPT (=
+    unknown)."""
     try:
         header = verify_run(reply.run)
     except ProtocolError as error:

@@ -1,4 +1,4 @@
-"""Asking several bookies at once."""
+"""Requests to several bookies at once."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ T = TypeVar("T")
 async def answers(
     requests: Iterable[Coroutine[Any, Any, T]],
 ) -> AsyncGenerator[tuple[int, T | FencelogError]]:
-    """Ask all at once; yields (number of the question, answer or error) as they come. Whoever has
-    heard enough leaves the loop: the rest is cancelled (use with ``contextlib.aclosing``)."""
+    """Send all requests at once; yields (number of the request, answer or error) as they come. A
+    caller that needs no more answers leaves the loop: the rest is cancelled (use with
+    ``contextlib.aclosing``)."""
     loop = asyncio.get_running_loop()
     tasks = {loop.create_task(request): number for number, request in enumerate(requests)}
     try:
@@ -32,7 +33,7 @@ async def answers(
 
 
 async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """End these tasks and wait until they have; what they raised is of no interest any more."""
+    """Cancel these tasks and wait until they have ended; their results and errors are ignored."""
     for task in tasks:
         task.cancel()
     if tasks:

@@ -1,6 +1,6 @@
-"""Reading a ledger: from any bookie of a write set, verified, never past what is confirmed.
+"""The reader of a ledger: from any bookie of a write set, verified, never past the confirmed end.
 
-``reader_core`` decides, ``entry_reads`` and ``tail`` carry it out; here stand the bounds: the last
+``core`` decides, ``entry_reads`` and ``tail`` carry it out; this module keeps the bounds: the last
 entry of a closed ledger, the LAC of one that is open or being recovered.
 """
 
@@ -27,20 +27,21 @@ from fencelog.ledgers.reader.tail import LacPolls
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 
 LOOK_AGAIN_S = 0.25
-"""Pause between rounds of a tailing reader that bring nothing (a fenced ledger answers at once)."""
+"""The pause between rounds of a tailing reader that bring nothing (a fenced ledger answers at
+once)."""
 
 
 class MetadataSource(Protocol):
-    """Where newer metadata of an open ledger comes from (``LedgerStore``)."""
+    """The source of newer metadata of an open ledger (``LedgerStore``)."""
 
     async def get(self, ledger_id: int) -> tuple[LedgerMetadata, Version]: ...
 
 
 class LedgerReader:
-    """Reads one ledger without fencing it. Made by ``LedgerClient.open`` or ``.reader``.
+    """The reader of one ledger, without fencing it. Made by ``LedgerClient.open`` or ``.reader``.
 
-    ``last_confirmed`` bounds every read: the last entry of a closed ledger, else the highest LAC
-    that was learnt from bookies or told by the writer (``confirm``). It never goes back.
+    ``last_confirmed`` bounds every read: the last entry of a closed ledger, otherwise the highest
+    LAC reported by bookies or by the writer (``confirm``). It never goes back.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class LedgerReader:
         source: MetadataSource | None = None,
         speculative_read_ms: int = SPECULATIVE_READ_MS,
     ) -> None:
-        """``source``: without it metadata stays as it is, until ``update``.
+        """Create a reader. ``source``: without it metadata stays as it is, until ``update``.
         ``speculative_read_ms``: how long one bookie may take before another is asked as well."""
         self.metadata = metadata
         self._bookies = bookies
@@ -70,12 +71,12 @@ class LedgerReader:
         return self.metadata.last_entry_id if self.metadata.is_closed else self._confirmed
 
     def confirm(self, lac: int) -> None:
-        """The caller knows that entries up to ``lac`` are acknowledged."""
+        """Record that entries up to ``lac`` are acknowledged, as the caller knows."""
         self._confirmed = max(self._confirmed, lac)
 
     def update(self, metadata: LedgerMetadata) -> None:
-        """Use newer metadata: the fragments of an open ledger change, an open one is closed. What
-        is older than the present one changes nothing.
+        """Use newer metadata: the fragments of an open ledger change, an open one is closed.
+        Metadata older than the current one changes nothing.
 
         Raises CORRUPT for a ledger that was closed below an entry known to be acknowledged.
         """
@@ -91,16 +92,17 @@ class LedgerReader:
         self._confirm_fragments()
 
     def _confirm_fragments(self) -> None:
-        """A fragment starts at LAC + 1, so what lies before the last one is confirmed."""
+        """Confirm the entries before the last fragment: a fragment starts at LAC + 1."""
         if not self.metadata.is_closed:
             self.confirm(self.metadata.last_fragment.first_entry_id - 1)
 
     async def read_lac(self) -> int:
-        """The last entry that may be read now. For an open ledger it trails the writer's LAC.
+        """Return the last entry that may be read now. For an open ledger it trails the writer's
+        LAC.
 
-        Answers when no entry can have been acknowledged without one of the bookies that were heard,
-        or all have answered or failed. Raises READ_UNKNOWN if all failed, and what the metadata
-        store raises.
+        It returns when no entry can have been acknowledged without one of the bookies that
+        answered, or when all have answered or failed. Raises READ_UNKNOWN if all failed, and what
+        the metadata store raises.
         """
         if not self.metadata.is_closed and self._source is not None:
             metadata, _ = await self._source.get(self.metadata.ledger_id)
@@ -122,12 +124,12 @@ class LedgerReader:
         return self.last_confirmed
 
     async def wait_lac(self, above: int, timeout_ms: int) -> int:
-        """Wait until entries after ``above`` may be read, or the ledger is closed; what
-        ``last_confirmed`` is then, or when the time is over. It never goes back.
+        """Wait until entries after ``above`` may be read, or the ledger is closed; returns
+        ``last_confirmed`` at that time, or at the end of the timeout. It never goes back.
 
         Raises READ_UNKNOWN if at the end every bookie of the last fragment fails, LEDGER_NOT_FOUND.
-        An absent metadata store only keeps a change of members, and the close, from being seen.
-        One caller at a time; ``close`` ends the questions that are still on their way afterwards.
+        While the metadata store is absent, only a change of members and the close go unseen. One
+        caller at a time; ``close`` ends the requests that are still in flight afterwards.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
@@ -151,12 +153,12 @@ class LedgerReader:
         return self.last_confirmed
 
     async def _has_changed(self) -> bool:
-        """Whether to ask anew: members have changed, or the writer is no more."""
+        """Tell whether to ask again: members have changed, or the ledger is no longer open."""
         return await self._look_briefly() or self.metadata.state is not LedgerState.OPEN
 
     async def _look_briefly(self) -> bool:
-        """``_look``, but a metadata store that takes long does not keep news of bookies waiting:
-        the look goes on by itself, and the next one finds what it brought."""
+        """Call ``_look`` without letting a slow metadata store delay news from bookies: the check
+        continues by itself, and the next call finds its result."""
         if self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._look())
         done, _ = await asyncio.wait([self._looking], timeout=LOOK_AGAIN_S)
@@ -166,7 +168,7 @@ class LedgerReader:
         return looking.result()
 
     async def _look(self) -> bool:
-        """Look at metadata, if it can be had; whether it is another than before."""
+        """Read metadata, if possible, and tell whether it has changed."""
         before = self.metadata
         if self._source is None:
             return False
@@ -180,11 +182,11 @@ class LedgerReader:
         return self.metadata != before
 
     async def read(self, first: int, last: int, *, max_bytes: int = MAX_READ_BYTES) -> list[Entry]:
-        """Entries ``first`` … in order without a gap, at least one, at most up to ``last``.
+        """Read entries ``first`` … in order without a gap, at least one, at most up to ``last``.
 
-        Fewer than asked for come where ``max_bytes`` of payload or a fragment ends: ask again from
-        the next. Raises BAD_REQUEST (beyond ``last_confirmed``), NO_SUCH_ENTRY (the whole write set
-        of a closed ledger says so), READ_UNKNOWN (some bookie may have it).
+        Fewer entries than requested are returned where ``max_bytes`` of payload or a fragment ends:
+        ask again from the next. Raises BAD_REQUEST (beyond ``last_confirmed``), NO_SUCH_ENTRY (the
+        whole write set of a closed ledger says so), READ_UNKNOWN (some bookie may have it).
         """
         if not 0 <= first <= min(last, self.last_confirmed):
             raise FencelogError(
@@ -201,8 +203,8 @@ class LedgerReader:
         return await self._read(first, last, max_bytes)
 
     async def _is_outdated(self, used: LedgerMetadata, error: FencelogError) -> bool:
-        """Whether metadata is another than what was used for a read that failed, so that it can be
-        tried again. If that cannot be told the read's own error stands."""
+        """Tell whether metadata has changed since it was used for a read that failed, so that the
+        read can be repeated. If that cannot be determined, the read's own error stands."""
         try:
             await self._look()
         except FencelogError as reason:
@@ -216,7 +218,7 @@ class LedgerReader:
         return await self._reads.read(self.metadata, first, last, max_bytes=max_bytes)
 
     async def read_last(self) -> Entry | None:
-        """The last confirmed entry, None if the ledger is empty."""
+        """Return the last confirmed entry, None if the ledger is empty."""
         last = self.last_confirmed
         if last == NO_ENTRY:
             return None
@@ -224,14 +226,14 @@ class LedgerReader:
         return entry
 
     async def close(self) -> None:
-        """End what ``wait_lac`` left on its way. The reader may be used again."""
+        """End the requests that ``wait_lac`` left in flight. The reader may be used again."""
         await self._polls.close()
         if self._looking is not None:
             looking, self._looking = self._looking, None
             await cancel_all([looking])
 
     def _fragment_end(self, entry_id: int) -> int:
-        """The last entry id that lies on the same ensemble as ``entry_id``."""
+        """Return the last entry id that lies on the same ensemble as ``entry_id``."""
         for fragment in self.metadata.fragments:
             if fragment.first_entry_id > entry_id:
                 return fragment.first_entry_id - 1

@@ -1,8 +1,9 @@
-"""Waiting for the LAC of an open ledger to move on: long polls to the members of its last fragment.
+"""The wait for the LAC of an open ledger to advance: long polls to the members of its last
+fragment.
 
-A bookie answers a long poll when its LAC has passed the one it was asked about, at the end of the
-wait, or when the ledger is fenced. Bookies are not told that a writer closed its ledger or replaced
-a member: after an answer without news, and after each round, the reader looks at metadata.
+A bookie answers a long poll when its LAC has passed the LAC in the request, at the end of the wait,
+or when the ledger is fenced. Bookies are not notified that a writer closed its ledger or replaced a
+member: after an answer without news, and after each round, the reader reads metadata.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from fencelog.ledgers.reader.fan_out import cancel_all
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 
 GRACE_S = 0.1
-"""How long a round waits for answers that were sent at the end of the wait."""
+"""The time for which a round waits for answers that were sent at the end of the wait."""
 
 
 @dataclass(slots=True)
 class _Poll:
     task: asyncio.Task[int | FencelogError]
     round: LacRound
-    """In which it was asked."""
+    """The round in which it was sent."""
 
 
 class LacPolls:
-    """The long polls of one reader. One at a time is on its way to each bookie: it stays when the
-    round is over, for the next one, so that a bookie that hangs does not collect them."""
+    """The long polls of one reader. One at a time is in flight to each bookie: it stays for the
+    next round when its round is over, so that polls do not accumulate at a bookie that hangs."""
 
     def __init__(self, bookies: BookieDirectory) -> None:
         self._bookies = bookies
@@ -82,7 +83,7 @@ class LacPolls:
             if self._polls[bookie].task in done:
                 poll = self._polls.pop(bookie)
                 answer = poll.task.result()
-                # One from an earlier round was asked about an earlier LAC: without news ask again.
+                # A poll from an earlier round was about an earlier LAC: without news ask again.
                 is_news = isinstance(answer, int) and answer > above
                 if poll.round is round_ or is_news:
                     round_.answer(index, answer)
@@ -99,6 +100,6 @@ class LacPolls:
             return error
 
     async def close(self) -> None:
-        """End what is on its way."""
+        """End the polls in flight."""
         polls, self._polls = self._polls, {}
         await cancel_all([poll.task for poll in polls.values()])

@@ -1,7 +1,7 @@
 """Record batches, the public face: format, checks and frames under one name.
 
-``format`` holds the layout and the codec, ``check`` what a batch must pass before it is trusted,
-``frames`` how an HTTP answer carries many, ``codecs`` the compression.
+``format`` holds the layout and the codec, ``check`` the checks before a batch is trusted,
+``frames`` the frames of an HTTP answer with many batches, ``codecs`` the compression.
 
 Imports of its package: ``errors``, ``format``, ``limits``.
 """

@@ -1,7 +1,7 @@
-"""The checks a record batch passes before it is trusted: by a broker, and by anyone who wraps it.
+"""The checks of a record batch before it is trusted: by a broker, and by any reader that wraps it.
 
-Arrow believes the offsets it is given, so a batch with wrong ones would make a reader look outside
-its buffers. All checks are bulk operations that run in C: 100,000 messages take a few ms.
+Arrow trusts its offsets, so a batch with wrong ones would make a reader look outside its buffers.
+All checks are bulk operations that run in C: 100,000 messages take a few ms.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from fencelog.ledgers.record_batch.format import (
 )
 
 _CONTINUATION = frozenset(range(0x80, 0xC0))
-"""Bytes that no UTF-8 character begins with."""
+"""The bytes that do not begin a UTF-8 character."""
 
 
 def check_batch(data: Buffer) -> BatchInfo:
-    """Everything that can be wrong with a batch, looked for without a loop over its messages.
+    """Check a batch completely, without a loop over its messages.
 
     Raises FencelogError: BAD_REQUEST naming the column, PAYLOAD_TOO_LARGE for a message over a
     limit.
@@ -38,7 +38,8 @@ def check_batch(data: Buffer) -> BatchInfo:
 
 
 def open_batch(data: Buffer) -> tuple[BatchInfo, BatchView]:
-    """``check_batch``, and the buffers of the batch, which may be wrapped from then on."""
+    """Check a batch as ``check_batch`` does; returns also its buffers, which may be wrapped from
+    then on."""
     info, view = read_batch(data)
     values = _offsets("value", view.value_offsets, info.count, len(view.value_data))
     _limit("value", values, len(view.value_data), MAX_MESSAGE_BYTES)
@@ -49,7 +50,8 @@ def open_batch(data: Buffer) -> tuple[BatchInfo, BatchView]:
 
 
 def decode_batch(data: Buffer) -> list[Message]:
-    """The messages of a batch, all checks made. Raises FencelogError as ``check_batch``."""
+    """Return the messages of a batch, with all checks made. Raises FencelogError as
+    ``check_batch``."""
     _, view = open_batch(data)
     columns = (view.values(), view.keys(), view.event_time_list(), view.headers())
     return list(map(Message._make, zip(*columns, strict=True)))
@@ -98,7 +100,7 @@ def _check_headers(view: BatchView) -> None:
 
 
 def _offsets(column: str, buffer: memoryview, count: int, end: int) -> list[int]:
-    """The ``count + 1`` offsets of a column: from 0, never falling, up to ``end``."""
+    """Return the ``count + 1`` offsets of a column: from 0, never falling, up to ``end``."""
     if count < 0 or len(buffer) != 4 * (count + 1):
         raise _invalid(column, f"{len(buffer)} bytes of offsets for {count} items")
     offsets = unpack_ints("i", buffer)
@@ -119,7 +121,7 @@ def _check_utf8(data: bytes, offsets: Sequence[int]) -> None:
         data.decode()
     except UnicodeDecodeError as error:
         raise _invalid("header name", f"not UTF-8: {error}") from None
-    # The whole is UTF-8; each name is, if none begins within a character.
+    # The whole is UTF-8; each name is, unless one begins within a character.
     if not _CONTINUATION.isdisjoint(map((data + b"\0").__getitem__, offsets)):
         raise _invalid("header name", "a name begins within a character")
 

@@ -17,7 +17,8 @@ _MAX_WINDOW_BYTES = 8 * 1024 * 1024
 
 
 def compress(codec: int, body: bytes) -> bytes:
-    """Raises FencelogError(BAD_REQUEST) for a codec that is not known or not installed."""
+    """Compress a body. Raises FencelogError(BAD_REQUEST) for a codec that is not known or not
+    installed."""
     try:
         if codec == CODEC_ZSTD:
             import zstandard
@@ -33,7 +34,7 @@ def compress(codec: int, body: bytes) -> bytes:
 
 
 def decompress(codec: int, stored: memoryview, size: int) -> bytes:
-    """Exactly ``size`` bytes, or FencelogError(BAD_REQUEST)."""
+    """Decompress a body to exactly ``size`` bytes. Raises FencelogError(BAD_REQUEST)."""
     try:
         if codec == CODEC_ZSTD:
             body = _zstd(stored, size)
@@ -55,7 +56,7 @@ def _zstd(stored: memoryview, size: int) -> bytes:
 
     unpacker = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
     try:
-        # A stream reads up to what it is asked for; the one-shot call trusts the frame's own size.
+        # A stream reads up to the size requested; the one-shot call trusts the frame's own size.
         with unpacker.stream_reader(stored) as stream:
             return bytes(stream.read(size + 1))
     except zstandard.ZstdError as error:

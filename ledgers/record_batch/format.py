@@ -1,4 +1,4 @@
-"""Record batches: what a topic's entries hold, laid out as Arrow columns.
+"""Record batches: the content of a topic's entries, laid out as Arrow columns.
 
 A writer packs its messages once; the broker checks the bytes in bulk and stores them unchanged; a
 reader wraps the buffers with Arrow, or slices messages out of them. Version 1, little-endian:
@@ -62,7 +62,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """What the header of a batch says. Sizes in bytes; ``size`` is the whole batch as stored."""
+    """The header of a batch. Sizes in bytes; ``size`` is the whole batch as stored."""
 
     count: int
     codec: int
@@ -103,7 +103,7 @@ class BatchView:
         return _with_nulls(keys, self.key_validity)
 
     def event_time_list(self) -> list[int | None]:
-        """Event times in µs since 1970 UTC."""
+        """Return the event times in µs since 1970 UTC."""
         if not self.columns & HAS_EVENT_TIME:
             return [None] * self.count
         return _with_nulls(unpack_ints("q", self.event_times), self.event_time_validity)
@@ -119,7 +119,8 @@ class BatchView:
 
 
 def pack_ints(typecode: str, values: Iterable[int]) -> bytes:
-    """Little-endian ``i`` (32 bit) or ``q`` (64 bit). Raises FencelogError(BAD_REQUEST)."""
+    """Pack integers as little-endian ``i`` (32 bit) or ``q`` (64 bit). Raises
+    FencelogError(BAD_REQUEST)."""
     try:
         packed = array(typecode, values)
     except OverflowError as error:
@@ -130,12 +131,12 @@ def pack_ints(typecode: str, values: Iterable[int]) -> bytes:
 
 
 def unpack_ints(typecode: str, buffer: Buffer) -> list[int]:
-    """The inverse of ``pack_ints``."""
+    """Unpack integers: the inverse of ``pack_ints``."""
     return int_array(typecode, buffer).tolist()
 
 
 def int_array(typecode: str, buffer: Buffer) -> array[int]:
-    """The same in the memory that the numbers need: they become objects one by one."""
+    """Unpack integers into an array, which needs no object for each of them until it is read."""
     values = array(typecode)
     values.frombytes(buffer)
     if sys.byteorder == "big":
@@ -159,7 +160,7 @@ def _with_nulls(items: Sequence[Any], validity: memoryview) -> list[Any]:
 
 
 def encode_values(values: Sequence[bytes], *, codec: int = CODEC_NONE) -> bytes:
-    """A batch of plain values: no keys, event times or headers."""
+    """Return a batch of plain values: no keys, event times or headers."""
     return _assemble(len(values), 0, [*_binary_column(values), *[b""] * 10], codec)
 
 
@@ -171,10 +172,10 @@ def encode_columns(
     *,
     codec: int = CODEC_NONE,
 ) -> bytes:
-    """A batch from columns of equal length. Event times in µs since 1970 UTC.
+    """Return a batch from columns of equal length. Event times in µs since 1970 UTC.
 
-    Raises FencelogError(BAD_REQUEST) for a count or a value outside the format. Limits per message
-    are ``check_batch``'s.
+    Raises FencelogError(BAD_REQUEST) for a count or a value outside the format. ``check_batch``
+    checks the limits per message.
     """
     columns = 0
     buffers: list[bytes] = [*_binary_column(values), *[b""] * 10]
@@ -196,7 +197,7 @@ def encode_columns(
 
 
 def encode_batch(messages: Sequence[Message], *, codec: int = CODEC_NONE) -> bytes:
-    """A batch of messages; columns that no message uses are left out."""
+    """Return a batch of messages; columns that no message uses are left out."""
     if not messages:
         raise FencelogError(ErrorCode.BAD_REQUEST, "a batch holds at least one message")
     values, keys, times, headers = zip(*messages, strict=True)
@@ -214,7 +215,7 @@ def _binary_column(values: Sequence[bytes]) -> tuple[bytes, bytes]:
 
 
 def _validity(items: Sequence[object]) -> bytes:
-    """Arrow's bitmap, least significant bit first; empty if there is no null."""
+    """Return Arrow's bitmap, least significant bit first; empty if there is no null."""
     if None not in items:
         return b""
     bits = "".join(["0" if item is None else "1" for item in reversed(items)])
@@ -241,7 +242,8 @@ def _assemble(count: int, columns: int, buffers: Sequence[bytes], codec: int) ->
 
 
 def batch_size(data: Buffer, offset: int = 0) -> int:
-    """Bytes of the batch at ``offset``, by its header. Raises FencelogError(BAD_REQUEST)."""
+    """Return the size of the batch at ``offset`` in bytes, by its header. Raises
+    FencelogError(BAD_REQUEST)."""
     if len(data) - offset < BODY_START:
         raise _invalid(f"{len(data) - offset} bytes are shorter than its header")
     (stored,) = struct.unpack_from("<I", data, offset + 12)
@@ -249,12 +251,13 @@ def batch_size(data: Buffer, offset: int = 0) -> int:
 
 
 def batch_count(data: Buffer) -> int:
-    """The number of messages by the header alone."""
+    """Return the number of messages by the header alone."""
     return int(struct.unpack_from("<I", data, 4)[0])
 
 
 def read_batch(data: Buffer) -> tuple[BatchInfo, BatchView]:
-    """Header, checksum and buffer lengths checked; offset columns are not (see ``check_batch``).
+    """Read a batch: header, checksum and buffer lengths are checked; offset columns are not (see
+    ``check_batch``).
 
     Raises FencelogError(BAD_REQUEST) naming what is wrong.
     """

@@ -1,4 +1,4 @@
-"""Frames of record batches as HTTP hands them out (``application/vnd.fencelog.batch``).
+"""The frames of record batches in HTTP answers (``application/vnd.fencelog.batch``).
 
 An answer is a sequence of frames, little-endian:
 
@@ -24,7 +24,7 @@ _PADDING = tuple(bytes(n) for n in range(8))
 
 @dataclass(frozen=True, slots=True)
 class FramedBatch:
-    """One frame; ``batch`` is a view into what was read. Publish time in µs since 1970 UTC."""
+    """One frame; ``batch`` is a view into the bytes read. Publish time in µs since 1970 UTC."""
 
     base_offset: int
     publish_time_us: int
@@ -35,19 +35,21 @@ class FramedBatch:
 def frame_parts(
     base_offset: int, publish_time_us: int, count: int, batch: Buffer
 ) -> tuple[bytes, Buffer, bytes]:
-    """Header, batch, padding: for one ``join`` over many frames without copying batches twice."""
+    """Return header, batch and padding, for one ``join`` over many frames without copying batches
+    twice."""
     padding = _PADDING[-len(batch) & 7]
     header = FRAME.pack(len(batch) + len(padding), count, base_offset, publish_time_us, 0)
     return header, batch, padding
 
 
 def frame_batch(base_offset: int, publish_time_us: int, batch: Buffer) -> bytes:
-    """One frame."""
+    """Return one frame."""
     return b"".join(frame_parts(base_offset, publish_time_us, batch_count(batch), batch))
 
 
 def read_frames(data: Buffer) -> list[FramedBatch]:
-    """All frames of an answer. Raises FencelogError(BAD_REQUEST) if it is cut off or damaged."""
+    """Return all frames of an answer. Raises FencelogError(BAD_REQUEST) if it is cut off or
+    damaged."""
     view = memoryview(data)
     frames: list[FramedBatch] = []
     position = 0

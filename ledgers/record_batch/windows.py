@@ -1,4 +1,5 @@
-"""The messages of a record batch, some at a time: nobody has to hold all of a large one decoded."""
+"""The messages of a record batch, some at a time, so that a large one is never decoded as a
+whole."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from fencelog.ledgers.record_batch.format import (
 
 
 def message_windows(batch: Buffer, size: int, *, start: int = 0) -> Iterator[list[Message]]:
-    """Messages from the one numbered ``start`` on, ``size`` at a time.
+    """Yield messages from the one numbered ``start`` on, ``size`` at a time.
 
     All checks of the batch are made at the first step. Raises FencelogError as ``decode_batch``.
     """
@@ -29,7 +30,7 @@ def message_windows(batch: Buffer, size: int, *, start: int = 0) -> Iterator[lis
 
 
 def messages_of(view: BatchView, first: int, end: int) -> list[Message]:
-    """Messages ``first`` to ``end`` of a batch that was checked."""
+    """Return messages ``first`` to ``end`` of a batch that was checked."""
     values = _slices(view.value_offsets, view.value_data, first, end)
     count = end - first
     keys: list[Any] = [None] * count

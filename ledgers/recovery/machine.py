@@ -1,9 +1,9 @@
 """A recovery after its fencing, as a pure state machine: in come answers, out come effects.
 
 No clock, no I/O, no awaiting; ``recovery/recovery.py`` carries the effects out. Reading runs ahead
-of rewriting, but its results are used strictly in order: the first entry that is not there is the
-end, whatever exists above it, and the first one of which that is not known aborts (rule 4). What is
-found is written again through the same pipeline as a writer's adds; ensemble changes stay in it
+of rewriting, but its results are used strictly in order: the first missing entry is the end,
+whatever exists above it, and the first entry of unknown existence aborts (rule 4). The entries
+found are written again through the same pipeline as a writer's adds; ensemble changes stay in it
 until the end (rule 5).
 """
 
@@ -43,8 +43,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class ReadCopy:
-    """Ask this bookie for an entry, and what follows it up to ``max_entries``; with ``fence`` it
-    fences the ledger first. Report with ``read_answer``."""
+    """Ask this bookie for an entry, and the entries after it, up to ``max_entries``; with ``fence``
+    it fences the ledger first. Report with ``read_answer``."""
 
     entry_id: int
     bookie_id: str
@@ -54,7 +54,7 @@ class ReadCopy:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The end is found and durable: close with these, in one compare-and-set."""
+    """Close the ledger with these values, in one compare-and-set: the end is found and durable."""
 
     fragments: tuple[Fragment, ...]
     last_entry_id: int
@@ -63,7 +63,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Nothing may be closed."""
+    """End the recovery without closing the ledger."""
 
     error: FencelogError
 
@@ -74,13 +74,13 @@ RecoveryEffect = ReadCopy | Send | ChangeEnsemble | Close | Abort
 class RecoveryCore:
     """One recovery of ``snapshot``, the metadata at its start, from the entry after ``start_lac``
     on. Every method returns the effects to carry out, in their order; the last one of all is Close
-    or Abort, and what is reported after it has none.
+    or Abort, and later reports have no effects.
 
-    The ledger's length before the first entry found stands in that entry. Only where none is found
-    the entry at ``start_lac`` is needed: it may lie in an older fragment, whose bookies need not be
-    there for anything else. With ``accepted`` (``AcceptedLoss``), where that entry is lost as well,
-    the one before it takes its place, and so on: all of them were acknowledged, so of each the
-    whole write set has to say so.
+    The ledger's length before the first entry found stands in that entry. The entry at
+    ``start_lac`` is needed only where none is found: it may lie in an older fragment, whose bookies
+    are needed for nothing else. With ``accepted`` (``AcceptedLoss``), where that entry is lost as
+    well, the one before it takes its place, and so on: all of them were acknowledged, so the whole
+    write set of each has to report its absence.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class RecoveryCore:
         return self._go_on()
 
     def is_reading(self, entry_id: int) -> bool:
-        """Whether answers about this entry are still of use. That the one at the start exists is
-        certain, so negatives decide nothing there."""
+        """Tell whether answers about this entry are still of use. The entry at the start certainly
+        exists, so negatives decide nothing there."""
         round_ = self._rounds.get(entry_id)
         if round_ is None or self.finished is not None:
             return False
@@ -115,7 +115,7 @@ class RecoveryCore:
     def read_answer(
         self, entry_id: int, bookie_id: str, answer: Copy | FencelogError
     ) -> list[RecoveryEffect]:
-        """A verified copy that begins with the entry, or why there is none."""
+        """Report a verified copy that begins with the entry, or the reason why there is none."""
         round_ = self._rounds.get(entry_id)
         if self.finished is not None or round_ is None or round_.found:
             return []
@@ -129,7 +129,7 @@ class RecoveryCore:
     def write_reply(
         self, run: PendingRun, index: int, bookie_id: str, error: FencelogError | None
     ) -> list[RecoveryEffect]:
-        """A bookie has answered to a recovery add."""
+        """Report a bookie's answer to a recovery add."""
         if self.finished is not None:
             return []
         return self._written(self.writer.reply(run, index, bookie_id, error))
@@ -137,21 +137,21 @@ class RecoveryCore:
     def ensemble_chosen(
         self, change: ChangeEnsemble, ensemble: tuple[str, ...] | None
     ) -> list[RecoveryEffect]:
-        """What ``change`` asked for; None: there is no bookie to replace one with."""
+        """Report the ensemble that ``change`` asked for; None: there is no replacement."""
         if self.finished is not None:
             return []
         if ensemble is None:
             return self._written(self.writer.ensemble_unchanged())
         try:
             changed = self.writer.metadata.with_ensemble(change.first_entry_id, ensemble)
-        except FencelogError:  # no room for another fragment
+        except FencelogError:  # no space for another fragment
             return self._written(self.writer.ensemble_unchanged())
         return self._written(self.writer.ensemble_changed(changed))
 
     # -- reading ---------------------------------------------------------------------------------
 
     def _go_on(self) -> list[RecoveryEffect]:
-        """Use what is decided, in order, then read on or finish."""
+        """Use the decided answers, in order, then read on or finish."""
         effects: list[RecoveryEffect] = []
         while not self._at_end:
             head = self.writer.last_add_pushed + 1
@@ -200,7 +200,7 @@ class RecoveryCore:
     # -- rewriting -------------------------------------------------------------------------------
 
     def _rewrite(self, copy: Copy) -> list[RecoveryEffect]:
-        """Recovery adds of entries as they are."""
+        """Begin the recovery adds of entries, unchanged."""
         for entry in copy.entries:
             if self._length not in (None, entry.length - len(entry.payload)):
                 what = f"entry {entry.entry_id} does not continue its length {self._length}"
@@ -239,7 +239,8 @@ class RecoveryCore:
             return []
         if self._length is None:
             return self._ask(self._start_lac, 1, fence=False)
-        # Where entries were recovered the end is the last of them, else what the length is of.
+        # Where entries were recovered the end is the last of them, otherwise the entry that the
+        # length is of.
         has_recovered = self.writer.lac > self._first_lac
         end = self.writer.lac if has_recovered else self._start_lac
         self.finished = Close(self.writer.metadata.fragments, end, self._length)

@@ -1,4 +1,4 @@
-"""Recovering a ledger: fence it, find its end, make the end durable, close it (rules 4 to 6).
+"""The recovery of a ledger: fence it, find its end, make the end durable, close it (rules 4 to 6).
 
 1. CAS to IN_RECOVERY.
 2. Fencing LAC reads to the last ensemble until every write set is covered.
@@ -9,8 +9,8 @@
    Ensemble changes stay in memory until
 5. one CAS writes the ensembles, CLOSED, last entry and length together.
 
-It may be interrupted anywhere and repeated, and any number of recoverers converge. What to do is
-decided in ``recovery_core`` and ``recovery_machine``; here it is done.
+It may be interrupted anywhere and repeated, and any number of recoverers converge. ``rules`` and
+``machine`` decide what to do; this module does it.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ async def recover_ledger(
     key: bytes = b"",
     accepted: AcceptedLoss | None = None,
 ) -> LedgerMetadata:
-    """Close a ledger safely, whoever wrote it; returns the closed metadata.
+    """Close a ledger safely, whichever writer it had; returns the closed metadata.
 
-    ``accepted``: only where a person has said so (``AcceptedLoss``); in it is told what was lost.
+    ``accepted``: only with the consent of a person (``AcceptedLoss``); it records what was lost.
 
     Raises RECOVERY_INCOMPLETE naming the bookies that are missing (nothing was closed; repeat it),
     LEDGER_NOT_FOUND, METADATA_UNAVAILABLE.
@@ -65,7 +65,7 @@ async def recover_ledger(
     try:
         fence = await fence_ledger(base, bookies=bookies, accepted=accepted)
         for index, error in fence.failed.items():
-            if error.code is not ErrorCode.LEDGER_IN_LIMBO:  # else it is well, and takes entries
+            if error.code is not ErrorCode.LEDGER_IN_LIMBO:  # otherwise it takes entries
                 placement.report_failure(fence.members[index])
         recovery = _Recovery(
             RecoveryCore(base, start_lac=fence.start_lac, accepted=accepted),
@@ -91,7 +91,8 @@ async def recover_ledger(
 async def _closed_by_another(
     ledger_id: int, ledgers: MetadataAccess, error: FencelogError
 ) -> LedgerMetadata:
-    """Who cannot finish may be too late: somebody else's CLOSED is adopted."""
+    """Return the metadata of a ledger that another recoverer has closed meanwhile: that close is
+    adopted by one that cannot finish."""
     if error.code is ErrorCode.RECOVERY_INCOMPLETE:
         try:
             metadata, _ = await ledgers.get(ledger_id)
@@ -105,8 +106,8 @@ async def _closed_by_another(
 async def fence_ledger(
     metadata: LedgerMetadata, *, bookies: BookieDirectory, accepted: AcceptedLoss | None = None
 ) -> FenceRound:
-    """Fencing LAC reads to the last ensemble; returns when (Qw - Qa) + 1 bookies of each write set
-    are fenced: no add of the ledger's writer can be acknowledged from then on (rule 4).
+    """Send fencing LAC reads to the last ensemble; returns when (Qw - Qa) + 1 bookies of each write
+    set are fenced: no add of the ledger's writer can be acknowledged from then on (rule 4).
 
     Raises RECOVERY_INCOMPLETE naming the bookies that are missing (some may be fenced by then; that
     cannot be undone and need not be).
@@ -128,7 +129,7 @@ async def fence_ledger(
 
 
 class _Recovery:
-    """Carries out what ``RecoveryCore`` decides for one ledger."""
+    """The shell that carries out what ``RecoveryCore`` decides for one ledger."""
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class _Recovery:
         self._end: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> Close:
-        """How to close the ledger. Raises what the core aborts with."""
+        """Return how to close the ledger. Raises the error with which the core aborts."""
         try:
             self._carry_out(self._core.start)
             return await self._end
@@ -156,8 +157,8 @@ class _Recovery:
             await cancel_all(list(self._reads))
 
     def _carry_out(self, step: Callable[[], Iterable[RecoveryEffect]]) -> None:
-        """One step of the core, unless ``run`` has ended or was cancelled. It is called from the
-        event loop itself: whatever goes wrong has to reach ``run``, which waits."""
+        """Carry out one step of the core, unless ``run`` has ended or was cancelled. It is called
+        from the event loop itself: every error has to reach ``run``, which waits."""
         if self._end.done():
             return
         try:

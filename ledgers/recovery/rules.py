@@ -1,8 +1,8 @@
-"""What a recoverer may conclude from answers, as pure values (PROTOCOL.md rule 4, seed 000).
+"""The conclusions of a recoverer from answers, as pure values (PROTOCOL.md rule 4, seed 000).
 
-Generous with positives, strict with negatives: one verified copy recovers an entry; only
-(Qw - Qa) + 1 explicit "no such entry" end the ledger; anything else is unknown, and unknown aborts
-the recovery, it never closes.
+Generous with positives, strict with negatives: one verified copy recovers an entry; only (Qw - Qa)
++ 1 explicit "no such entry" end the ledger; anything else is unknown, and an unknown entry aborts
+the recovery and never closes the ledger.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fencelog.ledgers.quorum import coverage_threshold, is_ensemble_covered, wri
 
 
 class Verdict(Enum):
-    """What is known so far."""
+    """The knowledge so far."""
 
     WAITING = "waiting"
     POSITIVE = "positive"
@@ -31,12 +31,11 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class AcceptedLoss:
-    """The consent of a person to lose what only bookies in limbo may have held, and what came of
-    it. With it "in limbo" counts as "no such entry" once the whole write set has answered, and as
-    fenced, which such a bookie is: so a ledger can be ended whose copies are lost for good. Without
-    it (None wherever one may be given, and so everywhere but in that person's own command) limbo is
-    unknown.
-    """
+    """The consent of a person to lose what only bookies in limbo may have held, and the resulting
+    losses. With it, "in limbo" counts as "no such entry" once the whole write set has answered, and
+    as fenced, because such a bookie is fenced. So a ledger whose copies are lost for good can be
+    closed. Without it (None wherever one may be passed, and so everywhere except in that person's
+    own command) limbo is unknown."""
 
     fenced: set[str] = field(default_factory=set)
     """Bookies whose answer to the fencing read was "in limbo"."""
@@ -46,7 +45,8 @@ class AcceptedLoss:
 
 @dataclass(slots=True)
 class FenceRound:
-    """The fencing LAC reads to the last ensemble: who is fenced, and the highest LAC that came."""
+    """The fencing LAC reads to the last ensemble: the fenced bookies, and the highest LAC
+    received."""
 
     metadata: LedgerMetadata
     accepted: AcceptedLoss | None = None
@@ -56,7 +56,7 @@ class FenceRound:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Whom to ask, by their index in the ensemble."""
+        """Return the bookies to ask, by their index in the ensemble."""
         return self.metadata.last_fragment.bookies
 
     def answer(self, index: int, lac: int) -> None:
@@ -64,7 +64,8 @@ class FenceRound:
         self.highest_lac = max(self.highest_lac, lac)
 
     def error(self, index: int, error: FencelogError) -> None:
-        """Any error is unknown: a fencing read creates the ledger where it was not known."""
+        """Record an error. Any error is unknown: a fencing read creates the ledger where it was not
+        known."""
         if self.accepted is not None and error.code is ErrorCode.LEDGER_IN_LIMBO:
             self.accepted.fenced.add(self.members[index])
             self.fenced.add(index)
@@ -90,8 +91,9 @@ class FenceRound:
 
     @property
     def start_lac(self) -> int:
-        """Entries up to here are committed; reading begins above. Never below the last fragment:
-        its first entry was LAC + 1 when it was made (BK#2615)."""
+        """Return the last entry that is certainly committed; reading begins above it. It is never
+        below the last fragment: the fragment's first entry was LAC + 1 when it was made
+        (BK#2615)."""
         return max(self.highest_lac, self.metadata.last_fragment.first_entry_id - 1)
 
     def incomplete(self) -> FencelogError:
@@ -115,7 +117,7 @@ class EntryRound:
 
     @property
     def bookies(self) -> tuple[str, ...]:
-        """The write set of the entry, in the fragment that holds it."""
+        """Return the write set of the entry, in the fragment that holds it."""
         ensemble = self.metadata.fragment_of(self.entry_id).bookies
         members = write_set(
             self.entry_id,
@@ -125,7 +127,8 @@ class EntryRound:
         return tuple(ensemble[index] for index in members)
 
     def answer(self, bookie_id: str, error: FencelogError | None) -> None:
-        """``error`` None: a copy whose digest is valid. A copy with a bad digest is an error."""
+        """Record an answer. ``error`` None: a copy whose digest is valid. A copy with a bad digest
+        is an error."""
         if error is None:
             self.found = True
         elif error.code.is_negative:
@@ -147,18 +150,19 @@ class EntryRound:
 
     @property
     def is_over(self) -> bool:
-        """Whether everybody has answered, and nobody with a copy."""
+        """Tell whether all bookies have answered, and none with a copy."""
         return len(self.negative) + len(self.unknown) == self.metadata.write_quorum
 
     @property
     def is_given_up(self) -> bool:
-        """Whether nobody is left to hear, and limbo is all the doubt there is, which is accepted.
-        Any other doubt may yet turn out to be a copy."""
+        """Tell whether all bookies have answered, and the only remaining doubt is limbo, which is
+        accepted. Any other doubt may still turn out to be a copy."""
         limbo = bool(self.unknown) and len(bookies_in_limbo(self.unknown)) == len(self.unknown)
         return self.accepted is not None and self.is_over and limbo
 
     def give_up(self) -> None:
-        """The entry is not there. If that is not certain, note who in limbo may have held it."""
+        """Treat the entry as missing. If that is not certain, note the bookies in limbo that may
+        have held it."""
         if self.accepted is not None and self.is_given_up:
             self.accepted.entries[self.entry_id] = bookies_in_limbo(self.unknown)
 
@@ -171,8 +175,8 @@ class EntryRound:
         )
 
     def length_unknown(self) -> FencelogError:
-        """The entry was acknowledged, so its copies are somewhere; without one of them the length
-        of the ledger up to there is not known."""
+        """Return the error that the length of the ledger up to an acknowledged entry is not known
+        without one of its copies, which must exist."""
         return recovery_incomplete(
             self.metadata.ledger_id,
             f"cannot be closed: its length stands in entry {self.entry_id}, which nobody has",

@@ -1,4 +1,4 @@
-"""What a directory gives out in place of a bookie that it does not know."""
+"""The stand-in that a directory returns for a bookie that it does not know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, ReadReply
 
 
 class AbsentBookie:
-    """Implements ``BookieClient``: every request is refused unsent, with ``reason``."""
+    """A client whose every request is refused unsent, with ``reason``. Implements
+    ``BookieClient``."""
 
     def __init__(self, bookie_id: str, reason: str = "is not registered") -> None:
         self.bookie_id = bookie_id
@@ -51,7 +52,7 @@ class AbsentBookie:
         raise self._refusal()
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Close nothing: no connection is open."""
 
     def _refusal(self) -> FencelogError:
         return FencelogError(

@@ -1,11 +1,12 @@
-"""Who may talk to a bookie, and whether it is that bookie: a conversation of opaque messages.
+"""The authentication of clients and bookies to each other: a conversation of opaque messages.
 
-A method is a name and two generators, one for each end. Each takes the other's message from its
-``yield`` and yields its own; the client speaks first, the bookie's last message comes with the
-acceptance. Either end raises UNAUTHORIZED when it is not satisfied, and the connection ends.
+A method is a name and two generators, one for each end. Each receives the other's message from its
+``yield`` and yields its own; the client sends the first message, and the bookie's last message
+comes with the acceptance. Either end raises UNAUTHORIZED when it is not satisfied, and the
+connection ends.
 
-What follows on an accepted connection is neither encrypted nor signed: the method keeps strangers
-and mix-ups out, the network has to keep out whoever can change what is on the wire.
+Later messages on an accepted connection are neither encrypted nor signed: the method excludes
+unknown clients and mix-ups; the network has to exclude attackers that can change bytes on the wire.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Credentials(Protocol):
     def method(self) -> str: ...
 
     def prove(self, bookie_id: str) -> Generator[bytes, bytes, None]:
-        """Messages to the bookie; returns when the bookie has proved itself too. Raises
+        """Yield messages to the bookie; returns when the bookie has proved itself too. Raises
         FencelogError(UNAUTHORIZED)."""
 
 
@@ -40,27 +41,30 @@ class Authenticator(Protocol):
     def method(self) -> str: ...
 
     def verify(self, bookie_id: str, first: bytes) -> Generator[bytes, bytes, bytes]:
-        """Answers to the client, of which ``first`` is the first message; returns the last answer
+        """Yield answers to the client, whose first message is ``first``; returns the last answer
         when the client is accepted. Raises FencelogError(UNAUTHORIZED)."""
 
 
 class SharedSecret:
-    """Both ends know one secret, and prove it to each other by HMAC-SHA256 over both ends' nonces.
+    """The method of a shared secret: both ends prove by HMAC-SHA256 over both ends' nonces that
+    they know it.
 
         client -> bookie   client nonce (32 bytes)
         bookie -> client   bookie nonce (32 bytes)
         client -> bookie   HMAC(secret, "fencelog auth client" nonces, bookie id)
         bookie -> client   HMAC(secret, "fencelog auth bookie" nonces, bookie id)
 
-    The secret itself never travels. A proof holds for one connection (nonces), one direction (the
+    The secret itself is never sent. A proof holds for one connection (nonces), one direction (the
     words differ, so none can be sent back) and one bookie (its id), so it is of no use elsewhere.
-    The client proves itself first: whoever can merely reach a bookie gets nothing to guess from.
+    The client proves itself first: a client that can merely reach a bookie receives nothing from
+    which to guess the secret.
     """
 
     method = "hmac-sha256"
 
     def __init__(self, secret: bytes, *, host: Host) -> None:
-        """Raises FencelogError(BAD_REQUEST) if it is shorter than MIN_SECRET_BYTES."""
+        """Create a method. Raises FencelogError(BAD_REQUEST) if the secret is shorter than
+        MIN_SECRET_BYTES."""
         if len(secret) < MIN_SECRET_BYTES:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST,

@@ -1,4 +1,5 @@
-"""A bookie over TCP: its requests and answers as bytes; ``rpc/bookie_link.py`` is the way to it."""
+"""The client of a bookie over TCP: its requests and answers as bytes, sent by
+``rpc/bookie_link.py``."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from fencelog.ledgers.rpc.wire import (
 
 
 class TcpBookieClient:
-    """Implements ``BookieClient``; connects at the first request and again after a loss."""
+    """A client that connects at the first request and again after a loss. Implements
+    ``BookieClient``."""
 
     def __init__(
         self,
@@ -102,13 +104,13 @@ class TcpBookieClient:
         answer = await self._ask(Op.ADMIN, body, wait_s=ADMIN_WAIT_MS / 1000)
         try:
             return decode_object(answer)
-        except ProtocolError as error:  # it was carried out, or part of it, or not at all
+        except ProtocolError as error:  # it was carried out, in part, or not at all
             raise FencelogError(
                 ErrorCode.INTERNAL, f"bookie {self.bookie_id}: {error.detail}"
             ) from error
 
     async def close(self) -> None:
-        """Drop the connection; what is outstanding fails as lost."""
+        """Drop the connection; requests in flight fail as lost."""
         await self._link.close()
 
     async def _ask(self, op: Op, body: bytes, *, fence: bool = False, wait_s: float = 0.0) -> bytes:

@@ -17,8 +17,8 @@ OnLost = Callable[["BookieConnection", str], None]
 
 
 class BookieConnection(asyncio.Protocol):
-    """``on_frame`` gets every frame after the handshake and may raise ProtocolError;
-    ``on_lost(connection, reason)`` is told once when the connection ends after it.
+    """A connection. ``on_frame`` gets every frame after the handshake and may raise ProtocolError;
+    ``on_lost(connection, reason)`` is called once when the connection ends after the handshake.
 
     It belongs to one process at the other end and so to one ``incarnation``.
     """
@@ -60,7 +60,7 @@ class BookieConnection(asyncio.Protocol):
         self._end(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, reason))
 
     def abort(self) -> None:
-        """Give it up. Nobody is told."""
+        """Drop the connection without calling ``on_lost``."""
         self.is_over = True
         self.handshake_done.cancel()
         if self.transport is not None:
@@ -72,7 +72,7 @@ class BookieConnection(asyncio.Protocol):
             self.transport.write(answer)
         if self._handshake.is_done:
             self._frames.accept_large_frames()
-            if not self.handshake_done.done():  # else the time was up in this same turn of the loop
+            if not self.handshake_done.done():  # otherwise it timed out in this same turn
                 self.handshake_done.set_result(None)
 
     def _end(self, error: FencelogError) -> None:
@@ -95,8 +95,8 @@ async def dial(
 ) -> BookieConnection:
     """Connect to ``host:port`` and shake hands, within CONNECT_TIMEOUT_MS.
 
-    Raises what an address may cause (OSError, ValueError, TimeoutError, …) and what the handshake
-    may (``ClientHandshake.answer``).
+    Raises the errors of an address (OSError, ValueError, TimeoutError, …) and those of the
+    handshake (``ClientHandshake.answer``).
     """
     connection = BookieConnection(ClientHandshake(bookie_id, credentials), on_frame, on_lost)
     host, _, port = address.rpartition(":")

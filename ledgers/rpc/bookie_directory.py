@@ -1,4 +1,4 @@
-"""The bookies that are registered, as a ``BookieDirectory``: where they are, what they say."""
+"""The registered bookies, as a ``BookieDirectory``: their addresses and their descriptions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fencelog.ledgers.rpc.bookie_port import DEFAULT_RACK, BookieClient, BookieI
 _log = logging.getLogger(__name__)
 
 _Process = tuple[str | None, str]
-"""Address and incarnation that a bookie registered last."""
+"""The address and incarnation that a bookie registered last."""
 
 
 class EmbeddedBookie(BookieClient, Protocol):
@@ -28,19 +28,19 @@ class EmbeddedBookie(BookieClient, Protocol):
 
 
 class RegisteredBookies:
-    """Finds bookies by their registrations. Implements ``BookieDirectory``.
+    """The bookies by their registrations. Implements ``BookieDirectory``.
 
-    ``local`` clients win over registered addresses (bookies embedded in this process); the
-    mapping may change while it is in use. Others are connected at first use through
+    ``local`` clients win over registered addresses (bookies embedded in this process); the mapping
+    may change while it is in use. Other bookies are connected at first use through
     ``connect(address, bookie_id)``. A client is closed when its bookie comes back at another
-    address or as another incarnation, not when its registration goes: after an outage of the
+    address or as another incarnation, not when its registration disappears: after an outage of the
     metadata store every session may expire at once while all bookies are well, and then their
     connections have to survive.
 
-    Another incarnation at the same address is another process. A connection to the former one
-    breaks by itself if that process merely died; if its machine lost its power, nothing comes back
-    on it any more, and as regular adds to the new incarnation are never sent on it, nothing would
-    find out.
+    Another incarnation at the same address is another process. A connection to the previous one
+    breaks by itself if that process merely died. If its machine lost power, the connection stays
+    silent, and because regular adds to the new incarnation are never sent on it, nothing would
+    detect that.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RegisteredBookies:
         self._addresses: dict[str, str] = {}
         self._infos: dict[str, BookieInfo] = {}
         self._parsed: dict[str, bytes] = {}
-        """What the last registration of each said; one that is wrong is reported once."""
+        """The value of each bookie's last registration; an invalid one is reported once."""
         self._clients: dict[str, tuple[_Process, BookieClient]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -95,7 +95,7 @@ class RegisteredBookies:
         return info
 
     def addresses(self) -> dict[str, str]:
-        """Last known address of every bookie, ``host:port`` by id."""
+        """Return the last known address of every bookie, ``host:port`` by id."""
         return dict(self._addresses)
 
     def _on_change(self) -> None:
@@ -124,7 +124,7 @@ class RegisteredBookies:
 
 
 def bookie_registration(address: str, info: BookieInfo, *, started_us: int) -> bytes:
-    """The value of a bookie's node: a JSON object."""
+    """Return the value of a bookie's node: a JSON object."""
     fields = {
         "address": address,
         "incarnation": info.incarnation,

@@ -1,8 +1,8 @@
-"""A client's way to one bookie: one connection at a time, pipelined requests, one timer.
+"""The link from a client to one bookie: one connection at a time, pipelined requests, one timer.
 
-Requests leave in the order of the calls. A request whose bytes were never handed to the network
+Requests leave in the order of the calls. A request whose bytes were never passed to the network
 fails with BOOKIE_UNAVAILABLE (nothing happened); one that was sent and not answered fails with
-REQUEST_TIMEOUT (it may have taken effect). When a request is overdue the connection is given up as
+REQUEST_TIMEOUT (it may have taken effect). When a request is overdue the connection is dropped as
 half-open, so that one silent bookie costs one timeout and not one per request.
 """
 
@@ -22,7 +22,8 @@ from fencelog.ledgers.rpc.wire import Frame, Op, is_reply_to, request_header
 Reply = Callable[[Frame | FencelogError], None]
 
 RECONNECT_DELAY_S = 0.2
-"""After a failed attempt, requests are refused at once for this long instead of dialling again."""
+"""The time after a failed attempt for which requests are refused at once instead of dialling
+again."""
 
 _FOR_OPERATORS = frozenset({ErrorCode.UNAUTHORIZED, ErrorCode.UNSUPPORTED_VERSION})
 
@@ -33,11 +34,11 @@ class _Request:
     reply: Reply
     deadline: float
     incarnation: str | None
-    """The only one that may get it, or None."""
+    """The only incarnation that may receive it, or None."""
 
 
 class BookieLink:
-    """Connects at the first request and again after a loss."""
+    """A link that connects at the first request and again after a loss."""
 
     def __init__(
         self, bookie_id: str, address: str, *, timeout_ms: int, credentials: Credentials | None
@@ -68,8 +69,9 @@ class BookieLink:
         incarnation: str | None = None,
         wait_s: float = 0.0,
     ) -> None:
-        """Send it, now or once connected, and call ``reply`` once, later: with the frame that
-        answers it, or why none does. ``wait_s``: how long the bookie may take on purpose."""
+        """Send a request, now or once connected, and call ``reply`` once, later: with the frame
+        that answers it, or the error that explains its absence. ``wait_s``: how long the bookie may
+        take on purpose."""
         loop = asyncio.get_running_loop()
         refusal = self._refusal(loop.time()) or self._unfit(op, incarnation)
         if refusal is not None:
@@ -91,7 +93,8 @@ class BookieLink:
             self._connecting = loop.create_task(self._connect(), name=f"dial {self.bookie_id}")
 
     def _refusal(self, now: float) -> FencelogError | None:
-        """Why a request cannot even be tried now: it is then certain that nothing happened."""
+        """Return the reason why a request cannot even be sent now, which makes it certain that
+        nothing happened."""
         transport = self._transport
         if self._closed or (transport is None and now < self._refuse_until):
             return self._refused
@@ -103,8 +106,8 @@ class BookieLink:
         return None
 
     def _unfit(self, op: Op, incarnation: str | None) -> FencelogError | None:
-        """Why the bookie at the other end is not one that a request is meant for. It has one
-        incarnation as long as its process lives, so what its HELLO said holds for the
+        """Return the reason why a request is not meant for the bookie at the other end. A bookie
+        has one incarnation as long as its process lives, so the contents of its HELLO hold for the
         connection."""
         connection = self._connection
         if connection is None:
@@ -123,7 +126,7 @@ class BookieLink:
         return None
 
     async def close(self) -> None:
-        """Drop the connection; what is outstanding fails as lost."""
+        """Drop the connection; requests in flight fail as lost."""
         self._closed = True
         self._refused = self._unavailable("the client was closed")
         if self._connecting is not None:
@@ -144,9 +147,9 @@ class BookieLink:
         request.reply(frame)
 
     def _check_deadlines(self) -> None:
-        """Requests without a wait all have the same timeout, so the oldest is the first to be
-        overdue; of those with one there are few. The next look is at most one timeout away: no
-        request that is made before it can be overdue before it."""
+        """Fail overdue requests. Requests without a wait all have the same timeout, so the oldest
+        is the first to be overdue; those with a wait are few. The next check is at most one timeout
+        away: no request that is made before it can be overdue before it."""
         loop = asyncio.get_running_loop()
         self._timer = None
         deadlines = [poll.deadline for poll in self._polls.values()]
@@ -171,7 +174,7 @@ class BookieLink:
                 on_frame=self._on_frame,
                 on_lost=self._on_lost,
             )
-        except Exception as error:  # whatever an address may cause; nothing was sent
+        except Exception as error:  # any error that an address may cause; nothing was sent
             self._refuse_until = asyncio.get_running_loop().time() + RECONNECT_DELAY_S
             self._refused = self._not_connected(error)
             self._lost(f"cannot connect to {self._address}")
@@ -199,7 +202,8 @@ class BookieLink:
             self._lost(reason)
 
     def _lost(self, reason: str) -> None:
-        """The connection is gone: answer all that is outstanding, each with what is known."""
+        """Answer all requests in flight after the loss of the connection, each with what is
+        known."""
         connection, self._connection, self._transport = self._connection, None, None
         if connection is not None:
             connection.abort()
@@ -216,7 +220,8 @@ class BookieLink:
             request.reply(self._refused if request_id in unsent else sent_error)
 
     def _not_connected(self, error: Exception) -> FencelogError:
-        """Why requests cannot leave. A refusal that only an operator can lift stays itself."""
+        """Return the reason why requests cannot be sent. A refusal that only an operator can lift
+        is returned unchanged."""
         if isinstance(error, FencelogError) and error.code in _FOR_OPERATORS:
             return error
         return self._unavailable(f"cannot connect to {self._address}: {error}")

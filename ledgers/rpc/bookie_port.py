@@ -1,6 +1,6 @@
 """One bookie as a ledger client sees it, over TCP or embedded in the same process.
 
-``ledgers.bookie_client.TcpBookieClient`` and ``bookie.local.LocalBookieClient`` implement it.
+``ledgers.rpc.bookie_client.TcpBookieClient`` and ``bookie.local.LocalBookieClient`` implement it.
 """
 
 from __future__ import annotations
@@ -15,35 +15,37 @@ from fencelog.ledgers.format.entry_list import EntryList
 AddCallback = Callable[[FencelogError | None], None]
 
 NO_LAC = -1
-"""No entry of a ledger is known to be acknowledged."""
+"""The LAC of a ledger of which no entry is known to be acknowledged."""
 
 DEFAULT_RACK = "default"
-"""Of a bookie that does not say where it stands."""
+"""The rack of a bookie that does not name one."""
 
 
 @dataclass(frozen=True, slots=True)
 class BookieInfo:
-    """What a bookie says of itself in its registration. ``incarnation`` is empty when it is not
-    known: no running bookie has that one."""
+    """The contents of a bookie's registration. ``incarnation`` is empty when it is not known: no
+    running bookie has that one."""
 
     bookie_id: str
     incarnation: str = ""
     rack: str = DEFAULT_RACK
     free_bytes: int = 0
-    """On its disks; 0: it does not say."""
+    """The free space on its disks; 0: not stated."""
     is_read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReadReply:
-    """``lac`` as far as this bookie knows (-1: none); ``run`` begins with the entry asked for."""
+    """The reply to a read. ``lac``: as far as this bookie knows (-1: none); ``run`` begins with the
+    requested entry."""
 
     lac: int
     run: bytes
 
 
 class BookieClient(Protocol):
-    """Requests are handled by the bookie in the order of the calls (FIFO per client)."""
+    """The port to one bookie, which handles requests in the order of the calls (FIFO per
+    client)."""
 
     @property
     def bookie_id(self) -> str: ...
@@ -51,13 +53,13 @@ class BookieClient(Protocol):
     def add(
         self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
     ) -> None:
-        """Store a run durably. ``on_reply`` is called exactly once, on the event loop, later:
-        None = durable on this bookie; else LEDGER_FENCED, BOOKIE_UNAVAILABLE (never sent),
+        """Store a run durably. ``on_reply`` is called exactly once, on the event loop, later: None
+        = durable on this bookie; otherwise LEDGER_FENCED, BOOKIE_UNAVAILABLE (never sent),
         REQUEST_TIMEOUT (unknown), OVERLOADED, READ_ONLY, STORAGE_FAILED, ….
 
         A regular add names the incarnation that the bookie had when it joined the writer's
-        ensemble; one that has another by now never gets it: WRONG_INCARNATION (PROTOCOL.md rule
-        10). A recovery add goes to whichever is there: None.
+        ensemble; a bookie that now has another never receives it: WRONG_INCARNATION (PROTOCOL.md
+        rule 10). A recovery add goes to any incarnation: None.
 
         Never raises and never calls back from within the call.
         """
@@ -65,8 +67,8 @@ class BookieClient(Protocol):
     def write_lac(
         self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback
     ) -> None:
-        """Tell the bookie the LAC of an idle writer, durably. Answers as ``add`` does; nothing of
-        the protocol's safety depends on it."""
+        """Store the LAC of an idle writer durably. Answers as ``add`` does; the protocol's safety
+        does not depend on it."""
 
     async def read(
         self,
@@ -77,36 +79,37 @@ class BookieClient(Protocol):
         max_bytes: int,
         fence: bool = False,
     ) -> ReadReply:
-        """Consecutive entries from ``first_entry_id`` on that this bookie holds, at least one.
+        """Read consecutive entries from ``first_entry_id`` on that this bookie holds, at least one.
 
         With ``fence`` the ledger is durably fenced before any reply. Raises FencelogError:
-        NO_SUCH_ENTRY / NO_SUCH_LEDGER are explicit negatives from intact storage; every other
-        code means unknown. Entries come unverified: digests are the caller's to check.
+        NO_SUCH_ENTRY / NO_SUCH_LEDGER are explicit negatives from intact storage; every other code
+        means unknown. Entries are unverified: the caller checks their digests.
         """
 
     async def read_lac(
         self, ledger_id: int, *, fence: bool = False, above: int = NO_LAC, wait_ms: int = 0
     ) -> int:
-        """The highest LAC this bookie has seen for the ledger (-1: none).
+        """Return the highest LAC that this bookie has seen for the ledger (-1: none).
 
-        With ``fence`` an unknown ledger is created and fenced (rule 6), so NO_SUCH_LEDGER comes
-        only without. With ``wait_ms`` (long poll, at most MAX_LAC_WAIT_MS) the answer comes when
+        With ``fence`` an unknown ledger is created and fenced (rule 6), so NO_SUCH_LEDGER is raised
+        only without it. With ``wait_ms`` (long poll, at most MAX_LAC_WAIT_MS) the answer comes when
         the LAC is greater than ``above``, the ledger is fenced, or that time is over. Raises
         FencelogError.
         """
 
     async def list_entries(self, ledger_id: int, from_entry: int = 0) -> EntryList:
-        """Which entries of a ledger this bookie has, from ``from_entry`` on, as its index and its
-        cache say: no entry is looked at (BP-34). Ask again from ``next_entry`` until it is None.
+        """List the entries of a ledger that this bookie has, from ``from_entry`` on, according to
+        its index and its cache: no entry is read (BP-34). Ask again from ``next_entry`` until it is
+        None.
 
         Raises FencelogError: NO_SUCH_LEDGER is an explicit negative; UNSUPPORTED_VERSION: an older
-        bookie, which was not asked; every other code means unknown. That an entry is not in the
-        list is a negative for it, unless the list says that the ledger is in limbo.
+        bookie, which was not asked; every other code means unknown. The absence of an entry from
+        the list is a negative for it, unless the list says that the ledger is in limbo.
         """
 
     async def admin(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out what an operator asks of a running bookie: ``{"do": verb, …}``
-        (bookie/engine/admin.py). Both are JSON objects of at most MAX_ADMIN_BYTES.
+        """Carry out an operator's request to a running bookie: ``{"do": verb, …}``
+        (bookie/engine/admin.py). Request and answer are JSON objects of at most MAX_ADMIN_BYTES.
 
         Raises FencelogError: BAD_REQUEST for a verb or an argument that it does not know;
         REQUEST_TIMEOUT, INTERNAL, STORAGE_FAILED: it may have taken effect.
@@ -116,14 +119,16 @@ class BookieClient(Protocol):
 
 
 class BookieDirectory(Protocol):
-    """Finds bookies. Implemented over the metadata store; tests pass a fixed table."""
+    """The port to the bookies of a cluster. Implemented over the metadata store; tests pass a fixed
+    table."""
 
     def client(self, bookie_id: str) -> BookieClient:
-        """The client of a bookie; connects when first used. Never raises: a bookie that is not
-        registered answers BOOKIE_UNAVAILABLE."""
+        """Return the client of a bookie; it connects when first used. Never raises: a bookie that
+        is not registered answers BOOKIE_UNAVAILABLE."""
 
     def available(self) -> list[str]:
-        """Ids of the bookies that are registered now and take regular adds, sorted."""
+        """Return the ids of the bookies that are registered now and accept regular adds, sorted."""
 
     def describe(self, bookie_id: str) -> BookieInfo:
-        """What the bookie registered last; of an unknown one nothing but its id."""
+        """Return the contents of the bookie's last registration; for an unknown bookie nothing but
+        its id."""

@@ -1,7 +1,7 @@
 """The beginning of a connection, as the client sees it: HELLO, then AUTH if it has credentials.
 
-Without I/O: frames in, frames out. What both ends offer each other in HELLO stands here too;
-``bookie/server/handshake.py`` is the other end.
+It has no I/O: frames in, frames out. The features that both ends offer in HELLO are defined here
+too; ``bookie/server/handshake.py`` is the other end.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from fencelog.ledgers.rpc.wire import (
 )
 
 FEATURE_OF: Mapping[int, str] = {Op.LIST_ENTRIES: "list_entries", Op.ADMIN: "admin"}
-"""Requests that a bookie of version 1 need not know, each with the feature that it belongs to. To
-send one where it was not agreed on would end the connection, and all that is on it."""
+"""Requests that a bookie of version 1 need not know, each with its feature. Sending one where it
+was not agreed on would end the connection, with all requests in flight on it."""
 
 FEATURES: frozenset[str] = frozenset(FEATURE_OF.values())
-"""What this release can do beyond version 1. A feature gets its name with the first thing that a
-peer of version 1 does not know; names the other end does not know are ignored by it."""
+"""The features of this release beyond version 1. A feature gets its name with the first message
+that a peer of version 1 does not know; the other end ignores names that it does not know."""
 
 
 def agree_on_features(hello: Mapping[str, Any], known: Set[str], required: Set[str]) -> Set[str]:
-    """What a bookie that knows ``known`` and insists on ``required`` has in common with a client.
+    """Return the features that a client shares with a bookie that knows ``known`` and requires
+    ``required``.
 
-    Raises FencelogError(UNSUPPORTED_VERSION), which names what one end insists on and the other
+    Raises FencelogError(UNSUPPORTED_VERSION), which names what one end requires and the other
     lacks; ProtocolError.
     """
     versions, offered = hello.get("versions"), _names(hello, "features")
@@ -55,8 +56,8 @@ def agree_on_features(hello: Mapping[str, Any], known: Set[str], required: Set[s
 
 
 class ClientHandshake:
-    """One connection's. Send ``hello()``, then what ``answer`` gives for each frame, until
-    ``is_done``; then ``incarnation`` and ``features`` hold for the connection."""
+    """The handshake of one connection. Send ``hello()``, then the result of ``answer`` for each
+    frame, until ``is_done``; then ``incarnation`` and ``features`` hold for the connection."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class ClientHandshake:
         return encode_request(Op.HELLO, 0, encode_hello(fields))
 
     def answer(self, frame: Frame) -> bytes:
-        """What to send now; nothing (b"") once it is done.
+        """Return the bytes to send now; nothing (b"") once the handshake is done.
 
         Raises FencelogError: UNAUTHORIZED, UNSUPPORTED_VERSION (either end's refusal),
         BOOKIE_UNAVAILABLE (another bookie is there); ProtocolError.
@@ -119,7 +120,8 @@ class ClientHandshake:
         return encode_request(Op.AUTH, self._sent, message)
 
     def _read_hello(self, body: bytes) -> None:
-        """Be sure that the address still belongs to this bookie, and of what it agreed to."""
+        """Check that the address still belongs to this bookie, and the features that it agreed
+        to."""
         fields = decode_hello(body)
         if fields.get("bookie_id") != self._bookie_id:
             raise FencelogError(
@@ -145,7 +147,7 @@ class ClientHandshake:
 
 
 def error_of(frame: Frame, bookie_id: str) -> FencelogError | None:
-    """The error that a reply carries, if any."""
+    """Return the error that a reply carries, if any."""
     if frame.status == 0:
         return None
     detail = frame.body.decode("utf-8", "replace")

@@ -15,7 +15,7 @@ and a client of a bookie that asks for it proves itself, before anything else is
     client                                        bookie
     HELLO {magic "fencelog", versions [1],
            features [names that it can do],
-           required [those that it insists on],
+           required [those that it requires],
            auth its method or ""}        ------>
                                          <------  HELLO {magic, version, bookie_id, incarnation,
                                                          features [those that both can do],
@@ -24,11 +24,11 @@ and a client of a bookie that asks for it proves itself, before anything else is
                                          <------  AUTH bytes; the last one is flagged ACCEPTED
     any other request                    ------>
 
-Names that the other end does not know mean nothing to it, unless one end requires them: that is
+Each end ignores names that it does not know, unless the other end requires them: that is
 UNSUPPORTED_VERSION, which names them. A client without the bookie's method, or without the proof,
 is UNAUTHORIZED. The bookie closes the connection after such an answer, and at once upon any other
-request before its time. Frames of a handshake hold at most MAX_HELLO_BYTES, and all of it has to be
-over in CONNECT_TIMEOUT_MS. Bodies of the others:
+request before the handshake is over. Frames of a handshake hold at most MAX_HELLO_BYTES, and the
+handshake has to end within CONNECT_TIMEOUT_MS. Bodies of the other frames:
 
     ADD        request: a run                          reply: -
     READ       request: u64 ledger, u64 first entry, u32 max entries, u32 max bytes
@@ -44,8 +44,8 @@ over in CONNECT_TIMEOUT_MS. Bodies of the others:
 LIST_ENTRIES and ADMIN are features (rpc/handshake.py): valid only where HELLO agreed on them.
 
 Requests of one connection are handled in the order in which they were sent (the protocol needs FIFO
-per client, bookie and ledger); replies may overtake one another. Bytes that are no valid frame give
-ProtocolError, on which either side closes the connection and does nothing else.
+per client, bookie and ledger); replies may overtake one another. Bytes that are no valid frame
+cause ProtocolError, on which either side closes the connection and does nothing else.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class Op(IntEnum):
 class Flag(IntFlag):
     NONE = 0
     RECOVERY = 1
-    """ADD: by a recoverer; accepted on a fenced ledger (rule 5)."""
+    """Flag of ADD: sent by a recoverer; accepted on a fenced ledger (rule 5)."""
     FENCE = 2
-    """READ, READ_LAC: fence the ledger durably before any reply (rule 6)."""
+    """Flag of READ and READ_LAC: fence the ledger durably before any reply (rule 6)."""
     ACCEPTED = 4
-    """Reply to AUTH: the client may go on."""
+    """Flag of the reply to AUTH: the client is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def encode_request(op: Op, request_id: int, body: bytes, flags: int = 0) -> byte
 
 
 def request_header(op: Op, request_id: int, body_size: int, flags: int = 0) -> bytes:
-    """The header alone, for callers that send a large body as a buffer of its own."""
+    """Return the header alone, for callers that send a large body as a buffer of its own."""
     return FRAME_HEADER.pack(8 + body_size, op, flags, 0, request_id)
 
 
@@ -137,11 +137,11 @@ _REPLY_BYTES = {
     Op.LIST_ENTRIES: (MIN_LIST_BYTES, MAX_LIST_BYTES),
     Op.ADMIN: (2, MAX_ADMIN_BYTES),
 }
-"""Least and most bytes in the body of a successful reply."""
+"""The smallest and largest number of bytes in the body of a successful reply."""
 
 
 def is_reply_to(op: Op, frame: Frame) -> bool:
-    """Whether a frame can be the reply to a request (after the handshake)."""
+    """Tell whether a frame can be the reply to a request (after the handshake)."""
     if frame.op != op | REPLY_BIT:
         return False
     least, most = _REPLY_BYTES[op]
@@ -158,7 +158,7 @@ class FrameReader:
         self._max_bytes = max_bytes
 
     def accept_large_frames(self) -> None:
-        """After the handshake: frames up to MAX_FRAME_BYTES."""
+        """Accept frames up to MAX_FRAME_BYTES, as after the handshake."""
         self._max_bytes = MAX_FRAME_BYTES
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -193,7 +193,7 @@ class FrameReader:
 
 
 def encode_hello(fields: Mapping[str, Any]) -> bytes:
-    """Body of a HELLO."""
+    """Return the body of a HELLO."""
     packed: bytes = msgpack.packb({"magic": MAGIC, **fields}, use_bin_type=True)
     return packed
 
@@ -221,8 +221,8 @@ def decode_hello(body: bytes) -> dict[str, Any]:
 
 
 def encode_object(fields: Mapping[str, Any]) -> bytes:
-    """Body of an ADMIN request or its reply: JSON. Raises ValueError: it is none, or more than
-    MAX_ADMIN_BYTES of it."""
+    """Return the body of an ADMIN request or its reply: JSON. Raises ValueError if the fields are
+    not JSON, or more than MAX_ADMIN_BYTES of it."""
     body = json.dumps(fields, allow_nan=False).encode()
     if len(body) > MAX_ADMIN_BYTES:
         raise ValueError(f"object of {len(body)} bytes, at most {MAX_ADMIN_BYTES}")
@@ -230,7 +230,7 @@ def encode_object(fields: Mapping[str, Any]) -> bytes:
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """The reverse. Raises ProtocolError."""
+    """Return the fields of the body of an ADMIN request or its reply. Raises ProtocolError."""
     if len(body) > MAX_ADMIN_BYTES:
         raise ProtocolError(f"object of {len(body)} bytes, at most {MAX_ADMIN_BYTES}")
     try:

@@ -1,7 +1,7 @@
 """The add pipeline as a pure state machine: in come runs, replies and ensembles, out come effects.
 
 No clock, no I/O, no awaiting. The shell (``writer/writer.py``, and ``recovery/recovery.py`` for
-recovery adds) carries the effects out. Rules of PROTOCOL.md that live here:
+recovery adds) carries the effects out. Rules of PROTOCOL.md implemented here:
 
 1. Acknowledgements reach the caller in entry order, at Qa, never past a hole; LAC is the highest
    acknowledged entry.
@@ -9,11 +9,12 @@ recovery adds) carries the effects out. Rules of PROTOCOL.md that live here:
    fragment starts at LAC + 1; then acks of every replaced index are dropped in all pending runs,
    the runs are resent, and only then the queue is drained, always (BK#3005, #4097, #4261). Late
    replies of replaced bookies are ignored.
-3. Fenced: the writer is finished, and what is pending is of unknown outcome.
+3. Fenced: the writer is finished, and pending entries are of unknown outcome.
 
-Where no replacement is to be had the writer goes on with a smaller ensemble as long as Qa bookies
-of each write set answer: acknowledged still means Qa copies. With ``delay_changes`` it does not
-ask for one before (BookKeeper's delayed ensemble change), unless a member is lost for good.
+Where there is no replacement the writer continues with a smaller ensemble as long as Qa bookies of
+each write set answer: acknowledged still means Qa copies. With ``delay_changes`` it does not ask
+for a replacement before that (BookKeeper's delayed ensemble change), unless a member is lost for
+good.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 from fencelog.ledgers.quorum import write_set
 
 LASTING_CODES = frozenset({ErrorCode.READ_ONLY, ErrorCode.WRONG_INCARNATION})
-"""Answers of a bookie that takes none of the next adds either: waiting for it is of no use."""
+"""Answers of a bookie that accepts none of the next adds either: waiting for it is of no use."""
 
 
 @dataclass(slots=True)
 class PendingRun:
     """A run that is not acknowledged yet. ``length`` counts the ledger's bytes up to its end.
 
-    ``acks`` and ``failed`` are disjoint indices into the present ensemble, of ``members``.
+    ``acks`` and ``failed`` are disjoint indices into the current ensemble, of ``members``.
     """
 
     first_entry_id: int
@@ -73,7 +74,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The writer is finished. Entries above LAC are of unknown outcome."""
+    """End the writer. Entries above LAC are of unknown outcome."""
 
     error: FencelogError
 
@@ -84,9 +85,9 @@ Effect = Send | ChangeEnsemble | Acknowledged | Failed
 class WriterCore:
     """One ledger's adds. Every method returns the effects to carry out, in their order.
 
-    While no change is under way, every pending run can still reach Qa: the failure after which it
-    could not has asked for a change, and a change that brings no help finishes the writer. So,
-    once all that was sent is answered, nothing is pending.
+    While no change is in progress, every pending run can still reach Qa: the failure after which it
+    could not has requested a change, and a change that does not help finishes the writer. So,
+    once all requests in flight are answered, nothing is pending.
     """
 
     def __init__(
@@ -111,7 +112,8 @@ class WriterCore:
 
     @property
     def failed_members(self) -> Mapping[int, str]:
-        """Members of the ensemble (index -> id) that failed and have not been replaced."""
+        """Return the members of the ensemble (index -> id) that failed and have not been
+        replaced."""
         return self._failed | self._delayed
 
     @property
@@ -119,7 +121,7 @@ class WriterCore:
         return bool(self._failed or self._delayed)
 
     def push(self, data: bytes, *, count: int, length: int) -> list[Effect]:
-        """Take the next run of ``count`` entries; they follow ``last_add_pushed`` directly."""
+        """Accept the next run of ``count`` entries; they follow ``last_add_pushed`` directly."""
         check(self.finished is None and not self._sealed, "push to a finished writer")
         first = self.last_add_pushed + 1
         members = self.members_of(first, count)
@@ -130,7 +132,8 @@ class WriterCore:
         return [Send(run, index, ensemble[index]) for index in members]
 
     def members_of(self, first_entry_id: int, count: int) -> tuple[int, ...]:
-        """The write set of a run. Its entries must share one: with striping a run holds one."""
+        """Return the write set of a run. Its entries must share one: with striping a run holds one
+        entry."""
         metadata = self.metadata
         if metadata.ensemble_size == metadata.write_quorum:
             return tuple(range(metadata.ensemble_size))
@@ -144,8 +147,8 @@ class WriterCore:
     def reply(
         self, run: PendingRun, index: int, bookie_id: str, error: FencelogError | None
     ) -> list[Effect]:
-        """A bookie has answered. A success is recorded even for a run that is complete: an ensemble
-        change may still undo its completion."""
+        """Report a bookie's answer to an add. A success is recorded even for a run that is
+        complete: an ensemble change may still undo its completion."""
         if self.finished is not None or self._sealed or self.ensemble[index] != bookie_id:
             return []
         if error is None:
@@ -169,17 +172,19 @@ class WriterCore:
         return self._change() if is_news or self._is_lost(run) else []
 
     def on_lac_reply(self, bookie_id: str, error: FencelogError | None) -> list[Effect]:
-        """A bookie has answered to an explicit LAC: an idle writer learns here that it is over."""
+        """Report a bookie's answer to an explicit LAC: an idle writer learns here that it is
+        fenced."""
         if error is None or error.code is not ErrorCode.LEDGER_FENCED:
             return []
         return [] if self._sealed or bookie_id not in self.ensemble else self._fail(error)
 
     def change_ensemble(self) -> list[Effect]:
-        """Ask once more for the replacement of members for whom there was none."""
+        """Ask once more for the replacement of members for which there was none."""
         return self._change() if self._failed else []
 
     def ensemble_changed(self, metadata: LedgerMetadata) -> list[Effect]:
-        """The new fragment is committed (in recovery: decided). Drop acks, resend, drain."""
+        """Report that the new fragment is committed (in recovery: decided). Drop acks, resend,
+        drain."""
         if self.finished is not None:
             return []
         check(self.changing, "an ensemble change that nobody asked for")
@@ -201,22 +206,23 @@ class WriterCore:
         return [*effects, *self._go_on()]
 
     def ensemble_unchanged(self) -> list[Effect]:
-        """No replacement is to be had, and it is certain that metadata was not changed."""
+        """Report that there is no replacement, and that metadata was certainly not changed."""
         self.changing = False
         return self._go_on()
 
     def fail(self, error: FencelogError) -> list[Effect]:
-        """The shell found out that this writer is over (metadata says so)."""
+        """Fail with an error that the shell has found in the metadata."""
         return self._fail(error)
 
     def seal(self) -> None:
-        """The ledger is about to be closed at LAC: no answer of a bookie matters any more. Without
-        this a late failure would begin an ensemble change beside the close."""
+        """Prepare for the close of the ledger at LAC: no answer of a bookie matters any more.
+        Without this a late failure would begin an ensemble change during the close."""
         check(not self._pending and not self.changing, "closing before all is acknowledged")
         self._sealed = True
 
     def _change(self) -> list[Effect]:
-        """Acknowledgements are frozen from here on. Those whose change was delayed go with it."""
+        """Begin an ensemble change: acknowledgements are frozen from here on. Members whose change
+        was delayed are included."""
         if self.changing or self.finished is not None or self._sealed:
             return []
         self._failed |= self._delayed
@@ -225,7 +231,8 @@ class WriterCore:
         return [ChangeEnsemble(dict(self._failed), self.lac + 1)]
 
     def _go_on(self) -> list[Effect]:
-        """After a change, or without: in the present ensemble, if it can serve what is pending."""
+        """Continue in the current ensemble, after a change or without one, if it can serve the
+        pending runs."""
         effects = self._drain()
         run = self._lost_run()
         if run is None:
@@ -247,14 +254,16 @@ class WriterCore:
         return [Acknowledged(self.lac, self.length)] if self.lac != before else []
 
     def _is_lost(self, run: PendingRun) -> bool:
-        """So many members refused it that it can never reach Qa in this ensemble."""
+        """Tell whether so many members refused a run that it can never reach Qa in this
+        ensemble."""
         return len(run.failed) > self.metadata.write_quorum - self.metadata.ack_quorum
 
     def _lost_run(self) -> PendingRun | None:
         return next((run for run in self._pending if self._is_lost(run)), None)
 
     def _fail(self, error: FencelogError) -> list[Effect]:
-        """Over. A ledger that was being closed has nothing pending, so there is no one to tell."""
+        """Finish the writer. A ledger that was being closed has nothing pending, so there is
+        nothing to report."""
         if self.finished is not None:
             return []
         self.finished = error

@@ -1,7 +1,7 @@
-"""When the writer of an idle ledger tells its bookies the LAC.
+"""The timer by which the writer of an idle ledger sends the LAC to its bookies.
 
 The LAC travels with the next add. Where no add follows, the last entries would stay invisible to
-those who read the ledger from its bookies; so it is sent once by itself. No safety depends on it.
+readers of the bookies; so it is sent once by itself. Safety does not depend on it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fencelog.ledgers.writer.core import WriterCore
 
 
 class ExplicitLac:
-    """One timer for one writer: it is set by acknowledgements and runs out at most once an interval
+    """The timer of one writer: it is set by acknowledgements and expires at most once an interval,
     however many adds there are. ``interval_ms`` 0: never."""
 
     def __init__(self, core: WriterCore, *, interval_ms: int, tell: Callable[[int], None]) -> None:
@@ -24,12 +24,12 @@ class ExplicitLac:
         self._timer: asyncio.TimerHandle | None = None
 
     def acknowledged(self) -> None:
-        """LAC has grown: it is to be told, if nothing else will tell it."""
+        """Schedule the LAC, which has grown, to be sent unless an add carries it."""
         if self._timer is None and self._interval_s > 0:
             self._wait()
 
     def stop(self) -> None:
-        """For good: the writer is closing or finished."""
+        """Stop the timer permanently: the writer is closing or finished."""
         self._interval_s = 0.0
         if self._timer is not None:
             self._timer.cancel()

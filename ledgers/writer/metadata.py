@@ -1,6 +1,7 @@
-"""The writer's hold on its ledger's metadata: who the members are, and the two changes it makes.
+"""The writer's view of its ledger's metadata: the members, and the two changes that a writer makes.
 
-Both are made only while the ledger is OPEN (rules 2 and 8), and go on until their outcome is known.
+Both are made only while the ledger is OPEN (rules 2 and 8), and are repeated until their outcome is
+known.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from fencelog.ledgers.writer.core import ChangeEnsemble
 
 
 class WriterMetadata:
-    """``metadata`` as this writer committed it last; ``incarnations`` of all who ever were members,
-    as they were when they joined."""
+    """The metadata of a writer. ``metadata``: as this writer committed it last; ``incarnations``:
+    those of all past and current members, as they were when they joined."""
 
     def __init__(
         self,
@@ -40,11 +41,11 @@ class WriterMetadata:
         self._placement = placement
 
     async def change_ensemble(self, change: ChangeEnsemble) -> LedgerMetadata:
-        """Find replacements, as many as can be, and commit them.
+        """Find replacements, as many as possible, and commit them.
 
-        A former member that has another incarnation now is none: it has fenced this ledger (rule
-        10). Raises NOT_ENOUGH_BOOKIES, METADATA_UNAVAILABLE, BAD_REQUEST (no room for another
-        fragment): nothing was changed; LEDGER_FENCED: it is not the writer's any more.
+        A previous member that has another incarnation now is no replacement: it has fenced this
+        ledger (rule 10). Raises NOT_ENOUGH_BOOKIES, METADATA_UNAVAILABLE, BAD_REQUEST (no space for
+        another fragment): nothing was changed; LEDGER_FENCED: the writer has lost the ledger.
         """
         former = self.metadata.last_fragment
         strangers = {b for b, known in self.incarnations.items() if known != self._incarnation(b)}
@@ -61,7 +62,8 @@ class WriterMetadata:
         return self.metadata
 
     async def close(self, *, last_entry_id: int, length: int) -> LedgerMetadata:
-        """Raises LEDGER_FENCED (not the writer's any more), METADATA_UNAVAILABLE (not closed)."""
+        """Close the ledger. Raises LEDGER_FENCED (the writer has lost the ledger),
+        METADATA_UNAVAILABLE (not closed)."""
         await self._update(partial(closed_by_writer, last_entry_id=last_entry_id, length=length))
         return self.metadata
 
@@ -73,7 +75,7 @@ class WriterMetadata:
         except FencelogError as error:
             if error.code is not ErrorCode.LEDGER_NOT_FOUND:
                 raise
-            # Bookies may hold what is pending: for the writer it is as if it were fenced.
+            # Bookies may hold the pending entries: for the writer this is the same as being fenced.
             raise FencelogError(
                 ErrorCode.LEDGER_FENCED, f"ledger {self.metadata.ledger_id} was deleted"
             ) from error

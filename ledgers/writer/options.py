@@ -1,4 +1,4 @@
-"""What may be chosen about how a ledger is written; nothing of it changes what is safe."""
+"""The options for writing a ledger; none of them affects safety."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fencelog.ledgers.limits import EXPLICIT_LAC_INTERVAL_MS
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """The defaults are right for most."""
+    """The options of a writer. The defaults suit most ledgers."""
 
     explicit_lac_interval_ms: int = EXPLICIT_LAC_INTERVAL_MS
-    """How long nothing is sent before the bookies are told the LAC by itself; 0: never."""
+    """The idle time after which the LAC is sent to the bookies by itself; 0: never."""
 
     delay_ensemble_change: bool = False
     """Keep a member that failed as long as every entry can still reach Qa without it, unless it is
-    read-only or has lost what it stored. Spares a fragment where bookies are away for a moment, as
-    in a rolling restart; meanwhile there are fewer than Qw copies."""
+    read-only or has lost what it stored. This saves a fragment where bookies are away for a moment,
+    as in a rolling restart; meanwhile there are fewer than Qw copies."""

@@ -1,4 +1,4 @@
-"""How many of the entries that wait leave together, as one run."""
+"""The division of waiting entries into runs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from fencelog.ledgers.limits import MAX_RUN_ENTRIES, TARGET_RUN_BYTES
 
 @dataclass(frozen=True, slots=True)
 class RunBatching:
-    """What a run of one ledger may hold. ``overhead`` in bytes, of each entry."""
+    """The limits of the runs of one ledger. ``overhead``: bytes added to each entry."""
 
     max_entries: int
     overhead: int
 
     @classmethod
     def of(cls, metadata: LedgerMetadata) -> RunBatching:
-        """The entries of a run share a write set: of a striped ledger a run holds one."""
+        """Return the limits for a ledger. The entries of a run share a write set, so a run of a
+        striped ledger holds one."""
         is_striped = metadata.ensemble_size != metadata.write_quorum
         overhead = ENTRY_HEADER.size + digest_size(metadata.digest_type)
         return cls(1 if is_striped else MAX_RUN_ENTRIES, overhead)
 
     def end_of_run(self, queue: Sequence[bytes], start: int) -> int:
-        """Where the run that begins at ``start`` ends: by entries and by bytes, at least one on."""
+        """Return the end of the run that begins at ``start``: by entries and by bytes, at least one
+        entry."""
         limit = min(len(queue), start + self.max_entries)
         size, end = 0, start
         while end < limit:

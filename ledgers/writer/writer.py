@@ -1,7 +1,7 @@
 """The writer's shell: batches appends into runs and carries out what ``WriterCore`` decides.
 
-One writer owns one ledger. ``append`` only queues; everything queued in one turn of the event loop
-leaves as one run (or a few), in one socket write per bookie, and is acknowledged together.
+One writer owns one ledger. ``append`` only queues; all entries queued in one iteration of the event
+loop are sent as one run (or a few), in one socket write per bookie, and are acknowledged together.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ OnAcknowledged = Callable[[int], None]
 OnFailure = Callable[[FencelogError], None]
 
 REPLACE_RETRY_S = 1.0
-"""How often a writer without a full ensemble looks for a replacement."""
+"""The interval at which a writer without a full ensemble looks for a replacement."""
 
 _NO_CHANGE = (
     ErrorCode.NOT_ENOUGH_BOOKIES,
     ErrorCode.METADATA_UNAVAILABLE,
     ErrorCode.BAD_REQUEST,
 )
-"""Why an ensemble stays as it is; the writer goes on in it for as long as it can."""
+"""The reasons for which an ensemble stays as it is; the writer continues with it as long as it
+can."""
 
 _BLAMELESS = frozenset({ErrorCode.LEDGER_FENCED, ErrorCode.WRONG_INCARNATION})
-"""Refusals of a bookie that is well: others may go on choosing it."""
+"""Refusals of a bookie that is well: it may still be chosen for other ledgers."""
 
 
 class LedgerWriter:
@@ -55,7 +56,7 @@ class LedgerWriter:
     ``on_ack(lac)`` is called with the new LAC whenever it grows: all entries up to it are
     acknowledged, in order. ``on_failure(error)`` is called once, when the writer is finished:
     entries above ``last_add_confirmed`` are then of unknown outcome up to ``last_add_pushed``, and
-    certainly not written above it. ``incarnations`` are those of the ensemble when it was chosen.
+    certainly not written above it. ``incarnations``: those of the ensemble when it was chosen.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class LedgerWriter:
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As committed; fragments change with the ensemble."""
+        """Return the metadata as committed; fragments change with the ensemble."""
         return self._core.metadata
 
     @property
@@ -117,17 +118,17 @@ class LedgerWriter:
 
     @property
     def last_add_pushed(self) -> int:
-        """The last entry that was handed to bookies; later ones were never sent."""
+        """Return the last entry that was sent to bookies; later ones were never sent."""
         return self._core.last_add_pushed
 
     @property
     def length(self) -> int:
-        """Payload bytes up to ``last_add_confirmed``."""
+        """Return the payload bytes up to ``last_add_confirmed``."""
         return self._core.length
 
     @property
     def pending_bytes(self) -> int:
-        """Of the entries that are not acknowledged yet, with their headers."""
+        """Return the bytes of the entries that are not acknowledged yet, with their headers."""
         entries = self._next_entry_id - 1 - self._core.lac
         return self._length - self._core.length + entries * self._batching.overhead
 
@@ -166,8 +167,9 @@ class LedgerWriter:
     async def close(self) -> LedgerMetadata:
         """Wait until everything is acknowledged, then close the ledger at LAC (rule 8).
 
-        Raises the writer's failure if there was one; LEDGER_FENCED when somebody else is recovering
-        the ledger, has closed it at another entry or deleted it; METADATA_UNAVAILABLE: close again.
+        Raises the writer's failure if there was one; LEDGER_FENCED when another client is
+        recovering the ledger, has closed it at another entry or deleted it; METADATA_UNAVAILABLE:
+        close again.
         """
         self._closing = True
         self._flush()
@@ -186,7 +188,7 @@ class LedgerWriter:
             raise
 
     async def abandon(self) -> None:
-        """Give the ledger up without closing it; somebody will recover it."""
+        """Give the ledger up without closing it; another process will recover it."""
         self._closing = True
         self._core.fail(FencelogError(ErrorCode.LEDGER_CLOSED, "the writer was abandoned"))
         self._queue.clear()
@@ -196,7 +198,7 @@ class LedgerWriter:
             await asyncio.gather(self._change, return_exceptions=True)
 
     def _stop(self) -> None:
-        """End what runs beside the pipeline."""
+        """Stop the tasks and timers beside the pipeline."""
         self._explicit_lac.stop()
         if self._retry is not None:
             self._retry.cancel()
@@ -207,7 +209,7 @@ class LedgerWriter:
     # -- the pipeline ----------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Send what is queued as runs. The LAC that they carry is the one known now."""
+        """Send the queue as runs. They carry the LAC that is known now."""
         self._flush_scheduled = False
         queue, self._queue = self._queue, []
         core, metadata = self._core, self._core.metadata
@@ -274,7 +276,8 @@ class LedgerWriter:
     # -- ensemble change -------------------------------------------------------------------------
 
     async def _change_ensemble(self, change: ChangeEnsemble) -> None:
-        """Find replacements and commit them (rule 2). Ends in exactly one report to the core."""
+        """Find replacements and commit them (rule 2). This ends in exactly one report to the
+        core."""
         try:
             effects = self._core.ensemble_changed(await self._own.change_ensemble(change))
         except FencelogError as error:
@@ -283,7 +286,7 @@ class LedgerWriter:
                 self._retry_later()
             else:
                 effects = self._core.fail(error)
-        except Exception as error:  # a bug; whoever waits has to learn of it
+        except Exception as error:  # a bug; waiting callers have to learn of it
             effects = self._core.fail(FencelogError(ErrorCode.INTERNAL, repr(error)))
         finally:
             self._change = None

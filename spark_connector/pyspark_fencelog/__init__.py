@@ -1,7 +1,8 @@
-"""Makes Spark find the data source ``fencelog`` by itself.
+"""The package by which Spark finds the data source ``fencelog`` by itself.
 
 Spark imports every top-level package named ``pyspark_*`` and registers its ``DefaultSource``. One
-such package that fails to import hides the sources of all others, so this one holds nothing else.
+such package that fails to import hides the sources of all others, so this one contains nothing
+else.
 """
 
 from fencelog.spark_connector.source import FencelogDataSource as DefaultSource

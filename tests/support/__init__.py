@@ -1,1 +1,1 @@
-"""What tests of several folders share."""
+"""The helpers shared by tests of several folders."""

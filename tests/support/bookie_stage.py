@@ -1,4 +1,4 @@
-"""What tests of one bookie are given: how they open it, and ways to talk to it."""
+"""The surroundings of tests of one bookie: how they open it, and ways to send it requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fencelog.ledgers.format.run import build_run
 
 
 class BookieSettings(TypedDict, total=False):
-    """What else ``BookieConfig`` takes."""
+    """The other settings of ``BookieConfig``."""
 
     journal_dirs: tuple[Path, ...]
     ledger_dirs: tuple[Path, ...]
@@ -33,7 +33,7 @@ class BookieSettings(TypedDict, total=False):
 
 
 class OpenBookie(Protocol):
-    """Opens a bookie, which is closed in the end."""
+    """A function that opens a bookie, which is closed in the end."""
 
     async def __call__(
         self,
@@ -46,11 +46,11 @@ class OpenBookie(Protocol):
 
 
 class Requests:
-    """Plain calls for tests: build runs, add them and wait for the answer."""
+    """The plain calls of tests: build runs, add them and wait for the answer."""
 
     @staticmethod
     def run(ledger_id: int, first: int, count: int = 1, *, lac: int = -1, size: int = 100) -> bytes:
-        """Entries whose payload says which ledger and entry they are."""
+        """Return a run of entries whose payload names their ledger and entry."""
         payloads = [f"{ledger_id}/{first + i}|".encode().ljust(size, b".") for i in range(count)]
         return build_run(ledger_id, first, payloads, lac=lac, length_before=first * size)
 
@@ -70,7 +70,7 @@ class Requests:
 
     @staticmethod
     async def until(condition: Callable[[], bool]) -> None:
-        """Let the loop and the I/O threads run until something is so; fail after some seconds."""
+        """Let the loop and the I/O threads run until a condition holds; fail after some seconds."""
         for _ in range(5000):
             if condition():
                 return
@@ -84,12 +84,12 @@ class Requests:
 
 
 def refusal_of(answer: FencelogError | None) -> ErrorCode | None:
-    """Of the answer to an add or the like; None if it was done."""
+    """Return the error code of the answer to an add or the like; None if it succeeded."""
     return None if answer is None else answer.code
 
 
 def is_removing(bookie: Bookie, ledger_id: int) -> bool:
-    """Whether the ledger's former entries are still being removed."""
+    """Tell whether the ledger's previous entries are still being removed."""
     state = bookie.shard(ledger_id).states.get(ledger_id)
     assert state is not None
     return state.removing

@@ -33,7 +33,7 @@ class SteppingHost(SystemHost):
 
 
 class LogOptions(TypedDict, total=False):
-    """What else ``PartitionLog.open`` takes."""
+    """The other arguments of ``PartitionLog.open``."""
 
     broker_pending: PendingBytes
     broker_caches: TailCaches
@@ -45,7 +45,7 @@ class LogOptions(TypedDict, total=False):
 
 
 class Stage:
-    """One partition's surroundings, shared by all who want to own it."""
+    """The surroundings of one partition, shared by all its prospective owners."""
 
     def __init__(self, cluster: MemoryCluster, ledgers: ScriptedLedgers) -> None:
         self.cluster = cluster
@@ -105,7 +105,7 @@ class Stage:
 
 
 class BrokerMaker(Protocol):
-    """Starts a broker of the stage's cluster."""
+    """A function that starts a broker of the stage's cluster."""
 
     async def __call__(
         self, broker_id: str, *, store: MemoryMetadataStore | None = None
@@ -113,10 +113,10 @@ class BrokerMaker(Protocol):
 
 
 ReadAll = Callable[[PartitionLog], Awaitable[list[bytes]]]
-"""Reads the values of all messages of a log."""
+"""A function that reads the values of all messages of a log."""
 
 
 class Until(Protocol):
-    """Waits for a condition."""
+    """A function that waits for a condition."""
 
     async def __call__(self, condition: Callable[[], bool], timeout_s: float = 5.0) -> None: ...

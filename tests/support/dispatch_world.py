@@ -1,8 +1,8 @@
 """One subscription over a log in memory: cursor and dispatch without shells, beside a naive model.
 
-The model knows who holds what, what is acknowledged, and what of that is durable; it complains as
-soon as a message goes where it must not. A takeover rebuilds the cursor from the events that are
-durable, and from some of those that are not.
+The model knows the holder of each message, the acknowledged messages, and which of them are durably
+so; it fails as soon as a message is delivered wrongly. A takeover rebuilds the cursor from the
+durable events, and from some of the others.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ class Held:
 
 
 class World:
-    """``pull``, ``ack``, … as a consumer would; every one of them checks the result."""
+    """A subscription with methods ``pull``, ``ack``, … as a consumer calls them; each checks its
+    result."""
 
     def __init__(self, kind: str, **config: Any) -> None:
         self.config = SubscriptionConfig(type=kind, **config)
         self.log: list[tuple[bytes | None, float | None]] = []
-        """Key, and when it may be delivered."""
+        """The messages: the key, and the time of delivery."""
         self.now = 0.0
         self.events: list[list[Any]] = []
         self.acked: list[set[int]] = []
-        """What is acknowledged after each event."""
+        """The acknowledged offsets after each event."""
         self.durable = 0
         self.held: dict[int, Held] = {}
         self.forwarded: set[int] = set()
@@ -64,7 +65,7 @@ class World:
 
     @property
     def done(self) -> set[int]:
-        """What this owner knows to be acknowledged."""
+        """Return the offsets that this owner knows to be acknowledged."""
         return self.acked[-1]
 
     @property
@@ -106,7 +107,7 @@ class World:
         return found
 
     def _woke(self) -> bool:
-        """Whether a pull found a message due, and another one of its key before it."""
+        """Tell whether a pull found a message due, and another one of its key before it."""
         return self.config.type == KEY_SHARED
 
     def ack(self, offsets: list[int]) -> None:
@@ -144,7 +145,7 @@ class World:
         self.now += seconds
 
     def refresh(self) -> None:
-        """What time has changed."""
+        """Apply the effects of time."""
         expired = {offset for offset, held in self.held.items() if held.until <= self.now}
         counted = self.dispatch.expire(self.now)
         assert set(counted) == ({min(expired)} if expired and self.is_ordered else expired)
@@ -157,11 +158,12 @@ class World:
     # -- owners ----------------------------------------------------------------------------------
 
     def confirm(self) -> None:
-        """Everything that was recorded is durable."""
+        """Confirm that every recorded event is durable."""
         self.durable = len(self.events)
 
     def take_over(self, unconfirmed: int) -> None:
-        """Another owner, that finds so many events which were not confirmed."""
+        """Take over as another owner, which finds ``unconfirmed`` events that were not
+        confirmed."""
         kept = min(self.durable + unconfirmed, len(self.events))
         del self.events[kept:], self.acked[kept:]
         self.cursors = Cursors()
@@ -178,7 +180,7 @@ class World:
         self._own()
 
     def drain(self) -> None:
-        """One consumer takes what there is until nothing is left."""
+        """Pull and acknowledge as one consumer until nothing is left."""
         for _ in range(10_000):
             if self.cursor.acks.acked_to >= self.tail:
                 break
@@ -211,7 +213,7 @@ class World:
             self._change(["failures", "s", ranges], self.done)
 
     def _forward(self) -> None:
-        """What failed too often is forwarded at once."""
+        """Forward the messages that failed too often at once."""
         for offset in sorted(self.dispatch.dead_letters):
             most = self.config.max_deliveries
             assert most is not None

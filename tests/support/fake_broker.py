@@ -1,5 +1,5 @@
-"""A broker in memory, for the stories that are hard to stage with a real one: an owner elsewhere,
-a lost owner, overload, an append of unknown outcome. What it does not fake, it does not do."""
+"""A broker in memory, for the stories that are hard to stage with a real one: an owner elsewhere, a
+lost owner, overload, an append of unknown outcome. It does nothing beyond what it fakes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PUBLISH_TIME = 1_700_000_000_000_000
 
 
 class FakeLog:
-    """A partition in memory. ``failure`` is what the next appends end with."""
+    """A partition in memory. ``failure``: the error of the next appends."""
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
@@ -115,7 +115,7 @@ class FakeLog:
         self.readers_changed.set()
 
     async def readers_are(self, count: int) -> None:
-        """Return when so many readers wait at the tail."""
+        """Return when ``count`` readers wait at the tail."""
         while self.waiting_readers != count:
             self.readers_changed.clear()
             await self.readers_changed.wait()
@@ -169,7 +169,7 @@ class FakeBroker:
     forwards: Forwards = field(default_factory=Forwards)
     failure: BaseException | None = None
     url: str = ""
-    """Where it is served, if a test has noted that."""
+    """The URL at which it is served, if a test has noted that."""
     config: BrokerConfig = field(default_factory=lambda: BrokerConfig("a", "http://127.0.0.1:1"))
     host: SystemHost = field(default_factory=SystemHost)
 
@@ -236,7 +236,7 @@ def app_over(broker: Broker | FakeBroker, bookies: FakeBookies) -> Application:
 
 @asynccontextmanager
 async def serving(app: Application) -> AsyncIterator[str]:
-    """A real uvicorn on a free port, and its URL."""
+    """Serve an application with a real uvicorn on a free port; yields its URL."""
     server = await HttpServer.start(app, bind("127.0.0.1", 0))
     try:
         yield server.url
@@ -245,4 +245,4 @@ async def serving(app: Application) -> AsyncIterator[str]:
 
 
 Serve = Callable[[Application], AbstractAsyncContextManager[str]]
-"""Serves an application, at the URL that it gives."""
+"""A function that serves an application, at the URL that it yields."""

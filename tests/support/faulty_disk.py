@@ -1,4 +1,4 @@
-"""A real disk that fails or waits where a test says."""
+"""A real disk that fails or waits as a test demands."""
 
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ class FaultyStore:
 
 
 class FaultyDisk(PosixDisk):
-    """Fails or delays the calls that a test names, as ``"sync .journal"`` or ``"write index"``; or
-    is gone for good after ``calls_left`` more calls, as for a process that dies there."""
+    """A disk that fails or delays the calls that a test names, as ``"sync .journal"`` or ``"write
+    index"``; or fails permanently after ``calls_left`` more calls, as for a process that dies
+    there."""
 
     def __init__(self) -> None:
         self.fails: set[str] = set()

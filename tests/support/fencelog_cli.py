@@ -1,4 +1,4 @@
-"""Running the command line as a user does: a process of its own, its output, its exit code."""
+"""The command line run as a user does: a process of its own, its output, its exit code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def fencelog(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 30,
 ) -> subprocess.CompletedProcess[bytes]:
-    """The finished command; ``env`` replaces the whole environment."""
+    """Return the finished command; ``env`` replaces the whole environment."""
     return subprocess.run(
         fencelog_command(*arguments),
         input=stdin,
@@ -26,7 +26,7 @@ def fencelog(
 
 
 def complaint(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The one line on stderr with which a command has to fail."""
+    """Return the one line on stderr with which a command has to fail."""
     lines = done.stderr.decode().splitlines()
     assert len(lines) == 1, done.stderr.decode()
     assert lines[0].startswith("fencelog: ")

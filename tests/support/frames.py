@@ -10,7 +10,8 @@ from fencelog.ledgers.rpc.wire import FRAME_HEADER
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written; an end of the connection is told later, as by a real one."""
+    """A transport that keeps what is written; the end of the connection is reported later, as by a
+    real one."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -47,8 +48,8 @@ class FakeTransport(asyncio.Transport):
 
 
 def mutated(frame: bytes, chance: random.Random) -> bytes:
-    """A frame with something wrong, most of the time: a field of its header, its length, bits or
-    bytes of its body."""
+    """Return a frame with something wrong, most of the time: a field of its header, its length,
+    bits or bytes of its body."""
     length, op, flags, status, request_id = FRAME_HEADER.unpack_from(frame)
     body = frame[FRAME_HEADER.size :]
     kind = chance.randrange(9)
@@ -76,7 +77,7 @@ def mutated(frame: bytes, chance: random.Random) -> bytes:
 
 
 def cut(stream: bytes, chance: random.Random) -> list[bytes]:
-    """A stream in segments: whole, in a few pieces, or byte by byte."""
+    """Return a stream in segments: whole, in a few pieces, or byte by byte."""
     pieces: list[bytes] = []
     most = chance.choice([1, 7, 100, len(stream)]) if len(stream) < 2000 else len(stream)
     while stream:
@@ -87,7 +88,8 @@ def cut(stream: bytes, chance: random.Random) -> list[bytes]:
 
 
 def hostile_stream(valid: Sequence[bytes], chance: random.Random) -> bytes:
-    """Some valid frames in any order, some mutated, perhaps cut off, perhaps with garbage."""
+    """Return some valid frames in any order, some mutated, perhaps cut off, perhaps with
+    garbage."""
     frames = [chance.choice(valid) for _ in range(chance.randrange(1, 12))]
     for position in range(len(frames)):
         if chance.random() < 0.15:

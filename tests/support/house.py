@@ -25,18 +25,18 @@ class Source:
 
     @property
     def module(self) -> str:
-        """The name by which it is imported, if it is of a package."""
+        """Return the name by which it is imported, if it is part of a package."""
         path = self.path.removesuffix(".py").removesuffix("/__init__")
         return "fencelog." + path.replace("/", ".")
 
     @property
     def folder(self) -> str:
-        """The top-level folder it lies in."""
+        """Return the top-level folder that contains it."""
         return self.path.split("/", 1)[0]
 
 
 def read_sources(*folders: str) -> Iterator[Source]:
-    """Every Python file below the folders."""
+    """Yield every Python file below the folders."""
     for folder in folders:
         for file in sorted((ROOT / folder).rglob("*.py")):
             path = file.relative_to(ROOT).as_posix()
@@ -44,7 +44,8 @@ def read_sources(*folders: str) -> Iterator[Source]:
 
 
 def read_documents() -> list[Path]:
-    """Every Markdown document: those at the root, and those beside what they describe."""
+    """Return every Markdown document: those at the root, and those beside the code that they
+    describe."""
     folders = (*PACKAGES, "k8s", "tests")
     beside = (file for folder in folders for file in (ROOT / folder).rglob("*.md"))
     return sorted([*ROOT.glob("*.md"), *beside])

@@ -28,7 +28,7 @@ from fencelog.ledgers.writer.writer import LedgerWriter
 
 
 class LocalCluster:
-    """Bookies b1, b2, …. Implements ``BookieDirectory``; use it with ``async with``."""
+    """The bookies b1, b2, …. Implements ``BookieDirectory``; use it with ``async with``."""
 
     def __init__(self, path: Path, size: int = 3) -> None:
         self.path = path
@@ -60,11 +60,11 @@ class LocalCluster:
         return client or AbsentBookie(bookie_id)
 
     def put(self, bookie_id: str, client: Any) -> None:
-        """Others reach the bookie by this client, until it is started again."""
+        """Replace the client by which others reach the bookie, until it is started again."""
         self._clients[bookie_id] = client
 
     def cut(self, *bookie_ids: str) -> None:
-        """These bookies, and no others, cannot be reached."""
+        """Make these bookies, and no others, unreachable."""
         self._cut = set(bookie_ids)
 
     def available(self) -> list[str]:
@@ -78,7 +78,8 @@ class LocalCluster:
         return self.path / bookie_id
 
     async def start(self, bookie_id: str, *, disk: Disk | None = None, **settings: Any) -> Bookie:
-        """As a process does: what may have been forgotten is fenced before it is asked."""
+        """Start a bookie as a process does: ledgers of which it may have lost entries are fenced
+        before it serves."""
         config = BookieConfig(self.directory(bookie_id), bookie_id=bookie_id, **settings)
         bookie = await Bookie.open(
             config,
@@ -96,7 +97,7 @@ class LocalCluster:
         await self.bookies.pop(bookie_id).close()
 
     async def kill(self, bookie_id: str) -> None:
-        """As after ``kill -9``: what was written stays, nothing more is."""
+        """Kill a bookie as ``kill -9`` does: everything written stays, nothing more is written."""
         self.bookies[bookie_id]._fail(FencelogError(ErrorCode.STORAGE_FAILED, "killed"))
         await self.stop(bookie_id)
 
@@ -105,7 +106,7 @@ class LocalCluster:
         return await self.start(bookie_id, **settings)
 
     async def lose_disk(self, bookie_id: str) -> Bookie:
-        """It comes back with an empty one."""
+        """Start a bookie with an empty disk."""
         await self.kill(bookie_id)
         shutil.rmtree(self.directory(bookie_id))
         return await self.start(bookie_id, repair_cookie=True)
@@ -120,7 +121,7 @@ class LocalCluster:
     async def write(
         self, *payloads: bytes, ensemble: int = 3, copies: int = 3, acks: int = 2
     ) -> LedgerWriter:
-        """A new ledger with these entries, all of them acknowledged; it stays open."""
+        """Create a ledger with these entries, all of them acknowledged; it stays open."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -142,7 +143,7 @@ class LocalCluster:
         return writer
 
     async def contents(self, ledger_id: int) -> list[bytes]:
-        """The payloads of a closed ledger, as any reader finds them."""
+        """Return the payloads of a closed ledger, as any reader finds them."""
         reader = await self.ledger_client.open(ledger_id)
         found: list[bytes] = []
         while len(found) <= reader.metadata.last_entry_id:

@@ -20,7 +20,7 @@ AWAY = FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "one is left")
 TAKEN = FencelogError(ErrorCode.NO_OWNER, "taken over")
 POLICY = Policy(roll_entries=10, roll_ms=60_000)
 TIMES = (60.0, 0.0)
-"""When the first ledger may be rolled without news."""
+"""The time at which the first ledger may be rolled without news."""
 
 
 def advance(core: LogCore, *, is_idle: bool = True, segments: int = 1) -> list[Effect]:

@@ -1,4 +1,5 @@
-"""Renders the kustomize base the way `kubectl kustomize` does, as far as the base goes."""
+"""The rendering of the kustomize base as `kubectl kustomize` does it, as far as the base needs
+it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ CLUSTER_WIDE = {"Namespace"}
 
 
 def render(folder: Path) -> list[Manifest]:
-    """Every object of a kustomization with its namespace, labels and image tags set.
+    """Return every object of a kustomization with its namespace, labels and image tags set.
 
     Raises ValueError for a field of kustomize that this renderer does not know.
     """
@@ -45,13 +46,13 @@ def render(folder: Path) -> list[Manifest]:
 
 
 def pod_template(manifest: Manifest) -> Manifest | None:
-    """The pod template of a workload, None for every other object."""
+    """Return the pod template of a workload, None for every other object."""
     template: Manifest | None = manifest.get("spec", {}).get("template")
     return template
 
 
 def containers(manifest: Manifest) -> Iterator[Manifest]:
-    """The containers of a workload, those that only prepare it included."""
+    """Yield the containers of a workload, including its init containers."""
     if template := pod_template(manifest):
         yield from template["spec"].get("initContainers", [])
         yield from template["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""A disk in memory whose every sync and crash a test decides, and I/O threads that wait to be told.
+"""A disk in memory whose every sync and crash a test decides, and I/O threads that a test steps.
 
 For tests of one journal. The simulator's disk (tests/sim/disk/disk.py) is the one for whole
 bookies.
@@ -18,7 +18,8 @@ Buffer = bytes | bytearray | memoryview
 
 
 class MemoryFile:
-    """Content as read, and as a crash may leave it: ``durable`` and any part of ``unsynced``."""
+    """A file: its content as read, and as a crash may leave it: ``durable`` and any part of
+    ``unsynced``."""
 
     def __init__(self, disk: MemoryDisk) -> None:
         self._disk = disk
@@ -100,11 +101,12 @@ class MemoryDisk:
         self.calls.append("sync directory")
 
     def copy(self) -> MemoryDisk:
-        """Another disk with the same content, all of it durable."""
+        """Return another disk with the same content, all of it durable."""
         return self._with({name: bytes(file.content) for name, file in self.files.items()})
 
     def after_power_loss(self, random: Random) -> MemoryDisk:
-        """What was not synced is there, is not, or is torn, write by write."""
+        """Return the disk after a power loss: each write that was not synced is there, is missing,
+        or is torn."""
         left = {}
         for name, file in self.files.items():
             content = bytearray(file.durable)
@@ -124,8 +126,8 @@ class MemoryDisk:
 
 
 class SteppedIoThread:
-    """Does its work piece by piece, when ``step`` is called; ``work`` and ``report`` are its
-    halves. ``is_stepped = False``: at once."""
+    """An I/O thread that does its work piece by piece, when ``step`` is called; ``work`` and
+    ``report`` are its halves. ``is_stepped = False``: at once."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -162,7 +164,7 @@ class SteppedIoThread:
             self.step()
 
     def work(self) -> None:
-        """The next piece of work is done; the event loop does not know yet."""
+        """Do the next piece of work, without a report to the event loop yet."""
         work, done = self._queue.popleft()
         error, result = None, None
         try:
@@ -181,7 +183,7 @@ class SteppedIoThread:
         self.report()
 
     async def close(self) -> None:
-        """There is no thread to end."""
+        """Do nothing: there is no thread to end."""
 
     def run_free(self) -> None:
         """Do everything at once from now on."""

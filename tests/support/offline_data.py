@@ -19,13 +19,13 @@ from fencelog.bookie.offline.verify import verify
 from tests.support.bookie_stage import BookieSettings, OpenBookie, Requests
 
 ENTRIES = {1: (0, 15), 2: (0, 3), 3: (7, 1)}
-"""Of each ledger, its first entry and how many there are."""
+"""The ledgers: the first entry of each, and the number of its entries."""
 
 
 async def make_data(open_bookie: OpenBookie, requests: Requests, path: Path, killed: Path) -> None:
-    """Ledgers 1 and 2 in a sealed entry log, ledger 1 goes on in another; what came last to ledgers
-    1 and 3 is in the journal alone, for the process was killed. Ledger 2 is fenced in the index,
-    ledger 3 in the journal."""
+    """Write ledgers 1 and 2 to a sealed entry log, and more of ledger 1 to another one; the last
+    entries of ledgers 1 and 3 are in the journal only, because the process was killed. Ledger 2 is
+    fenced in the index, ledger 3 in the journal."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "MAX_RUN_BYTES", 4096)  # so that files can be small
         settings: BookieSettings = {"journal_file_bytes": 8192}
@@ -57,13 +57,14 @@ async def make_data(open_bookie: OpenBookie, requests: Requests, path: Path, kil
 
 @contextmanager
 def opened(data: Path, disk: Any = None, **settings: Any) -> Iterator[Offline]:
-    """The data under its lock, looked at through ``disk``; by default one that is only read."""
+    """Open the data under its lock, read through ``disk``; by default through one that is only
+    read."""
     disk = disk or ReadOnlyDisk(PosixDisk())
     with offline(disk, BookieConfig(data, **settings)) as found:
         yield found
 
 
 def problems(data: Path, **settings: Any) -> list[str]:
-    """What ``fencelog bookie verify`` prints."""
+    """Return what ``fencelog bookie verify`` prints."""
     with opened(data, **settings) as found:
         return [str(problem) for problem in verify(found)]

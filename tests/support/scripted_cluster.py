@@ -1,4 +1,4 @@
-"""A scripted cluster: bookies that keep runs in memory and do what a test tells them to."""
+"""A scripted cluster: bookies that keep runs in memory and follow a test's instructions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.metadata_nodes import later
 
 @dataclass
 class ScriptedBookie:
-    """Stores entries; ``fault`` decides about a request before it is carried out."""
+    """A bookie that stores entries; ``fault`` decides about a request before it is carried out."""
 
     bookie_id: str
     incarnation: str = "1"
@@ -33,12 +33,13 @@ class ScriptedBookie:
     fenced: set[int] = field(default_factory=set)
     fault: Callable[[str], FencelogError | None] = lambda request: None
     held: list[Callable[[], None]] | None = None
-    """When a list, replies to adds wait in it until the test calls them."""
+    """The replies to adds that wait until the test calls them; None: replies are not held."""
     hung: set[str] = field(default_factory=set)
-    """Requests ("read", "read_lac", "list_entries") that are not answered until ``wake``."""
+    """The requests ("read", "read_lac", "list_entries") that are not answered until ``wake``."""
     awake: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[tuple[str, int]] = field(default_factory=list)
-    """Every ("read", first entry), ("read_lac", above), ("list_entries", from entry) that came."""
+    """Every ("read", first entry), ("read_lac", above), ("list_entries", from entry) that was
+    received."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(
@@ -120,11 +121,11 @@ class ScriptedBookie:
         return None
 
     async def _turn(self, request: str) -> None:
-        """Let others go first; until ``wake`` if the bookie hangs."""
+        """Let other tasks run first; wait for ``wake`` if the bookie hangs."""
         await (self.awake.wait() if request in self.hung else asyncio.sleep(0))
 
     def wake(self) -> None:
-        """Answer what hangs, and hang no more."""
+        """Answer the requests that hang, and hang no more."""
         self.hung.clear()
         self.awake.set()
 
@@ -158,7 +159,7 @@ class ScriptedBookie:
         self.news.set()
 
     def go_down(self) -> None:
-        """From now on nobody gets an answer."""
+        """Stop answering from now on."""
         error = FencelogError(ErrorCode.REQUEST_TIMEOUT, f"{self.bookie_id} is down")
         self.fault = lambda request: error
 
@@ -167,8 +168,8 @@ class ScriptedBookie:
 
 
 class ScriptedLedgers:
-    """Ledger metadata with compare-and-set; ``lose_reply`` loses the next update's answer. The
-    incarnation of a version is the ledger's id."""
+    """The metadata of ledgers with compare-and-set; ``lose_reply`` loses the next update's answer.
+    The incarnation of a version is the ledger's id."""
 
     def __init__(self) -> None:
         self.values: dict[int, tuple[LedgerMetadata, Version]] = {}
@@ -204,7 +205,7 @@ class ScriptedLedgers:
 
 
 class Cluster:
-    """Bookies b1 … bN, metadata, and writers over them. Implements ``BookieDirectory``."""
+    """The bookies b1 … bN, metadata, and writers over them. Implements ``BookieDirectory``."""
 
     def __init__(self, size: int) -> None:
         self.bookies = {f"b{n}": ScriptedBookie(f"b{n}") for n in range(1, size + 1)}
@@ -254,7 +255,7 @@ class Cluster:
         )
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Let the loop turn until something has happened; a story that stalls is an error."""
+        """Let the loop run until a condition holds; a story that stalls is an error."""
         for _ in range(10_000):
             if condition():
                 return
@@ -273,4 +274,4 @@ class Cluster:
 
 
 MakeCluster = Callable[[int], Cluster]
-"""A cluster of so many bookies."""
+"""A function that makes a cluster of so many bookies."""

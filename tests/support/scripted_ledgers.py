@@ -1,9 +1,9 @@
 """Ledgers in memory whose faults are scripted: the test double of the ledger client.
 
-By default everything works and adds are acknowledged a moment later. A test takes over what it
-wants to decide itself: when a writer's entries are acknowledged (``auto_ack``), how many of them
-recovery finds (``stored``), what ``create`` and ``recover`` fail with. Several brokers may share
-one ``ScriptedLedgers``: fencing works between them as in the protocol.
+By default everything works and adds are acknowledged a moment later. A test decides the rest
+itself: when a writer's entries are acknowledged (``auto_ack``), how many of them recovery finds
+(``stored``), the errors of ``create`` and ``recover``. Several brokers may share one
+``ScriptedLedgers``: fencing works between them as in the protocol.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ScriptedWriter:
             self.ack(len(self.payloads) - 1)
 
     def ack(self, lac: int) -> None:
-        """The bookies have acknowledged everything up to ``lac``, unless the ledger is fenced."""
+        """Acknowledge everything up to ``lac`` for the bookies, unless the ledger is fenced."""
         if self.ledger_id in self._ledgers.fenced:
             self.fail(FencelogError(ErrorCode.LEDGER_FENCED, "fenced"))
         elif lac > self.lac:
@@ -93,7 +93,7 @@ class ScriptedWriter:
 
 
 class ScriptedReader:
-    """Reads what the writer was given, up to what is confirmed."""
+    """The reader of the writer's entries, up to the confirmed end."""
 
     def __init__(self, writer: ScriptedWriter, metadata: LedgerMetadata) -> None:
         self._writer = writer
@@ -131,7 +131,7 @@ class ScriptedReader:
 
 
 class ScriptedLedgers:
-    """The client. ``log`` tells what was done, in order: create, recover, close, delete."""
+    """The client. ``log`` records the calls, in order: create, recover, close, delete."""
 
     def __init__(self) -> None:
         self.auto_ack = True
@@ -145,7 +145,7 @@ class ScriptedLedgers:
         self.recover_gate.set()
         self.writers: dict[int, ScriptedWriter] = {}
         self.stored: dict[int, int] = {}
-        """Last entry that a recovery of the ledger finds; default: all that was appended."""
+        """The last entry that a recovery of each ledger finds; default: the last appended one."""
         self.closed: dict[int, LedgerMetadata] = {}
         self.fenced: set[int] = set()
         self.deleted: set[int] = set()
@@ -156,7 +156,7 @@ class ScriptedLedgers:
         return self.writers[max(self.writers)]
 
     def writer_of(self, ledger_id: int | None) -> ScriptedWriter:
-        """The writer of a ledger that has to be there by now, such as a list's state ledger."""
+        """Return the writer of a ledger that has to exist by now, such as a list's state ledger."""
         assert ledger_id is not None
         return self.writers[ledger_id]
 

@@ -1,4 +1,4 @@
-"""A bookie's end of the wire that says what a test wants it to say."""
+"""A bookie's end of the wire that answers as a test scripts it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from fencelog.ledgers.rpc.wire import Frame, FrameReader, Op, encode_hello, enco
 
 
 class ScriptedServer:
-    """Accepts connections, shakes hands, and passes every other frame to ``answer``."""
+    """A server that accepts connections, shakes hands, and passes every other frame to
+    ``answer``."""
 
     def __init__(self) -> None:
         self.bookie_id = "b1"

@@ -1,5 +1,5 @@
-"""A journal in memory, whose I/O threads do nothing until they are told: every interleaving is
-exact."""
+"""A journal in memory whose I/O threads do nothing until a test steps them, so that every
+interleaving is exact."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Answers = list[tuple[int, FencelogError | None]]
 
 @dataclass
 class SteppedJournal:
-    """A journal on ``disk``, whose I/O threads wait, and what it answered: (number, error)."""
+    """A journal on ``disk``, whose I/O threads wait, and its answers: (number, error)."""
 
     max_file_bytes: int = 8192
     sync_runs: bool = True
@@ -62,7 +62,7 @@ class SteppedJournal:
         self.disk.calls.clear()
 
     async def append(self, count: int = 1, *, size: int = 100, control: bool = False) -> None:
-        """Append records and let the event loop turn."""
+        """Append records and let the event loop run."""
         for _ in range(count):
             number = len(self.bodies)
             kind, body = RecordType.FENCE, number.to_bytes(8, "little")
@@ -97,7 +97,7 @@ class SteppedJournal:
 
 
 async def turn() -> None:
-    """Let the event loop run what it has, and what that brings."""
+    """Let the event loop run the callbacks that are ready, and those that they cause."""
     for _ in range(5):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Brokers with real partition logs behind HTTP servers, over ledgers and metadata in memory."""
+"""The brokers with real partition logs behind HTTP servers, over ledgers and metadata in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class NoBookies:
 
 @dataclass
 class Site:
-    """One broker, seen by a test that has a topic of its own: ``http`` is a client that asks it."""
+    """One broker, seen by a test that has a topic of its own: ``http`` is a client of that
+    broker."""
 
     broker: Broker
     url: str
@@ -48,7 +49,7 @@ class Site:
 
 @dataclass
 class Service:
-    """Brokers over one cluster, started one after the other."""
+    """The brokers over one cluster, started one after the other."""
 
     cluster: MemoryCluster = field(default_factory=MemoryCluster)
     ledgers: ScriptedLedgers = field(default_factory=ScriptedLedgers)
@@ -75,8 +76,8 @@ class Service:
         return Site(broker, url, http)
 
     async def topic(self, owners: list[Site]) -> list[Site]:
-        """The same sites with a new topic, which has a partition for each; they own them in this
-        order."""
+        """Return the same sites with a new topic, which has a partition for each; they own them in
+        this order."""
         self.topics += 1
         sites = [replace(site, name=TopicName("ns", f"t{self.topics}")) for site in owners]
         answer = await sites[0].http.put(sites[0].topic, json={"partitions": len(sites)})
@@ -94,7 +95,7 @@ async def running() -> AsyncIterator[Service]:
 
 
 async def ok(answer: httpx.Response) -> Any:
-    """The JSON of an answer that is a success."""
+    """Return the JSON of an answer that is a success."""
     assert answer.is_success, answer.text
     return answer.json()
 
@@ -127,7 +128,7 @@ async def verb(site: Site, name: str, **request: Any) -> Any:
 
 
 async def pull_all(site: Site, **request: Any) -> list[dict[str, Any]]:
-    """Until there is nothing left: a pull need not ask every partition."""
+    """Pull until nothing is left: a pull need not ask every partition."""
     found: list[dict[str, Any]] = []
     while messages := await pull(site, **request):
         found += messages
@@ -143,6 +144,6 @@ def texts(messages: list[dict[str, Any]]) -> list[str]:
 
 
 async def append(site: Site, message: Message, partition: int = 0) -> None:
-    """Append at the owner, with whatever headers."""
+    """Append at the owner, with any headers."""
     log = await site.broker.partition(site.name, partition)
     await log.append_message(message)

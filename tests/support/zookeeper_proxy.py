@@ -6,7 +6,7 @@ import asyncio
 
 
 class Proxy:
-    """Stands between a client and ZooKeeper; can hold answers back, and cut connections."""
+    """A proxy between a client and ZooKeeper; it can hold answers back, and cut connections."""
 
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream.split(":")
