@@ -1,4 +1,5 @@
-"""The field's words: names that were retired stay away, and a class name stands for one thing."""
+"""The field's words: retired names stay away, a class name stands for one thing, docstrings open
+with a verb or a noun."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from itertools import pairwise
 from pathlib import Path
 
 from tests.support.house import Source
@@ -108,6 +110,21 @@ ALLOWED = (
 """(path, word, why): the same word for another thing."""
 
 
+NO_OPENING = re.compile(
+    r"""\s*(
+    also|and|anybody|anything|as|at|before|behind|but|by|down|even|everybody|everything|for|from|he
+    |here|how|if|in|it|nobody|not|nothing|of|on|only|or|raises|so|somebody|something|such|that|then
+    |there|these|they|this|those|to|told|until|up|what|whatever|when|where|whether|which|who|whoever
+    |whom|whose|why|with|without
+    )(?![\w-])""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Words with which no docstring begins: it opens with a verb, or with the noun that it is about."""
+
+REWRITTEN_LATER = ("broker/append/", "broker/ledger_list/", "broker/log/", "broker/partition/")
+"""Folders whose docstrings may still open with them: a temporary exception."""
+
+
 def is_allowed(path: str, word: str, text: str) -> bool:
     if word == "chain" and re.search(r"^from itertools import .*\bchain\b", text, re.MULTILINE):
         return True
@@ -138,6 +155,27 @@ def shown_in(path: str, text: str) -> Iterator[str]:
     spans = " ".join(re.findall(r"`([^`\n]+)`", text))
     for name in sorted({*RETIRED} & set(re.findall(r"\w+", spans))):
         yield f"{path}: `{name}`: say {RETIRED[name]}"
+
+
+def documented(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the docstrings of a module, its classes, functions and attributes."""
+    owners = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(tree):
+        if not isinstance(node, owners):
+            continue
+        for before, one in pairwise([None, *node.body]):
+            match one:
+                case ast.Expr(ast.Constant(str(text))) if before is None or isinstance(
+                    before, ast.Assign | ast.AnnAssign
+                ):
+                    yield one.lineno, text
+
+
+def badly_opened(source: Source) -> Iterator[str]:
+    """Yield a complaint for each docstring of a file that opens with a forbidden word."""
+    for line, text in documented(source.tree):
+        if found := NO_OPENING.match(text):
+            yield f"{source.path}:{line}: open with a verb or a noun, not with {found[1]}"
 
 
 def defined_twice(sources: list[Source]) -> dict[str, list[str]]:
@@ -172,6 +210,45 @@ def test_every_exception_is_needed(all_sources: list[Source]) -> None:
         some = [one for one in all_sources if fnmatch(one.path, glob)]
         parts = {p.lower() for one in some for name in names_of(one) for p in name.split("_")}
         assert word in parts, (glob, word)
+
+
+def test_docstrings_open_with_a_verb_or_a_noun(package_sources: list[Source]) -> None:
+    checked = [one for one in package_sources if not one.path.startswith(REWRITTEN_LATER)]
+    assert [say for one in checked for say in badly_opened(one)] == []
+
+
+def test_a_forbidden_opening_is_seen() -> None:
+    text = '''"""What a module is for."""
+
+LIMIT_S = 1
+"""Of a request."""
+
+
+class A:
+    """Those that are."""
+
+    def __init__(self) -> None:
+        """``x``: a parameter."""
+        self.b: int = 1
+        """How many there are."""
+
+    async def a(self) -> None:
+        """Return when it is done."""
+        print()
+        "What is no docstring."
+
+
+async def a() -> None:
+    """Whether it is."""
+
+
+def on() -> None:
+    """On-disk records, and how they are read."""
+'''
+    assert set(badly_opened(Source.parse("a.py", text))) == {
+        f"a.py:{line}: open with a verb or a noun, not with {word}"
+        for line, word in ((1, "What"), (4, "Of"), (8, "Those"), (13, "How"), (22, "Whether"))
+    }
 
 
 def test_a_retired_word_is_seen() -> None:
