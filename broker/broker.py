@@ -130,7 +130,7 @@ class Broker:
         await self.directory.close()
         self._bookies.close()
 
-    # -- giving partitions away ------------------------------------------------------------------
+    # -- transfers -------------------------------------------------------------------------------
 
     @property
     def is_draining(self) -> bool:
@@ -220,7 +220,7 @@ class Broker:
                 self._letting_go.add(task)
                 task.add_done_callback(self._letting_go.discard)
 
-    # -- the others ------------------------------------------------------------------------------
+    # -- other brokers ---------------------------------------------------------------------------
 
     async def owners(self, topic: TopicName) -> list[dict[str, Any]]:
         """Return the owners of a topic, see ``Ownership.owners``. Raises TOPIC_NOT_FOUND,

@@ -215,5 +215,5 @@ MAX_LISTED_PARTITIONS = 10_000
 # -- unlisted ledgers -----------------------------------------------------------------------------
 
 SWEEP_LEDGERS_PER_S = 200
-"""The ledgers that the sweep examines: two or three reads of metadata each, a tenth of what
-ZooKeeper gives a single client. A million ledgers take an hour and a half."""
+"""The ledgers that the sweep examines in a second: two or three reads of metadata each, a tenth of
+what ZooKeeper gives a single client. A million ledgers take an hour and a half."""

@@ -57,7 +57,7 @@ def to_arrow(stretch: Stretch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-# -- columns that are made -------------------------------------------------------------------------
+# -- computed columns ------------------------------------------------------------------------------
 
 
 def _partition(stretch: Stretch) -> pa.Array:
@@ -80,7 +80,7 @@ def _repeated(values: Sequence[int], counts: Sequence[int], kind: pa.DataType) -
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
 
 
-# -- columns that are stored -----------------------------------------------------------------------
+# -- stored columns --------------------------------------------------------------------------------
 
 
 def _value(stretch: Stretch) -> pa.Array:

@@ -58,7 +58,7 @@ class LogReader:
         self.bytes_in = 0
         self.bytes_out = 0
 
-    # -- news from the writing half --------------------------------------------------------------
+    # -- reports of the writing half -------------------------------------------------------------
 
     def begin(self, writer: EntryWriter) -> None:
         """Continue the log in this ledger."""
@@ -177,7 +177,7 @@ class LogReader:
                     raise  # otherwise it was trimmed meanwhile
 
     async def _load(self, offset: int, max_bytes: int) -> Found:
-        self._check(offset)  # the log may have been trimmed while the read waited for its turn
+        self._check(offset)  # the log may have been trimmed during the read
         segment = self._segments[bisect_right(self._bases, offset) - 1]
         batches = await segment.read(offset, max_bytes=max_bytes)
         return batches, batches[-1].end_offset

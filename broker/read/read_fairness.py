@@ -46,8 +46,8 @@ class FairByteSemaphore:
             await self._wait(who, size)
 
     def try_take(self, size: int) -> bool:
-        """Take ``size`` bytes at once, to be given back by the caller, if no other reader is
-        waiting for them."""
+        """Take ``size`` bytes at once, to be given back by the caller, if they are free and no
+        reader waits."""
         if self._waiting or not self._has_room(size):
             return False
         self.in_use += size
@@ -78,7 +78,7 @@ class FairByteSemaphore:
         if left:
             self._waiting[who] = left
         else:
-            self._waiting.pop(who, None)  # it may have been passed by already
+            self._waiting.pop(who, None)  # it may be removed already
 
     def _wake(self) -> None:
         while self._waiting:

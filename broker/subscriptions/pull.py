@@ -132,7 +132,7 @@ class PullOperation:
             self._hand_out(stored, [(offset, found[offset]) for offset in taken])
             if len(found) < len(offsets):
                 return False
-        return is_there  # trimmed, else: the next cursor refresh knows
+        return is_there  # False: trimmed, as the next refresh finds
 
     # -- new messages ----------------------------------------------------------------------------
 

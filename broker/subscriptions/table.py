@@ -151,7 +151,7 @@ class SubscriptionTable:
             **stats,
         }
 
-    # -- for what is built on it ----------------------------------------------------------------
+    # -- for subclasses -------------------------------------------------------------------------
 
     def _use(self, info: SubscriptionInfo) -> SubscriptionState:
         """Return the subscription's state in memory, created at its first use."""

@@ -134,7 +134,7 @@ class Availability:
         """Return the parts of the ranges wanted that are not in the set, in the order of the
         ranges; each range by itself.
 
-        Callers should take no more items than they need: there may be practically endless ones.
+        Callers should take no more items than they need: their number may be practically endless.
         """
         for position, last in wanted:
             following = position

@@ -17,7 +17,7 @@ from fencelog.ledgers.quorum import is_ensemble_covered
 
 
 class ReadVerdict(Enum):
-    """The knowledge of an entry so far."""
+    """The state of the read of one entry."""
 
     WAITING = "waiting"
     FOUND = "found"

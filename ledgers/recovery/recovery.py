@@ -91,8 +91,8 @@ async def recover_ledger(
 async def _closed_by_another(
     ledger_id: int, ledgers: MetadataAccess, error: FencelogError
 ) -> LedgerMetadata:
-    """Return the metadata of a ledger that another recoverer has closed meanwhile: that close is
-    adopted by one that cannot finish."""
+    """Return the metadata of a ledger that another recoverer has closed meanwhile: a recoverer that
+    cannot finish adopts that close. Raises ``error`` if the ledger is not closed."""
     if error.code is ErrorCode.RECOVERY_INCOMPLETE:
         try:
             metadata, _ = await ledgers.get(ledger_id)

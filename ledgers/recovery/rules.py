@@ -21,7 +21,7 @@ from fencelog.ledgers.quorum import coverage_threshold, is_ensemble_covered, wri
 
 
 class Verdict(Enum):
-    """The knowledge so far."""
+    """The state of a question to several bookies."""
 
     WAITING = "waiting"
     POSITIVE = "positive"

@@ -149,7 +149,8 @@ def is_reply_to(op: Op, frame: Frame) -> bool:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames. One per connection; holds at most one partial frame."""
+    """A reader that cuts a byte stream into frames. One per connection; holds at most one partial
+    frame."""
 
     __slots__ = ("_buffer", "_max_bytes")
 
