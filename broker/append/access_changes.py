@@ -1,12 +1,13 @@
-"""Changing who may append to a partition: durable before anything is appended under the change.
+"""Changes of producer access to a partition: durable before anything is appended under the change.
 
-One change at a time: appends that come are held, those before them settle, the change is recorded
-in the state log, and only then the appends that waited are judged, by it. So whoever was told of a
-new fencing token or epoch knows that no append of the former one follows, on any owner.
+One change is made at a time: new appends are held, those before them settle, the change is recorded
+in the state log, and only then the appends that waited are decided, by the new access. So a caller
+that was notified of a new fencing token or epoch knows that no append of the previous one follows,
+on any owner.
 
 While the outcome of a change is not known appends are refused, since the next owner might not know
-of it. So a change begins with a proof that the state log can be written: where it cannot, because
-metadata or bookies are away, nothing is changed and appends go on.
+of the change. So a change begins with a proof that the state log can be written: where it cannot,
+because metadata or bookies are unavailable, nothing is changed and appends continue.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fencelog.ledgers.format.entry_header import producer_digest
 
 
 class AccessChanges:
-    """Of one partition. Callers that go away leave a change under way."""
+    """Changes the access to one partition. A change continues if its caller goes away."""
 
     def __init__(self, appends: ConditionalAppends, state_log: StateLog) -> None:
         self._appends = appends
@@ -35,7 +36,7 @@ class AccessChanges:
         self._state_log = state_log
         self._turn = asyncio.Lock()
         self._changed: asyncio.Event | None = None
-        """Somebody waits for the next change."""
+        """The event that is set at the next change, None if no claim waits for one."""
         self._tasks: set[asyncio.Task[Event]] = set()
 
     async def fence(self, token: str | None, *, expected: tuple[str | None] | None = None) -> None:
@@ -44,9 +45,9 @@ class AccessChanges:
         await self._change(lambda: self._access.fence(token, expected=expected))
 
     async def claim(self, producer_id: str, mode: str, *, wait_ms: int) -> int:
-        """Let this producer alone append; the epoch that it has to name.
+        """Give this producer the exclusive right to append; return the epoch that it has to name.
 
-        ``mode``: one of MODES; WAIT waits so long for another holder to release. Raises
+        ``mode``: one of MODES; WAIT waits up to ``wait_ms`` for another holder to release. Raises
         PRODUCER_BUSY besides what ``fence`` raises.
         """
         digest = producer_digest(producer_id.encode())
@@ -71,15 +72,17 @@ class AccessChanges:
                     await changed.wait()
 
     async def release(self, producer_id: str, epoch: int) -> None:
-        """Let everybody append again. Raises PRODUCER_FENCED besides what ``fence`` raises."""
+        """Allow all producers to append again. Raises PRODUCER_FENCED besides what ``fence``
+        raises."""
         await self._change(lambda: self._access.release(producer_id, epoch))
 
     async def producer(self, producer_id: str) -> ProducerState | None:
-        """What the log holds of a producer, all that it has on its way settled. READ_UNKNOWN."""
+        """Return what the log holds of a producer, once all its appends in flight are settled.
+        Raises READ_UNKNOWN."""
         return await self._appends.producer(producer_digest(producer_id.encode()))
 
     def close(self) -> None:
-        """The log has ended: who waits for a release is told so."""
+        """Notify the claims that wait for a release: the log has ended."""
         self._tell()
 
     def _tell(self) -> None:
@@ -88,8 +91,8 @@ class AccessChanges:
             self._changed = None
 
     def shown(self) -> dict[str, Any]:
-        """``fencing_token``, ``exclusive`` (``producer_id``, ``epoch``) and ``count``, of producers
-        that are remembered."""
+        """Return ``fencing_token``, ``exclusive`` (``producer_id``, ``epoch``) and ``count``, the
+        number of producers that are remembered."""
         holder = self._access.holder
         return {
             "fencing_token": self._access.token,
@@ -110,12 +113,12 @@ class AccessChanges:
     def _ended(self, task: asyncio.Task[Event]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # the caller's, who may have gone away
+            task.exception()  # the error is the caller's, which may have gone away
 
     async def _carry_out(self, decide: Callable[[], Event]) -> Event:
         async with self._turn:
             self._state_log.admit()
-            decide()  # what is refused anyhow holds nobody up
+            decide()  # an append that is refused anyhow delays no other
             await self._prove_writable()
             try:
                 await self._appends.drain()
@@ -135,8 +138,9 @@ class AccessChanges:
             return event
 
     async def _prove_writable(self) -> None:
-        """Write the token as it is. When that is durable every former change is, too, since they
-        are in order. Raises BOOKIE_UNAVAILABLE, or why the log has ended: nothing is changed."""
+        """Write the token as it is. When that is durable every previous change is durable too,
+        since they are in order. Raises BOOKIE_UNAVAILABLE, or why the log has ended: nothing is
+        changed."""
         try:
             await self._state_log.record(["fencing_token", self._access.token])
         except FencelogError as error:
@@ -147,7 +151,7 @@ class AccessChanges:
             ) from error
 
     def _open(self) -> None:
-        """The change is durable."""
+        """Admit appends again: the change is durable."""
         self._appends.open()
         self._tell()
 

@@ -1,4 +1,5 @@
-"""Whether appends are let in: rates, and quotas of what subscriptions have not acknowledged."""
+"""The admission of appends: rates, and quotas of the backlog that subscriptions have not
+acknowledged."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ from fencelog.broker.policy import BACKLOG_HOLD, BACKLOG_REFUSE, Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 HOLD_S = 5.0
-"""How long appends wait at most while a subscription is over its quota: below the time after which
-clients take a request for lost."""
+"""The longest time that appends wait while a subscription is over its quota: below the time after
+which clients consider a request lost."""
 
 
 class Admission:
-    """Of one partition. While nothing is limited the pipeline knows nothing of it."""
+    """Applies the limits of one partition. While nothing is limited the pipeline has no limits to
+    check."""
 
     def __init__(self, pipeline: AppendPipeline, policy: Policy) -> None:
         self._pipeline = pipeline
@@ -32,7 +34,7 @@ class Admission:
         return self._over
 
     def apply_policy(self, policy: Policy) -> None:
-        """From now on; what a rate owes is forgotten if it is another."""
+        """Apply the policy from now on; the debt of a rate is dropped if the rate has changed."""
         former = self._policy
         self._policy = policy
         self._pipeline.pending_limit.limit = policy.max_pending_bytes
@@ -42,8 +44,8 @@ class Admission:
         self.over_quota(self._over)
 
     def over_quota(self, is_over: bool) -> None:
-        """Whether the slowest subscription had more before it than its quota when that was looked
-        at: there may be no quota any more."""
+        """Note whether the slowest subscription had a larger backlog than its quota at the last
+        check; the policy may have no quota any more."""
         is_over = self._over = is_over and self._policy.has_backlog_quota and not self._closed
         holds = is_over and self._policy.backlog_action == BACKLOG_HOLD
         refuses = is_over and self._policy.backlog_action == BACKLOG_REFUSE
@@ -61,7 +63,7 @@ class Admission:
             self._timer = self._loop.call_later(HOLD_S, self._give_up)
 
     def close(self) -> None:
-        """Let go what is held; nothing is any more."""
+        """Release the appends that are held; none is held from now on."""
         self._closed = True
         self.over_quota(False)
 

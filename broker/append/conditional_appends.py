@@ -1,5 +1,5 @@
-"""The way into the pipeline for appends that are conditional, and for all while who may
-append is limited or being changed. What is not conditional passes it by.
+"""The way into the pipeline for conditional appends, and for all appends while producer access is
+limited or being changed. Other appends bypass it.
 
 An append that cannot be decided yet waits here, in the order of arrival: for a change of access to
 become durable, or (``If-Offset``) for those before it whose outcome decides its own: no offset is
@@ -71,11 +71,12 @@ class Pipeline(Protocol):
 
 
 class ConditionalAppends:
-    """Of one pipeline, whose ``mode`` says too whether who may append is being changed.
+    """The conditional appends of one pipeline, whose ``mode`` also says whether producer access is
+    being changed.
 
-    ``record`` writes what producers have changed to the state log. ``look`` tells whether the log
-    is still this owner's: asked before an append is refused that builds on others which are not
-    known here, since another owner may have them.
+    ``record`` writes the changes of producers to the state log. ``look`` checks whether the log
+    still belongs to this owner: it is called before an append is refused that builds on others
+    which are not known here, since another owner may have them.
     """
 
     def __init__(
@@ -102,7 +103,8 @@ class ConditionalAppends:
     # -- appends ---------------------------------------------------------------------------------
 
     def append_message(self, message: Message, conditions: AppendConditions | None) -> AppendFuture:
-        """As ``AppendPipeline.append_message``; fails besides with what the conditions lead to."""
+        """Append one message, as ``AppendPipeline.append_message``; the future fails also with the
+        errors of the conditions."""
         future: AppendFuture = self._loop.create_future()
         try:
             size = message_size(message) + _run_bytes(conditions)
@@ -118,7 +120,8 @@ class ConditionalAppends:
     def append_batch(
         self, batch: bytes, info: BatchInfo, conditions: AppendConditions | None
     ) -> AppendFuture:
-        """As ``AppendPipeline.append_batch``; fails besides with what the conditions lead to."""
+        """Append a batch, as ``AppendPipeline.append_batch``; the future fails also with the
+        errors of the conditions."""
         future: AppendFuture = self._loop.create_future()
         size = len(batch) + _run_bytes(conditions)
         try:
@@ -196,7 +199,7 @@ class ConditionalAppends:
         future.set_result(Repeated(*place))
 
     def _is_next(self, offset: int) -> bool:
-        """Whether the next append gets this offset; False: that depends on appends on their way.
+        """Tell whether the next append gets this offset; False: that depends on appends in flight.
         Raises PRECONDITION_FAILED."""
         tail, following = self._pipeline.tail_offset, self._pipeline.queue.next_offset
         if offset == following:
@@ -230,16 +233,16 @@ class ConditionalAppends:
         waiting, self.waiting = self.waiting, deque()
         for append in waiting:
             if append.future.done():
-                self._pipeline.count(-append.size)  # its caller has gone
+                self._pipeline.count(-append.size)  # its caller has gone away
             elif self._mode.refusal is not None:
                 self._refuse(append, self._mode.refusal)
             elif not self._decide(append):
                 self.waiting.append(append)
 
-    # -- news from the pipeline ------------------------------------------------------------------
+    # -- events of the pipeline ------------------------------------------------------------------
 
     def settled(self, entry: PendingEntry, runs: Sequence[SequenceRange], offset: int) -> None:
-        """An entry with runs of producers is in the log."""
+        """Note that an entry with runs of producers is in the log."""
         self.producers.commit(runs, offset, entry.publish_time_us, entry.size)
         told = self._recorded is None or self._recorded.done()
         if self._record is not None and told and self.producers.is_change_due:
@@ -247,25 +250,25 @@ class ConditionalAppends:
                 self._recorded = self._record(event)
 
     def progressed(self) -> None:
-        """Appends were settled, or have vanished."""
+        """Decide again: appends were settled, or have vanished."""
         if self._drained is not None and self._pipeline.is_idle and not self._drained.done():
             self._drained.set_result(None)
         if self.waiting and not self._mode.is_access_changing:
             self._retry()
 
     def give_up(self, error: FencelogError) -> None:
-        """Nothing of what waits here was sent, or will be."""
+        """Refuse all appends that wait here: none of them was sent, or will be."""
         waiting, self.waiting = self.waiting, deque()
         for append in waiting:
             self._refuse(append, error)
         if self._drained is not None and not self._drained.done():
             self._drained.set_exception(copy_of(error))
 
-    # -- for changes of who may append -----------------------------------------------------------
+    # -- for changes of access -------------------------------------------------------------------
 
     async def drain(self) -> None:
-        """Hold every append that comes from now on, until ``open``; return when all before them are
-        settled. Raises FencelogError, why they cannot be: BOOKIE_UNAVAILABLE, NO_OWNER, …."""
+        """Hold every new append, until ``open``; return when all appends before them are settled.
+        Raises FencelogError, why they cannot be: BOOKIE_UNAVAILABLE, NO_OWNER, …."""
         self._mode.hold_access()
         if self._mode.refusal is not None:
             raise copy_of(self._mode.refusal)
@@ -277,21 +280,22 @@ class ConditionalAppends:
                 self._drained = None
 
     def refuse(self, error: FencelogError) -> None:
-        """Refuse what waits and all that comes, until ``open``."""
+        """Refuse the appends that wait and all new ones, until ``open``."""
         self._mode.refuse_access(error)
         self.give_up(error)
 
     def open(self) -> None:
-        """Decide on what has waited, and on all that comes, by the access as it is now."""
+        """Decide the appends that have waited, and all new ones, by the access as it is now."""
         self._mode.open_access(is_limited=not self.access.is_open)
         self._retry()
 
     async def producer(self, producer: bytes) -> ProducerState | None:
-        """What is settled of a producer once all that it has on its way is. Raises READ_UNKNOWN if
-        the outcome of that is not known, or why appends are refused while it is not."""
+        """Return what is settled of a producer once all its appends in flight are. Raises
+        READ_UNKNOWN if the outcome of those is not known, or why appends are refused while it is
+        not."""
         tracked = self.producers.last_tracked(producer)
         if tracked is not None:
-            if self._mode.refusal is not None:  # it may take as long as bookies are away
+            if self._mode.refusal is not None:  # it may take as long as bookies are unavailable
                 raise copy_of(self._mode.refusal)
             future: AppendFuture = self._loop.create_future()
             tracked.add_waiter(future, tracked.run)
@@ -308,7 +312,7 @@ def _run_bytes(conditions: AppendConditions | None) -> int:
 
 
 def _builds_on_unknown(conditions: AppendConditions, error: FencelogError) -> bool:
-    """Whether a refused append has numbers, or names an offset, beyond what is known here."""
+    """Tell whether a refused append has numbers, or names an offset, beyond what is known here."""
     if error.code is ErrorCode.SEQUENCE_MISMATCH:
         return True  # its end is beyond, if not its beginning
     offset: int | None = error.extra.get("next_offset")

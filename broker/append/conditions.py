@@ -1,4 +1,4 @@
-"""Conditions of an append, and appends that others may ask for again."""
+"""The conditions of an append, and appends that others may repeat."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from fencelog.ledgers.errors import FencelogError, copy_of
 from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_NOBODY, RUN_SEQUENCE, SequenceRange
 
 FORGOTTEN = -1
-"""Offset and publish time of a duplicate whose original is in the log, but not remembered where."""
+"""Offset and publish time of a duplicate whose original is in the log, at a position that is not
+remembered."""
 
 
 @dataclass(slots=True)
@@ -25,7 +26,7 @@ class AppendResult:
 
 
 class Repeated(AppendResult):
-    """They were in the log before this append, which has written nothing. ``offset`` and
+    """An append whose messages were in the log before it; it has written nothing. ``offset`` and
     ``publish_time_us`` are the original's, or FORGOTTEN."""
 
     __slots__ = ()
@@ -37,10 +38,11 @@ AppendFuture = Future[AppendResult]
 
 @dataclass(frozen=True, slots=True)
 class AppendConditions:
-    """An append is written only if all of them hold.
+    """The conditions of an append, which is written only if all of them hold.
 
-    ``run``: who appends, by sequence or by key; its ``rows`` mean nothing. ``if_offset``: what its
-    first message must get. ``fencing_token``: the partition's.
+    ``run``: the producer's sequence numbers, or the idempotency key; its ``rows`` mean nothing.
+    ``if_offset``: the offset that its first message must get. ``fencing_token``: that of the
+    partition.
     """
 
     run: SequenceRange | None = None
@@ -52,9 +54,10 @@ NO_CONDITIONS = AppendConditions()
 
 
 class Tracked:
-    """An append of a producer, or under a key, on its way. Who repeats it shares its outcome.
+    """An append in flight of a producer, or with an idempotency key. Appends that repeat it share
+    its outcome.
 
-    ``row``: of its first message within its entry.
+    ``row``: that of its first message within its entry.
     """
 
     __slots__ = ("row", "run", "waiters")
@@ -65,11 +68,11 @@ class Tracked:
         self.waiters: list[tuple[AppendFuture, SequenceRange]] = []
 
     def add_waiter(self, future: AppendFuture, run: SequenceRange) -> None:
-        """``run`` repeats this append, or ends within it."""
+        """Add a caller whose ``run`` repeats this append, or ends within it."""
         self.waiters.append((future, run))
 
     def succeed(self, partition: int, offset: int, publish_time_us: int) -> None:
-        """``offset``: of its first message."""
+        """Answer the callers that wait. ``offset``: that of the append's first message."""
         for future, run in self.waiters:
             if not future.done():
                 rows = self.run.rows if run.kind == RUN_KEY else run.rows
@@ -84,8 +87,8 @@ class Tracked:
 
 
 class Runs:
-    """Whose the messages of one entry are: its producer runs, as they are added, and the appends
-    that others may ask for."""
+    """The producers of the messages of one entry: its producer runs, as they are added, and the
+    appends that others may repeat."""
 
     __slots__ = ("found", "rows", "tracked")
 
@@ -93,10 +96,11 @@ class Runs:
         self.tracked: list[Tracked] = []
         self.found: list[SequenceRange] = []
         self.rows = 0
-        """Messages that they cover."""
+        """The number of messages that the runs cover."""
 
     def add(self, tracked: Tracked) -> None:
-        """A run begins at the append's row; if it goes on where the last one ended they are one."""
+        """Add the run of an append, beginning at the append's row; if it continues the last run
+        they become one."""
         run = tracked.run
         self.tracked.append(tracked)
         self.cover(tracked.row)
@@ -108,13 +112,13 @@ class Runs:
         self.rows += run.rows
 
     def cover(self, row: int) -> None:
-        """Messages up to ``row`` that no run covers are nobody's."""
+        """Mark the messages up to ``row`` that no run covers as belonging to no producer."""
         if row > self.rows:
             self.found.append(SequenceRange(row - self.rows, RUN_NOBODY))
             self.rows = row
 
     def succeed(self, partition: int, offset: int, publish_time_us: int) -> None:
-        """``offset``: of the entry's first message."""
+        """Answer the callers that wait. ``offset``: that of the entry's first message."""
         for tracked in self.tracked:
             tracked.succeed(partition, offset + tracked.row, publish_time_us)
 

@@ -1,4 +1,4 @@
-"""Appends on their way: what callers get back, and how waiting messages become entries."""
+"""Appends in flight: the results that callers get, and how waiting messages become entries."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ __all__ = [
 ]
 
 GROUP_BYTES = 512 * KIB
-"""A group of single messages is closed at this size: large enough for full speed, small enough
-that a group is written in a few ms."""
+"""A group of single messages is closed at this size: large enough for full speed, small enough that
+a group is written in a few ms."""
 
 GROUP_MESSAGES = 10_000
-"""… or at this many messages, so that answering them holds the loop for a few ms only."""
+"""A group is also closed at this many messages, so that answering them holds the loop for a few ms
+only."""
 
 MAX_BATCH_BYTES = MAX_ENTRY_BYTES - HEADER.size
-"""A batch, with its producer run if it has one."""
+"""The largest batch, together with its producer run if it has one."""
 
 MESSAGE_OVERHEAD_BYTES = 64
-"""What a waiting message takes besides its bytes, so that empty ones are bounded too."""
+"""The overhead that a waiting message is counted with besides its bytes, so that empty ones are
+bounded too."""
 
 _VALUE = itemgetter(0)
 _MAX_TIME_US = 2**63
@@ -54,9 +56,9 @@ _MAX_TIME_US = 2**63
 class PendingEntry:
     """One entry: a whole batch of one caller, or a group of single messages of many.
 
-    ``futures`` has one item for a whole batch, else one a message. It is emptied when the callers
-    have been told that the outcome is unknown: such an entry is never sent again. ``runs`` say
-    whose its messages are, None: nobody's.
+    ``futures`` has one item for a whole batch, otherwise one for each message. It is emptied when
+    the callers have been notified that the outcome is unknown: such an entry is never sent again.
+    ``runs`` name the producers of its messages; None: they belong to no producer.
     """
 
     batch: bytes
@@ -73,7 +75,7 @@ class PendingEntry:
         return not self.futures
 
     def succeed(self, partition: int, offset: int) -> None:
-        """Tell every caller where its messages are."""
+        """Notify every caller of the offsets of its messages."""
         time = self.publish_time_us
         if self.runs is not None:
             self.runs.succeed(partition, offset, time)
@@ -87,7 +89,7 @@ class PendingEntry:
                 future.set_result(AppendResult(partition, place, 1, time))
 
     def fail(self, error: FencelogError) -> None:
-        """Tell every caller the same, and forget them."""
+        """Fail every caller with the same error, and forget the callers."""
         fail_all(self.futures, error)
         self.futures = []
         if self.runs is not None:
@@ -96,13 +98,13 @@ class PendingEntry:
 
 @dataclass(slots=True, eq=False)
 class WaitingGroup:
-    """Single messages that wait for their turn; they become one entry."""
+    """Single messages that wait to be sent; they become one entry."""
 
     messages: list[Message] = field(default_factory=list)
     futures: list[AppendFuture] = field(default_factory=list)
     size: int = 0
     is_plain: bool = True
-    """Whether all of them are values only, with no key, event time or headers."""
+    """True while all of them are values only, with no key, event time or headers."""
     runs: Runs | None = None
 
     @property
@@ -115,7 +117,8 @@ class WaitingGroup:
 
     @property
     def is_full_of_runs(self) -> bool:
-        """Whether one more, with others before and behind it, might be too many for the header."""
+        """Tell whether one more run, with runs of other messages before and after it, might be too
+        many for the header."""
         return self.runs is not None and len(self.runs.found) + 3 > MAX_RUNS
 
     def add(self, message: Message, size: int, future: AppendFuture) -> None:
@@ -126,7 +129,7 @@ class WaitingGroup:
             self.is_plain = False
 
     def track(self, tracked: Tracked) -> None:
-        """The message that was added last is a producer's."""
+        """Record that the message that was added last belongs to a producer."""
         if self.runs is None:
             self.runs = Runs()
         tracked.row = len(self.messages) - 1
@@ -151,7 +154,7 @@ class WaitingGroup:
 
 
 def check_batch_size(size: int) -> None:
-    """``size``: of a batch and its producer run. Raises PAYLOAD_TOO_LARGE."""
+    """Check the size of a batch together with its producer run. Raises PAYLOAD_TOO_LARGE."""
     if size > MAX_BATCH_BYTES:
         raise FencelogError(
             ErrorCode.PAYLOAD_TOO_LARGE, f"a batch of {size} bytes, at most {MAX_BATCH_BYTES}"
@@ -159,9 +162,10 @@ def check_batch_size(size: int) -> None:
 
 
 def message_size(message: Message) -> int:
-    """What the message counts as while it waits. Raises FencelogError for one over a limit.
+    """Return the size that the message counts with while it waits. Raises FencelogError for one
+    over a limit.
 
-    Checked before it joins a group, where it would take its neighbours down with it.
+    The limits are checked before it joins a group, all of which would otherwise fail with it.
     """
     value, key, event_time, headers = message
     size = len(value)

@@ -8,7 +8,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
 class PendingBytes:
-    """Bytes of all appends that wait in one broker; shared by its partitions."""
+    """The bytes of all appends that wait in one broker; shared by its partitions."""
 
     def __init__(self, limit: int = MAX_BROKER_PENDING_BYTES) -> None:
         self.limit = limit
@@ -42,7 +42,7 @@ class PendingBytesLimit:
         broker.total += size
 
     def count(self, size: int) -> None:
-        """Add ``size`` bytes, which may be negative, to what waits."""
+        """Add ``size`` bytes, which may be negative, to the bytes that wait."""
         self.pending_bytes += size
         self._broker.total += size
 

@@ -1,17 +1,19 @@
 """The append pipeline of one partition: from callers' messages to acknowledged entries, in order.
 
-Synchronous, free of I/O: the shell (``log_writer``) gives it a ledger's writer and tells it what is
-acknowledged; ``LogCore`` decides, by its ``mode``, what is sent and what refused. It guarantees:
+Synchronous, free of I/O: the shell (``log_writer``) gives it a ledger's writer and reports what is
+acknowledged; ``LogCore`` decides, by its ``mode``, which appends are sent and which are refused. It
+guarantees:
 
-* entries are handed to a ledger in the order of arrival, and callers are told in that order, over
-  ledger boundaries too: a new ledger begins only when nothing of the former is outstanding;
-* natural batching: while a group is under way, messages that arrive wait together and leave as
-  one entry; no timer, so an idle partition answers at once;
-* after a ledger failed nothing is told or sent until recovery has said which entries are in it;
+* entries are handed to a ledger in the order of arrival, and callers are notified in that order,
+  over ledger boundaries too: a new ledger begins only when nothing of the previous one is
+  outstanding;
+* natural batching: while a group is in flight, messages that arrive wait together and are sent as
+  one entry; there is no timer, so an idle partition answers at once;
+* after a ledger failed nothing is reported or sent until recovery has said which entries are in it;
   those are acknowledged, the others are sent again to the next ledger: nothing twice;
 * an append that never reached a ledger fails with a definite error, one that did with
   APPEND_UNKNOWN;
-* nothing vanishes without all that follows it: an append's offset is known when it is admitted.
+* no append vanishes without all that follow it: an append's offset is known when it is admitted.
 """
 
 from __future__ import annotations
@@ -42,12 +44,12 @@ from fencelog.ledgers.format.entry_header import pack_entry
 from fencelog.ledgers.record_batch import BatchInfo, Message
 
 FULL_GROUPS_IN_FLIGHT = 4
-"""Groups of single messages under way above which even a full one waits. One that is not full
-waits for the group before it: acknowledgements come in order anyhow, and fewer, larger entries
-carried a tenth more messages a second than four small ones under way at a time."""
+"""The number of groups of single messages in flight above which even a full one waits. A group that
+is not full waits for the group before it: acknowledgements come in order anyhow, and fewer, larger
+entries carried a tenth more messages a second than four small ones in flight at a time."""
 
 ENTRIES_IN_FLIGHT = 64
-"""Entries under way above which everything waits, whole batches too."""
+"""The number of entries in flight above which all appends wait, whole batches too."""
 
 _VANISHED = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "the failed ledger does not hold it")
 
@@ -55,8 +57,9 @@ OnStored = Callable[[list[StoredBatch]], None]
 
 
 class AppendPipeline:
-    """Appends of one partition. ``tail_offset``: the end of what is acknowledged. ``gate``: the way
-    in for those that are conditional, and for all while the mode ``checks_every_append``."""
+    """The appends of one partition. ``tail_offset``: the end of the acknowledged messages.
+    ``conditional``: the way in for conditional appends, and for all while the mode
+    ``checks_every_append``."""
 
     def __init__(
         self,
@@ -142,7 +145,7 @@ class AppendPipeline:
         return future
 
     def schedule_pump(self) -> None:
-        """Something was added to the queue."""
+        """Hand appends to the ledger soon, since one was added to the queue."""
         if not self._pump_scheduled:
             self._pump_scheduled = True
             self._loop.call_soon(self._pump_now)
@@ -155,7 +158,7 @@ class AppendPipeline:
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing is outstanding in the ledger (appends may wait for the next)."""
+        """Tell whether nothing is outstanding in the ledger (appends may wait for the next)."""
         return not self._in_flight
 
     @property
@@ -164,11 +167,12 @@ class AppendPipeline:
 
     @property
     def messages_in_ledger(self) -> int:
-        """Acknowledged messages of the present ledger."""
+        """The number of acknowledged messages in the current ledger."""
         return self.tail_offset - self._first_offset
 
     def start_ledger(self, writer: EntryWriter) -> None:
-        """Send to this ledger from now on, first what the former did not take."""
+        """Send to this ledger from now on, beginning with the appends that the previous one did not
+        take."""
         check(self.is_drained, "a new ledger before the old one is drained")
         self._writer = writer
         self._first_offset = self.tail_offset
@@ -178,22 +182,22 @@ class AppendPipeline:
         self._pump()
 
     def acknowledged(self, last_entry_id: int) -> None:
-        """All entries of the present ledger up to this one are durable."""
+        """Note that all entries of the current ledger up to this one are durable."""
         self._settle(last_entry_id)
         self._pump()
         if self.mode.checks_every_append or self.conditional.waiting:
             self.conditional.progressed()
 
     def resolve(self, last_entry_id: int) -> None:
-        """The failed ledger was recovered and ends at this entry: what is in it is acknowledged,
-        the rest waits for the next ledger, in its old order."""
+        """Note that the failed ledger was recovered and ends at this entry: the entries in it are
+        acknowledged, the rest waits for the next ledger, in the same order."""
         check(not self.mode.may_send, "a ledger is resolved while it is in use")
         self._settle(last_entry_id)
         while self._in_flight:
             entry = self._in_flight.pop()
             if entry.is_given_up:
                 self.count(-entry.size)
-                entry.fail(_VANISHED)  # tells those who have asked since
+                entry.fail(_VANISHED)  # answers the repeats that came since
             else:
                 entry.entry_id = -1
                 self.queue.put_back(entry)
@@ -201,13 +205,13 @@ class AppendPipeline:
         self.conditional.progressed()
 
     def refuse_waiting(self, error: FencelogError) -> None:
-        """Fail what has not reached a ledger."""
+        """Fail the appends that have not reached a ledger."""
         self.count(-self.queue.give_up(error))
         self._recount()
         self.conditional.progressed()
 
     def give_up(self, waiting: FencelogError, handed: FencelogError) -> None:
-        """Fail every append: ``handed`` for those that reached a ledger whose end is not known.
+        """Fail every append: with ``handed`` those that reached a ledger whose end is not known.
 
         Entries in flight stay, without their callers, until ``resolve`` says whether they are in
         the log: offsets must count them.
@@ -219,7 +223,8 @@ class AppendPipeline:
         self.conditional.give_up(waiting)
 
     def discard(self) -> None:
-        """Forget what is in flight: this instance is finished. After ``give_up`` only."""
+        """Forget the entries in flight: this instance is finished. Called after ``give_up``
+        only."""
         while self._in_flight:
             self.count(-self._in_flight.pop().size)
         self._recount()
@@ -227,7 +232,7 @@ class AppendPipeline:
     # -- internals -------------------------------------------------------------------------------
 
     def _recount(self) -> None:
-        """Appends were given up: only those that are left are on their way."""
+        """Count again after appends were given up: only the remaining ones are in flight."""
         self.queue.recount(self.tail_offset + sum(entry.count for entry in self._in_flight))
         self.conditional.producers.retrack((*tracked_of(self._in_flight), *self.queue.tracked))
 
@@ -247,7 +252,8 @@ class AppendPipeline:
                 return
 
     def _has_room(self, head: PendingEntry | WaitingGroup) -> bool:
-        """Whether an append may join those in flight, or is better off waiting for company."""
+        """Tell whether an append may join those in flight; otherwise it waits for others to join
+        its group."""
         under_way = len(self._in_flight)
         if isinstance(head, PendingEntry) or not under_way:
             return under_way < ENTRIES_IN_FLIGHT
@@ -256,7 +262,7 @@ class AppendPipeline:
         return under_way < ENTRIES_IN_FLIGHT and groups < limit
 
     def _push(self, writer: EntryWriter, entry: PendingEntry) -> bool:
-        """Whether the ledger took it."""
+        """Hand an entry to the ledger; return whether the ledger took it."""
         if not entry.publish_time_us:
             self.last_publish_us = max(self.now_us(), self.last_publish_us)
             entry.publish_time_us = self.last_publish_us
@@ -271,7 +277,8 @@ class AppendPipeline:
         try:
             entry.entry_id = writer.append(payload)
         except FencelogError:
-            # Nothing was sent. Its failure, or the acks that make room again, come separately.
+            # Nothing was sent. Its failure, or the acks that free space again, are reported
+            # separately.
             self.queue.put_back(entry)
             return False
         self._next_number += entry.count

@@ -1,10 +1,11 @@
-"""Who may append to a partition: its fencing token, and the producer that holds it exclusively.
+"""The producer access of a partition: its fencing token, and the producer that holds it
+exclusively.
 
 A section of the partition's state; every change is an event, durable before anything is appended
 under it (``access_changes``).
 
-A claim gives an epoch, higher than any that the partition has given or seen of that producer. Who
-held it before is fenced for good, with that epoch and all below. Epochs given begin at 1, so that
+A claim gives an epoch, higher than any that the partition has given or seen of that producer. The
+previous holder is fenced for good, with its epoch and all below. Epochs given begin at 1, so that
 instances that have claimed nothing (0) are fenced, too.
 """
 
@@ -25,14 +26,14 @@ MODES = (EXCLUSIVE, FENCING, WAIT)
 
 
 class ExclusiveProducer(NamedTuple):
-    """The producer that alone may append, with this epoch."""
+    """The only producer that may append, with this epoch."""
 
     producer_id: str
     epoch: int
 
 
 class Access:
-    """Of one partition. ``token`` and ``holder`` are None where there is none."""
+    """The access to one partition. ``token`` and ``holder`` are None where there is none."""
 
     kinds = ("fencing_token", "claimed", "released", "lowest_epoch", "given_epoch")
 
@@ -45,12 +46,12 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may append."""
+        """Tell whether every producer may append."""
         return self.token is None and self.holder is None
 
     def check(self, conditions: AppendConditions) -> None:
-        """Raises PRECONDITION_FAILED, PRODUCER_BUSY, PRODUCER_FENCED; BAD_REQUEST: an epoch that is
-        too high."""
+        """Check an append against the access. Raises PRECONDITION_FAILED, PRODUCER_BUSY,
+        PRODUCER_FENCED; BAD_REQUEST: an epoch that is too high."""
         if conditions.fencing_token != self.token:
             why = "has another fencing token" if self.token is not None else "has no fencing token"
             raise FencelogError(ErrorCode.PRECONDITION_FAILED, f"the partition {why}")
@@ -74,7 +75,8 @@ class Access:
     # -- changes, as the events to be recorded ---------------------------------------------------
 
     def fence(self, token: str | None, *, expected: tuple[str | None] | None = None) -> Event:
-        """``expected``: what the token has to be now. Raises PRECONDITION_FAILED."""
+        """Return the event that sets the token. ``expected``: what the token has to be now. Raises
+        PRECONDITION_FAILED."""
         if expected is not None and expected != (self.token,):
             raise FencelogError(
                 ErrorCode.PRECONDITION_FAILED, "the partition's fencing token is another one"
@@ -82,15 +84,16 @@ class Access:
         return ["fencing_token", token]
 
     def claim(self, producer_id: str, mode: str, *, seen_epoch: int) -> Event:
-        """``seen_epoch``: the producer's highest in the log, -1 for none. The event ends with the
-        epoch that is given. Raises PRODUCER_BUSY."""
+        """Return the event of a claim; it ends with the epoch that is given. ``seen_epoch``: the
+        producer's highest in the log, -1 for none. Raises PRODUCER_BUSY."""
         holder = self.holder
         if holder is not None and holder.producer_id != producer_id and mode != FENCING:
             raise _busy(holder)
         return ["claimed", producer_id, max(self._given_epoch, seen_epoch) + 1]
 
     def release(self, producer_id: str, epoch: int) -> Event:
-        """Raises PRODUCER_FENCED if this is not the holder, and was not when it was released."""
+        """Return the event of a release. Raises PRODUCER_FENCED if this is not the holder, and was
+        not when it was released."""
         released = self.holder is None and self._lowest.get(producer_id) == epoch
         if self.holder != (producer_id, epoch) and not released:
             raise FencelogError(

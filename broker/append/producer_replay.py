@@ -1,8 +1,8 @@
-"""Rebuilding what a partition knows of its producers: the entries after the last snapshot.
+"""The rebuilding of a partition's producer table from the entries after the last snapshot.
 
 Ledgers that name no producer are not read at all, and in one that does each entry links to the
 latest before it that has producer runs; so a log without producers costs the last entries that the
-recovery reads anyhow. Entries are read from the last one backwards, some at a time where most of
+recovery reads anyhow. Entries are read from the last one backwards, several at a time where most of
 them have runs, and only their headers are kept.
 """
 
@@ -17,13 +17,14 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import EntryHeader, read_entry_header, read_runs
 
 MAX_WINDOW = 256
-"""Entries of one step backwards; each read of it is bounded in bytes besides."""
+"""Entries of one step backwards; each read of it is bounded in bytes as well."""
 
 DENSE = 8
-"""The next step is larger if one entry in so many had runs, so that little is read in vain."""
+"""The next step is larger if one entry in this many had runs, so that few entries are read in
+vain."""
 
 _Found = tuple[EntryHeader, bytes, int]
-"""An entry with runs: its header, also as stored, and the entry's bytes."""
+"""An entry with runs: its header, also as stored, and the entry's size in bytes."""
 
 
 async def replay_producers(
@@ -31,7 +32,7 @@ async def replay_producers(
 ) -> None:
     """Bring ``table``, which has its snapshot, up to the end of a recovered log.
 
-    ``recovered``: the facts of the ledgers that the ledger list does not know, at least. Raises
+    ``recovered``: the facts of at least the ledgers whose facts are not in the ledger list. Raises
     FencelogError: READ_UNKNOWN, CORRUPT (also where the snapshot knows more than the log holds).
     """
     base = (
@@ -59,7 +60,8 @@ async def replay_producers(
 
 
 async def _entries_with_runs(reader: EntryReader, last: int, known: int) -> list[_Found]:
-    """Entries that name producers and end after number ``known`` of the ledger, the last first."""
+    """Return the entries that name producers and end after number ``known`` of the ledger, the last
+    first."""
     found: list[_Found] = []
     window = 1
     while last >= 0:

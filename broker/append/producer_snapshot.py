@@ -1,4 +1,4 @@
-"""Before ledgers go: what they say of producers has to stand in the state log."""
+"""The step before ledgers are deleted: the producers that they name must be in the state log."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from fencelog.broker.ledger_list.state_log import StateLog
 
 
 class ProducerSnapshot:
-    """A takeover rebuilds the table of producers from the state log and the entries after what that
-    tells. An entry that was deleted untold would let a repeated append in twice."""
+    """Ensures that a takeover can rebuild the table of producers, from the state log and the
+    entries after the offset up to which that is complete. An entry that was deleted before its
+    producers were persisted would let a repeated append in twice."""
 
     def __init__(self, producers: ProducerTable, state_log: StateLog) -> None:
         self._producers = producers

@@ -1,11 +1,12 @@
-"""What a partition remembers of its producers: which sequences and keys are in the log, and where.
+"""The table of a partition's producers: which sequences and keys are in the log, and at which
+offsets.
 
 Two things are kept apart. *Settled* is what is in the log, and nothing else: it is rebuilt at a
-takeover from a snapshot and the entry headers after it, to the same value. *Pushed* is what was
-admitted and is on its way: it decides whether the next append follows, and falls back to what is
+takeover from a snapshot and the entry headers after it, to the same value. *Tracked* is what was
+admitted and is in flight: it decides whether the next append follows, and falls back to what is
 certain when appends are given up (a table that remembers attempts drops the retries of those that
-failed: apache/pulsar 5218, 5271, 5322). Nothing is answered on the strength of what is pushed:
-who repeats it shares its outcome.
+failed: apache/pulsar 5218, 5271, 5322). No append is answered on the strength of a tracked one: an
+append that repeats it shares its outcome.
 
 For each producer and epoch sequences are gapless from 0; a higher epoch ends the lower ones.
 """
@@ -35,7 +36,7 @@ ROWS_PER_EVENT = 500
 
 
 class RecentAppend(NamedTuple):
-    """Messages in the log; ``sequence`` (0 for a key) and ``offset`` of the first."""
+    """Messages in the log; ``sequence`` (0 for a key) and ``offset`` are those of the first."""
 
     sequence: int
     offset: int
@@ -45,7 +46,8 @@ class RecentAppend(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerState:
-    """``recent``: its epoch's latest runs, the newest last; never empty."""
+    """The settled state of one producer. ``recent``: its epoch's latest runs, the newest last;
+    never empty."""
 
     epoch: int
     next_sequence: int
@@ -59,7 +61,7 @@ class ProducerState:
 class ProducerTable:
     """The producers of one partition; a section of its state.
 
-    ``end_offset``: everything of producers below it is settled here, so a rebuilding goes on from
+    ``end_offset``: everything of producers below it is settled here, so a rebuild continues from
     there. ``policy`` may be replaced at any time.
     """
 
@@ -79,8 +81,8 @@ class ProducerTable:
     # -- for appends -----------------------------------------------------------------------------
 
     def find(self, run: SequenceRange, *, now_us: int) -> RecentAppend | Tracked | None:
-        """What is known of an append: where it is in the log, with which append on its way it ends,
-        or None: it is new and may be pushed.
+        """Return what is known of an append: its position in the log, or the append in flight with
+        which it ends, or None: it is new and may be tracked.
 
         Raises FencelogError: SEQUENCE_MISMATCH (``expected_sequence``: everything below is in the
         log), PRODUCER_FENCED.
@@ -119,7 +121,7 @@ class ProducerTable:
         return next(t for t in in_flight if t.run.epoch == epoch and _end(t.run) >= _end(run))
 
     def track(self, tracked: Tracked) -> None:
-        """An append that ``find`` knew nothing of is on its way."""
+        """Note that an append for which ``find`` returned None is in flight."""
         run = tracked.run
         if run.kind == RUN_KEY:
             self._in_flight_keys[run.id] = tracked
@@ -127,24 +129,25 @@ class ProducerTable:
             self._in_flight.setdefault(run.id, deque()).append(tracked)
 
     def retrack(self, tracked: Iterable[Tracked]) -> None:
-        """These, in their order, and no others are still on their way."""
+        """Replace the appends in flight by these, in their order: no others are in flight any
+        more."""
         self._in_flight.clear()
         self._in_flight_keys.clear()
         for each in tracked:
             self.track(each)
 
     def last_tracked(self, producer: bytes) -> Tracked | None:
-        """The producer's latest append that is on its way."""
+        """Return the producer's latest append in flight."""
         in_flight = self._in_flight.get(producer)
         return in_flight[-1] if in_flight else None
 
     def get(self, producer: bytes) -> ProducerState | None:
-        """What is settled of a producer."""
+        """Return the settled state of a producer."""
         return self._producers.get(producer)
 
     @property
     def count(self) -> int:
-        """Producers that are remembered."""
+        """The number of producers that are remembered."""
         return len(self._producers)
 
     # -- what is in the log ----------------------------------------------------------------------
@@ -152,8 +155,8 @@ class ProducerTable:
     def commit(
         self, runs: Sequence[SequenceRange], offset: int, publish_time_us: int, size: int
     ) -> None:
-        """An entry with these runs, of ``size`` bytes, is in the log from ``offset`` on. Called in
-        the order of the log; what a snapshot told already changes nothing."""
+        """Note that an entry with these runs, of ``size`` bytes, is in the log from ``offset`` on.
+        Called in the order of the log; runs that a snapshot contained already change nothing."""
         self._unpersisted.add(len(runs), size)
         for run in runs:
             recent = RecentAppend(run.sequence, offset, run.rows, publish_time_us)
@@ -212,12 +215,14 @@ class ProducerTable:
 
     @property
     def is_change_due(self) -> bool:
-        """Whether the state log should be told, so that a takeover has little to read."""
+        """Tell whether changes should be written to the state log, so that a takeover has little to
+        read."""
         return self._unpersisted.is_much
 
     def changes(self) -> Iterator[Event]:
-        """Events that say what was settled since the last time. ``end_offset`` comes with the last
-        one: if the others alone are known, entries are read that had been told already."""
+        """Return the events for all that was settled since the last call. ``end_offset`` comes with
+        the last event: if only the others are known, a takeover reads entries again that were
+        recorded already."""
         producers = [(id_, p) for id_, p in self._producers.items() if id_ in self._changed]
         keys = [(key, k) for key, k in self._keys.items() if key in self._changed_keys]
         self._changed.clear()
@@ -260,7 +265,7 @@ class ProducerTable:
 
 @dataclass(slots=True)
 class _Unpersisted:
-    """What was settled since the state log was told."""
+    """The amount that was settled since the last events for the state log."""
 
     entries: int = 0
     runs: int = 0

@@ -1,4 +1,4 @@
-"""Appends that wait for their turn, in order: whole batches, and groups of single messages."""
+"""Appends that wait to be sent, in order: whole batches, and groups of single messages."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from fencelog.ledgers.record_batch import Message
 
 
 class AppendQueue:
-    """``items``, the first one next. ``gathering``: the last one, if messages may still join it."""
+    """The queue of one pipeline. ``items`` are in the order of sending. ``gathering``: the last
+    one, if messages may still join it."""
 
     __slots__ = ("_end_offset", "gathering", "items")
 
     def __init__(self, offset: int) -> None:
-        """``offset``: what the first append gets."""
+        """Begin empty. ``offset``: the offset that the first append gets."""
         self.items: deque[PendingEntry | WaitingGroup] = deque()
         self.gathering: WaitingGroup | None = None
         self._end_offset = offset
 
     @property
     def next_offset(self) -> int:
-        """What an append gets that is added now, if none before it is given up."""
+        """The offset that an append gets that is added now, if none before it is given up."""
         group = self.gathering
         return self._end_offset + (0 if group is None else group.count)
 
@@ -45,7 +46,7 @@ class AppendQueue:
         self._end_offset += entry.count
 
     def new_group(self) -> WaitingGroup:
-        """For the messages from now on."""
+        """Begin a group for the messages from now on."""
         if self.gathering is not None:
             self._end_group(self.gathering)
         group = self.gathering = WaitingGroup()
@@ -53,7 +54,7 @@ class AppendQueue:
         return group
 
     def build(self, group: WaitingGroup) -> PendingEntry:
-        """Of the first one, which was taken from ``items``."""
+        """Build the entry of the first group, which was taken from ``items``."""
         entry = group.build()
         if group is self.gathering:
             self._end_offset += entry.count
@@ -61,11 +62,11 @@ class AppendQueue:
         return entry
 
     def put_back(self, entry: PendingEntry) -> None:
-        """It was taken, and is the first one again."""
+        """Put an entry that was taken back in the first place."""
         self.items.appendleft(entry)
 
     def give_up(self, error: FencelogError) -> int:
-        """Fail and forget all of it; how many bytes these were. ``recount`` is due."""
+        """Fail and forget all appends; return their size in bytes. ``recount`` must follow."""
         for item in self.items:
             item.fail(error)
         size = sum(item.size for item in self.items)
@@ -74,13 +75,13 @@ class AppendQueue:
         return size
 
     def recount(self, offset: int) -> None:
-        """Appends have vanished: the first of these gets ``offset``."""
+        """Count offsets again after appends have vanished: the first item gets ``offset``."""
         count = sum(item.count for item in self.items)
         self._end_offset = offset + count - (self.gathering.count if self.gathering else 0)
 
     @property
     def tracked(self) -> Iterable[Tracked]:
-        """Appends of producers, in order."""
+        """The appends of producers, in order."""
         return tracked_of(self.items)
 
     def _end_group(self, group: WaitingGroup) -> None:
@@ -89,7 +90,7 @@ class AppendQueue:
 
 
 def tracked_of(items: Iterable[PendingEntry | WaitingGroup]) -> Iterator[Tracked]:
-    """The appends of producers in these, in order."""
+    """Return the appends of producers in these items, in order."""
     for item in items:
         if item.runs is not None:
             yield from item.runs.tracked

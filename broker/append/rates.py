@@ -1,6 +1,6 @@
 """Rates of appends and reads: token buckets on the event loop's clock.
 
-A bucket saves up to one second of its rate. Whoever finds it above zero may take what it likes,
+A bucket saves up to one second of its rate. A request that finds it above zero may take any amount,
 and leaves a debt that the next one has to wait for: so a batch that is larger than a second's worth
 gets through, and over any time the rate holds.
 """
@@ -16,7 +16,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
 class TokenBucket:
-    """``rate`` tokens a second. ``clock`` in seconds."""
+    """A token bucket with ``rate`` tokens a second. ``clock`` is in seconds."""
 
     def __init__(self, rate: int, clock: Callable[[], float]) -> None:
         self.rate = rate
@@ -26,14 +26,14 @@ class TokenBucket:
 
     @property
     def tokens(self) -> float:
-        """What may be taken without a debt; below zero what is owed."""
+        """The tokens that may be taken without a debt; the debt if below zero."""
         now_s = self._clock()
         self._tokens = min(float(self.rate), self._tokens + (now_s - self._at_s) * self.rate)
         self._at_s = now_s
         return self._tokens
 
     def wait_s(self) -> float:
-        """Until something may be taken; 0: now."""
+        """Return the seconds until tokens may be taken; 0: now."""
         return max(0.0, -self.tokens / self.rate)
 
     def take(self, count: int) -> None:
@@ -41,7 +41,7 @@ class TokenBucket:
 
 
 class Rate:
-    """Messages and bytes together; None: no bound."""
+    """A rate of messages and of bytes together; None: no limit."""
 
     def __init__(
         self, messages_per_s: int | None, bytes_per_s: int | None, clock: Callable[[], float]
@@ -61,7 +61,7 @@ class Rate:
 
 
 class PublishLimits:
-    """What an append has to pass beside the pipeline's own limits. ``backlog``: the refusal while a
+    """The limits of an append besides the pipeline's own. ``backlog``: the refusal while a
     subscription is over its quota. A pipeline has one only while there is something to limit."""
 
     def __init__(self, rate: Rate | None, backlog: FencelogError | None) -> None:
@@ -69,7 +69,8 @@ class PublishLimits:
         self._backlog = backlog
 
     def admit(self, messages: int, size: int) -> None:
-        """Raises FencelogError: RATE_LIMITED (with ``retry_after_ms``), BACKLOG_QUOTA_EXCEEDED."""
+        """Admit an append. Raises FencelogError: RATE_LIMITED (with ``retry_after_ms``),
+        BACKLOG_QUOTA_EXCEEDED."""
         if self._backlog is not None:
             raise FencelogError(self._backlog.code, self._backlog.detail)
         if self._rate is not None:
@@ -80,18 +81,18 @@ class PublishLimits:
 
 
 class DispatchLimit:
-    """Slows the reads of one partition down: each waits for what the former ones owe, and gets no
-    more than there is."""
+    """Limits the rate of reads of one partition: each waits for the debt of the previous ones, and
+    gets no more than there is."""
 
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
 
     def wait_s(self) -> float:
-        """Until a read may begin; 0: now."""
+        """Return the seconds until a read may begin; 0: now."""
         return self._rate.wait_s()
 
     async def admit(self, max_messages: int, max_bytes: int, wait_ms: int) -> tuple[int, int, int]:
-        """The bounds of a read that was asked for with these, once it may begin.
+        """Return the bounds of a read that was requested with these bounds, once it may begin.
 
         Raises FencelogError(RATE_LIMITED) if that is later than it would wait for a message.
         """
@@ -109,37 +110,37 @@ class DispatchLimit:
         return max_messages, max_bytes, wait_ms
 
     def charge(self, result: ReadResult) -> None:
-        """Count what a read has brought."""
+        """Count the messages and bytes that a read has returned."""
         if result.entries:
             messages = sum(stored.count for stored in result.entries)
             self.take(messages, sum(len(stored.batch) for stored in result.entries))
 
     def take(self, messages: int, size: int) -> None:
-        """Count what was handed out."""
+        """Count messages and bytes that were delivered."""
         self._rate.take(messages, size)
 
 
 def publish_rate(policy: Policy, clock: Callable[[], float]) -> Rate | None:
-    """None: there is no bound."""
+    """Return the rate of appends; None: there is no limit."""
     return _rate(policy.publish_messages_per_s, policy.publish_bytes_per_s, clock)
 
 
 def dispatch_limit(policy: Policy, clock: Callable[[], float]) -> DispatchLimit | None:
-    """None: there is no bound."""
+    """Return the limit of reads; None: there is no limit."""
     rate = _rate(policy.dispatch_messages_per_s, policy.dispatch_bytes_per_s, clock)
     return None if rate is None else DispatchLimit(rate)
 
 
 class DispatchRate:
-    """What bounds reads and deliveries of one partition. ``limit``: as its policy says now, None
-    where there is no bound."""
+    """The limit of reads and deliveries of one partition. ``limit``: that of the current policy,
+    None where there is no limit."""
 
     def __init__(self, policy: Policy, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.limit = dispatch_limit(policy, clock)
 
     def apply_policy(self, policy: Policy) -> None:
-        """From now on; what is owed is forgotten."""
+        """Apply the policy from now on; a debt is dropped."""
         self.limit = dispatch_limit(policy, self._clock)
 
 

@@ -9,7 +9,7 @@
      "state": 14,
      "compacted": {"ledgers": [13], "end": 900, "messages": 20, "size": 4321, "created_us": 17…}}
 
-``base`` is null while the former ledger is not sealed; ``producers`` is left out where an entry
+``base`` is null while the previous ledger is not sealed; ``producers`` is left out where an entry
 names none; so are ``state`` and ``compacted`` where there are none. ``"terminated": true`` marks a
 log that is never appended to again, ``"deleted": true`` a deleted one.
 """
@@ -27,7 +27,8 @@ FORMAT_VERSION = 2
 
 
 def encode_ledger_list(ledger_list: LedgerList) -> bytes:
-    """Raises FencelogError(BAD_REQUEST) when the list has outgrown a metadata node."""
+    """Encode the ledger list. Raises FencelogError(BAD_REQUEST) when the list has outgrown a
+    metadata node."""
     fields: dict[str, Any] = {
         "v": FORMAT_VERSION,
         "epoch": ledger_list.epoch,
@@ -52,7 +53,7 @@ def encode_ledger_list(ledger_list: LedgerList) -> bytes:
 
 
 def decode_ledger_list(data: bytes) -> LedgerList:
-    """Raises FencelogError(CORRUPT)."""
+    """Decode a ledger list. Raises FencelogError(CORRUPT)."""
     try:
         fields = json.loads(data)
         if fields["v"] != FORMAT_VERSION:

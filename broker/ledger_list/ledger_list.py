@@ -1,18 +1,18 @@
 """The ledger list: the list of ledgers that make up one partition's log, and its legal changes.
 
 A ledger list is an immutable value in one metadata node, changed only by compare-and-set under a
-fresh token. What must hold of every ledger list, and is checked at every change:
+fresh token. These invariants of every ledger list are checked at every change:
 
 * offsets are dense: a segment's base is its predecessor's base and messages together;
 * only the last two segments may be unsealed (a roll lists its successor before the old ledger is
   closed, and no second roll begins before that), so fencing two ledgers is enough at takeover;
 * the epoch grows with every takeover and with nothing else;
-* segments go from the beginning only, sealed ones only; ``start_offset`` never goes back.
+* segments are removed from the beginning only, sealed ones only; ``start_offset`` never decreases.
 
 An empty ledger is dropped only at a takeover, when its metadata says CLOSED with no entry: "not
 found" and "no answer" prove nothing (apache/pulsar#26074).
 
-Beside the messages' ledgers the ledger list names the one ledger of the partition's state
+Besides the messages' ledgers the ledger list names the one ledger of the partition's state
 (``state_log``) and those of its compacted view: a takeover replaces all of them with the same
 compare-and-set.
 """
@@ -28,13 +28,14 @@ from fencelog.ledgers.errors import check
 MAX_UNSEALED = 2
 
 MAX_SEGMENTS = 4000
-"""Ledgers of one log; above it none is rolled. One takes up to 200 bytes of a metadata node, which
-holds 900 KiB: room is left for the ledgers that takeovers and failures add."""
+"""The maximum number of ledgers of one log; above it none is rolled. One takes up to 200 bytes of a
+metadata node, which holds 900 KiB: this leaves space for the ledgers that takeovers and failures
+add."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What is known for ever of a ledger that is closed. ``size`` in payload bytes.
+    """The facts of a closed ledger, which never change. ``size`` in payload bytes.
 
     ``has_producers``: some entry names producers or idempotency keys, so that a takeover which
     rebuilds their table has to read the ledger.
@@ -80,10 +81,9 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class LedgerList:
-    """``token`` names the change that wrote this value, ``owner`` the broker that took it over last
-    (for people). ``terminated``: nothing is ever appended again; ``deleted`` ledger lists stay
-    deleted. ``start_offset``: nothing below is readable any more.
-    """
+    """One value of the list. ``token`` names the change that wrote this value, ``owner`` the broker
+    that took it over last (for operators). ``terminated``: nothing is ever appended again;
+    ``deleted`` ledger lists stay deleted. ``start_offset``: nothing below is readable any more."""
 
     epoch: int = 0
     token: str = ""
@@ -98,13 +98,13 @@ class LedgerList:
 
     @property
     def to_recover(self) -> tuple[Segment, ...]:
-        """Every segment not marked sealed, and in any case the last two (seed 001)."""
+        """The segments not marked sealed, and in any case the last two (seed 001)."""
         tail = len(self.segments) - MAX_UNSEALED
         return tuple(s for n, s in enumerate(self.segments) if n >= tail or s.sealed is None)
 
     @property
     def is_rolling(self) -> bool:
-        """Whether an old ledger still waits to be sealed."""
+        """Tell whether an old ledger still waits to be sealed."""
         return any(segment.sealed is None for segment in self.segments[:-1])
 
     @property
@@ -114,7 +114,7 @@ class LedgerList:
 
     @property
     def ledgers(self) -> frozenset[int]:
-        """Every ledger that belongs to the partition."""
+        """The ledgers that belong to the partition, all of them."""
         state = () if self.state_ledger is None else (self.state_ledger,)
         compacted = () if self.compacted is None else self.compacted.ledgers
         return frozenset((*(s.ledger_id for s in self.segments), *state, *compacted))
@@ -122,8 +122,8 @@ class LedgerList:
     def taken_over(
         self, sealed: Mapping[int, Sealed], *, ledger_id: int | None, created_us: int, owner: str
     ) -> LedgerList:
-        """A new owner's first step: all ledgers sealed, the empty ones dropped, its own added
-        (None: the log is terminated)."""
+        """Return the list after the first step of a new owner: all ledgers sealed, the empty ones
+        dropped, its own added (None: the log is terminated)."""
         segments = self.segments
         for segment in segments:
             if segment.sealed is None:
@@ -146,14 +146,16 @@ class LedgerList:
         )
 
     def with_next(self, *, ledger_id: int, created_us: int) -> LedgerList:
-        """A roll's first step. The base is known if the last ledger is sealed already."""
+        """Return the list after the first step of a roll. The base is known if the last ledger is
+        sealed already."""
         check(not self.is_rolling, "a second roll before the first is finished")
         check(not self.terminated, "a terminated log gets no ledger")
         following = Segment(ledger_id, created_us, self.next_base, epoch=self.epoch)
         return _checked(replace(self, segments=(*self.segments, following)))
 
     def with_sealed(self, ledger_id: int, sealed: Sealed) -> LedgerList:
-        """A ledger was closed: its size is known, and its successor's base with it."""
+        """Return the list after a ledger was closed: its size is known, and its successor's base
+        with it."""
         return _checked(
             replace(
                 self,
@@ -163,18 +165,19 @@ class LedgerList:
         )
 
     def with_state(self, ledger_id: int) -> LedgerList:
-        """The state log goes on in this ledger, which begins with all that the former told."""
+        """Return the list with this ledger for the state log; it begins with the state in the
+        previous one."""
         return _checked(replace(self, state_ledger=ledger_id))
 
     def with_compacted(self, compacted: Compacted) -> LedgerList:
-        """A new compacted view, in place of the former."""
+        """Return the list with a new compacted view, in place of the previous one."""
         former = 0 if self.compacted is None else self.compacted.end_offset
         check(compacted.end_offset >= former, "the compacted view goes back")
         return _checked(replace(self, compacted=compacted))
 
     def trimmed(self, ledger_ids: Sequence[int]) -> LedgerList:
-        """Drop the oldest segments, exactly these. The last one goes only if the log is
-        terminated: appends need it, and an unsealed ledger may still get some."""
+        """Return the list without the oldest segments, exactly these. The last one is removed only
+        if the log is terminated: appends need it, and an unsealed ledger may still get some."""
         count = len(ledger_ids)
         dropped, kept = self.segments[:count], self.segments[count:]
         check([s.ledger_id for s in dropped] == list(ledger_ids), "not the oldest ledgers")
@@ -184,16 +187,18 @@ class LedgerList:
         return _checked(replace(self, segments=kept, start_offset=max(self.start_offset, end)))
 
     def with_start(self, offset: int) -> LedgerList:
-        """Nothing below ``offset`` is readable any more. It never goes back."""
+        """Return the list in which nothing below ``offset`` is readable. The offset never
+        decreases."""
         return _checked(replace(self, start_offset=max(self.start_offset, offset)))
 
     def as_terminated(self) -> LedgerList:
-        """Nothing is appended any more; all ledgers are sealed."""
+        """Return the list of a log to which nothing is appended any more; all ledgers are
+        sealed."""
         check(all(s.sealed is not None for s in self.segments), "a ledger is not sealed yet")
         return _checked(replace(self, terminated=True))
 
     def as_deleted(self) -> LedgerList:
-        """Nobody may change or take over this ledger list any more."""
+        """Return the list marked deleted: no broker may change it or take it over any more."""
         return replace(self, deleted=True)
 
 

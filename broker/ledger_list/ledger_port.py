@@ -1,6 +1,5 @@
-"""What a topic log needs of ledgers. ``fencelog.ledgers.client.LedgerClient`` provides it; the
-tests put a scripted one in its place, to tell the stories of faults step by step.
-"""
+"""The port through which a topic log uses ledgers. ``fencelog.ledgers.client.LedgerClient``
+provides it; the tests use a scripted one instead, to play faults step by step."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ class EntryReader(Protocol):
 
 
 class Ledgers(Protocol):
-    """Create, recover, read and delete ledgers, see ``LedgerClient``."""
+    """The operations on ledgers: create, recover, read and delete, see ``LedgerClient``."""
 
     async def create(
         self,

@@ -17,7 +17,7 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
 
 class LedgerListener(Protocol):
-    """Who is told of the present ledger's progress."""
+    """The listener that is notified of the current ledger's progress."""
 
     def on_ack(self, ledger: OpenLedger) -> None: ...
 
@@ -28,20 +28,20 @@ class LedgerListener(Protocol):
 class OpenLedger:
     """A ledger that this instance writes, and what became of it.
 
-    News is kept until somebody listens: a ledger may fail before it is used.
+    Events are kept until there is a listener: a ledger may fail before it is used.
     """
 
     opened_at_s: float
-    """On the loop's clock."""
+    """The time of creation, on the loop's clock."""
     ledger_id: int = field(init=False)
     writer: EntryWriter = field(init=False)
     last_confirmed: int = -1
     failure: FencelogError | None = None
     listener: LedgerListener | None = None
     closed: LedgerMetadata | None = None
-    """As a recovery has closed it."""
+    """The metadata with which a recovery has closed the ledger."""
     facts: Sealed | None = None
-    """What the list is to say of it, once everything in it is settled."""
+    """The facts for the list, once everything in the ledger is settled."""
 
     @property
     def entries(self) -> int:
@@ -61,7 +61,7 @@ class OpenLedger:
 @dataclass(slots=True)
 class LedgerFactory:
     """Creates the ledgers of one log, tagged with it and with the epoch they belong to.
-    ``replication`` may change: it is that of ledgers created from then on."""
+    ``replication`` may change: the new one applies to ledgers created from then on."""
 
     ledgers: Ledgers
     replication: Replication
@@ -69,7 +69,8 @@ class LedgerFactory:
     log_name: str
 
     async def create(self, epoch: int) -> OpenLedger:
-        """Raises FencelogError (NOT_ENOUGH_BOOKIES, METADATA_UNAVAILABLE, METADATA_UNKNOWN)."""
+        """Create a ledger. Raises FencelogError (NOT_ENOUGH_BOOKIES, METADATA_UNAVAILABLE,
+        METADATA_UNKNOWN)."""
         ledger = OpenLedger(asyncio.get_running_loop().time())
         ledger.writer = await self.ledgers.create(
             self.replication,
@@ -87,5 +88,5 @@ class LedgerFactory:
         """
         await ledger.writer.abandon()
         if lost.ledger_list is None or ledger.ledger_id not in lost.ledger_list.ledgers:
-            with suppress(FencelogError):  # an empty ledger that nobody lists may stay behind
+            with suppress(FencelogError):  # an empty ledger that is on no list may stay behind
                 await self.ledgers.delete(ledger.ledger_id, unfenced=True)  # its writer is gone

@@ -1,8 +1,8 @@
-"""What a partition remembers beside its messages: cursors, producers, tokens; and how that is told.
+"""The state of a partition besides its messages: cursors, producers, tokens; and its encoding.
 
-The state is made of sections. Each is rebuilt from *events*, JSON lists ``[kind, …]``, and can tell
-itself as a list of events from nothing (its snapshot): the state log holds both in the same form,
-one event a line, so that reading it is applying it.
+The state is made of sections. Each is rebuilt from *events*, JSON lists ``[kind, …]``, and can
+write itself as a list of events from nothing (its snapshot): the state log holds both in the same
+form, one event a line, so that reading it is applying it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Event = list[Any]
 
 
 class Section(Protocol):
-    """One part of the state. ``kinds``: of its events."""
+    """One part of the state. ``kinds``: the kinds of its events."""
 
     @property
     def kinds(self) -> Collection[str]: ...
 
     def apply(self, event: Event) -> None:
-        """Change as the event says. It may be what the state holds already: that changes nothing.
-        LookupError, TypeError or ValueError if it is not valid."""
+        """Change as the event says. An event that the state contains already changes nothing.
+        Raises LookupError, TypeError or ValueError if it is not valid."""
 
     def snapshot(self) -> Iterable[Event]:
-        """Events that make this section of an empty one."""
+        """Return events that turn an empty section into this one."""
 
 
 class PartitionState:
@@ -40,7 +40,8 @@ class PartitionState:
         self._by_kind = {kind: section for section in self._sections for kind in section.kinds}
 
     def apply(self, event: Event) -> None:
-        """Raises FencelogError(CORRUPT): the state log passed its digests, so it was written so."""
+        """Apply an event to its section. Raises FencelogError(CORRUPT): the state log passed its
+        digests, so it was written so."""
         try:
             self._by_kind[event[0]].apply(event)
         except (LookupError, TypeError, ValueError) as error:
@@ -50,13 +51,14 @@ class PartitionState:
             ) from error
 
     def snapshot(self) -> Iterator[Event]:
-        """All sections, in their order."""
+        """Return the snapshots of all sections, in their order."""
         for section in self._sections:
             yield from section.snapshot()
 
 
 def encode_events(events: Iterable[Event]) -> Iterator[tuple[int, bytes]]:
-    """(number of events, bytes) of one or more entries, each about STATE_ENTRY_BYTES at most."""
+    """Return (number of events, bytes) of one or more entries, each about STATE_ENTRY_BYTES at
+    most."""
     lines: list[bytes] = []
     size = 0
     for event in events:
@@ -71,7 +73,7 @@ def encode_events(events: Iterable[Event]) -> Iterator[tuple[int, bytes]]:
 
 
 def decode_events(data: bytes | memoryview) -> list[Event]:
-    """Raises FencelogError(CORRUPT)."""
+    """Decode the events of an entry. Raises FencelogError(CORRUPT)."""
     try:
         return [msgspec.json.decode(line, type=Event) for line in bytes(data).split(b"\n")]
     except msgspec.MsgspecError as error:

@@ -1,18 +1,18 @@
-"""The state log: what the sections of ``state_core`` are rebuilt from after a takeover.
+"""The state log, from which the sections of ``state_core`` are rebuilt after a takeover.
 
-It is one ledger, named by the partition's ledger list. It begins with a snapshot and goes on with
-events. When it has grown, has failed, or belongs to a former owner, the state goes on in a new one:
-a snapshot of what is in memory is written there, and only then a compare-and-set of the ledger list
-puts it in the former one's place. So
+It is one ledger, named by the partition's ledger list. It begins with a snapshot and continues with
+events. When it has grown, has failed, or belongs to a previous owner, the state continues in a new
+one: a snapshot of the state in memory is written there, and only then a compare-and-set of the
+ledger list replaces the previous one by it. So
 
 * a takeover fences, recovers and reads one ledger, and the same compare-and-set that makes it owner
-  refuses every later change of the former owner's;
-* a failed ledger need not be recovered by its writer: all that was on the way to it is in the
+  refuses every later change of the previous owner's;
+* a failed ledger need not be recovered by its writer: all events in flight to it are in the
   snapshot, and durable once the ledger list names that;
 * a topic without subscriptions and producers has none.
 
-Events reach the log in the order in which the state was changed. Whoever changes a section must
-call ``record`` or ``note`` in the same turn of the event loop.
+Events reach the log in the order in which the state was changed. The code that changes a section
+must call ``record`` or ``note`` in the same iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -51,8 +51,12 @@ class StateLog:
         timeout_s: float,
         on_stop: Callable[[FencelogError], None],
     ) -> None:
-        """``timeout_s``: after it a caller is told that the outcome is unknown. ``on_stop`` is
-        called if it can do nothing any more though the log is not lost: then nobody may."""
+        """Begin without a ledger and without a task.
+
+        ``timeout_s``: after it a caller gets the error that the outcome is unknown. ``on_stop`` is
+        called if the state log must stop though the log is not lost: the other parts of the log
+        must stop then, too.
+        """
         self._node = node
         self._factory = factory
         self._state = state
@@ -80,30 +84,31 @@ class StateLog:
             )
 
     def record(self, event: Event) -> Awaitable[None]:
-        """Take the event now; what is returned ends when it is durable, and with it everything that
-        was recorded or noted before. Awaiting it raises STATE_UNKNOWN."""
+        """Record the event now; the result ends when it is durable, and with it everything that was
+        recorded or noted before. Awaiting it raises STATE_UNKNOWN."""
         return self.settled(self.recorded(event))
 
     def recorded(self, event: Event) -> asyncio.Future[None]:
-        """Record, at once; the result is waited for by ``settled``."""
+        """Record the event at once; wait for the result with ``settled``."""
         future: asyncio.Future[None] = self._loop.create_future()
         future.add_done_callback(_retrieve)
         self._put((event, future))
         return future
 
     async def settled(self, future: asyncio.Future[None]) -> None:
-        """Wait for one that was recorded. Raises STATE_UNKNOWN, after ``timeout_s`` too."""
+        """Wait for an event that was recorded. Raises STATE_UNKNOWN, after ``timeout_s`` too."""
         await asyncio.wait((future,), timeout=self._timeout_s)
         if not future.done():
             raise self._unknown("its bookies or the metadata do not answer")
         future.result()
 
     def note(self, event: Event) -> None:
-        """Write it with what comes; nobody waits for it."""
+        """Write the event with the next ones; no caller waits for it."""
         self._put((event, None))
 
     async def close(self) -> None:
-        """Write what waits, close the ledger. Never raises; the caller sets the time limit."""
+        """Write the events that wait, close the ledger. Never raises; the caller sets the time
+        limit."""
         if self._refusal is None:
             self._refusal = FencelogError(ErrorCode.DRAINING, f"{self._node.path} is being closed")
         if self._scribe is not None:
@@ -115,7 +120,7 @@ class StateLog:
             await ledger.writer.abandon()
 
     async def abandon(self, error: FencelogError) -> None:
-        """End at once: the outcome of what waits is unknown. Never raises."""
+        """End at once: the outcome of the events that wait is unknown. Never raises."""
         self._refusal = error
         if self._scribe is not None:
             self._scribe.cancel()
@@ -127,7 +132,7 @@ class StateLog:
         if ledger is not None:
             await ledger.writer.abandon()
 
-    # -- news from the ledger --------------------------------------------------------------------
+    # -- events of the ledger --------------------------------------------------------------------
 
     def on_ack(self, ledger: OpenLedger) -> None:
         self._tell()
@@ -139,7 +144,7 @@ class StateLog:
         if self._wakeup is not None:
             self._wakeup.set()
 
-    # -- the scribe ------------------------------------------------------------------------------
+    # -- the writing task ------------------------------------------------------------------------
 
     def _put(self, waiting: _Waiting) -> None:
         if self._refusal is not None:
@@ -161,7 +166,7 @@ class StateLog:
             self._refusal = error
             self._fail(error)
         except Exception:
-            # A broken invariant, or a mistake of ours: nothing may be called durable any more.
+            # A broken invariant, or a programming error: nothing may be reported durable any more.
             log.exception("%s: its state log stops", self._node.path)
             self._refusal = FencelogError(ErrorCode.INTERNAL, f"{self._node.path} has stopped")
             self._fail(self._refusal)
@@ -170,9 +175,10 @@ class StateLog:
             self._scribe = None
 
     async def _try_again(self, error: FencelogError) -> None:
-        """The ledger list could not be changed. A log that refused from then on what it is told,
-        while messages come and go, would be of no use: all that waits goes into the next ledger.
-        Raises the error where the ledger list is not ours to change any more."""
+        """Pause, after the ledger list could not be changed; all events that wait are written to
+        the next ledger. A log that refused all events from then on, while messages are appended and
+        read, would be of no use. Raises the error where the ledger list is not ours to change any
+        more."""
         if isinstance(error, LedgerListLost):
             raise error
         self._node.check_held()
@@ -184,7 +190,7 @@ class StateLog:
             return True
         if self._ledger_bytes <= max(STATE_LEDGER_BYTES, 4 * self._snapshot_bytes):
             return False
-        if self._next is None:  # made beside what is written: the metadata may be away
+        if self._next is None:  # made while the old one is written: the metadata may be unavailable
             self._next = self._loop.create_task(self._create())
             self._next.add_done_callback(_retrieve)
         return self._next.done()
@@ -197,7 +203,8 @@ class StateLog:
         return await self._factory.create(self._node.ledger_list.epoch)
 
     async def _append_waiting(self) -> None:
-        """All that waits, as one group. If the ledger fails it waits on, for the next one."""
+        """Append all events that wait, as one group. If the ledger fails they wait on, for the next
+        one."""
         taken, self._waiting = self._waiting, []
         ledger, is_durable = self._ledger, False
         try:
@@ -210,7 +217,7 @@ class StateLog:
                 self._waiting = taken + self._waiting
 
     async def _roll(self) -> None:
-        """Go on in a new ledger that begins with the state as it is in memory."""
+        """Continue in a new ledger that begins with the state as it is in memory."""
         created, self._next = self._next or self._create(), None
         try:
             ledger = await created
@@ -251,7 +258,8 @@ class StateLog:
             await self._delete(former_id)
 
     async def _append(self, ledger: OpenLedger, events: list[Event]) -> bool:
-        """Whether the events are durable in the ledger; False: it has failed."""
+        """Append the events; return whether they are durable in the ledger. False: it has
+        failed."""
         last = ledger.last_confirmed
         for count, data in encode_events(events):
             payload = pack_entry(

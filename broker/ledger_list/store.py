@@ -1,13 +1,13 @@
 """A ledger list in the metadata store: read, and changed by one compare-and-set at a time.
 
 Every change carries a fresh random token. A reply that was lost is resolved by sending the same
-change again and, on a conflict, reading back: our token there means that it had landed. So a
+change again and, on a conflict, reading back: our token there means that it had been made. So a
 listed ledger is never taken for an unlisted one (Pravega#4721 lost a log that way). Anything else
 means that another owner has changed the ledger list: this instance has lost it, for good.
 
 Several parts of a log change its ledger list (rolls, the state log, trims, compaction): ``change``
-lets one at a time, and goes on to the end of one whose caller has gone away, since the next must
-know what became of it.
+makes one change at a time, and completes one whose caller has gone away, since the next must know
+what became of it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _TRANSIENT = (ErrorCode.METADATA_UNAVAILABLE, ErrorCode.METADATA_UNKNOWN)
 
 
 class LedgerListLost(FencelogError):
-    """Somebody else has changed the ledger list. ``ledger_list`` is what stands there now, None if
-    nothing."""
+    """The error that another instance has changed the ledger list. ``ledger_list`` is the current
+    one, None if there is none."""
 
     def __init__(self, path: str, ledger_list: LedgerList | None) -> None:
         gone = ledger_list is None or ledger_list.deleted
@@ -47,7 +47,8 @@ def ledger_list_path(topic_id: str, partition: int) -> str:
 
 
 class LedgerListStore:
-    """One instance's hold on a ledger list; ``ledger_list`` is the last value it read or wrote.
+    """The access of one instance to a ledger list; ``ledger_list`` is the last value it read or
+    wrote.
 
     ``lost`` is set, and ``on_lost`` called once, when another instance has changed the ledger list:
     every later change raises it again.
@@ -71,7 +72,8 @@ class LedgerListStore:
         self.ledger_list, self._version = decode_ledger_list(node.value), node.version
 
     async def create(self) -> bool:
-        """Make the node with an empty ledger list. False: it is there, and still to be loaded."""
+        """Create the node with an empty ledger list. False: it exists, and is still to be
+        loaded."""
         try:
             self._version = await self._store.create(self.path, encode_ledger_list(LedgerList()))
         except FencelogError as error:
@@ -82,8 +84,8 @@ class LedgerListStore:
         return True
 
     async def delete(self) -> None:
-        """Remove the node, as it was read or written here last; nothing to do if it is gone.
-        Raises METADATA_CONFLICT if it was changed meanwhile, METADATA_…."""
+        """Remove the node, if it is as it was last read or written here; nothing is done if it does
+        not exist. Raises METADATA_CONFLICT if it was changed meanwhile, METADATA_…."""
         try:
             await self._store.delete(self.path, self._version)
         except FencelogError as error:
@@ -91,9 +93,9 @@ class LedgerListStore:
                 raise
 
     async def check_unchanged(self) -> None:
-        """Raises LedgerListLost if another instance had changed the ledger list when this was
-        called, whatever a server of the store is behind: that costs a write. Waits out a store that
-        cannot be reached."""
+        """Check that no other instance had changed the ledger list when this was called, however
+        far behind a server of the store is: that costs a write. Waits out a store that cannot be
+        reached. Raises LedgerListLost if one had."""
         async with self._turn:
             if self._changing is not None:
                 await asyncio.wait((self._changing,))
@@ -105,12 +107,13 @@ class LedgerListStore:
                 raise lost
 
     async def change(self, next_of: Callable[[LedgerList], LedgerList]) -> None:
-        """Replace the ledger list by ``next_of`` it and return once that stands there.
+        """Replace the ledger list by the result of ``next_of`` on it; return once the new one is in
+        the store.
 
-        Raises LedgerListLost; BAD_REQUEST if it is too large, NO_OWNER if this hold has ended
-        (nothing was written); METADATA_UNKNOWN if it ends meanwhile; what ``next_of`` raises. Goes
-        on trying while the store does not answer, since a change of unknown outcome must be
-        resolved before the next. A caller that is cancelled leaves it under way.
+        Raises LedgerListLost; BAD_REQUEST if it is too large, NO_OWNER if this access has ended
+        (nothing was written); METADATA_UNKNOWN if it ends meanwhile; what ``next_of`` raises.
+        Retries while the store does not answer, since a change of unknown outcome must be resolved
+        before the next. The change continues if the caller is cancelled.
         """
         async with self._turn:
             if self._changing is not None:
@@ -133,15 +136,15 @@ class LedgerListStore:
             changing.result()
 
     def check_held(self) -> None:
-        """Raises LedgerListLost, or NO_OWNER, if this instance may not change the ledger list any
-        more."""
+        """Check that this instance may change the ledger list. Raises LedgerListLost, or NO_OWNER,
+        if it may not any more."""
         if self.lost is not None:
             raise LedgerListLost(self.path, self.lost.ledger_list)
         if self._closed:
             raise FencelogError(ErrorCode.NO_OWNER, f"{self.path} was closed here")
 
     async def close(self) -> None:
-        """Change nothing any more. Ends a change that is still under way: the next owner finds out
+        """Change nothing any more. Ends a change that is still in flight: the next owner finds out
         what became of it."""
         self._closed = True
         if self._changing is not None:
@@ -203,6 +206,6 @@ class LedgerListStore:
 
 
 def _retrieve(change: asyncio.Task[None]) -> None:
-    """Its error is the caller's, who may have gone away."""
+    """Mark the error of a change as seen: it is the caller's, which may have gone away."""
     if not change.cancelled():
         change.exception()

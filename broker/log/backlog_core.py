@@ -1,6 +1,7 @@
-"""What subscriptions leave behind: how much it is, and where a quota wants them. Values alone.
+"""The backlog of subscriptions: its size, and the offset that a quota demands. Pure decisions.
 
-Sizes are known of whole ledgers; within one, bytes are taken to be spread evenly over its messages.
+Sizes are known for whole ledgers; within one, bytes are assumed to be spread evenly over its
+messages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from fencelog.broker.policy import Policy
 
 
 def bytes_from(parts: Sequence[Extent], offset: int) -> int:
-    """Payload bytes of the messages from ``offset`` on."""
+    """Return the payload bytes of the messages from ``offset`` on."""
     total = 0
     for part in parts:
         if offset <= part.base_offset:
@@ -24,8 +25,9 @@ def bytes_from(parts: Sequence[Extent], offset: int) -> int:
 
 
 def quota_bound(parts: Sequence[Extent], policy: Policy, *, too_old_below: int | None) -> int:
-    """Where the slowest subscription has to be at least so that its backlog is within the quota; 0:
-    anywhere. ``too_old_below``: below it all messages are older than ``backlog_quota_ms``."""
+    """Return the offset that the slowest subscription must have reached for its backlog to be
+    within the quota; 0: any offset will do. ``too_old_below``: all messages below this offset are
+    older than ``backlog_quota_ms``."""
     bound = 0
     if policy.backlog_quota_ms is not None and too_old_below is not None:
         bound = too_old_below
@@ -35,7 +37,7 @@ def quota_bound(parts: Sequence[Extent], policy: Policy, *, too_old_below: int |
 
 
 def _within(parts: Sequence[Extent], quota: int) -> int:
-    """The lowest offset from which on there are at most ``quota`` bytes."""
+    """Return the lowest offset from which on there are at most ``quota`` bytes."""
     room = quota
     for part in reversed(parts):
         if part.size > room:

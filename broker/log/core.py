@@ -1,17 +1,19 @@
-"""An open log as a pure state machine: in come news and outcomes, out come effects.
+"""An open log as a pure state machine: events and outcomes of steps are its inputs, effects its
+outputs.
 
-No clock, no I/O, no awaiting. The shells (``partition/takeover.py`` while it opens, then
-``log/log_writer.py``) carry the effects out. Rules of SEMANTICS.md, "The list of ledgers", that
-live here:
+It has no clock, does no I/O and never awaits. The shells (``partition/takeover.py`` while the log
+opens, then ``log/log_writer.py``) carry the effects out. These rules of SEMANTICS.md, "The list of
+ledgers", are kept here:
 
 * a ledger is written only after it was listed;
 * a roll lists the new ledger while the old one is still written, then sends nothing until the old
   one is drained, switches, and closes it; the next roll begins only after that;
-* a ledger that failed is recovered first; what recovery found in it is acknowledged, the rest is
-  sent to the next ledger;
-* one step at a time; between two attempts of a step the log is made sure to be still ours, and a
-  list that somebody else has changed is never fought over: LOST, for good;
-* a terminated log has no ledger, and takes nothing any more.
+* a ledger that failed is recovered first; the entries that recovery found in it are acknowledged,
+  the rest is sent to the next ledger;
+* one step at a time; between two attempts of a step the core makes sure that the log still belongs
+  to this instance, and a list that another instance has changed is never contested: the log is
+  LOST, for good;
+* a terminated log has no ledger and accepts no appends any more.
 
 SEMANTICS.md, "The states of an open log", has the table.
 """
@@ -41,24 +43,24 @@ class LogCore(LogSteps):
 
     @property
     def is_serving(self) -> bool:
-        """Whether requests are taken; once False it never becomes True again."""
+        """Tell whether requests are accepted; once False it never becomes True again."""
         return self.state is not LogState.LOST and not self._is_closing
 
     def open(self, former: Iterable[int], *, is_terminated: bool) -> list[Effect]:
-        """Take the log over: recover these ledgers of the list, restore what the partition
-        remembers, create a ledger unless the log is terminated, and write the list."""
+        """Take the log over: recover these ledgers of the list, restore the state of the partition,
+        create a ledger unless the log is terminated, and write the list."""
         self._former.extend(former)
         self.is_terminated = is_terminated
         return self._open_next()
 
-    # -- news ------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------
 
     def acknowledged(
         self, ledger_id: int, last_entry_id: int, *, size: int, now_s: float, segments: int
     ) -> list[Effect]:
-        """All entries up to this one are durable. ``size``: payload bytes up to there;
+        """Note that all entries up to this one are durable. ``size``: payload bytes up to there;
         ``segments``: ledgers on the list."""
-        ledger = self.ledger  # the hot path: one call, for as many messages as there are
+        ledger = self.ledger  # the hot path: one call, however many messages there are
         if ledger is None or ledger.ledger_id != ledger_id or ledger.failure is not None:
             return []
         if self.error is not None:
@@ -69,7 +71,8 @@ class LogCore(LogSteps):
         return [Acknowledge(last_entry_id)]
 
     def ledger_failed(self, ledger_id: int, error: FencelogError) -> list[Effect]:
-        """The writer of a ledger is finished: what is in flight there is of unknown outcome."""
+        """Note that the writer of a ledger has failed: the outcome of the appends in flight is
+        unknown."""
         ledger = self._written(ledger_id)
         if ledger is None:
             return []
@@ -80,8 +83,8 @@ class LogCore(LogSteps):
         return [*self._start_deadline(), Wake()]
 
     def deadline_passed(self) -> list[Effect]:
-        """The ledger is not replaced, or the log not terminated, yet: callers are told, and new
-        ones refused meanwhile."""
+        """Note that the ledger is not replaced yet, or the log not terminated: the callers' appends
+        fail, and new ones are refused meanwhile."""
         if not self._has_deadline:
             return []
         replaced = "its ledger failed and is being replaced"
@@ -92,23 +95,23 @@ class LogCore(LogSteps):
         return [RefuseAppends(error, unknown(why))]
 
     def roll_timer_fired(self) -> list[Effect]:
-        """A roll may have become due."""
+        """Note that a roll may have become due."""
         return [] if self._live is None else [Wake(), self._roll_timer(self._live)]
 
-    # -- what is asked for -----------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
     def apply_policy(self, policy: Policy) -> list[Effect]:
-        """Roll by this policy from now on, the present ledger too."""
+        """Roll by this policy from now on, including the current ledger."""
         self._rolls.policy = policy
         return [] if self._live is None else [self._roll_timer(self._live), Wake()]
 
     def want_roll(self) -> list[Effect]:
-        """Go on in a new ledger soon, so that the present one can be let go."""
+        """Continue in a new ledger soon, so that the current one can be deleted."""
         return [Wake()] if self._live is not None and self._rolls.want(self._live) else []
 
     def terminate(self) -> list[Effect]:
-        """Take no append any more, for good. Raises FencelogError: why the log has
-        ended, if it has."""
+        """Stop accepting appends, for good. Raises FencelogError: why the log has ended, if it
+        has."""
         if self.is_terminated:
             return []
         if not self.is_serving:
@@ -118,7 +121,7 @@ class LogCore(LogSteps):
         return [Wake()]
 
     def close(self) -> list[Effect]:
-        """RefuseAppends what comes, let appends under way finish, seal the last ledger, end."""
+        """Refuse new appends, let appends in flight finish, seal the last ledger, and end."""
         if self.state is LogState.LOST:
             return []
         self._is_closing = True
@@ -129,7 +132,7 @@ class LogCore(LogSteps):
         return [Wake()]
 
     def advance(self, *, now_s: float, segments: int, is_idle: bool) -> list[Effect]:
-        """Begin what is due. ``is_idle``: no append waits or is in flight."""
+        """Begin the step that is due. ``is_idle``: no append waits or is in flight."""
         if self._step is not None or self.state in (LogState.OPENING, LogState.LOST):
             return []
         ledger = self.ledger
@@ -156,6 +159,6 @@ class LogCore(LogSteps):
         return self._rolls.is_due(ledger, now_s) and segments < MAX_SEGMENTS
 
     def _start_deadline(self) -> list[Effect]:
-        """Whatever else goes wrong meanwhile makes nobody wait longer."""
+        """Start the deadline unless it runs already: a second failure prolongs no caller's wait."""
         had, self._has_deadline = self._has_deadline, True
         return [] if had else [StartDeadline()]

@@ -1,7 +1,7 @@
-"""The states of ``LogCore``, and what it asks its shells for.
+"""The states of ``LogCore``, and the effects that it asks its shells for.
 
-*Steps* take time. One is under way at a time, and each is reported to the core by the method that
-it names, or as failed. Whatever else is asked for is done at once, in the order given.
+*Steps* take time. One is in progress at a time, and each is reported to the core by the method that
+it names, or as failed. All other effects are carried out at once, in the order given.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fencelog.ledgers.errors import FencelogError
 
 
 class LogState(Enum):
-    """What an open log is doing."""
+    """The states of an open log."""
 
     OPENING = "opening"
     SERVING = "serving"
@@ -27,13 +27,14 @@ class LogState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RestoreState:
-    """Read the state log, and what the recovered ledgers say of producers. Report ``restored``."""
+    """Read the state log, and the facts about producers in the recovered ledgers. Report
+    ``restored``."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
     """Write the list as its next owner, with this new ledger; None: the log is terminated and gets
-    none. Report ``taken_over``."""
+    no ledger. Report ``taken_over``."""
 
     ledger_id: int | None
 
@@ -45,7 +46,7 @@ class CreateLedger:
 
 @dataclass(frozen=True, slots=True)
 class ListLedger:
-    """Append a new ledger to the list; in the same change mark ``seals`` sealed. Report
+    """Append a new ledger to the list; in the same change mark the ledger ``seals`` sealed. Report
     ``listed``."""
 
     ledger_id: int
@@ -54,7 +55,7 @@ class ListLedger:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Wait until nothing is outstanding in the present ledger, or it has failed. Report
+    """Wait until nothing is outstanding in the current ledger, or it has failed. Report
     ``drained``."""
 
     ledger_id: int
@@ -69,8 +70,8 @@ class CloseLedger:
 
 @dataclass(frozen=True, slots=True)
 class CheckOwnership:
-    """Wait so long, then make sure that the list and the leadership are still ours. Report
-    ``owned``."""
+    """Wait for ``after_s``, then make sure that this instance still has the list and the
+    leadership. Report ``owned``."""
 
     after_s: float = 0.0
 
@@ -84,8 +85,8 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Acknowledge what recovery has found in the failed ledger, take the rest back. Report
-    ``settled``."""
+    """Acknowledge the entries that recovery has found in the failed ledger, and take the rest back.
+    Report ``settled``."""
 
     ledger_id: int
     last_entry_id: int
@@ -100,7 +101,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class EndLog:
-    """In one change of the list mark the last ledger sealed and the log terminated. Report
+    """Mark the last ledger sealed and the log terminated, in one change of the list. Report
     ``ended``."""
 
     ledger_id: int
@@ -108,26 +109,27 @@ class EndLog:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Tell callers that everything up to this entry of the present ledger is durable."""
+    """Notify callers that everything up to this entry of the current ledger is durable."""
 
     last_entry_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Something may be due: call ``advance`` when no step is under way."""
+    """Call ``advance`` when no step is in progress: one may be due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Go on in this ledger, with what waits first."""
+    """Continue in this ledger, beginning with the appends that wait."""
 
     ledger_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class RefuseAppends:
-    """Fail all appends: ``waiting`` for those that reached no ledger, ``handed`` for the others."""
+    """Fail all appends: with ``waiting`` those that reached no ledger, with ``handed`` the
+    others."""
 
     waiting: FencelogError
     handed: FencelogError
@@ -135,24 +137,25 @@ class RefuseAppends:
 
 @dataclass(frozen=True, slots=True)
 class StartDeadline:
-    """Callers wait from now on: call ``deadline_passed`` after the append timeout."""
+    """Call ``deadline_passed`` after the append timeout: callers wait from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopDeadline:
-    """They wait no more."""
+    """Cancel the deadline: callers no longer wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetRollTimer:
-    """Call ``roll_timer_fired`` at the first of these times that is not past; no other timer."""
+    """Call ``roll_timer_fired`` at the first of these times that is not past; there is no other
+    timer."""
 
     at_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
-    """Answer those who asked for the log's end; None: it is durable."""
+    """Answer the callers that asked for the log's end; None: it is durable."""
 
     error: FencelogError | None = None
 

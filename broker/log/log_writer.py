@@ -1,7 +1,7 @@
-"""The writing half of a partition's log: carries out what ``LogCore`` decides.
+"""The writing half of a partition's log, which carries out the decisions of ``LogCore``.
 
-One task does everything that changes the list of ledgers, one step at a time; appends
-and acknowledgements pass it by.
+One task makes all changes of the list of ledgers, one step at a time; appends and acknowledgements
+bypass it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from fencelog.broker.read.log_reader import LogReader
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _ORDERLY = frozenset({ErrorCode.NO_OWNER, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.DRAINING})
-"""Why an instance ends that nobody has to look into."""
+"""Codes with which an instance ends in the normal course of events; they need no investigation."""
 
 log = logging.getLogger(__name__)
 
 
 class LogWriter:
-    """Writes one partition, from the takeover on until the core is LOST."""
+    """Writes one partition, from the takeover until the core is LOST."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class LogWriter:
         self._terminated: asyncio.Future[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._roll_timer: asyncio.TimerHandle | None = None
-        node.on_lost = self.finish  # whichever part of the log has met another owner's change
+        node.on_lost = self.finish  # any part of the log may meet the change of another owner
         self._execute(core.taken_over(tail_offset=pipeline.tail_offset))
         self._task = self._loop.create_task(self._keep(), name=f"writer of {node.path}")
 
@@ -82,25 +82,24 @@ class LogWriter:
         return self._core.is_serving
 
     def apply_policy(self, policy: Policy) -> None:
-        """From now on; the present ledger rolls by it too."""
+        """Apply the policy from now on; the current ledger rolls by it too."""
         self._factory.replication = policy.replication
         self._execute(self._core.apply_policy(policy))
 
     def want_roll(self) -> None:
-        """Go on in a new ledger soon, so that the present one can be let go."""
+        """Continue in a new ledger soon, so that the current one can be deleted."""
         self._execute(self._core.want_roll())
 
     @property
     def ledger(self) -> OpenLedger | None:
-        """The one that is written; None: the log is terminated."""
+        """The ledger that is written; None: the log is terminated."""
         written = self._core.ledger
         return None if written is None else self._runner.ledgers.get(written.ledger_id)
 
     async def terminate(self) -> None:
-        """Take no append any more, for good; on return the log's end is durable. What had reached
-        a ledger is still acknowledged. It goes on if the caller is cancelled. Raises FencelogError:
-        why the log has ended; METADATA_UNKNOWN if that was meanwhile.
-        """
+        """Stop accepting appends, for good; on return the log's end is durable. Appends that had
+        reached a ledger are still acknowledged. Termination continues if the caller is cancelled.
+        Raises FencelogError: why the log has ended; METADATA_UNKNOWN if it has ended meanwhile."""
         self._execute(self._core.terminate())
         if not self._core.is_terminated:
             if self._terminated is None:
@@ -109,17 +108,17 @@ class LogWriter:
             self._terminated.result()
 
     async def close(self) -> None:
-        """Let appends under way finish, seal the log's last ledger, and end. Never raises.
+        """Let appends in flight finish, seal the log's last ledger, and end. Never raises.
 
-        What is not finished within ``close_timeout_s`` ends as after a crash: the next owner
-        recovers it.
+        Appends that are not finished within ``close_timeout_s`` end as after a crash: the next
+        owner recovers them.
         """
         self._execute(self._core.close())
         await asyncio.wait((self._task,), timeout=self._config.close_timeout_s)
         await self.abandon(FencelogError(ErrorCode.DRAINING, f"{self._node.path} is being closed"))
 
     async def abandon(self, error: FencelogError) -> None:
-        """End at once. Appends in flight are of unknown outcome. Never raises."""
+        """End at once. The outcome of appends in flight is unknown. Never raises."""
         self.finish(error)
         self._task.cancel()
         await asyncio.wait((self._task,))
@@ -130,7 +129,7 @@ class LogWriter:
         """Stop serving for good. The next instance takes the log over."""
         self._execute(self._core.lose(error))
 
-    # -- news from the ledger --------------------------------------------------------------------
+    # -- events of the ledger --------------------------------------------------------------------
 
     def on_ack(self, ledger: OpenLedger) -> None:
         self._execute(
@@ -167,7 +166,7 @@ class LogWriter:
         except LedgerListLost as lost:
             self.finish(lost)
         except Exception:
-            # A broken invariant, or a mistake of ours: nothing may be acknowledged any more.
+            # A broken invariant, or a programming error: nothing may be acknowledged any more.
             log.exception("%s: stops", path)
             self.finish(FencelogError(ErrorCode.INTERNAL, f"{path} has stopped"))
 
@@ -256,4 +255,4 @@ class LogWriter:
             answer.set_result(None)
         else:
             answer.set_exception(error)
-            answer.exception()  # whoever asked may have gone away
+            answer.exception()  # the caller may have gone away

@@ -1,9 +1,10 @@
-"""Keeps one log within its policy: lets ledgers go, and subscriptions that lag too far behind.
+"""Keeps one log within its policy: deletes ledgers, and advances subscriptions that lag too far
+behind.
 
-A ledger is taken out of the ledger list first and deleted after; what a crash leaves between the
-two the sweep finds. Which ledgers may go is decided at the moment of the change, when no cursor can
-come to be in front of it any more: the log's ``earliest_offset`` is raised in the same turn of the
-event loop, and a cursor is never opened, or moved back, below that.
+A ledger is first taken out of the ledger list and deleted afterwards; if a crash happens in
+between, the sweep finds the ledger. The ledgers to delete are chosen at the moment of the change,
+when no cursor can move in front of them any more: the log's ``earliest_offset`` is raised in the
+same iteration of the event loop, and a cursor is never opened, or moved back, below that.
 """
 
 from __future__ import annotations
@@ -34,47 +35,49 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 
 PRECISION = 20
-"""How old messages are is looked up that many times while one grows too old: each takes reads."""
+"""The number of times that the offset of an age is looked up while a message grows too old: each
+look-up costs reads."""
 
 log = logging.getLogger(__name__)
 
 
 class DurableCursors(Protocol):
-    """What retention needs of a partition's durable subscriptions."""
+    """The part of a partition's durable subscriptions that retention uses."""
 
     def all(self) -> list[str]:
-        """Their ids."""
+        """Return the ids of the subscriptions."""
 
     def slowest_offset(self) -> int | None:
-        """The lowest offset that one of them still has to see, counting changes that are on their
-        way to the state log; None: there is no subscription."""
+        """Return the lowest offset that a subscription still has to see, counting changes that are
+        in flight to the state log; None: there is no subscription."""
 
     async def acknowledge_below(self, subscription_id: str, offset: int) -> None:
-        """Take everything below as acknowledged; nothing changes for one that is there already."""
+        """Count everything below the offset as acknowledged; a subscription that is there already
+        does not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """Where the log begins now. ``held_back``: not as far as was asked for, since a durable
-    subscription has not acknowledged what comes then."""
+    """The place where the log begins now. ``held_back``: it is lower than requested, since a
+    durable subscription has not acknowledged the messages there."""
 
     earliest_offset: int
     held_back: bool
 
 
 class _NothingToDo(Exception):
-    """Decided at the moment of a change."""
+    """The signal, raised at the moment of a change, that no change is needed."""
 
 
 class Retention:
-    """One log's. It has no task: ``tend`` is called now and then.
+    """The retention of one log. It has no task: ``tend`` is called now and then.
 
-    ``ensure_persisted(offset)`` returns when nothing below the offset is needed to rebuild what the
-    log remembers; it is called before ledgers go. ``over_quota`` is told after every look whether
-    the slowest subscription is over its quota, and what the quota's action is not doing itself.
-    ``complete_cursors()`` returns when every durable subscription that was registered before has a
-    cursor here; nothing goes before it has, once. ``unlisted``: ledgers that the takeover has
-    dropped.
+    ``ensure_persisted(offset)`` returns when nothing below the offset is needed to rebuild the
+    state of the log; it is called before ledgers are deleted. ``over_quota`` is called after every
+    check with whether the slowest subscription is over its quota, in so far as the quota's action
+    does not resolve that itself. ``complete_cursors()`` returns when every durable subscription
+    that was registered before has a cursor here; no ledger is deleted before it has returned once.
+    ``unlisted``: ledgers that the takeover has dropped.
     """
 
     def __init__(
@@ -107,16 +110,16 @@ class Retention:
         self._has_all_cursors = False
         self._loop = asyncio.get_running_loop()
         self._unlisted = set(unlisted)
-        """To be deleted as soon as the ledger list does not list them."""
+        """The ledgers to delete as soon as the ledger list does not list them."""
         self._old_below: dict[int, tuple[int, float]] = {}
         self._turn = asyncio.Lock()
 
     def extents(self) -> list[Extent]:
-        """The log's ledgers as they stand."""
+        """Return the extents of the log's ledgers as they are now."""
         return extents(self._node.ledger_list, self._present())
 
     async def trim(self, before: int) -> Trimmed:
-        """Forget everything below ``before``: at once for readers, its space as whole ledgers.
+        """Drop everything below ``before``: at once for readers, its space as whole ledgers.
 
         Raises FencelogError: OFFSET_BEYOND_TAIL, or why the log has ended (it may be trimmed then).
         """
@@ -134,7 +137,7 @@ class Retention:
         return Trimmed(earliest, held_back=earliest < before)
 
     def is_due(self) -> bool:
-        """Whether ``tend`` has anything to do, as far as can be told at once."""
+        """Tell whether ``tend`` has anything to do, as far as is known without waiting."""
         policy = self.policy
         if policy.ttl_ms is not None or policy.has_backlog_quota:
             return True
@@ -145,7 +148,7 @@ class Retention:
         )
 
     async def tend(self) -> None:
-        """Do what the policy asks for now; what fails is tried again the next time. Raises
+        """Do what the policy asks for now; a step that fails is tried again the next time. Raises
         LedgerListLost."""
         async with self._turn:
             for step in (self._expire, self._check_quota, self._retain, self._delete_unlisted):
@@ -164,14 +167,15 @@ class Retention:
         self._roll_if_wanted()
 
     async def _let_go(self, before: int = 0) -> None:
-        """Take out of the ledger list what may go; ``before``: and forget everything below it."""
+        """Take out of the ledger list the ledgers that may be deleted, and drop everything below
+        ``before``."""
         if not self._has_all_cursors:
             await self._complete_cursors()
-            # Whoever creates one from now on is told of this partition, or finds it in the
-            # registry's topic, and opens a cursor here before it says that it is done.
+            # The creator of a subscription is notified of this partition from now on, or finds it
+            # in the registry's topic, and opens a cursor here before it reports that it is done.
             self._has_all_cursors = True
-        # One that ends while acknowledgements settle stays for the next time: it may hold what was
-        # acknowledged since.
+        # A ledger that ends while acknowledgements settle stays for the next time: it may hold
+        # messages that were acknowledged since.
         ends = {
             segment.ledger_id: segment.end_offset
             for segment in self._node.ledger_list.segments
@@ -193,7 +197,7 @@ class Retention:
                 raise _NothingToDo
             trimmed = started.trimmed(gone)
             self._reader.trim(trimmed.start_offset)
-            self._unlisted.update(gone)  # now: whoever asked may go away before the change is made
+            self._unlisted.update(gone)  # now: the caller may go away before the change is made
             return trimmed
 
         try:
@@ -244,13 +248,13 @@ class Retention:
                 await self._ledgers.delete(ledger_id)
             except FencelogError as error:
                 log.warning("%s: ledger %d: %s", self._node.path, ledger_id, error)
-                break  # the next look tries again; for who trims the log is trimmed already
+                break  # the next check tries again; for the caller the log is trimmed already
             self._unlisted.remove(ledger_id)
 
     # -- subscriptions ---------------------------------------------------------------------------
 
     async def _expire(self) -> None:
-        """Time to live: what is older counts as acknowledged."""
+        """Apply the time to live: older messages count as acknowledged."""
         if self.policy.ttl_ms is not None:
             await self._acknowledge_below(await self._older_than(self.policy.ttl_ms))
 
@@ -278,7 +282,8 @@ class Retention:
                         raise  # else it was dropped meanwhile
 
     async def _older_than(self, age_ms: int) -> int:
-        """The offset below which all messages are older; looked up only now and then."""
+        """Return the offset below which all messages are older; it is looked up only now and
+        then."""
         now_s = self._loop.time()
         offset, again_at_s = self._old_below.get(age_ms, (0, 0.0))
         if now_s >= again_at_s:

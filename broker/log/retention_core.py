@@ -1,9 +1,10 @@
-"""What of a log may go: decisions, on values alone.
+"""The choice of what a log may delete: decisions, on values alone.
 
-Space comes back a ledger at a time, from the beginning, sealed ones only. A ledger may go when all
-its messages are unreadable already, or have expired, or are followed by as many bytes as are kept;
-and, unless the policy says otherwise, no durable subscription still has to see one of them. Where
-the policy wants a compacted view, that has to have them first: else it would lose them for ever.
+Space is freed a ledger at a time, from the beginning, of sealed ledgers only. A ledger may be
+deleted when all its messages are unreadable already, or have expired, or are followed by as many
+bytes as are kept; and, unless the policy says otherwise, no durable subscription still has to see
+one of them. If the policy wants a compacted view, the view must contain the messages first:
+otherwise it would lose them for ever.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from fencelog.broker.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A stretch of a log: a sealed ledger, or the present one as far as it is acknowledged.
-    ``size`` in payload bytes; ``last_publish_us`` of its newest message."""
+    """A stretch of a log: a sealed ledger, or the acknowledged part of the current one. ``size`` is
+    in payload bytes; ``last_publish_us`` is that of its newest message."""
 
     base_offset: int
     end_offset: int
@@ -27,9 +28,11 @@ class Extent:
 
 
 def extents(ledger_list: LedgerList, present: Extent | None) -> list[Extent]:
-    """The ledger list's sealed ledgers, and the one that is written (None: the log is terminated).
+    """Return the extents of the ledger list's sealed ledgers and of the one that is written (None:
+    the log is terminated).
 
-    One that is being closed while messages go on in the next is left out for that moment.
+    A ledger that is being closed while messages continue in the next one is left out for that
+    moment.
     """
     sealed = [part for part in map(_extent, ledger_list.segments) if part is not None]
     return sealed if present is None else [*sealed, present]
@@ -43,10 +46,10 @@ def trimmable(
     now_us: int,
     unacknowledged: int | None,
 ) -> Sequence[int]:
-    """The ledgers that may go now, oldest first. ``unacknowledged``: the lowest offset that a
-    durable subscription still has to see, None if there is no subscription.
+    """Return the ledgers that may be deleted now, oldest first. ``unacknowledged``: the lowest
+    offset that a durable subscription still has to see, None if there is no subscription.
 
-    The last ledger stays, whatever is in it, unless the log is terminated.
+    The last ledger stays, whatever it contains, unless the log is terminated.
     """
     after = 0
     if policy.retention_bytes is not None:
@@ -77,8 +80,8 @@ def is_roll_wanted(
     now_us: int,
     unacknowledged: int | None,
 ) -> bool:
-    """Whether the present ledger is to be followed by another, so that it can be let go: all that
-    is in it may go, or it alone holds as much as is kept."""
+    """Tell whether the current ledger should be followed by another, so that it can be deleted: all
+    its messages may be deleted, or it alone holds as much as is kept."""
     if present is None or present.end_offset == present.base_offset:
         return False
     if present.end_offset <= ledger_list.start_offset:
@@ -92,7 +95,7 @@ def is_roll_wanted(
 
 
 def start_after_trim(wanted: int, tail: int, *, unacknowledged: int | None, policy: Policy) -> int:
-    """Where a log begins that is asked to forget everything below ``wanted``."""
+    """Return where a log begins after a request to drop everything below ``wanted``."""
     if unacknowledged is None or policy.trim_unacknowledged:
         return min(wanted, tail)
     return min(wanted, tail, unacknowledged)
@@ -118,7 +121,8 @@ def _is_unacknowledged(end_offset: int, unacknowledged: int | None, policy: Poli
 
 
 def _is_compacted(ledger_list: LedgerList, end_offset: int, policy: Policy) -> bool:
-    """Whether the compacted view has what is below an offset, if there is to be one."""
+    """Tell whether the compacted view covers everything below an offset, if there should be a
+    view."""
     horizon = 0 if ledger_list.compacted is None else ledger_list.compacted.end_offset
     return policy.compaction_ms is None or end_offset <= horizon
 

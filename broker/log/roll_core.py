@@ -1,4 +1,4 @@
-"""When the present ledger of a log is to be followed by the next one."""
+"""The decision when the current ledger of a log is to be followed by the next one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import FencelogError
 
 ROLL_RETRY_S = 5.0
-"""Pause after a roll that could not begin; the old ledger goes on meanwhile."""
+"""Pause after a roll that could not begin; the old ledger continues meanwhile."""
 
 
 @dataclass(slots=True, eq=False)
@@ -18,16 +18,16 @@ class CurrentLedger:
     ledger_id: int
     opened_at_s: float
     last_entry_id: int = -1
-    """The last acknowledged one."""
+    """The last acknowledged entry."""
     size: int = 0
-    """Payload bytes up to there."""
+    """Payload bytes up to that entry."""
     failure: FencelogError | None = None
     is_drained: bool = False
-    """Nothing is outstanding in it, and nothing more is sent to it."""
+    """True when nothing is outstanding in the ledger, and nothing more is sent to it."""
 
 
 class RollRule:
-    """Decides by the policy of the log, and by what retention asks for."""
+    """Decides by the policy of the log, and by the requests of retention."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -35,14 +35,14 @@ class RollRule:
         self._not_before_s = 0.0
 
     def want(self, ledger: CurrentLedger) -> bool:
-        """Roll this ledger although the policy does not say so, unless it is empty; whether that is
-        news."""
+        """Roll this ledger although the policy does not say so, unless it is empty; return whether
+        this is a new request."""
         is_news = self._wanted != ledger.ledger_id
         self._wanted = ledger.ledger_id
         return is_news
 
     def postpone(self, now_s: float) -> None:
-        """A roll could not begin."""
+        """Try no roll for a while, since one could not begin."""
         self._not_before_s = now_s + ROLL_RETRY_S
 
     def is_due(self, ledger: CurrentLedger, now_s: float) -> bool:
@@ -58,5 +58,5 @@ class RollRule:
         )
 
     def times_of(self, ledger: CurrentLedger) -> tuple[float, ...]:
-        """Return when a roll may become due without anything having happened; some may be past."""
+        """Return the times at which a roll may become due without any event; some may be past."""
         return (ledger.opened_at_s + self.policy.roll_age_ms / 1000, self._not_before_s)

@@ -1,6 +1,7 @@
 """Carries out the steps that ``LogCore`` asks for while a log is open.
 
-Each either succeeds or leaves things so that the next attempt, or the next owner, gets them right.
+Each step either succeeds or leaves a state from which the next attempt, or the next owner, can
+complete it.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
 
 class StepRunner:
-    """Of one log. ``wakeup`` is set when something may have changed for who waits.
+    """Carries out the steps of one log. ``wakeup`` is set when something that a waiting task
+    depends on may have changed.
 
-    ``is_leader`` answers False only if another broker is the leader for certain.
+    ``is_leader`` returns False only if another broker is certainly the leader.
     """
 
     def __init__(
@@ -56,12 +58,12 @@ class StepRunner:
         self._is_leader = is_leader
         self._wakeup = wakeup
         self.ledgers = {} if ledger is None else {ledger.ledger_id: ledger}
-        """Those that the core speaks of, by id."""
+        """The ledgers that the core refers to, by id."""
         self._open = list(self.ledgers.values())
 
     async def carry_out(self, step: Step) -> list[Effect]:
-        """Do it and report; the effects that follow. Raises LedgerListLost, or why it has
-        failed."""
+        """Carry out the step and report it; return the effects that follow. Raises LedgerListLost,
+        or the step's own failure."""
         core = self._core
         match step:
             case CreateLedger():
@@ -105,12 +107,13 @@ class StepRunner:
                 raise TypeError(f"no step of an open log: {step}")
 
     async def abandon_all(self) -> None:
-        """Let every ledger go as it is; the next owner recovers them."""
+        """Abandon every ledger as it is; the next owner recovers them."""
         while self._open:
             await self._open.pop().writer.abandon()
 
     async def _list(self, ledger: OpenLedger, seals: int | None) -> None:
-        """Raises LedgerListLost; BAD_REQUEST if the list has grown too long."""
+        """Append the ledger to the list. Raises LedgerListLost; BAD_REQUEST if the list has grown
+        too long."""
         created_us = self._factory.host.now_us()
 
         def next_of(ledger_list: LedgerList) -> LedgerList:
@@ -134,9 +137,12 @@ class StepRunner:
             self._note(ledger)
 
     async def _close(self, ledger: OpenLedger) -> None:
-        """It ends at ``last_confirmed``, the last entry that it was given: a writer closes at its
-        LAC, and takes no other end for its own. A recovery that has to do it instead ends no lower,
-        or the core stops, and no higher: there is no entry behind."""
+        """Close a drained ledger by its writer.
+
+        It ends at ``last_confirmed``, the last entry that was sent to it: a writer closes at its
+        LAC, and accepts no other end as its own. A recovery that closes it instead ends no lower,
+        or the core stops, and no higher: there is no later entry.
+        """
         metadata = await ledger.writer.close()
         await self._let_go(ledger)
         self._ended(ledger, metadata)
@@ -160,8 +166,8 @@ class StepRunner:
         self._ended(failed, failed.closed)
 
     def _note(self, ledger: OpenLedger) -> None:
-        """Everything in the present ledger is settled: remember what the list will say of it; its
-        size is known when it is closed."""
+        """Record the facts that the list will contain about the current ledger, in which everything
+        is settled; its size is known when it is closed."""
         pipeline = self._pipeline
         ledger.facts = Sealed(
             entries=ledger.entries,
@@ -173,7 +179,7 @@ class StepRunner:
         )
 
     def _ended(self, ledger: OpenLedger, metadata: LedgerMetadata) -> None:
-        """It is closed."""
+        """Complete the facts of a ledger that was closed, and seal it for readers."""
         facts = ledger.facts = replace(self._facts_of(ledger.ledger_id), size=metadata.length)
         self._reader.seal(metadata, messages=facts.messages)
 
@@ -183,7 +189,8 @@ class StepRunner:
         return facts
 
     async def _check_ownership(self) -> None:
-        """Raises LedgerListLost where another owner has changed the list, or is about to."""
+        """Make sure that this instance still owns the log. Raises LedgerListLost where another
+        owner has changed the list, or is about to."""
         await self._node.check_unchanged()
         if not await self._is_leader():
             raise LedgerListLost(self._node.path, self._node.ledger_list)

@@ -32,17 +32,18 @@ from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 
 FENCE_GRACE_S = 0.25
-"""Who fenced our ledger is most likely taking over: give it time to write the list."""
+"""Time for another owner to write the list: if our ledger was fenced, a takeover is the most likely
+reason."""
 
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 2.0
 """Pauses between attempts, doubling."""
 
 
 class LogSteps:
-    """The steps by which a log's ledgers change. Each report returns what follows.
+    """The steps by which a log's ledgers change. Each report returns the effects that follow.
 
-    ``ledger`` is the one that is written, None before the log is open and after its end;
-    ``mode`` is what appends meet; ``error`` says why the instance is LOST.
+    ``ledger`` is the one that is written, None before the log is open and after its end; ``mode``
+    is what the log lets appends do; ``error`` says why the instance is LOST.
     """
 
     def __init__(self, path: str, policy: Policy) -> None:
@@ -59,7 +60,7 @@ class LogSteps:
         """The ledger that is rolled, replaced or closed."""
         self._step: Step | None = None
         self._retried: Step | None = None
-        """What comes after a check of the ownership."""
+        """The step that follows a check of the ownership."""
         self._pause_s = RETRY_MIN_S
         self._is_closing = self._is_terminating = self._has_deadline = False
 
@@ -67,13 +68,13 @@ class LogSteps:
         return self._do(Recover(self._former.popleft()) if self._former else RestoreState())
 
     def restored(self) -> list[Effect]:
-        """The state log and the producers are read."""
+        """Report that the state log and the producers are read."""
         if not self._ends(RestoreState):
             return []
         return self._do(TakeOver(None) if self.is_terminated else CreateLedger())
 
     def taken_over(self, *, tail_offset: int) -> list[Effect]:
-        """The list names this instance as the owner: serve."""
+        """Report that the list names this instance as the owner: serve."""
         if not self._ends(TakeOver):
             return []
         if self._following is None:
@@ -83,7 +84,7 @@ class LogSteps:
         return effects
 
     def created(self, ledger_id: int, *, opened_at_s: float) -> list[Effect]:
-        """There is a new ledger; it is on no list yet."""
+        """Report that there is a new ledger; it is on no list yet."""
         if not self._ends(CreateLedger):
             return []
         self._following = CurrentLedger(ledger_id, opened_at_s)
@@ -94,7 +95,8 @@ class LogSteps:
         return self._do(ListLedger(ledger_id, seals=self._left.ledger_id))
 
     def listed(self) -> list[Effect]:
-        """The new ledger may be used, once everything in the old one is settled."""
+        """Report that the new ledger is listed: it may be used, once everything in the old one is
+        settled."""
         if not self._ends(ListLedger):
             return []
         if self.state is LogState.ROLLING:
@@ -104,7 +106,7 @@ class LogSteps:
         return effects
 
     def drained(self) -> list[Effect]:
-        """Nothing is outstanding in the ledger, or it has failed."""
+        """Report that nothing is outstanding in the ledger, or that it has failed."""
         if not self._ends(Drain):
             return []
         ledger = self._left
@@ -117,14 +119,14 @@ class LogSteps:
         return self._do(closing)
 
     def owned(self) -> list[Effect]:
-        """The log is still ours: try, or try again."""
+        """Report that the log still belongs to this instance: try the step, or try it again."""
         if not self._ends(CheckOwnership):
             return []
         assert self._retried is not None
         return self._do(self._retried)
 
     def recovered(self, last_entry_id: int) -> list[Effect]:
-        """A ledger was closed by recovery, at this entry."""
+        """Report that a ledger was closed by recovery, at this entry."""
         if not self._ends(Recover):
             return []
         if self.state is LogState.OPENING:
@@ -139,7 +141,7 @@ class LogSteps:
         return self._do(Settle(ledger.ledger_id, last_entry_id))
 
     def settled(self) -> list[Effect]:
-        """Callers know what the failed ledger holds; the rest waits."""
+        """Report that callers are notified of the contents of the failed ledger; the rest waits."""
         if not self._ends(Settle):
             return []
         if self.state is LogState.REPAIRING:
@@ -149,11 +151,11 @@ class LogSteps:
         return self._seal()
 
     def closed(self) -> list[Effect]:
-        """The ledger was closed by its writer."""
+        """Report that the ledger was closed by its writer."""
         return self._seal() if self._ends(CloseLedger) else []
 
     def sealed(self) -> list[Effect]:
-        """The list says what the ledger holds."""
+        """Report that the list contains the facts of the ledger."""
         if not self._ends(Seal):
             return []
         if self.state is LogState.CLOSING:
@@ -162,11 +164,12 @@ class LogSteps:
         return []
 
     def ended(self, *, tail_offset: int) -> list[Effect]:
-        """The list says that the log is terminated."""
+        """Report that the list marks the log as terminated."""
         return self._end(tail_offset) if self._ends(EndLog) else []
 
     def step_failed(self, error: FencelogError, *, now_s: float) -> list[Effect]:
-        """The step under way has come to nothing, and nobody else has changed the list."""
+        """Report that the step in progress has failed, and that no other instance has changed the
+        list."""
         step, self._step = self._step, None
         ledger = self._live
         if ledger is None:  # opening, or over
@@ -186,7 +189,8 @@ class LogSteps:
         return self.lose(error)
 
     def lose(self, error: FencelogError) -> list[Effect]:
-        """End at once, for good: another owner has changed the list, or nothing can go on here."""
+        """End at once, for good: another owner has changed the list, or the log cannot continue
+        here."""
         if self.state is LogState.LOST:
             return []
         self.state, self.error = LogState.LOST, error
@@ -226,12 +230,12 @@ class LogSteps:
         return [step]
 
     def _retry_until_done(self, step: Step) -> list[Effect]:
-        """Do it, again and again until it works, or the log is somebody else's."""
+        """Try the step until it succeeds, or until the log belongs to another instance."""
         self._pause_s = RETRY_MIN_S
         return self._do(step)
 
     def _ends(self, step: type[Step]) -> bool:
-        """Whether this step was under way; it is no more. A log that is LOST has none."""
+        """Tell whether this step was in progress, and end it. A log that is LOST has none."""
         if self.state is LogState.LOST:
             return False
         check(isinstance(self._step, step), f"{self.path}: {step.__name__} was not under way")
@@ -243,7 +247,8 @@ class LogSteps:
         return self._do(Drain(self._left.ledger_id))
 
     def _recover(self, ledger: CurrentLedger) -> list[Effect]:
-        """If somebody else has fenced it, the list soon says whether the log is still ours."""
+        """Check the ownership, then recover. If another instance has fenced the ledger, the list
+        soon shows whether the log still belongs to this one."""
         is_fenced = ledger.failure is not None and ledger.failure.code is ErrorCode.LEDGER_FENCED
         self._pause_s, self._retried = RETRY_MIN_S, Recover(ledger.ledger_id)
         return self._do(CheckOwnership(FENCE_GRACE_S if is_fenced else 0.0))
@@ -254,7 +259,7 @@ class LogSteps:
         return self._do(EndLog(ledger_id) if ends else Seal(ledger_id))
 
     def _write_following(self) -> list[Effect]:
-        """Everything in the old ledger is settled: go on in the new one."""
+        """Continue in the new ledger: everything in the old one is settled."""
         ledger, self._following = self._following, None
         assert ledger is not None
         self.ledger = ledger
@@ -264,7 +269,7 @@ class LogSteps:
         return [*self._stop_deadline(), self._roll_timer(ledger), Write(ledger.ledger_id)]
 
     def _rest(self) -> None:
-        """Nothing is under way any more."""
+        """Leave the current step: no step is in progress any more."""
         self._ending = None
         ledger = self.ledger
         if ledger is not None and ledger.failure is not None:
@@ -292,7 +297,7 @@ class LogSteps:
 
 
 def unknown(why: str) -> FencelogError:
-    """Return what callers are told whose appends were handed to a ledger."""
+    """Return the error for appends that were handed to a ledger."""
     return FencelogError(
         ErrorCode.APPEND_UNKNOWN,
         f"the append reached bookies, but its outcome is not known: {why}",

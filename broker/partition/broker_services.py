@@ -1,4 +1,4 @@
-"""What the partitions of one broker share."""
+"""The services that the partitions of one broker share."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fencelog.ledgers.host import Host
 
 @dataclass(frozen=True, slots=True)
 class BrokerServices:
-    """Handed to every partition. ``bookie_addresses``: ``host:port`` of bookies by id;
-    ``complete_cursors``: see ``CursorReconciler.complete``."""
+    """The shared services, passed to every partition. ``bookie_addresses``: ``host:port`` of
+    bookies by id; ``complete_cursors``: see ``CursorReconciler.complete``."""
 
     topics: TopicRegistry
     ledgers: Ledgers

@@ -1,5 +1,5 @@
-"""What an open log looks like inside, for people who look for a reason: its ledgers, what is on its
-way, what each subscription still has before it."""
+"""A description of an open log's inside, for diagnosis: its ledgers, its appends in flight, and the
+backlog of each subscription."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def describe_log(
     admission: Admission,
     subscriptions: Subscriptions,
 ) -> dict[str, Any]:
-    """JSON-compatible. ``size``: payload bytes of the messages' ledgers; ``subscriptions``: by id,
-    see ``Subscriptions.stats``."""
+    """Return the description, JSON-compatible. ``size``: payload bytes of the messages' ledgers;
+    ``subscriptions``: by id, see ``Subscriptions.stats``."""
     cursors = {id_: subscriptions.stats(id_) for id_ in subscriptions.all()}
     for stats in cursors.values():
         stats["backlog_bytes"] = bytes_from(parts, stats["acked_to"])

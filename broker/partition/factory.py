@@ -37,7 +37,7 @@ from fencelog.broker.subscriptions.table import SubscriptionTable
 
 class TakenLog:
     """A log that was taken over: its ledger list, the ledger to write (None: it is terminated), and
-    what the partition remembers."""
+    the state of the partition."""
 
     def __init__(self, node: LedgerListStore, factory: LedgerFactory, policy: Policy) -> None:
         self.node = node
@@ -50,10 +50,11 @@ class TakenLog:
         self.state = PartitionState((self.producers, self.access, self.cursors))
         self.ledger: OpenLedger | None = None
         self.dropped: frozenset[int] = frozenset()
-        """Ledgers that the list had and has no more: to be deleted."""
+        """The ledgers that were in the list before the takeover and no longer are: to be
+        deleted."""
 
     async def take(self, owner: str) -> None:
-        """See ``take_over``."""
+        """Take the log over, see ``take_over``."""
         former = self.node.ledger_list.ledgers
         try:
             self.ledger = await take_over(
@@ -67,7 +68,7 @@ class TakenLog:
 
 @dataclass(frozen=True, slots=True)
 class LogParts:
-    """Of one open log."""
+    """The parts of one open log."""
 
     pipeline: AppendPipeline
     reader: LogReader
@@ -93,7 +94,7 @@ def make_parts(
     on_lost: Callable[[], None],
     complete_cursors: Callable[[SubscriptionTable], Awaitable[None]],
 ) -> LogParts:
-    """Once made they serve."""
+    """Make the parts of a log; they serve at once."""
     node, factory, policy = log.node, log.factory, log.policy
     ledgers, timeout_s = factory.ledgers, config.append_timeout_s
     state_log = StateLog(

@@ -1,9 +1,9 @@
-"""Requests that wait for another broker's answer: they end when that broker owns the partition no
-more.
+"""Requests that wait for another broker's answer: they end when that broker no longer owns the
+partition.
 
-A host that went silent answers nothing and refuses nothing; only the end of its session, which
-takes its owner nodes away, tells that nobody is there. Without this, a request that was passed on
-to it would wait for its time-out, long after somebody else has taken over.
+A host that went silent neither answers nor refuses a connection; only the end of its session, which
+removes its owner nodes, shows that it is dead. Without this, a request that was forwarded to it
+would wait for its time-out, long after another broker has taken over.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 
 class OwnerLost(FencelogError):
-    """The owner that a request was passed on to is not the owner any more, and did not answer.
-    What it has done is not known."""
+    """The error when the owner that a request was forwarded to is not the owner any more, and has
+    not answered. The effect of the request is unknown."""
 
     def __init__(self, url: str) -> None:
         super().__init__(
@@ -29,7 +29,7 @@ class OwnerLost(FencelogError):
 
 
 class Forwards:
-    """The requests under way to the owner of one partition."""
+    """The requests in flight to the owner of one partition."""
 
     __slots__ = ("_limits",)
 
@@ -37,8 +37,9 @@ class Forwards:
         self._limits: dict[asyncio.Timeout, str] = {}
 
     async def run(self, url: str, work: Callable[[], Awaitable[T]], *, owner_url: str | None) -> T:
-        """The result of ``work()``, which asks the broker at ``url``; ``owner_url`` is who owns the
-        partition now. Raises OwnerLost OWNER_LOST_MS after another, or nobody, owns it."""
+        """Return the result of ``work()``, which sends a request to the broker at ``url``;
+        ``owner_url`` is the current owner's. Raises OwnerLost OWNER_LOST_MS after another broker,
+        or none, owns the partition."""
         try:
             async with asyncio.timeout(None) as limit:
                 self._limits[limit] = url
@@ -53,7 +54,7 @@ class Forwards:
             raise
 
     def owner_is(self, owner_url: str | None) -> None:
-        """The partition is owned by this broker now (None: by nobody)."""
+        """Note that the broker at this URL owns the partition now (None: no broker does)."""
         for limit, url in self._limits.items():
             self._set(limit, is_owner=url == owner_url)
 

@@ -1,9 +1,9 @@
-"""How many partitions a broker opens at the same time.
+"""The limit of partitions that a broker opens at the same time.
 
-An opening asks ZooKeeper and bookies some ten times. Thousands of them at once, after another
-broker has died, would each take as long as all together, and time out; a few dozen keep both busy.
-One that waits for a bookie that does not answer must not hold up the others: it gives its place
-away and goes on beside them.
+An opening sends about ten requests to ZooKeeper and bookies. Thousands of them at once, after
+another broker has died, would each take as long as all together, and time out; a few dozen keep
+both busy. An opening that waits for a bookie that does not answer must not hold up the others: it
+releases its slot and continues beside them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fencelog.broker.limits import MAX_OPENING_PARTITIONS, SLOW_OPENING_MS
 
 
 class OpeningGate:
-    """Gives turns, in the order in which they were asked for."""
+    """Grants slots to openings, in the order of their requests."""
 
     def __init__(
         self, limit: int = MAX_OPENING_PARTITIONS, *, slow_ms: int = SLOW_OPENING_MS
@@ -26,7 +26,7 @@ class OpeningGate:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn; what takes longer than ``slow_ms`` goes on without one."""
+        """Wait for a slot; an opening that takes longer than ``slow_ms`` continues without one."""
         await self._slots.acquire()
         holds = True
 

@@ -1,8 +1,8 @@
-"""One partition's owner node as one broker sees it: claimed, watched, put back, given up.
+"""One partition's owner node as one broker sees it: claimed, watched, restored, released.
 
-What the watch says decides where requests go. It can be late, and what ``claim`` has found can be
-older than what the watch has said before: so whoever is sent to an owner that says that it is none
-has it forgotten (``forget``), and the metadata are asked anew.
+The watch decides where requests are forwarded to. It can be late, and the result of ``claim`` can
+be older than what the watch has reported before: so when a request was sent to an owner that
+answers that it is none, this owner is forgotten (``forget``), and the metadata are read again.
 """
 
 from __future__ import annotations
@@ -27,24 +27,27 @@ log = logging.getLogger(__name__)
 
 
 class NodeOwner(Protocol):
-    """Whose node it is."""
+    """The partition that an owner node belongs to."""
 
     @property
     def is_serving(self) -> bool:
-        """Whether the log is open here: its node is put back whenever it goes."""
+        """Tell whether the log is open here: its node is restored whenever it vanishes."""
 
     def owner_seen(self) -> None:
-        """The watch has seen that another broker owns the partition."""
+        """Note that the watch has seen another broker own the partition."""
 
     def lost_to(self, error: NotOwner) -> None:
-        """Another broker's node stands where ours was: the log is not ours any more."""
+        """Note that another broker's node has replaced ours: the log does not belong to this broker
+        any more."""
 
     async def check_log(self) -> None:
-        """Look whether the open log is still this broker's; it ends if not. Raises METADATA_…."""
+        """Check whether the open log still belongs to this broker; it ends if not. Raises
+        METADATA_…."""
 
 
 class OwnerNode:
-    """``other``: the broker that owns the partition, None if it is this one or nobody."""
+    """The owner node of one partition. ``other``: the broker that owns the partition, None if it is
+    this one or none does."""
 
     __slots__ = (
         "_forwards",
@@ -68,23 +71,24 @@ class OwnerNode:
         self._holder = holder
         self._watch: Watch | None = None
         self._is_missing = False
-        """Whether the watch's last news was that our node is not there."""
+        """True if this broker's node was absent according to the watch's last event."""
         self._reclaiming: asyncio.Task[None] | None = None
         self._forwards: Forwards | None = None
 
     async def check_free(self) -> None:
-        """Raises NotOwner if another broker owns the partition; METADATA_UNAVAILABLE."""
+        """Check that no other broker owns the partition. Raises NotOwner if one does;
+        METADATA_UNAVAILABLE."""
         self._check(await self._ownership.get(self._topic_id, self._partition))
 
     async def claim(self) -> None:
-        """Own the partition, if nobody does. Raises NotOwner, METADATA_…."""
+        """Own the partition, if no broker does. Raises NotOwner, METADATA_…."""
         self._is_missing = False
         self._check(await self._ownership.claim(self._topic_id, self._partition))
-        # The watch need not tell: a node that went and came back may look as it has looked before.
+        # The watch need not fire: a node that was removed and created again may look the same.
         self._set_other(None)
 
     async def is_ours_as_far_as_known(self) -> bool:
-        """False only if another broker's node stands there for certain."""
+        """Return False only if another broker's node is certainly there."""
         try:
             owner = await self._ownership.get(self._topic_id, self._partition)
         except FencelogError:
@@ -92,7 +96,8 @@ class OwnerNode:
         return owner is None or self._ownership.is_this_broker(owner)
 
     def keep(self) -> None:
-        """The log is open now: put the node back if it went while the log was being opened."""
+        """Note that the log is open now: restore the node if it vanished while the log was being
+        opened."""
         if self._is_missing:
             self._reclaim_soon()
 
@@ -111,13 +116,14 @@ class OwnerNode:
             self._watch.close()
 
     def forget(self, url: str) -> None:
-        """The owner at ``url`` is dead, or says that it is none: ask again at the next request."""
+        """Forget the owner at ``url``, which is dead or answers that it is none: the metadata are
+        read again at the next request."""
         if self.other is not None and self.other.url == url:
             self._set_other(None)
 
     async def while_owner(self, url: str, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of ``work()``, which asks the owner at ``url``. Raises OwnerLost when that one
-        owns the partition no more and has not answered."""
+        """Return the result of ``work()``, which sends a request to the owner at ``url``. Raises
+        OwnerLost when that broker no longer owns the partition and has not answered."""
         if self._forwards is None:
             self._forwards = Forwards()
         return await self._forwards.run(url, work, owner_url=self._other_url)
@@ -152,13 +158,14 @@ class OwnerNode:
             self._reclaiming = asyncio.get_running_loop().create_task(self._reclaim())
 
     async def _reclaim(self) -> None:
-        """The node of an open log is gone (the session expired, or somebody took us for dead): put
-        it back. The log serves on meanwhile; it ends only if another owner stands there."""
+        """Restore the node of an open log, which vanished because the session expired or another
+        broker considered this one dead. The log serves on meanwhile; it ends only if there is
+        another owner."""
         try:
             while self._holder.is_serving and self._is_missing:
                 try:
                     await self.claim()
-                    # Another broker may have had the log meanwhile, and have given up its node too.
+                    # Another broker may have had the log meanwhile, and have released its node too.
                     await self._holder.check_log()
                 except NotOwner as error:
                     log.info("%s", error.detail)

@@ -1,8 +1,9 @@
-"""Who serves a partition: one ephemeral node each, ``/owners/{topic id}-{partition}``.
+"""The owners of partitions: one ephemeral node for each partition, ``/owners/{topic
+id}-{partition}``.
 
-Ownership is a hint that keeps brokers out of each other's way and tells where to forward to. Safety
-does not rest on it: any number of brokers may believe that they own a partition, and the takeover
-of its log (``takeover``) lets one of them acknowledge.
+Ownership is a hint that keeps brokers from contending for a partition and says where to forward
+requests. Safety does not rest on it: any number of brokers may believe that they own a partition,
+and the takeover of its log (``takeover``) lets one of them acknowledge.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from fencelog.ledgers.metastore.port import MetadataStore, Version, Versioned, W
 OWNERS_PATH = "/owners"
 
 DEAD_FOR_S = 1.0
-"""Who has refused a connection has its other partitions taken too, for so long, and is not asked
-about each: a broker that has died had thousands. One that lives gets them back as they are asked
-for."""
+"""The time for which the other partitions of a broker that has refused a connection are taken, too,
+without a request to it for each: a broker that has died had thousands. A broker that is alive gets
+them back as requests for them arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A broker that owns a partition, and the session and version its node has."""
+    """A broker that owns a partition, and the session and version of its node."""
 
     broker_id: str
     url: str
@@ -38,7 +39,7 @@ class Owner:
 
 
 class NotOwner(FencelogError):
-    """Another broker owns the partition; the request belongs at ``url``."""
+    """The refusal because another broker owns the partition; the request belongs at ``url``."""
 
     def __init__(self, what: str, owner: Owner) -> None:
         super().__init__(
@@ -59,13 +60,14 @@ class Ownership:
         self._url = url
         self._value = json.dumps({"broker_id": broker_id, "url": url}).encode()
         self._dead: dict[int, float] = {}
-        """Sessions that have no process any more, it seems, and until when that is believed."""
+        """Sessions that seem to have no process any more, and the time until which they count as
+        dead."""
 
     async def claim(self, topic_id: str, partition: int) -> Owner | None:
-        """Own the partition if nobody does; returns the other owner, None if it is ours now.
+        """Own the partition if no broker does; return the other owner, None if it is ours now.
 
-        A node that an earlier session of this broker, an earlier process at its address, or an
-        owner that was found dead a moment ago left behind is replaced. Raises METADATA_….
+        A node that was left behind by an earlier session of this broker, by an earlier process at
+        its address, or by an owner that was found dead a moment ago is replaced. Raises METADATA_….
         """
         path = _path(topic_id, partition)
         while True:
@@ -85,7 +87,7 @@ class Ownership:
             await self._remove(path, owner.version)
 
     async def get(self, topic_id: str, partition: int) -> Owner | None:
-        """The present owner. Raises METADATA_UNAVAILABLE, CORRUPT."""
+        """Return the current owner. Raises METADATA_UNAVAILABLE, CORRUPT."""
         try:
             node = await self._store.get(_path(topic_id, partition))
         except FencelogError as error:
@@ -95,8 +97,8 @@ class Ownership:
         return _decode(node)
 
     async def owners(self, topic_id: str, partitions: int) -> list[dict[str, Any]]:
-        """``partition, broker_id, url, epoch`` of every partition that has an owner now. Raises
-        METADATA_UNAVAILABLE, CORRUPT."""
+        """Return ``partition, broker_id, url, epoch`` of every partition that has an owner now.
+        Raises METADATA_UNAVAILABLE, CORRUPT."""
         found = []
         for partition in range(partitions):
             owner = await self.get(topic_id, partition)
@@ -116,12 +118,13 @@ class Ownership:
         return decode_ledger_list(node.value).epoch
 
     def is_ours(self, owner: Owner) -> bool:
-        """Whether the node belongs to this broker's present session."""
+        """Tell whether the node belongs to this broker's current session."""
         return owner.session_id == self._store.session_id
 
     def is_this_broker(self, owner: Owner) -> bool:
-        """Whether the node is this broker's, of its present session or of one before, or that of an
-        earlier process at its address: to be asked there would be to ask oneself."""
+        """Tell whether the node is this broker's, of its current session or of one before, or
+        that of an earlier process at its address: a request sent there would reach this broker
+        itself."""
         return owner.broker_id == self._broker_id or owner.url == self._url
 
     async def release(self, topic_id: str, partition: int) -> None:
@@ -131,9 +134,9 @@ class Ownership:
             await self._remove(_path(topic_id, partition), owner.version)
 
     async def remove_dead(self, topic_id: str, partition: int, url: str) -> None:
-        """Remove the node of an owner that does not listen at ``url`` any more, if it still is
-        that owner's; ``claim`` does so with its others for a while. An owner that lives puts it
-        back and is asked again."""
+        """Remove the node of an owner that does not listen at ``url`` any more, if the node is
+        still that owner's; ``claim`` removes the others of that owner for a while. An owner that is
+        alive restores its node and receives requests again."""
         owner = await self.get(topic_id, partition)
         if owner is not None and owner.url == url and not self.is_ours(owner):
             now = asyncio.get_running_loop().time()
@@ -148,12 +151,12 @@ class Ownership:
     def watch(
         self, topic_id: str, partition: int, callback: Callable[[Owner | None], None]
     ) -> Watch:
-        """Call back with the owner now and after every change (None: there is none to be read)."""
+        """Call back with the owner now and after every change (None: no owner can be read)."""
 
         def changed(node: Versioned | None) -> None:
             owner = None
             if node is not None:
-                with suppress(FencelogError):  # the next claim says what is wrong with it
+                with suppress(FencelogError):  # the next claim reports the fault
                     owner = _decode(node)
             callback(owner)
 
@@ -177,7 +180,7 @@ def _path(topic_id: str, partition: int) -> str:
 
 
 def _decode(node: Versioned) -> Owner:
-    """Raises FencelogError(CORRUPT)."""
+    """Decode an owner node. Raises FencelogError(CORRUPT)."""
     try:
         fields = json.loads(node.value)
         return Owner(

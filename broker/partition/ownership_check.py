@@ -1,9 +1,10 @@
-"""An owner that hears of appends which it does not have looks whether the log is still its own.
+"""The check of an owner whether the log still belongs to it, made when an append builds on others
+that it does not have.
 
-Who was replaced learns it from the bookies, by the next entry, or from the ledger list, by the next
-change. One that only refuses appends touches neither, and a producer that has gone on with the new
-owner would be told of a gap by the former one: a definite answer, and wrong. So such an append is
-refused only after a look that began when it was there.
+An owner that was replaced learns it from the bookies, by the next entry, or from the ledger list,
+by the next change. One that only refuses appends touches neither, and a producer that has continued
+with the new owner would get a sequence gap reported by the previous one: a definite answer, and
+wrong. So such an append is refused only after a check that began when the append was there.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from fencelog.broker.ledger_list.store import LedgerListLost, LedgerListStore
 from fencelog.ledgers.errors import FencelogError
 
 PAUSE_S = 0.1
-"""Between two looks: a producer that is wrong must not keep the metadata store busy."""
+"""Pause between two checks: a faulty producer must not keep the metadata store busy."""
 
 log = logging.getLogger(__name__)
 
 
 class OwnershipCheck:
-    """Of one partition's log. ``node.on_lost`` tells what comes of it; idle it costs nothing."""
+    """Checks the ownership of one partition's log. ``node.on_lost`` reports a loss; an idle check
+    costs nothing."""
 
     def __init__(self, node: LedgerListStore, *, timeout_s: float) -> None:
-        """``timeout_s``: for one look, while the metadata store does not answer."""
+        """Begin idle. ``timeout_s``: the limit for one check, while the metadata store does not
+        answer."""
         self._node = node
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
@@ -34,8 +37,9 @@ class OwnershipCheck:
         self._closed = False
 
     def check_soon(self) -> asyncio.Future[bool]:
-        """Read the ledger list, soon and after this call: whether the log is still this owner's, as
-        far as can be told. Whoever asks meanwhile shares the next look."""
+        """Read the ledger list, soon and after this call; the result tells whether the log still
+        belongs to this owner, as far as can be known. Callers in the meantime share the next
+        check."""
         asked: asyncio.Future[bool] = self._loop.create_future()
         if self._closed:
             asked.set_result(False)
@@ -46,7 +50,7 @@ class OwnershipCheck:
         return asked
 
     async def close(self) -> None:
-        """Look no more. Never raises."""
+        """End all checks. Never raises."""
         self._closed = True
         if self._checking is not None:
             self._checking.cancel()

@@ -29,7 +29,7 @@ async def _always() -> bool:
 
 
 async def _has_all(subscriptions: SubscriptionTable) -> None:
-    """There is no registry: the cursors that are there are all."""
+    """Return at once: without a registry the cursors in the log are all."""
 
 
 class PartitionLog:
@@ -59,20 +59,20 @@ class PartitionLog:
         self.subscriptions = parts.subscriptions
         self.compaction = parts.compaction
         self.access = AccessChanges(pipeline.conditional, parts.state_log)
-        """Who may append."""
+        """The fencing token and exclusive producer, and their changes."""
         self._ownership_check = parts.doubt
         self.terminate = parts.writer.terminate
-        """End the log for good, see ``LogWriter.terminate``."""
+        """Terminate the log for good, see ``LogWriter.terminate``."""
         # The hot path, bound once.
         self.append_message = pipeline.append_message
-        """Append one message, if its conditions hold. The future gives ``Appended`` once the
+        """Append one message, if its conditions hold. The future gives ``AppendResult`` once the
         message is durable, in log order. It fails with FencelogError: APPEND_UNKNOWN (it may be in
         the log); OVERLOADED, NO_OWNER, DRAINING, BOOKIE_UNAVAILABLE, TOPIC_NOT_FOUND,
         PAYLOAD_TOO_LARGE, SEQUENCE_MISMATCH, PRODUCER_FENCED, PRODUCER_BUSY, PRECONDITION_FAILED
         (it is not)."""
         self.append_batch = pipeline.append_batch
         """Append a record batch that passed ``check_batch``: all of it at consecutive offsets, or
-        nothing. Futures as for ``append_message``; ``Appended.count`` is the batch's."""
+        nothing. Futures as for ``append_message``; ``AppendResult.count`` is the batch's."""
 
     @classmethod
     async def open(
@@ -94,10 +94,10 @@ class PartitionLog:
     ) -> PartitionLog:
         """Take the log over (``takeover``) and serve it.
 
-        ``node`` was loaded. ``is_leader`` is asked before a failed ledger is replaced, ``on_lost``
-        is called once when the log has ended; ``complete_cursors`` opens those that the registry
-        of subscriptions has and the log has not. Raises FencelogError: LedgerListLost when another
-        owner was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
+        ``node`` was loaded. ``is_leader`` is called before a failed ledger is replaced, ``on_lost``
+        is called once when the log has ended; ``complete_cursors`` opens the cursors that the
+        registry of subscriptions has and the log has not. Raises FencelogError: LedgerListLost when
+        another owner was faster, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, METADATA_….
         """
         factory = LedgerFactory(ledgers, policy.replication, host, node.path.removeprefix("/logs/"))
         taken = TakenLog(node, factory, policy)
@@ -116,7 +116,8 @@ class PartitionLog:
         return cls(node, parts, bookie_addresses, close_timeout_s=config.close_timeout_s)
 
     def apply_policy(self, policy: Policy) -> None:
-        """These settings hold from now on; replication that of ledgers created from now on."""
+        """Apply these settings from now on; their replication is that of ledgers created from now
+        on."""
         if policy != self.policy:
             self.policy = policy
             self.subscriptions.policy = policy
@@ -132,17 +133,18 @@ class PartitionLog:
 
     @property
     def name(self) -> str:
-        """``TOPIC_ID/PARTITION``."""
+        """The name of the log, ``TOPIC_ID/PARTITION``."""
         return self._node.path.removeprefix("/logs/")
 
     @property
     def epoch(self) -> int:
-        """Grows with every takeover of the log."""
+        """The epoch, which grows with every takeover of the log."""
         return self._node.ledger_list.epoch
 
     @property
     def is_serving(self) -> bool:
-        """False once the log was lost or is being closed; it never becomes true again."""
+        """Tell whether the log serves: False once it was lost or is being closed; it never becomes
+        true again."""
         return self._writer.is_serving and not self._closing
 
     @property
@@ -156,12 +158,12 @@ class PartitionLog:
 
     @property
     def bytes_in(self) -> int:
-        """Of batches that were acknowledged since the log was opened."""
+        """The bytes of batches that were acknowledged since the log was opened."""
         return self._reader.bytes_in
 
     @property
     def bytes_out(self) -> int:
-        """Of batches that were read through this broker since the log was opened."""
+        """The bytes of batches that were read through this broker since the log was opened."""
         return self._reader.bytes_out
 
     @property
@@ -171,7 +173,7 @@ class PartitionLog:
     async def read(
         self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
     ) -> ReadResult:
-        """Batches from the one that holds ``offset``; see ``LogReader.read``.
+        """Return batches from the one that holds ``offset``; see ``LogReader.read``.
 
         At the tail it waits up to ``wait_ms`` for the next append. Raises FencelogError:
         OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, RATE_LIMITED, READ_UNKNOWN, CORRUPT, NO_OWNER, DRAINING.
@@ -189,11 +191,11 @@ class PartitionLog:
 
     @property
     def is_terminated(self) -> bool:
-        """Whether nothing is ever appended again: ``tail_offset`` is the end."""
+        """Tell whether no message is ever appended again: ``tail_offset`` is the end."""
         return self._reader.has_ended
 
     def internals(self) -> dict[str, Any]:
-        """JSON-compatible, see ``log_internals``."""
+        """Return a description of the log, JSON-compatible, see ``describe_log``."""
         return {"compaction": self.compaction.status()} | describe_log(
             self._node.ledger_list,
             self.retention.extents(),
@@ -203,25 +205,25 @@ class PartitionLog:
         )
 
     async def check_unchanged(self) -> None:
-        """Look whether another owner has taken the log over; it ends here if so. Waits out a store
+        """Check whether another owner has taken the log over; it ends here if so. Waits out a store
         that cannot be reached."""
-        with suppress(LedgerListLost):  # whoever is told of the end knows already
+        with suppress(LedgerListLost):  # on_lost has reported the end already
             await self._node.check_unchanged()
 
     async def offset_for_time(self, time_us: int) -> int:
-        """The first offset whose publish time is at or after ``time_us`` (µs since 1970 UTC), the
-        tail if there is none, in O(log n) reads. Raises FencelogError as ``read``."""
+        """Return the first offset whose publish time is at or after ``time_us`` (µs since 1970
+        UTC), the tail if there is none, in O(log n) reads. Raises FencelogError as ``read``."""
         return await self._reader.offset_for_time(time_us)
 
     async def segments(self) -> dict[str, Any]:
-        """For readers that go straight to the bookies, JSON-compatible: ``partition``,
-        ``earliest_offset``, ``end_offset`` (everything below is confirmed), ``segments`` (ranges of
-        ledger entries) and ``bookies`` (addresses by id)."""
+        """Return the ranges for readers that read from the bookies directly, JSON-compatible:
+        ``partition``, ``earliest_offset``, ``end_offset`` (everything below is confirmed),
+        ``segments`` (ranges of ledger entries) and ``bookies`` (addresses by id)."""
         ranges = await self._reader.segments()
         return {"partition": self.partition, **ranges, "bookies": self._bookie_addresses()}
 
     async def close(self) -> None:
-        """Let appends under way finish, seal the last ledger, end. Never raises."""
+        """Let appends in flight finish, seal the last ledger, end. Never raises."""
         self._closing = True
         self._admission.close()
         await self._ownership_check.close()

@@ -1,4 +1,5 @@
-"""One partition as one broker sees it: owned and open here, owned elsewhere, or nobody's yet."""
+"""One partition as one broker sees it: owned and open here, owned elsewhere, or without an
+owner."""
 
 from __future__ import annotations
 
@@ -20,13 +21,15 @@ from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError, copy_of
 T = TypeVar("T")
 
 TAKEOVER_ATTEMPTS = 4
-"""Of one opening. A former owner changes the list once more at most before it meets the fence."""
+"""Attempts of one opening. A previous owner changes the list at most once more before it meets the
+fence."""
 
 log = logging.getLogger(__name__)
 
 
 class PartitionSlot:
-    """Opens a partition once for all who ask at the same time, and lets it go.
+    """The place of one partition in a broker: opens it once for all simultaneous callers, and
+    closes it.
 
     A failed opening is forgotten: the next request tries again. ``meter`` and ``opened_at_s`` (on
     the loop's clock) are of the open log.
@@ -72,12 +75,12 @@ class PartitionSlot:
 
     @property
     def is_here(self) -> bool:
-        """Whether the log is open here, or about to be."""
+        """Tell whether the log is open here, or being opened."""
         return self._log is not None or self._opening is not None
 
     async def log(self, *, take: bool = False) -> PartitionLog:
-        """The open log. ``take``: another broker has chosen this one, so it is not for this one to
-        choose. Raises NotOwner, or why it could not be opened."""
+        """Return the open log. ``take``: another broker has chosen this one, so this broker does
+        not choose again. Raises NotOwner, or why it could not be opened."""
         while self._moved is not None:
             await self._moved.wait()
         if self._closed is not None:
@@ -85,7 +88,7 @@ class PartitionSlot:
         found = self.open_log
         if found is not None:
             return found
-        if self._owner.other is not None and not take:  # what the watch has seen may be the past
+        if self._owner.other is not None and not take:  # the result of the watch may be out of date
             raise NotOwner(str(self), self._owner.other)
         opening = self._opening
         if opening is None:
@@ -93,14 +96,14 @@ class PartitionSlot:
                 self._open(take=take), name=f"opening {self}"
             )
             opening.add_done_callback(self._opened)
-        # Whoever asked may go away; the others, and the next, still want the log.
+        # The caller may go away; the others, and the next, still want the log.
         await asyncio.wait((opening,))
         if opening.cancelled():
             raise copy_of(self._closed or self._let_go())
         return opening.result()
 
     def topic_changed(self, info: TopicInfo) -> None:
-        """The topic's settings, its own or those it inherits, are others now."""
+        """Apply the topic's settings, its own or those it inherits, which have changed."""
         self.info = info
         if self._log is not None:
             self._log.apply_policy(info.policy)
@@ -108,9 +111,9 @@ class PartitionSlot:
     async def transfer(self, to: str | None = None) -> str | None:
         """Finish appends, seal the log, give up the owner node, and have another broker open it.
 
-        The id of the broker that took it, None if none did: then it is free for the next request.
-        Requests wait meanwhile, until another owner is seen. It goes on if the caller is
-        cancelled; whoever calls it again waits for the same. Never raises FencelogError.
+        Return the id of the broker that took it, None if none did: then the next request may open
+        it. Requests wait meanwhile, until another owner is seen. The transfer continues if the
+        caller is cancelled; another call waits for the same transfer. Never raises FencelogError.
         """
         move = self._move
         if move is None:
@@ -139,26 +142,27 @@ class PartitionSlot:
                 await self._owner.release()
                 taker = await self._services.others.offer(self.info.name, self.partition, to=to)
             if taker is None and self._owner.other is not None:
-                taker = self._owner.other.broker_id  # it was asked by somebody else
+                taker = self._owner.other.broker_id  # a request of another caller reached it
             return taker
         finally:
             self._move = None
             self.owner_seen()
 
     async def check_free(self) -> None:
-        """Raises NotOwner if another broker owns the partition; METADATA_UNAVAILABLE."""
+        """Check that no other broker owns the partition. Raises NotOwner if one does;
+        METADATA_UNAVAILABLE."""
         await self._owner.check_free()
 
     async def close(self, error: FencelogError | None = None) -> None:
-        """Let the partition go: finish appends (or, with ``error``, drop them), seal the log,
-        give up the owner node. Never raises."""
+        """Release the partition: finish appends (or, with ``error``, drop them), seal the log, give
+        up the owner node. Never raises."""
         self._closed = error or self._let_go()
         self._owner.close()
         for task in (self._opening, self._move):
             if task is not None:
                 task.cancel()
                 await asyncio.wait((task,))
-        self.owner_seen()  # a move that was cancelled before it began has told nobody
+        self.owner_seen()  # a move that was cancelled before it began has notified no request
         open_log, self._log = self._log, None
         if open_log is not None:
             await (open_log.close() if error is None else open_log.abandon(error))
@@ -167,12 +171,12 @@ class PartitionSlot:
         await self._owner.release()
 
     def forget_owner(self, url: str) -> None:
-        """The owner at ``url`` is dead, or says that it is none: ask the metadata at the next
-        request."""
+        """Forget the owner at ``url``, which is dead or answers that it is none: the metadata are
+        read again at the next request."""
         self._owner.forget(url)
 
     async def while_owner(self, url: str, work: Callable[[], Awaitable[T]]) -> T:
-        """See ``OwnerNode.while_owner``."""
+        """Return the result of ``work()``, see ``OwnerNode.while_owner``."""
         return await self._owner.while_owner(url, work)
 
     def _let_go(self) -> FencelogError:
@@ -183,14 +187,14 @@ class PartitionSlot:
     def _opened(self, opening: asyncio.Task[PartitionLog]) -> None:
         self._opening = None
         if not opening.cancelled():
-            opening.exception()  # whoever waits is told; nobody may be waiting any more
+            opening.exception()  # the callers get it; there may be none any more
 
     async def _open(self, *, take: bool) -> PartitionLog:
         services = self._services
         timeout_s = services.config.open_timeout_s
         try:
             async with services.gate.turn(), asyncio.timeout(timeout_s):
-                if self._disposing is not None:  # it ends with giving up the node, not a later one
+                if self._disposing is not None:  # it releases the node, not a later one
                     await asyncio.wait((self._disposing,))
                 await self._choose(take=take)
                 await self._owner.claim()
@@ -206,7 +210,7 @@ class PartitionSlot:
         except FencelogError as error:
             if error.code.effects is Effects.NONE:
                 raise
-            # It is not known what became of the opening; of what the caller wants, nothing is done.
+            # The outcome of the opening is unknown; of the caller's request, nothing is done.
             raise FencelogError(
                 ErrorCode.NO_OWNER, f"{self} could not be opened: {error.detail}"
             ) from error
@@ -219,7 +223,8 @@ class PartitionSlot:
         return self._log
 
     async def _choose(self, *, take: bool) -> None:
-        """If nobody owns the partition and another broker should, have that one open it.
+        """Have another broker open the partition, if it has no owner and another broker should own
+        it.
 
         Raises NotOwner if it has an owner now; DRAINING if it has none and may not be taken here.
         """
@@ -232,7 +237,7 @@ class PartitionSlot:
 
     async def _win(self) -> PartitionLog:
         """Take the log over; if its list changed meanwhile and the leadership is still ours, start
-        again (seed 001): the former owner was rolling, or is another broker that has lost it."""
+        again (seed 001): the previous owner was rolling, or is another broker that has lost it."""
         for _ in range(TAKEOVER_ATTEMPTS - 1):
             try:
                 return await self._take_over()
@@ -264,14 +269,15 @@ class PartitionSlot:
     async def _is_leader(self) -> bool:
         return await self._owner.is_ours_as_far_as_known()
 
-    # -- what others do --------------------------------------------------------------------------
+    # -- events of other brokers -----------------------------------------------------------------
 
     @property
     def is_serving(self) -> bool:
         return self.open_log is not None and self._closed is None
 
     def owner_seen(self) -> None:
-        """Another broker owns the partition: whoever waited for that is sent there."""
+        """Release the requests that wait for a transfer, since another broker owns the partition:
+        they are sent there."""
         if self._moved is not None:
             self._moved.set()
             self._moved = None
@@ -281,11 +287,11 @@ class PartitionSlot:
             await self._log.check_unchanged()
 
     def lost_to(self, error: NotOwner) -> None:
-        """Another broker's node stands where ours was."""
+        """Close the log: another broker's node has replaced ours."""
         self._dispose(error)
 
     def _on_lost(self) -> None:
-        """The log has ended by itself, or is being closed."""
+        """Dispose of the log, which has ended by itself or is being closed."""
         self._dispose(FencelogError(ErrorCode.NO_OWNER, f"{self} was lost"))
 
     def _dispose(self, error: FencelogError) -> None:

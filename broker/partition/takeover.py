@@ -1,13 +1,15 @@
-"""Taking over a log (seed 001, "Opening a log"): what makes any number of would-be owners safe.
+"""The takeover of a log (seed 001, "Opening a log"), which makes any number of would-be owners
+safe.
 
 1. Read the list of ledgers and its version.
 2. Recover, that is fence and close, every ledger that is not marked sealed and at least the last
-   two: the former owner may be writing to either. So too the state ledger, whose events rebuild
-   what the partition remembers; of producers, the entries after its last snapshot tell the rest.
+   two: the previous owner may be writing to either. Recover the state ledger too, whose events
+   rebuild the state of the partition; for producers, the entries after its last snapshot supply
+   the rest.
 3. Create a ledger.
-4. Put it on the list, with the sizes learnt in step 2, by compare-and-set on the version of
-   step 1. If another instance was faster, this one has lost; its ledger is removed only when the
-   list, read back, proves that it is not there.
+4. Put it on the list, with the sizes learnt in step 2, by compare-and-set on the version of step 1.
+   If another instance was faster, this one has lost; its ledger is removed only when the list, read
+   back, proves that it is not there.
 
 Nothing may be served before step 4 has returned.
 """
@@ -28,7 +30,7 @@ from fencelog.ledgers.format.entry_header import KIND_STATE, read_entry_header
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
 
 _DELETED_MEANWHILE = (ErrorCode.LEDGER_NOT_FOUND, ErrorCode.READ_UNKNOWN, ErrorCode.CORRUPT)
-"""What reading a ledger may end with that is deleted at the same moment."""
+"""The errors that reading a ledger may end with if it is deleted at the same moment."""
 
 
 async def take_over(
@@ -40,11 +42,12 @@ async def take_over(
     *,
     owner: str,
 ) -> OpenLedger | None:
-    """Steps 2 to 4 on a ledger list that was just loaded, as ``core`` asks for them;
-    ``node.ledger_list`` is the new one afterwards, and ``state``, which was empty, what the state
-    log says; ``producers``, a section of it, is brought up to the end of the log. A terminated log
-    gets no ledger: None. What the new ledger list does not list any more was proved empty, and is
-    the caller's to delete.
+    """Take over a ledger list that was just loaded, by steps 2 to 4, as ``core`` asks for them.
+
+    Afterwards ``node.ledger_list`` is the new one; ``state``, which was empty, contains what the
+    state log says; ``producers``, a section of it, is brought up to the end of the log. A
+    terminated log gets no ledger: None. Ledgers that the new ledger list does not list any more
+    were proved empty; the caller is to delete them.
 
     Raises LedgerListLost, RECOVERY_INCOMPLETE, NOT_ENOUGH_BOOKIES, READ_UNKNOWN, CORRUPT,
     METADATA_….
@@ -84,7 +87,7 @@ class _Takeover:
         self.ledger: OpenLedger | None = None
 
     async def run(self) -> None:
-        """Return when the list names this owner; to go on from there is the caller's."""
+        """Return when the list names this owner; the caller continues from there."""
         former = self._former
         if former.deleted:
             raise LedgerListLost(self._node.path, former)
@@ -111,7 +114,7 @@ class _Takeover:
                 raise TypeError(f"no step of a takeover: {step}")
 
     async def _recover(self, ledger_id: int) -> int:
-        """Fence and close a ledger, and learn what it holds; its last entry."""
+        """Fence and close a ledger, and collect its facts; return its last entry."""
         factory, segment = self._factory, self._segments[ledger_id]
         metadata = await factory.ledgers.recover(ledger_id)
         sealed = await _facts_of(factory.ledgers, metadata, now_us=factory.host.now_us())
@@ -125,7 +128,8 @@ class _Takeover:
         return metadata.last_entry_id
 
     async def _restore(self) -> None:
-        """Read the state log, and what the recovered ledgers say of producers beyond it."""
+        """Read the state log, and the entries of the recovered ledgers about producers beyond
+        it."""
         former, ledgers = self._former, self._factory.ledgers
         if former.state_ledger is not None:
             metadata = await ledgers.recover(former.state_ledger)
@@ -173,7 +177,7 @@ async def _read_state(ledgers: Ledgers, metadata: LedgerMetadata, state: Partiti
 
 
 async def _facts_of(ledgers: Ledgers, metadata: LedgerMetadata, *, now_us: int) -> Sealed:
-    """What the ledger list records of a closed ledger, computed from its last entry."""
+    """Return the facts of a closed ledger for the ledger list, computed from its last entry."""
     last = await ledgers.reader(metadata).read_last()
     if last is None:
         return Sealed(entries=0, messages=0, size=0, last_publish_us=0, sealed_us=now_us)

@@ -1,4 +1,4 @@
-"""Who else might serve a partition, and asking them to."""
+"""The choice of another broker for a partition, and the request that it opens it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 OFFERS = 2
-"""Brokers that are asked to take a partition; then whoever gets the next request does."""
+"""The number of brokers that are asked to take a partition; after them, any broker that gets the
+next request does."""
 
 log = logging.getLogger(__name__)
 
@@ -33,19 +34,20 @@ class PartitionTransfer:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether a partition that nobody owns is not for this broker to take."""
+        """Tell whether a partition without an owner should be taken by another broker."""
         return place(self._own_id, self._directory.views(), self._policy) != self._own_id
 
     async def offer(self, topic: TopicName, partition: int, *, to: str | None = None) -> str | None:
-        """Have another broker open a partition that nobody owns: ``to``, else the least loaded.
-        Who has taken it; None: nobody would. Never raises FencelogError."""
+        """Have another broker open a partition that has no owner: ``to``, otherwise the least
+        loaded. Return the broker that has taken it; None: no broker would. Never raises
+        FencelogError."""
         directory = self._directory
         wanted = targets(self._own_id, directory.views())[:OFFERS] if to is None else [to]
         for broker_id in wanted:
             url = directory.url_of(broker_id)
             if url is None:
                 continue
-            directory.took(broker_id)  # at once: others may be on offer at the same time
+            directory.took(broker_id)  # at once: other offers may be in flight at the same time
             try:
                 async with asyncio.timeout(OFFER_TIMEOUT_MS / 1000):
                     await self._peers.open(url, topic, partition)
@@ -61,6 +63,7 @@ class PartitionTransfer:
         self._directory.took(self._own_id)
 
     def check_may_take(self) -> None:
-        """Raises DRAINING if this broker takes no partition any more."""
+        """Check that this broker still takes partitions. Raises DRAINING if it takes none any
+        more."""
         if self._directory.is_draining:
             raise FencelogError(ErrorCode.DRAINING, f"{self._own_id} hands its partitions over")
