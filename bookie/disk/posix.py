@@ -12,7 +12,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
-from fencelog.bookie.disk.port import Buffer, DiskSpace, Done, KeyValueStore
+from fencelog.bookie.disk.io_thread import QueuedIoThread
+from fencelog.bookie.disk.port import Buffer, DiskSpace, KeyValueStore
 from fencelog.bookie.disk.rocks_store import RocksStore
 from fencelog.ledgers.errors import check
 
@@ -22,7 +23,7 @@ _IOV_MAX = 1024
 """Buffers that Linux takes in one vectored write."""
 
 
-class PosixIoThread:
+class PosixIoThread(QueuedIoThread):
     """One daemon thread that takes work from a queue and reports to the event loop on which it was
     created."""
 
@@ -35,23 +36,6 @@ class PosixIoThread:
         self._closing = False
         self._thread = Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
-
-    def submit(self, work: Callable[[], None], done: Done) -> None:
-        self._enqueue(work, lambda error, _result: done(error))
-
-    async def run(self, work: Callable[[], T]) -> T:
-        future: asyncio.Future[T] = self._loop.create_future()
-
-        def done(error: BaseException | None, result: T) -> None:
-            if future.cancelled():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        self._enqueue(work, done)
-        return await future
 
     async def close(self) -> None:
         if not self._closing:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, NoReturn, TypeVar
 
-from fencelog.bookie.disk.port import Done
+from fencelog.bookie.disk.io_thread import QueuedIoThread
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return result
 
 
-class TurnIoThread:
+class TurnIoThread(QueuedIoThread):
     """Implements ``bookie.disk.IoThread``: a piece of work takes place as a whole after some turns
     of the loop, and is reported after as many more."""
 
@@ -82,23 +82,6 @@ class TurnIoThread:
         self._is_busy = False
         self._closing = False
         self._ended = self._loop.create_future()
-
-    def submit(self, work: Callable[[], None], done: Done) -> None:
-        self._enqueue(work, lambda error, _result: done(error))
-
-    async def run(self, work: Callable[[], T]) -> T:
-        future: asyncio.Future[T] = self._loop.create_future()
-
-        def done(error: BaseException | None, result: T) -> None:
-            if future.cancelled():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        self._enqueue(work, done)
-        return await future
 
     async def close(self) -> None:
         self._closing = True

@@ -14,6 +14,8 @@ from pathlib import Path
 from random import Random  # noqa: TID251 - for its type: tests bring their seeds
 from typing import Any
 
+from fencelog.bookie.disk.io_thread import QueuedIoThread
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -125,7 +127,7 @@ class MemoryDisk:
         return other
 
 
-class SteppedIoThread:
+class SteppedIoThread(QueuedIoThread):
     """An I/O thread that does its work piece by piece, when ``step`` is called; ``work`` and
     ``report`` are its halves. ``is_stepped = False``: at once."""
 
@@ -142,21 +144,6 @@ class SteppedIoThread:
     @property
     def is_busy(self) -> bool:
         return bool(self._queue) or self._to_report is not None
-
-    def submit(self, work: Callable[[], None], done: Callable[[Any], None]) -> None:
-        self._enqueue(work, lambda error, _result: done(error))
-
-    async def run(self, work: Callable[[], Any]) -> Any:
-        future = self._loop.create_future()
-
-        def done(error: BaseException | None, result: Any) -> None:
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        self._enqueue(work, done)
-        return await future
 
     def _enqueue(self, work: Callable[[], Any], done: Callable[..., None]) -> None:
         self._queue.append((work, done))

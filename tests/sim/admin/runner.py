@@ -24,15 +24,13 @@ from tests.sim.admin.operator import SETTINGS, Operator
 from tests.sim.admin.subscriptions import Groups
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.process import Process
-from tests.sim.ledgers.cluster import Cluster
-from tests.sim.ledgers.faults import Moments
 from tests.sim.oracle.history import History
 from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
 from tests.sim.oracle.incarnations import Incarnations
 from tests.sim.oracle.log_history import LogHistory
 from tests.sim.plan.admin_plan import RECONCILE_MS, AdminPlan
 from tests.sim.plan.plan import Fault
-from tests.sim.topics.brokers import BrokerMachine, start_brokers
+from tests.sim.topics.brokers import BrokerMachine, serving_bookies, start_brokers
 from tests.sim.topics.clients import Clients
 from tests.sim.topics.faults import TopicInjector
 from tests.sim.topics.front import Front, Taken
@@ -62,12 +60,7 @@ class AdminPlay:
 
     async def run(self, faults: tuple[Fault, ...]) -> None:
         plan, history = self._plan, self.history
-        moments = Moments()
-        history.on_event = moments.event
-        cluster = Cluster(self._engine, history, plan.session_ms / 1000)
-        await cluster.initialise()
-        cluster.add_bookies(plan)
-        await cluster.all_serving()
+        moments, cluster = await serving_bookies(self._engine, plan, history)
         incarnations = Incarnations(history, cluster.memory, SETTINGS)
         ledger_lists = IncarnationLedgerLists(history, cluster.memory, incarnations)
         brokers: dict[str, BrokerMachine] = {}

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Protocol, TypeVar
 
-from fencelog.bookie.disk.port import Done
+from fencelog.bookie.disk.io_thread import QueuedIoThread
 from fencelog.ledgers.errors import check
 from tests.sim.engine.process import ProcessDied, current_process
 
@@ -30,7 +30,7 @@ class Latencies(Protocol):
         """What the operations since the last call took."""
 
 
-class SimIoThread:
+class SimIoThread(QueuedIoThread):
     """Implements ``bookie.disk.IoThread``. Belongs to the process that made it and ends with it."""
 
     def __init__(self, name: str, latencies: Latencies) -> None:
@@ -43,23 +43,6 @@ class SimIoThread:
         self._closing = False
         self._ended = self._loop.create_future()
         self.process = current_process()
-
-    def submit(self, work: Callable[[], None], done: Done) -> None:
-        self._enqueue(work, lambda error, _result: done(error))
-
-    async def run(self, work: Callable[[], T]) -> T:
-        future: asyncio.Future[T] = self._loop.create_future()
-
-        def done(error: BaseException | None, result: T) -> None:
-            if future.cancelled():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        self._enqueue(work, done)
-        return await future
 
     async def close(self) -> None:
         self._check_alive()

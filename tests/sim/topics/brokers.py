@@ -21,9 +21,12 @@ from fencelog.broker.partition.ownership import Owner, Ownership
 from fencelog.broker.partition.partition_slot import PartitionSlot
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process, ProcessLost
 from tests.sim.ledgers.cluster import RESTART_S, Cluster
+from tests.sim.ledgers.faults import Moments
+from tests.sim.oracle.history import History
 from tests.sim.oracle.list_watch import LedgerListWatch
 from tests.sim.oracle.observed_ledgers import ObservedLedgers, observe_changes, observe_looks
 from tests.sim.plan.topic_plan import TopicPlan
@@ -243,6 +246,19 @@ class SimPeers:
             await machine.ask(lambda broker: broker.take(topic, partition))
         except (Unreached, Unanswered) as error:
             raise FencelogError(ErrorCode.NO_OWNER, f"{url} does not answer") from error
+
+
+async def serving_bookies(
+    engine: Engine, plan: TopicPlan, history: History
+) -> tuple[Moments, Cluster]:
+    """Return the moments of a history, and its cluster, whose bookies serve."""
+    moments = Moments()
+    history.on_event = moments.event
+    cluster = Cluster(engine, history, plan.session_ms / 1000)
+    await cluster.initialise()
+    cluster.add_bookies(plan)
+    await cluster.all_serving()
+    return moments, cluster
 
 
 async def start_brokers(

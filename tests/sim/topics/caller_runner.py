@@ -13,8 +13,6 @@ from fencelog.broker.broker import Broker
 from fencelog.broker.registry.subscription_config import EXCLUSIVE, SubscriptionInfo
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.process import Process
-from tests.sim.ledgers.cluster import Cluster
-from tests.sim.ledgers.faults import Moments
 from tests.sim.oracle.call_history import CallHistory
 from tests.sim.oracle.history import History
 from tests.sim.oracle.list_watch import LedgerListWatch
@@ -22,7 +20,14 @@ from tests.sim.oracle.log_history import LogHistory
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 from tests.sim.plan.caller_plan import CallPlan
 from tests.sim.plan.plan import Fault
-from tests.sim.topics.brokers import TOPIC, BrokerMachine, ask_until, create_topic, start_brokers
+from tests.sim.topics.brokers import (
+    TOPIC,
+    BrokerMachine,
+    ask_until,
+    create_topic,
+    serving_bookies,
+    start_brokers,
+)
 from tests.sim.topics.callers import NAME, Caller
 from tests.sim.topics.clients import Clients
 from tests.sim.topics.ending import TopicEnding
@@ -43,12 +48,7 @@ class CallPlay:
 
     async def run(self, faults: tuple[Fault, ...]) -> None:
         plan, history = self._plan, self.history
-        moments = Moments()
-        history.on_event = moments.event
-        cluster = Cluster(self._engine, history, plan.session_ms / 1000)
-        await cluster.initialise()
-        cluster.add_bookies(plan)
-        await cluster.all_serving()
+        moments, cluster = await serving_bookies(self._engine, plan, history)
         logs = [LogHistory(history, partition) for partition in range(plan.partitions)]
         ledger_lists = LedgerListWatch(history, cluster.memory, logs)
         brokers: dict[str, BrokerMachine] = {}

@@ -28,8 +28,6 @@ from tests.sim.admin.runner import SHORT_INTERVALS, AdminPlay
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process
-from tests.sim.ledgers.cluster import Cluster
-from tests.sim.ledgers.faults import Moments
 from tests.sim.oracle.history import History
 from tests.sim.oracle.lawful_ends import lawful_ends
 from tests.sim.oracle.list_watch import LedgerListWatch
@@ -41,7 +39,7 @@ from tests.sim.plan.caller_plan import draw_call_plan, has_calls
 from tests.sim.plan.plan import Fault
 from tests.sim.plan.topic_draw import draw_topic_plan
 from tests.sim.plan.topic_plan import ConsumerPlan, SubscriptionPlan, TopicPlan
-from tests.sim.topics.brokers import BrokerMachine, create_topic, start_brokers
+from tests.sim.topics.brokers import BrokerMachine, create_topic, serving_bookies, start_brokers
 from tests.sim.topics.caller_runner import CallPlay
 from tests.sim.topics.clients import Clients
 from tests.sim.topics.consumers import Consumer
@@ -95,12 +93,7 @@ class _Play:
 
     async def run(self, faults: tuple[Fault, ...]) -> None:
         plan, history = self._plan, self.history
-        moments = Moments()
-        history.on_event = moments.event
-        cluster = Cluster(self._engine, history, plan.session_ms / 1000)
-        await cluster.initialise()
-        cluster.add_bookies(plan)
-        await cluster.all_serving()
+        moments, cluster = await serving_bookies(self._engine, plan, history)
         logs = [LogHistory(history, partition) for partition in range(plan.partitions)]
         ledger_lists = LedgerListWatch(history, cluster.memory, logs)
         brokers: dict[str, BrokerMachine] = {}
