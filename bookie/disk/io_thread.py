@@ -12,7 +12,7 @@ from fencelog.bookie.disk.port import Done
 T = TypeVar("T")
 
 Work = tuple[Callable[[], object], Callable[..., None]]
-"""What to call, and what to call with its (error, result) afterwards, on the event loop."""
+"""The work, and the function that gets its (error, result) on the event loop afterwards."""
 
 
 class QueuedIoThread(ABC):

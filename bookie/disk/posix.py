@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
-from fencelog.bookie.disk.io_thread import QueuedIoThread
+from fencelog.bookie.disk.io_thread import QueuedIoThread, Work
 from fencelog.bookie.disk.port import Buffer, DiskSpace, KeyValueStore
 from fencelog.bookie.disk.rocks_store import RocksStore
 from fencelog.ledgers.errors import check
@@ -29,9 +29,7 @@ class PosixIoThread(QueuedIoThread):
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[tuple[Callable[[], object], Callable[..., None]] | None] = (
-            SimpleQueue()
-        )
+        self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._ended = self._loop.create_future()
         self._closing = False
         self._thread = Thread(target=self._work, name=name, daemon=True)

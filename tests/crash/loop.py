@@ -13,7 +13,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, NoReturn, TypeVar
 
-from fencelog.bookie.disk.io_thread import QueuedIoThread
+from fencelog.bookie.disk.io_thread import QueuedIoThread, Work
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class TurnIoThread(QueuedIoThread):
     def __init__(self, turns: int) -> None:
         self._turns = turns
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[tuple[Callable[[], object], Callable[..., None]]] = deque()
+        self._queue: deque[Work] = deque()
         self._is_busy = False
         self._closing = False
         self._ended = self._loop.create_future()

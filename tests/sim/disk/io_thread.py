@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Protocol, TypeVar
 
-from fencelog.bookie.disk.io_thread import QueuedIoThread
+from fencelog.bookie.disk.io_thread import QueuedIoThread, Work
 from fencelog.ledgers.errors import check
 from tests.sim.engine.process import ProcessDied, current_process
 
@@ -38,7 +38,7 @@ class SimIoThread(QueuedIoThread):
         self._latencies = latencies
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
-        self._queue: deque[tuple[Callable[[], object], Callable[..., None]]] = deque()
+        self._queue: deque[Work] = deque()
         self._is_busy = False
         self._closing = False
         self._ended = self._loop.create_future()
