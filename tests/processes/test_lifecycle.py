@@ -29,8 +29,8 @@ async def service():
     finally:
         print("ended", flush=True)
 
-greet = lambda running: print("hello", flush=True)
-run_on_uvloop(run_service(service(), greet=greet, child="child" in sys.argv))
+announce = lambda running: print("hello", flush=True)
+run_on_uvloop(run_service(service(), print_addresses=announce, child="child" in sys.argv))
 """
 
 
