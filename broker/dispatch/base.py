@@ -39,6 +39,8 @@ class Dispatch(ABC):
         self.delayed: dict[int, float] = {}
         """The messages that wait for a time, each with that time."""
         self.next_offset = cursor.acks.acked_to
+        self.rewinds = 0
+        """The number of times that all leases were ended, to deliver everything again in order."""
 
     # -- for consumers ---------------------------------------------------------------------------
 

@@ -98,5 +98,6 @@ class OrderedDispatch(Dispatch):
             self.check_holder(consumer, now)
 
     def _rewind(self) -> None:
+        self.rewinds += 1
         self.leases.clear()
         self.next_offset = self.cursor.acks.acked_to

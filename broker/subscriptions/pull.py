@@ -53,10 +53,11 @@ class PullOperation:
         self._delivery = delivery
         self._host = host
         self._max_messages = max_messages
-        self._bytes_left = max_bytes
+        self._max_bytes = self._bytes_left = max_bytes
         self._lease_s = lease_s
         self._looked_at = 0
         self._dispatch = subscription.dispatch
+        self._rewinds = self._dispatch.rewinds
         self._taken: list[PulledMessage] = []
         self._expires = 0.0
         self._make_ack_id = ack_id_maker(
@@ -73,14 +74,25 @@ class PullOperation:
             while await self._step():
                 pass
         except FencelogError as error:
-            if error.code is ErrorCode.OFFSET_TRIMMED:
-                return self._taken  # acknowledged while it was read: the cursor follows
-            if not self._taken:
+            # What was trimmed while it was read counts as acknowledged: the cursor follows.
+            if error.code is not ErrorCode.OFFSET_TRIMMED and not self._leased:
                 raise
         except BaseException:
             self._dispatch.give_back([message.offset for message in self._taken])
             raise
-        return self._taken
+        return self._leased
+
+    @property
+    def _leased(self) -> list[PulledMessage]:
+        """Return what this pull has taken: nothing, if the dispatch was rewound since, as that has
+        ended the leases."""
+        return self._taken if self._dispatch.rewinds == self._rewinds else []
+
+    def _start_again_if_rewound(self) -> None:
+        """Discard what was taken before a rewind: it comes again, after what is before it."""
+        if self._dispatch.rewinds != self._rewinds:
+            self._rewinds = self._dispatch.rewinds
+            self._taken, self._bytes_left = [], self._max_bytes
 
     async def _step(self) -> bool:
         """Take a step, and tell whether there may be more messages."""
@@ -91,6 +103,7 @@ class PullOperation:
         subscription.refresh()
         if not dispatch.admit(self._consumer, now, self._lease_s):
             return False
+        self._start_again_if_rewound()
         room = self._room
         if room <= 0 or (self._taken and self._bytes_left <= 0):
             return False
@@ -138,13 +151,13 @@ class PullOperation:
 
     async def _hand_out_new(self, room: int) -> bool:
         dispatch = self._dispatch
-        before = dispatch.next_offset
-        first = self._subscription.cursor.acks.next_unacked(before)
+        rewinds = dispatch.rewinds
+        first = self._subscription.cursor.acks.next_unacked(dispatch.next_offset)
         batches = await self._read(first, self._stride(room))
         if self._subscription.dispatch is not dispatch:
             return False
-        if dispatch.next_offset != before:
-            return not self._taken  # a refusal: it goes back to the beginning
+        if dispatch.rewinds != rewinds:
+            return True  # a refusal, or an expired lease: it starts again
         return all(self._hand_out_batch(stored) for stored in batches)
 
     def _hand_out_batch(self, stored: StoredBatch) -> bool:

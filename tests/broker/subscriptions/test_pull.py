@@ -236,6 +236,12 @@ class Gate:
         monkeypatch.setattr(log._reader, "read", held)
 
 
+async def append_one_by_one(log: PartitionLog, count: int) -> None:
+    """Append messages of one key, each in an entry of its own."""
+    for _ in range(count):
+        await log.append_message(Message(b"v", b"k"))
+
+
 async def held_pull(
     log: PartitionLog, info: SubscriptionInfo, monkeypatch: pytest.MonkeyPatch, free: int = 0
 ) -> tuple[Gate, asyncio.Task[list[int]]]:
@@ -281,13 +287,56 @@ async def test_a_refusal_sends_an_ordered_pull_back_to_the_beginning(
     assert await task == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("delay_ms", "expected"), [(0, [0, 1, 2]), (60_000, [])])
+async def test_what_an_ordered_pull_has_taken_comes_after_what_failed_meanwhile(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, delay_ms: int, expected: list[int]
+) -> None:
+    log, info = await opened(stage, type="exclusive")
+    await append_one_by_one(log, 3)
+    first = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
+    gate, task = await held_pull(log, info, monkeypatch, free=1)
+    log.subscriptions.nack(info, [first[0].ack_id], delay_ms)
+    gate.open.set()
+    assert await task == expected
+    assert log.subscriptions.stats("id-s")["outstanding"] == len(expected)
+
+
+async def test_a_lease_that_ends_during_an_ordered_pull_sends_it_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, info = await opened(stage, type="failover")
+    await append_one_by_one(log, 5)
+    first = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100, lease_ms=50)
+    gate, task = await held_pull(log, info, monkeypatch, free=1)
+    await asyncio.sleep(0.07)
+    gate.open.set()
+    assert await task == [0, 1, 2, 3, 4]
+    assert log.subscriptions.stats("id-s")["outstanding"] == 5
+    assert (await log.subscriptions.ack(info, [first[0].ack_id])).stale == []
+
+
+async def test_an_error_after_what_was_taken_has_failed_comes_to_who_pulls(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, info = await opened(stage, type="exclusive")
+    await append_one_by_one(log, 3)
+    first = await log.subscriptions.pull(info, "a", max_messages=1, max_bytes=100)
+    gate, task = await held_pull(log, info, monkeypatch, free=1)
+    log.subscriptions.nack(info, [first[0].ack_id], 0)
+    monkeypatch.undo()
+    log._reader.closed = FencelogError(ErrorCode.NO_OWNER, "lost")
+    gate.open.set()
+    with pytest.raises(FencelogError) as caught:
+        await task
+    assert caught.value.code is ErrorCode.NO_OWNER
+
+
 @pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
 async def test_a_pull_that_nobody_waits_for_hands_nothing_out(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     log, info = await opened(stage, type=kind)
-    for _ in range(3):
-        await log.append_message(Message(b"v", b"k"))
+    await append_one_by_one(log, 3)
     gate, task = await held_pull(log, info, monkeypatch, free=2)
     assert log.subscriptions.stats("id-s")["outstanding"] == 2
     task.cancel()
@@ -302,8 +351,7 @@ async def test_a_failure_after_some_were_handed_out_gives_those(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, info = await opened(stage)
-    for _ in range(3):
-        await log.append_message(Message(b"v"))
+    await append_one_by_one(log, 3)
     gate, task = await held_pull(log, info, monkeypatch, free=1)
     monkeypatch.undo()
     log._reader.closed = FencelogError(ErrorCode.NO_OWNER, "lost")

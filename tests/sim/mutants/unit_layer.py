@@ -85,6 +85,7 @@ TESTS = {
         "refuses-after-the-repair",
         "a-deadline-says-no",
     ),
+    "tests/broker/subscriptions/test_pull.py": ("a-rewound-pull-goes-on",),
     "tests/sim/disk/test_failed_sync.py": ("replayed-after-a-failed-sync",),
 }
 """Names of mutants, by the file of tests that catches them."""

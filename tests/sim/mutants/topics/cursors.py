@@ -161,6 +161,25 @@ DISPATCH = (
     ),
 )
 
+REWOUND = (
+    Mutant(
+        # A broker has to pause amid a pull, for as long as an earlier lease of the same consumer
+        # has left: one history in ten thousand.
+        "a-rewound-pull-goes-on",
+        "SEMANTICS.md, subscriptions",
+        "An ordered pull hands out what it had taken before an earlier message failed.",
+        (
+            Edit(PULL, "PullOperation._step", "        self._start_again_if_rewound()\n", ""),
+            Edit(
+                PULL,
+                "PullOperation._leased",
+                "return self._taken if self._dispatch.rewinds == self._rewinds else []\n",
+                "return self._taken\n",
+            ),
+        ),
+    ),
+)
+
 TRIMMING = (
     Mutant(
         "retention-past-a-cursor",
