@@ -120,6 +120,17 @@ def test_a_message_of_unknown_age_stays_with_its_consumer() -> None:
     assert one.violations == []
 
 
+def test_a_message_that_was_trimmed_may_stay_with_its_consumer_for_a_while() -> None:
+    """Retention may take it while a pull is under way: the owner forgets its lease afterwards."""
+    one = Deliveries("failover")
+    owner = one.owner(1)
+    one.pull("a", 0, 1, at_s=0)
+    owner.earliest_offset = 2
+    one.pull("a", 2, at_s=0.1)
+    one.seen.check_leases({1: "a", 2: "a"}, owner)
+    assert one.violations == []
+
+
 def test_what_is_with_somebody_or_acknowledged_does_not_come_again() -> None:
     twice, again, later = Deliveries("shared"), Deliveries("shared"), Deliveries("shared")
     twice.pull("a", 0, at_s=0)

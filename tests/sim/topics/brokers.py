@@ -124,12 +124,14 @@ class BrokerMachine:
                 process.spawn(_opened(broker, partition))
 
     def doubt(self) -> None:
-        """Believe no more: look at the owner nodes of what is open here."""
+        """Believe no more: look at the owner nodes of what is open here, and of what is being
+        opened as soon as it is: nobody has claimed those."""
         self.believes = False
         broker, process = self.broker, self.process
         if broker is not None and process is not None and process.is_alive:
-            for slot in broker.open_slots():
-                process.spawn(_doubted(slot))
+            for slot in broker._slots.values():
+                if slot.is_here:
+                    process.spawn(_doubted(slot))
 
     def unload(self) -> None:
         """An operator wants its partitions elsewhere."""
