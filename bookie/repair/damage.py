@@ -1,14 +1,17 @@
 """Stored runs that cannot be read back, and their replacement by copies of other bookies.
 
 Damaged entries are answered with an error, never as "not there", until their replacement is
-durable.
+durable. Nothing more is written to an entry log in which damage was found. Otherwise, if the header
+of the newest file has decayed, each replacement would be as unreadable as what it replaces.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.engine.shard import Shard
 from fencelog.bookie.format.runs import Range
 from fencelog.bookie.repair.copies import Copies, NoCopy, PutOff
 from fencelog.bookie.repair.core import CopyRange, MissingReason, copy_ranges
@@ -30,6 +33,8 @@ class DamagedRuns:
         self._ledgers = ledgers
         self._copies = copies
         self._runs: dict[int, set[Range]] = {}
+        self._files: dict[tuple[Shard, int], None] = {}
+        """The entry logs in which damage was found since the last ``leave_files``, in order."""
         self.found = 0
         self.replaced = 0
 
@@ -44,6 +49,7 @@ class DamagedRuns:
         """Record a run that cannot be read back, though the index points to it; the error says
         where. Above MAX_DAMAGED_RUNS, runs are only logged: the next pass finds them again."""
         entries = (run.first_entry_id, run.last_entry_id)
+        self._files[self._bookie.shard(run.ledger_id), run.file_id] = None
         if entries in self._runs.get(run.ledger_id, ()):
             return
         if self._bookie.shard(run.ledger_id).cache.ranges(run.ledger_id, entries):
@@ -52,6 +58,17 @@ class DamagedRuns:
         _log.error("bookie %s has damaged entries: %s", self._bookie.bookie_id, error.detail)
         if self.count < MAX_DAMAGED_RUNS:
             self._runs.setdefault(run.ledger_id, set()).add(entries)
+
+    async def leave_files(self) -> None:
+        """Write no more to the entry logs in which damage was found."""
+        while self._files:
+            (shard, file_id), _ = self._files.popitem()
+            try:
+                shard.check_open()
+                leave = partial(shard.storage.leave_entry_log, file_id)
+                await shard.write_io_thread.run(leave)
+            except (FencelogError, OSError) as error:  # no run is added to it all the same
+                _log.error("bookie %s: entry log %x: %s", self._bookie.bookie_id, file_id, error)
 
     async def repair(self, ledger_id: int) -> None:
         """Replace the damaged runs of a ledger, durably. Runs that were not replaced are kept.
@@ -69,6 +86,7 @@ class DamagedRuns:
         fenced = self._bookie.fence(ledger_id)
         if fenced is not None and (not_fenced := await fenced) is not None:
             raise not_fenced
+        await self.leave_files()
         failure: FencelogError | None = None
         for entries in sorted(self._runs.get(ledger_id, ())):
             try:

@@ -105,6 +105,7 @@ class Integrity:
     async def check(self) -> None:
         """Try each ledger that is in limbo or damaged, except those that failed a short while
         ago."""
+        await self.damage.leave_files()  # also of ledgers whose repair has to wait
         in_limbo = {i for shard in self._bookie.shards for i in shard.states.in_limbo}
         self._waiting.keep("limbo", in_limbo)
         for ledger_id in sorted(in_limbo):

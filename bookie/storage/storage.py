@@ -158,6 +158,12 @@ class Storage:
         next flush tries again. Raises OSError."""
         self._log.roll()
 
+    def leave_entry_log(self, file_id: int) -> None:
+        """Write no more to this entry log, in which damage was found; the contract of
+        ``begin_entry_log``. Raises OSError."""
+        if self._log.current_id == file_id:
+            self._log.roll()
+
     def next_entry_log_id(self) -> int:
         """Reserve a number that no entry log ever had."""
         return self._log.next_id()

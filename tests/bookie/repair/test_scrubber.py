@@ -58,6 +58,14 @@ async def scrubbing(
         await scrubber.close()
 
 
+async def flush(requests: Requests, bookie: Bookie, ledger_id: int) -> None:
+    flusher = bookie.shard(ledger_id).flusher
+    await requests.until(lambda: flusher._begun is None)
+    before = flusher.completed
+    flusher.request()
+    await requests.until(lambda: flusher.completed > before and flusher._begun is None)
+
+
 async def code_of(bookie: Bookie, ledger_id: int, entry_id: int = 0) -> ErrorCode | None:
     try:
         await bookie.read(ledger_id, entry_id, max_entries=1, max_bytes=1000)
@@ -92,6 +100,66 @@ async def test_a_flipped_bit_is_found_told_as_an_error_and_repaired(
         assert integrity.status()["damaged_runs_found"] == 0
         assert scrubber.status()["bytes"] > sum(map(len, PAYLOADS))
         assert scrubber.status()["passes"] == 1
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+async def test_nothing_more_is_written_to_a_file_in_which_damage_was_found(
+    cluster: LocalCluster, requests: Requests, *, is_closed: bool
+) -> None:
+    """The header of the file that is being written decays: copies, and entries of others, behind
+    it could not be read either."""
+    writer = await cluster.write(*PAYLOADS)
+    if is_closed:
+        await writer.close()
+    bookie = cluster.bookies["b1"]
+    await flush(requests, bookie, writer.ledger_id)
+    (decayed,) = logs(cluster, "b1")
+    flip(decayed, 3)
+    integrity = cluster.integrity("b1")
+    async with scrubbing(bookie, integrity) as scrubber:
+        await scrubber.scrub()
+        assert integrity.status()["damaged_runs_found"] == 1
+        await integrity.check()
+        assert integrity.status()["damaged_runs"] == (0 if is_closed else 1)
+        size = decayed.stat().st_size
+        other = (await (await cluster.write(*PAYLOADS)).close()).ledger_id
+        await flush(requests, bookie, other)
+        await scrubber.scrub()
+        assert integrity.status()["damaged_runs_found"] == 1
+        await integrity.check()
+        assert len(logs(cluster, "b1")) == 2  # no other file was begun
+    assert decayed.stat().st_size == size
+    assert await code_of(bookie, other) is None
+    bookie = await cluster.restart("b1")
+    assert await code_of(bookie, other) is None
+    assert await code_of(bookie, writer.ledger_id) is (None if is_closed else ErrorCode.CORRUPT)
+    if not is_closed:
+        await writer.close()
+
+
+async def test_a_damaged_file_that_cannot_be_sealed_gets_no_more_runs_either(
+    cluster: LocalCluster, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger_id = (await (await cluster.write(*PAYLOADS)).close()).ledger_id
+    bookie = cluster.bookies["b1"]
+    await flush(requests, bookie, ledger_id)
+    flip(logs(cluster, "b1")[0], 3)
+
+    def fails(_: object) -> None:
+        raise OSError(28, "no space")
+
+    integrity = cluster.integrity("b1")
+    async with scrubbing(bookie, integrity) as scrubber:
+        await scrubber.scrub()
+        with monkeypatch.context() as full:
+            full.setattr("fencelog.bookie.storage.entry_log_writer.EntryLog.seal", fails)
+            await integrity.damage.repair(ledger_id)
+        assert integrity.status()["damaged_runs_replaced"] == 1
+        await flush(requests, bookie, ledger_id)
+        await scrubber.scrub()
+        assert integrity.status()["damaged_runs_found"] == 1
+    await cluster.restart("b1")
+    assert await code_of(cluster.bookies["b1"], ledger_id) is None
 
 
 async def test_a_run_whose_entries_lie_on_different_bookies_is_put_together_again(

@@ -54,6 +54,10 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
 
 MUTANTS: tuple[Mutant, ...] = LEDGER_MUTANTS + TOPIC_MUTANTS
 
-UNIT_MUTANTS: tuple[Mutant, ...] = (*mutants_replay.BOOT, *mutants_broker_cursors.REWOUND)
+UNIT_MUTANTS: tuple[Mutant, ...] = (
+    *mutants_replay.BOOT,
+    *mutants_storage.DECAYED_HEADERS,
+    *mutants_broker_cursors.REWOUND,
+)
 """What histories would come to once in thousands: a test of the part has to see it
 (``mutants/unit_layer.py``)."""

@@ -72,6 +72,7 @@ TESTS = {
     "tests/bookie/engine/test_boot.py": ("boot-forgets-recoveries",),
     "tests/bookie/journal/test_damage.py": ("journal-damage-is-its-end",),
     "tests/bookie/repair/test_integrity.py": ("repaired-without-a-copy", "unanswered-is-no"),
+    "tests/bookie/repair/test_scrubber.py": ("replaced-behind-the-damage",),
     "tests/broker/log/test_core.py": (
         "serves-while-opening",
         "roll-forgets-a-failure",

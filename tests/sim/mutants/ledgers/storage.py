@@ -12,6 +12,7 @@ from tests.sim.mutants.mutation import Edit, Mutant
 CLAIM = "fencelog.bookie.identity.claim"
 COMPACTION = "fencelog.bookie.storage.compaction"
 COPIES = "fencelog.bookie.repair.missing"
+DAMAGE = "fencelog.bookie.repair.damage"
 FILES = "fencelog.bookie.gc.files"
 FLUSH = "fencelog.bookie.storage.flush"
 INTEGRITY = "fencelog.bookie.repair.integrity"
@@ -101,6 +102,24 @@ FILES_THAT_GO = (
         ),
     ),
 )
+
+DECAYED_HEADERS = (
+    Mutant(
+        "replaced-behind-the-damage",
+        "MAINTENANCE.md: scrubbing",
+        "Replacements are written to the file whose header is damaged, if it is the newest one.",
+        (
+            Edit(
+                DAMAGE,
+                "DamagedRuns.add",
+                "        self._files[self._bookie.shard(run.ledger_id), run.file_id] = None\n",
+                "",
+            ),
+        ),
+    ),
+)
+"""The header of the newest entry log has to decay, which is some bytes of many, and the file has to
+stay the newest one: a test of the scrubber sees it."""
 
 REPAIRS = (
     Mutant(
