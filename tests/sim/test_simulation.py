@@ -75,14 +75,15 @@ def test_a_seed_gives_one_trace(seed: int) -> None:
 
 
 def test_another_interpreter_gives_the_same_trace() -> None:
-    code = "from runner import run_seed; print(run_seed(7).digest)"
-    environment = {
-        **os.environ,
-        "PYTHONHASHSEED": "12345",
-        "PYTHONPATH": str(Path(__file__).parent),
-    }
+    code = "from tests.sim.ledgers.runner import run_seed; print(run_seed(7).digest)"
+    environment = {**os.environ, "PYTHONHASHSEED": "12345"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.strip() == run_seed(7).digest
 

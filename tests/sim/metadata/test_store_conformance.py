@@ -44,7 +44,7 @@ def cases() -> list[Any]:
 def test_it_conforms(test: Any, values: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = inspect.signature(test).parameters
     if "pair" in wanted:  # it reads at once what another session wrote
-        monkeypatch.setattr("store_server._FRESH", 1.0)
+        monkeypatch.setattr("tests.sim.metadata.server._FRESH", 1.0)
 
     async def main(world: World) -> None:
         one, store = await world.store("c1")
