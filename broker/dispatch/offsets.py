@@ -1,4 +1,10 @@
-"""The offsets of waiting messages, in order. Pure."""
+"""The offsets of waiting messages, in order. Pure.
+
+A plain list is kept rather than sortedcontainers.SortedSet: to take the first 100 of 50,000 and add
+100 at the end costs some 60 us against 150 us, 10 of 1,000 8 us against 13 us. SortedSet is faster
+when pulls of 10 empty a set of 50,000 (38 us against 11 us each) and for 100 offsets scattered over
+it (removed and added in 2 ms against 0.2 ms); but a pull takes neighbours.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 _FEW = 16
 """The number of changes that are made one by one, each moving the offsets after it; more are made
-by one pass."""
+by one pass over the offsets between the lowest and the highest of them."""
 
 
 class OffsetSet:
@@ -36,7 +42,8 @@ class OffsetSet:
             for offset in offsets:
                 insort(self._sorted, offset)
         else:
-            self._sorted = sorted([*self._sorted, *offsets])
+            span = self._span(offsets)
+            self._sorted[span] = sorted([*self._sorted[span], *offsets])
 
     def remove(self, offsets: Collection[int]) -> None:
         """Remove offsets, those that are in the set."""
@@ -46,4 +53,10 @@ class OffsetSet:
                     del self._sorted[bisect_left(self._sorted, offset)]
         else:
             gone = set(offsets)
-            self._sorted = [offset for offset in self._sorted if offset not in gone]
+            span = self._span(offsets)
+            self._sorted[span] = [offset for offset in self._sorted[span] if offset not in gone]
+
+    def _span(self, offsets: Collection[int]) -> slice:
+        """Return the places between the lowest and the highest of these offsets."""
+        lowest, highest = min(offsets), max(offsets)
+        return slice(bisect_left(self._sorted, lowest), bisect_left(self._sorted, highest + 1))

@@ -89,6 +89,16 @@ def test_many_offsets_come_and_go_together() -> None:
     assert offsets.first(9) == [1, 3, 10, 11]
 
 
+def test_many_changes_leave_the_offsets_around_them() -> None:
+    offsets = OffsetSet([5, 20, 30, 90])
+    offsets.add([offset for offset in range(10, 51) if offset not in (20, 30)])
+    assert offsets.first(99) == [5, *range(10, 51), 90]
+    offsets.remove(range(11, 50))
+    assert offsets.first(99) == [5, 10, 50, 90]
+    offsets.remove(range(12, 49))  # there are none of these
+    assert offsets.first(99) == [5, 10, 50, 90]
+
+
 def test_a_consumer_is_there_for_its_lease_and_while_it_waits() -> None:
     consumers = ConsumerTable()
     consumers.arrive("a", 0, 10)
