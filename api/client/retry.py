@@ -1,5 +1,11 @@
 """Repeated requests: those that were refused, and unanswered ones where a repetition is
-harmless."""
+harmless.
+
+The loops are written out rather than taken from tenacity or stamina: an answer at once costs 0.7 us
+against 17 and 22 us, one repetition 6 us against 63 and 77 us. Both libraries measure the time by a
+clock of their own and not by the event loop's; tenacity does not await what a lambda returns unless
+the request is wrapped; stamina has no list of pauses, and logs and counts each repetition.
+"""
 
 from __future__ import annotations
 
