@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from fencelog.api.http.asgi import JSON, Exchange
 from fencelog.api.http.bodies import BodyReader
@@ -32,7 +32,28 @@ _UNKNOWN = ErrorCode.METADATA_UNKNOWN
 
 
 class TrimRequest(Struct, forbid_unknown_fields=True):
-    before: int
+    before: Annotated[int, Meta(extra_json_schema={"minimum": 0})]
+
+
+class TrimAnswer(Struct):
+    """The place where the log begins now. ``held_back``: it is lower than requested."""
+
+    partition: int
+    earliest_offset: int
+    held_back: bool
+
+
+class LogEnd(Struct):
+    """The end of a partition that is terminated."""
+
+    partition: int
+    end_offset: int
+
+
+class TopicEnds(Struct):
+    """The ends of all partitions of a topic that is terminated."""
+
+    partitions: list[LogEnd]
 
 
 class PartitionAdmin:
@@ -60,7 +81,7 @@ class PartitionAdmin:
 
         async def trim(log: PartitionLog) -> bytes:
             trimmed = asdict(await log.retention.trim(before))
-            return msgspec.json.encode({"partition": log.partition, **trimmed})
+            return msgspec.json.encode(TrimAnswer(log.partition, **trimmed))
 
         answer = await self._at_owner(exchange, target, target.partition, trim, body)
         await exchange.respond(200, JSON, answer)
@@ -78,8 +99,8 @@ class PartitionAdmin:
         ends = []
         for partition in range(info.config.partitions):
             answer = await self._terminate(exchange, target, partition)
-            ends.append(msgspec.json.decode(answer))
-        await exchange.respond(200, JSON, msgspec.json.encode({"partitions": ends}))
+            ends.append(msgspec.json.decode(answer, type=LogEnd))
+        await exchange.respond(200, JSON, msgspec.json.encode(TopicEnds(ends)))
 
     async def internals(self, exchange: Exchange, target: Target) -> None:
         """Answer 200 with the internal state of the partition's log."""
@@ -108,8 +129,7 @@ class PartitionAdmin:
     async def _terminate(self, exchange: Exchange, target: Target, partition: int) -> bytes:
         async def terminate(log: PartitionLog) -> bytes:
             await log.terminate()
-            end = {"partition": log.partition, "end_offset": log.tail_offset}
-            return msgspec.json.encode(end)
+            return msgspec.json.encode(LogEnd(log.partition, log.tail_offset))
 
         return await self._at_owner(exchange, target, partition, terminate, b"")
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, cast
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from fencelog.ledgers.errors import ErrorCode
 from fencelog.ledgers.limits import MAX_HEADER_BYTES, MAX_HEADERS, MAX_KEY_BYTES, MAX_MESSAGE_BYTES
@@ -44,13 +44,23 @@ class Columns(NamedTuple):
         )
 
 
+KeyBytes = Annotated[bytes, Meta(description="A key that is no UTF-8, instead of `key`")]
+HeaderPairs = Annotated[
+    list[tuple[str, bytes]],
+    Meta(description="Headers with repeated names or other bytes, instead of `headers`"),
+]
+TextValue = Annotated[str, Meta(description="The value as UTF-8 text")]
+JsonValue = Annotated[Raw, Meta(description="The value as any JSON")]
+BinaryValue = Annotated[bytes, Meta(description="The value's bytes")]
+
+
 class MessageFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     key: str | None = None
-    key_base64: bytes | None = None
+    key_base64: KeyBytes | None = None
     event_time: int | None = None
     deliver_at: int | None = None
     headers: dict[str, str] | None = None
-    headers_base64: list[tuple[str, bytes]] | None = None
+    headers_base64: HeaderPairs | None = None
 
 
 class TextMessage(MessageFields, forbid_unknown_fields=True, gc=False, kw_only=True):
@@ -60,9 +70,11 @@ class TextMessage(MessageFields, forbid_unknown_fields=True, gc=False, kw_only=T
 
 
 class AnyMessage(MessageFields, forbid_unknown_fields=True, gc=False, kw_only=True):
-    text: str | UnsetType = UNSET
-    json: Raw = Raw()
-    base64: bytes | UnsetType = UNSET
+    """A message to append, with exactly one of ``text``, ``json`` and ``base64``. Times in µs."""
+
+    text: TextValue | UnsetType = UNSET
+    json: JsonValue | UnsetType = UNSET
+    base64: BinaryValue | UnsetType = UNSET
 
 
 Messages = Sequence[TextMessage | AnyMessage]
@@ -109,13 +121,14 @@ def _value(message: TextMessage | AnyMessage) -> bytes:
 
 
 def _any_value(message: AnyMessage) -> bytes:
-    text, json, base64 = message.text, bytes(message.json), message.base64
-    if (text is not UNSET) + (json != b"") + (base64 is not UNSET) != 1:
+    text, raw, base64 = message.text, message.json, message.base64
+    if (text is not UNSET) + (raw is not UNSET) + (base64 is not UNSET) != 1:
         raise InvalidMessage("a message has exactly one of text, json and base64")
     if text is not UNSET:
         return text.encode()
     if base64 is not UNSET:
         return base64
+    json = bytes(cast("Raw", raw))
     try:
         json.decode()
     except UnicodeDecodeError as error:

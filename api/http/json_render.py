@@ -13,7 +13,15 @@ from enum import Enum
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from fencelog.api.http.json_messages import (
+    BinaryValue,
+    HeaderPairs,
+    JsonValue,
+    KeyBytes,
+    TextValue,
+)
 from fencelog.ledgers.record_batch import Message
 
 _encoder = msgspec.json.Encoder()
@@ -25,6 +33,22 @@ class ValueForm(Enum):
     TEXT = "text"
     JSON = "json"
     BASE64 = "base64"
+
+
+class StoredMessage(msgspec.Struct, kw_only=True):
+    """A message as ``message_object`` shows it. Times in µs since 1970 UTC."""
+
+    partition: int
+    offset: int
+    publish_time: int
+    key: str | UnsetType = UNSET
+    key_base64: KeyBytes | UnsetType = UNSET
+    event_time: int | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    headers_base64: HeaderPairs | UnsetType = UNSET
+    text: TextValue | UnsetType = UNSET
+    json: JsonValue | UnsetType = UNSET
+    base64: BinaryValue | UnsetType = UNSET
 
 
 def message_object(

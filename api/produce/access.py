@@ -7,10 +7,10 @@ request whose answer was lost may have been carried out: STATE_UNKNOWN.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fencelog.api.http.asgi import JSON, Exchange, parse_number
 from fencelog.api.http.bodies import BodyReader
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MAX_REQUEST_BYTES = 8 * MAX_NAME_BYTES + 8 * MAX_FENCING_TOKEN_BYTES
 """The longest of these bodies, with every character escaped."""
 
+RELEASE_PARAMETERS = frozenset(("epoch",))
+
 _MAX_EPOCH = 2**63 - 1
 
 
@@ -37,8 +39,33 @@ class FenceRequest(Struct, forbid_unknown_fields=True):
 
 
 class ClaimRequest(Struct, forbid_unknown_fields=True):
-    mode: str = MODES[0]
-    wait_ms: int = 0
+    mode: Annotated[str, Meta(extra_json_schema={"enum": list(MODES)})] = MODES[0]
+    wait_ms: Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": MAX_WAIT_MS})] = 0
+
+
+class ClaimAnswer(Struct):
+    epoch: int
+
+
+class ExclusiveHolder(Struct):
+    producer_id: str
+    epoch: int
+
+
+class AccessAnswer(Struct):
+    """The fencing token, the exclusive producer, and how many producers are remembered."""
+
+    fencing_token: str | None
+    exclusive: ExclusiveHolder | None
+    count: int
+
+
+class ProducerAnswer(Struct):
+    """The epoch of a producer, and the sequence that it appends next."""
+
+    producer_id: str
+    epoch: int
+    next_sequence: int
 
 
 class Producers:
@@ -78,13 +105,13 @@ class Producers:
 
         async def claim(log: PartitionLog) -> bytes:
             epoch = await log.access.claim(target.producer, request.mode, wait_ms=request.wait_ms)
-            return msgspec.json.encode({"epoch": epoch})
+            return msgspec.json.encode(ClaimAnswer(epoch))
 
         await self._change(exchange, target, claim, body)
 
     async def release(self, exchange: Exchange, target: Target) -> None:
         """Answer 204 once the release is durable. Raises PRODUCER_FENCED, STATE_UNKNOWN, …."""
-        query = exchange.query(frozenset(("epoch",)))
+        query = exchange.query(RELEASE_PARAMETERS)
         epoch = parse_number("epoch", query.get("epoch", ""), low=0, high=_MAX_EPOCH)
 
         async def release(log: PartitionLog) -> bytes:
@@ -99,7 +126,9 @@ class Producers:
         exchange.query(frozenset())
 
         async def local(log: PartitionLog) -> None:
-            await exchange.respond(200, JSON, msgspec.json.encode(log.access.shown()))
+            await exchange.respond(
+                200, JSON, msgspec.json.encode(AccessAnswer(**log.access.shown()))
+            )
 
         await self._ownership.serve(exchange, target.topic, target.partition, local)
 
@@ -110,11 +139,8 @@ class Producers:
 
         async def local(log: PartitionLog) -> None:
             found = await log.access.producer(target.producer)
-            answer = {
-                "producer_id": target.producer,
-                "epoch": 0 if found is None else found.epoch,
-                "next_sequence": 0 if found is None else found.next_sequence,
-            }
+            epoch, sequence = (0, 0) if found is None else (found.epoch, found.next_sequence)
+            answer = ProducerAnswer(target.producer, epoch, sequence)
             await exchange.respond(200, JSON, msgspec.json.encode(answer))
 
         await self._ownership.serve(exchange, target.topic, target.partition, local)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -56,14 +55,20 @@ _PARSERS: Mapping[bytes, Callable[[bytes], Columns]] = {
 _TAKEN = ", ".join(media.decode() for media in (*_PARSERS, BATCH))
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The messages that one partition took: ``count`` from ``offset`` on (None: of a duplicate
     whose offset is not remembered)."""
 
     partition: int
     offset: int | None
     count: int
+
+
+class AppendedBatch(msgspec.Struct):
+    """The number of messages that are durable, and the part of each partition."""
+
+    count: int
+    appended: list[Part]
 
 
 class ProduceBatch:
@@ -164,7 +169,7 @@ class ProduceBatch:
         duplicate: bool = False,
     ) -> None:
         count = sum(part.count for part in parts)
-        answer = msgspec.json.encode({"count": count, "appended": parts})
+        answer = msgspec.json.encode(AppendedBatch(count, parts))
         status, headers = appended_status(duplicate)
         await exchange.respond(status, JSON, answer, headers)
         if not duplicate:

@@ -26,14 +26,16 @@ class _TextBatch(msgspec.Struct, forbid_unknown_fields=True):
     messages: list[TextMessage]
 
 
-class _AnyBatch(msgspec.Struct, forbid_unknown_fields=True):
+class AnyBatch(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages to append together."""
+
     messages: list[AnyMessage]
 
 
 _text_line = msgspec.json.Decoder(TextMessage)
 _any_line = msgspec.json.Decoder(AnyMessage)
 _text_batch = msgspec.json.Decoder(_TextBatch)
-_any_batch = msgspec.json.Decoder(_AnyBatch)
+_any_batch = msgspec.json.Decoder(AnyBatch)
 
 _MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 

@@ -14,6 +14,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from fencelog.api.http.asgi import JSON, Exchange, RawHeaders, parse_number, parse_query
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.message_headers import deliver_at_header, read_metadata
@@ -40,6 +42,14 @@ if TYPE_CHECKING:
     from fencelog.broker.partition.partition_log import PartitionLog
 
 PARAMETERS = frozenset(("partition", "key", "delay_ms"))
+
+
+class AppendedMessage(Struct):
+    """The place of a message that is durable; null where a duplicate's is not remembered."""
+
+    partition: int
+    offset: int | None
+    publish_time: int | None
 
 
 class Produce:
@@ -166,7 +176,7 @@ def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
 
 
 def receipt(appended: AppendResult) -> bytes:
-    """Return the body of the answer."""
+    """Return the body of the answer: an ``AppendedMessage``."""
     return b'{"partition":%d,"offset":%b,"publish_time":%b}' % (
         appended.partition,
         number_or_null(appended.offset),

@@ -15,8 +15,10 @@ from collections.abc import AsyncIterator, Hashable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
+import msgspec
+
 from fencelog.api.http.asgi import Buffer, ClientGone, Exchange
-from fencelog.api.http.json_render import ValueForm, encode_joined, message_object
+from fencelog.api.http.json_render import StoredMessage, ValueForm, encode_joined, message_object
 from fencelog.broker.limits import ANSWER_BYTES, ANSWER_STALL_MS, ANSWER_TURN_MS
 from fencelog.broker.read.read_fairness import STEP_MESSAGES, FairByteSemaphore, LoopYielder
 from fencelog.broker.read.rows import Row, rows_in_steps
@@ -32,6 +34,15 @@ client can hold."""
 
 AT_ONCE_MESSAGES = 100
 """The number of messages that are rendered without waiting for a turn: a fraction of a ms."""
+
+
+class MessagePage(msgspec.Struct):
+    """The document of a read: the messages, and the place after them."""
+
+    messages: list[StoredMessage]
+    next_offset: int
+    tail_offset: int
+    at_tail: bool
 
 
 class Source(Protocol):
@@ -118,7 +129,7 @@ class Answers:
     async def json(
         self, result: ReadResult, partition: int, *, start: int, end: int, form: ValueForm
     ) -> AsyncIterator[bytes]:
-        """Yield the document that a read answers."""
+        """Yield the document that a read answers: a ``MessagePage``."""
         before = b'{"messages":['
         async for rows in self.rows(result, start=start, end=end):
             yield before + encode_joined(objects(rows, partition, form), b",")

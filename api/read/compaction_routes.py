@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 
 MAX_REQUEST_BYTES = 1024
 """The limit of a body, which has no content."""
+
+
+class CompactionState(msgspec.Struct):
+    """The state of a partition's compacted view: what it holds, below ``end_offset``."""
+
+    partition: int
+    state: Literal["none", "waiting", "running", "failed", "ready"]
+    end_offset: int
+    messages: int
+    bytes: int
+    created_us: int | None
+    error: str | None
 
 
 class Compactions:
@@ -52,5 +64,5 @@ class Compactions:
         state = log.compaction.status()
         if state["state"] != "running" and self._broker.compaction.is_asked(log):
             state["state"] = "waiting"
-        body = msgspec.json.encode({"partition": log.partition, **state})
+        body = msgspec.json.encode(CompactionState(log.partition, **state))
         await exchange.respond(status, JSON, body)

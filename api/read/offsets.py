@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from fencelog.api.http.asgi import JSON, Exchange, parse_number
 from fencelog.api.http.read_request import MAX_TIME_US
@@ -19,10 +20,26 @@ if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
     from fencelog.broker.partition.partition_log import PartitionLog
 
-_PARAMETERS = frozenset(("time",))
+PARAMETERS = frozenset(("time",))
 
 _AT_ONCE = 16
 """The partitions asked at the same time: each may take a few reads from bookies."""
+
+
+class PartitionPositions(Struct, kw_only=True):
+    """The ends of a partition, and the ``offset`` of a ``time`` if one is given."""
+
+    partition: int
+    time: int | UnsetType = UNSET
+    offset: int | UnsetType = UNSET
+    earliest_offset: int
+    tail_offset: int
+
+
+class TopicPositions(Struct):
+    """The positions of all partitions, in their order."""
+
+    offsets: list[PartitionPositions]
 
 
 class OffsetRoutes:
@@ -51,41 +68,45 @@ class OffsetRoutes:
         info = await self._broker.topic(target.topic)
         at_once = asyncio.Semaphore(_AT_ONCE)
 
-        async def ask(partition: int) -> dict[str, Any]:
+        async def ask(partition: int) -> PartitionPositions:
             async with at_once:
                 return await self._ask(exchange, target, partition, time_us)
 
         done, errors = await together({n: ask(n) for n in range(info.config.partitions)})
         for error in errors.values():
             raise error
-        await exchange.respond(200, JSON, msgspec.json.encode({"offsets": list(done.values())}))
+        await exchange.respond(200, JSON, msgspec.json.encode(TopicPositions(list(done.values()))))
 
     async def _ask(
         self, exchange: Exchange, target: Target, partition: int, time_us: int | None
-    ) -> dict[str, Any]:
+    ) -> PartitionPositions:
         path = f"{PREFIX}{target.topic}/partitions/{partition}/offsets"
         query = b"" if time_us is None else b"time=%d" % time_us
 
-        async def local(log: PartitionLog) -> dict[str, Any]:
+        async def local(log: PartitionLog) -> PartitionPositions:
             return await _offsets(log, time_us)
 
-        async def remote(url: str) -> dict[str, Any]:
+        async def remote(url: str) -> PartitionPositions:
             lost = ErrorCode.READ_UNKNOWN
             answer = await self._forwarder.ask("GET", url, path, query, b"", lost=lost)
-            return msgspec.json.decode(answer, type=dict[str, Any])
+            return msgspec.json.decode(answer, type=PartitionPositions)
 
         return await self._ownership.at_owner(exchange, target.topic, partition, local, remote)
 
 
 def _time(exchange: Exchange) -> int | None:
-    query = exchange.query(_PARAMETERS)
+    query = exchange.query(PARAMETERS)
     if "time" not in query:
         return None
     return parse_number("time", query["time"], low=0, high=MAX_TIME_US)
 
 
-async def _offsets(log: PartitionLog, time_us: int | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"partition": log.partition}
-    if time_us is not None:
-        found |= {"time": time_us, "offset": await log.offset_for_time(time_us)}
-    return found | {"earliest_offset": log.earliest_offset, "tail_offset": log.tail_offset}
+async def _offsets(log: PartitionLog, time_us: int | None) -> PartitionPositions:
+    offset = UNSET if time_us is None else await log.offset_for_time(time_us)
+    return PartitionPositions(
+        partition=log.partition,
+        time=UNSET if time_us is None else time_us,
+        offset=offset,
+        earliest_offset=log.earliest_offset,
+        tail_offset=log.tail_offset,
+    )

@@ -13,10 +13,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from fencelog.api.http.json_render import ValueForm, encode_objects, message_object
+from fencelog.api.http.json_render import (
+    StoredMessage,
+    ValueForm,
+    encode_objects,
+    message_object,
+)
 from fencelog.api.http.targets import Endpoint
 from fencelog.api.routing.partitioner import RoundRobin
 from fencelog.api.subscriptions.exclusive_lease import ExclusiveLease
@@ -32,6 +37,19 @@ if TYPE_CHECKING:
     from fencelog.broker.subscriptions.subscriptions import PulledMessage
 
 Raws = list[Raw]
+
+
+class DeliveredMessage(StoredMessage, kw_only=True):
+    """A message that is leased: ``ack_id`` acknowledges it."""
+
+    ack_id: str
+    attempt: int
+
+
+class DeliveredMessages(Struct):
+    """The answer to a pull: ``Pulled`` as clients see it."""
+
+    messages: list[DeliveredMessage]
 
 
 class PullService:
@@ -146,7 +164,7 @@ async def take(
 
 
 def render(messages: Sequence[PulledMessage], partition: int, form: ValueForm) -> Raws:
-    """Render messages as reads show them, with ``ack_id`` and ``attempt``."""
+    """Render messages as ``DeliveredMessage`` describes them."""
     objects = []
     for offset, publish_time_us, message, ack_id, attempt in messages:
         shown = message_object(partition, offset, publish_time_us, message, form)

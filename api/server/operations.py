@@ -1,0 +1,317 @@
+"""The requests on plain ASGI, which FastAPI does not know: what each takes and answers, as types.
+
+The types are those that the endpoints decode and encode, and the names of parameters are the sets
+that their parsers accept; ``openapi`` turns both into schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta
+
+from fencelog.api.admin.partition_admin import LogEnd, TopicEnds, TrimAnswer, TrimRequest
+from fencelog.api.http import read_request
+from fencelog.api.http.json_messages import AnyMessage
+from fencelog.api.http.json_render import StoredMessage, ValueForm
+from fencelog.api.http.message_headers import DELIVER_AT, EVENT_TIME, KEY
+from fencelog.api.http.read_request import NamedPosition
+from fencelog.api.produce import access, batch, single
+from fencelog.api.produce.append_headers import TERM_HEADERS
+from fencelog.api.produce.batch_bodies import AnyBatch
+from fencelog.api.read import offsets
+from fencelog.api.read.answers import MessagePage
+from fencelog.api.read.compaction_routes import CompactionState
+from fencelog.api.subscriptions import parts, requests, views
+from fencelog.api.subscriptions.pull import DeliveredMessages
+from fencelog.api.subscriptions.requests import Consumer, LeaseMs, Offset, Partition, WaitSeconds
+from fencelog.broker.limits import (
+    MAX_BODY_BYTES,
+    MAX_DELIVERY_DELAY_MS,
+    MAX_IDEMPOTENCY_KEY_BYTES,
+    MAX_READ_MESSAGES,
+)
+from fencelog.ledgers.limits import MAX_BATCH_MESSAGES, MAX_MESSAGE_BYTES, MAX_READ_BYTES
+
+Shape = Any
+"""A type that msgspec knows, or a JSON schema for what has no type: raw bytes."""
+
+BYTES = {"type": "string", "format": "binary"}
+LINES = {"type": "string", "description": "A line is a message"}
+JSON, NDJSON, BATCH = "application/json", "application/x-ndjson", "application/vnd.fencelog.batch"
+TEXT, EVENTS, OCTETS = "text/plain", "text/event-stream", "application/octet-stream"
+
+TOPIC = "/v1/topics/{namespace}/{topic}"
+PARTITION = f"{TOPIC}/partitions/{{partition}}"
+PRODUCER = f"{PARTITION}/producers/{{producer}}"
+SUBSCRIPTION = f"{TOPIC}/subscriptions/{{subscription}}"
+
+PLACES: Mapping[str, Shape] = {"partition": Partition, "offset": Offset}
+"""The parts of paths that are no text."""
+
+QUERY: Mapping[str, tuple[Shape, str]] = {
+    "as": (ValueForm, "How values are shown in JSON"),
+    "consumer": (Consumer, "Who asks"),
+    "delay_ms": (
+        Annotated[int, Meta(ge=0, le=MAX_DELIVERY_DELAY_MS)],
+        "Subscriptions hand it out so much later",
+    ),
+    "epoch": (Offset, "The epoch of the claim"),
+    "from": (Offset | NamedPosition, "Where to begin; by default at the earliest"),
+    "from_time": (Offset, "Instead: the first message published at or after it"),
+    "key": (str, "The key, percent-encoded: its partition takes the message, or the whole batch"),
+    "lease_ms": (LeaseMs, "How long each message is leased"),
+    "limit": (Annotated[int, Meta(ge=1, le=MAX_READ_MESSAGES)], "Messages at most"),
+    "max_bytes": (Annotated[int, Meta(ge=1, le=MAX_READ_BYTES)], "Stored bytes at most"),
+    "partition": (Partition, "This partition only"),
+    "time": (Offset, "Which offset is the first that was published at or after it?"),
+    "view": (Literal["log", "compacted"], "compacted: the newest of every key"),
+    "wait": (WaitSeconds, "Seconds to wait at the tail"),
+}
+"""The query parameters by name."""
+
+REQUIRED = frozenset(("epoch",))
+"""The query parameters without a default."""
+
+LAST_EVENT_ID = b"last-event-id"
+MESSAGE_HEADERS = frozenset((KEY, EVENT_TIME, DELIVER_AT))
+HEADERS: Mapping[bytes, tuple[Shape, str]] = {
+    KEY: (str, "The message's key"),
+    EVENT_TIME: (int, "µs since 1970 UTC"),
+    DELIVER_AT: (int, "Subscriptions hand it out then; µs since 1970 UTC"),
+    LAST_EVENT_ID: (Offset, "Event streams go on after this offset"),
+    b"producer-id": (str, "Who appends; the append is written once"),
+    b"producer-epoch": (Offset, "Which instance of it; a higher one ends the lower ones"),
+    b"producer-seq": (Offset, "The number of the first message, without a gap from 0"),
+    b"idempotency-key": (str, f"To {MAX_IDEMPOTENCY_KEY_BYTES} bytes; the append is written once"),
+    b"if-offset": (Offset, "Only if the first message gets this offset"),
+    b"fencing-token": (str, "Only while this is the partition's"),
+}
+"""The header parameters by name."""
+
+
+class Operation(NamedTuple):
+    """A request. ``request``: its method, a blank, its path. ``about``: a summary, and after the
+    first full stop what else to know. ``answer`` and ``body``: the shape of JSON, or shapes by
+    media type; None: no content."""
+
+    request: str
+    name: str
+    about: str
+    answer: Shape
+    status: int = 200
+    body: Shape = None
+    needs_body: bool = True
+    query: frozenset[str] = frozenset()
+    headers: frozenset[bytes] = frozenset()
+    answer_headers: Mapping[str, Shape] = {}
+
+
+MESSAGES = (
+    Operation(
+        f"POST {TOPIC}/messages",
+        "append_message",
+        f"Append one message: the body, verbatim. At most {MAX_MESSAGE_BYTES} bytes. Header "
+        "`Fencelog-Header-NAME` adds a header `name`. Without a partition a key decides (CRC32C "
+        "modulo partitions), else partitions take turns.",
+        single.AppendedMessage,
+        status=201,
+        body={"*/*": BYTES},
+        query=single.PARAMETERS,
+        headers=TERM_HEADERS | MESSAGE_HEADERS,
+    ),
+    Operation(
+        f"POST {TOPIC}/messages:batch",
+        "append_batch",
+        f"Append many messages, atomically per partition. At most {MAX_BODY_BYTES} bytes and "
+        f"{MAX_BATCH_MESSAGES} messages. A mistake in one message (the problem names its `line` "
+        "or `index`) refuses all of them.",
+        batch.AppendedBatch,
+        status=201,
+        body={JSON: AnyBatch, NDJSON: AnyMessage, TEXT: LINES, BATCH: BYTES},
+        query=batch.PARAMETERS,
+        headers=TERM_HEADERS,
+    ),
+    Operation(
+        f"GET {PARTITION}/messages",
+        "read_messages",
+        "Read from a position on. The form is chosen by Accept. An event stream sends `message`, "
+        "`control`, `ping` and `problem` events and resumes after `Last-Event-ID`.",
+        {JSON: MessagePage, NDJSON: StoredMessage, BATCH: BYTES, EVENTS: str},
+        query=read_request.PARAMETERS,
+        headers=frozenset((LAST_EVENT_ID,)),
+        answer_headers=dict.fromkeys(("Start-Offset", "Next-Offset", "Tail-Offset"), int)
+        | dict.fromkeys(("At-Tail", "End-Of-Topic"), bool),
+    ),
+    Operation(
+        f"GET {PARTITION}/messages/{{offset}}",
+        "read_message",
+        "One message's bytes. Its metadata travels in headers, as in an append.",
+        {OCTETS: BYTES},
+        answer_headers={"Fencelog-Key": str}
+        | dict.fromkeys(("Fencelog-Event-Time", "Fencelog-Publish-Time"), int),
+    ),
+    Operation(
+        f"GET {PARTITION}/segments",
+        "list_segments",
+        "The ledgers of a partition, for readers of storage. Up to the end that the owner has "
+        "confirmed, with the bookies that hold them.",
+        dict[str, Any],
+    ),
+)
+
+_POSITIONS = "The earliest offset, the tail and, with `time`, the offset that belongs to it."
+TOPICS = (
+    Operation(
+        f"POST {PARTITION}:trim",
+        "trim_partition",
+        "Forget messages. Nothing below `before` is readable any more; its space comes back as "
+        "whole ledgers. It stops at what a durable subscription has not acknowledged, unless the "
+        "topic's settings say otherwise; `held_back` says so.",
+        TrimAnswer,
+        body=TrimRequest,
+    ),
+    Operation(
+        f"POST {PARTITION}:terminate",
+        "terminate_partition",
+        "End a partition's log for good. Appends are refused from now on, reads go on. May be "
+        "repeated.",
+        LogEnd,
+    ),
+    Operation(
+        f"POST {TOPIC}:terminate",
+        "terminate_topic",
+        "End a topic for good. All its partitions, one after another. May be repeated.",
+        TopicEnds,
+    ),
+    Operation(
+        f"GET {PARTITION}/internal",
+        "partition_internals",
+        "What a partition's log looks like inside. Its ledgers, sizes and epochs, what is on its "
+        "way, its subscriptions. For people: members may change.",
+        dict[str, Any],
+    ),
+    Operation(
+        f"GET {PARTITION}/offsets",
+        "partition_offsets",
+        f"Positions. {_POSITIONS}",
+        offsets.PartitionPositions,
+        query=offsets.PARAMETERS,
+    ),
+    Operation(
+        f"GET {TOPIC}/offsets",
+        "topic_offsets",
+        f"Positions of all partitions. {_POSITIONS}",
+        offsets.TopicPositions,
+        query=offsets.PARAMETERS,
+    ),
+    Operation(
+        f"POST {PARTITION}:compact",
+        "compact_partition",
+        "Compact a partition next. Brings its view of the newest message of every key up to date. "
+        "May be repeated.",
+        CompactionState,
+        status=202,
+    ),
+    Operation(
+        f"GET {PARTITION}/compaction",
+        "partition_compaction",
+        "The state of the compacted view",
+        CompactionState,
+    ),
+)
+
+PRODUCERS = (
+    Operation(
+        f"POST {PARTITION}:fence", "fence", "Set the fencing token", None, body=access.FenceRequest
+    ),
+    Operation(f"GET {PARTITION}/producers", "show_access", "Who may append", access.AccessAnswer),
+    Operation(
+        f"POST {PRODUCER}:claim",
+        "claim_partition",
+        "Append alone",
+        access.ClaimAnswer,
+        body=access.ClaimRequest,
+        needs_body=False,
+    ),
+    Operation(f"GET {PRODUCER}", "show_producer", "Where a producer is", access.ProducerAnswer),
+    Operation(
+        f"DELETE {PRODUCER}",
+        "release_partition",
+        "Let all append again",
+        None,
+        query=access.RELEASE_PARAMETERS,
+    ),
+)
+
+
+def _verb(verb: str, about: str, body: Shape, answer: Shape, **rest: Any) -> Operation:
+    name = verb.replace("-", "_")
+    return Operation(f"POST {SUBSCRIPTION}:{verb}", name, about, answer, body=body, **rest)
+
+
+SUBSCRIPTIONS = (
+    _verb(
+        "pull",
+        "Lease messages. They come again, to anybody, when the lease ends before they are "
+        "acknowledged. `wait`: seconds while there is none.",
+        requests.PullRequest,
+        DeliveredMessages,
+        needs_body=False,
+        query=parts.PARAMETERS,
+    ),
+    _verb(
+        "ack",
+        "Acknowledge messages. By their ack ids, or everything `through` a message of each "
+        "partition. Durable with the answer; may be repeated.",
+        requests.AckRequest,
+        requests.Acked,
+    ),
+    _verb(
+        "nack",
+        "Give messages back. They come again after `delay_ms`.",
+        requests.NackRequest,
+        requests.Stale,
+    ),
+    _verb(
+        "extend", "Extend leases. To `lease_ms` from now.", requests.ExtendRequest, requests.Stale
+    ),
+    _verb(
+        "seek",
+        "Move to another place. What is leased is forgotten.",
+        requests.SeekRequest,
+        requests.FoundOffsets,
+        query=parts.PARAMETERS,
+    ),
+    _verb(
+        "replay-dead-letters",
+        "Send dead letters back. To the partition they came from, for this subscription alone.",
+        requests.ReplayRequest,
+        requests.Replayed,
+        needs_body=False,
+    ),
+    Operation(
+        f"GET {SUBSCRIPTION}/stats",
+        "subscription_stats",
+        "Metrics of each partition",
+        views.Stats,
+        query=parts.PARAMETERS,
+    ),
+    Operation(
+        f"GET {SUBSCRIPTION}/events",
+        "subscription_events",
+        "Messages as they come, each leased. `message`, `ping` and `problem` events; acknowledge "
+        "with `:ack`.",
+        {EVENTS: str},
+        query=views.EVENT_PARAMETERS,
+    ),
+)
+
+OPERATIONS: Mapping[str, tuple[Operation, ...]] = {
+    "messages": MESSAGES,
+    "subscriptions": SUBSCRIPTIONS,
+    "producers": PRODUCERS,
+    "topics": TOPICS,
+}
+"""The requests by the tag that heads them in ``/docs``."""
