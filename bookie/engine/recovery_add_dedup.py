@@ -60,7 +60,7 @@ class RecoveryAddDedup:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="bookie-overlaps")
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="recovery-add-dedup")
 
     def add(self, header: RunHeader, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
         """Store the missing entries of the run; call ``on_reply`` once all of the run is

@@ -21,8 +21,10 @@ EXCEPTIONS = Path(__file__).with_name("tidy_exceptions.json")
 
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
-UNEXPLAINED = re.compile(r"# type: (?:ignore)(?!\[[\w, -]+\]  # \S)")
-"""A silenced complaint of mypy without its name, or without the reason behind it."""
+UNEXPLAINED = re.compile(
+    r"# type: (?:ignore)(?!\[[\w, -]+\]  # \S)|# (?:noqa)(?!: [A-Z]+\d+(, [A-Z]+\d+)* - \S)"
+)
+"""A silenced complaint of mypy or ruff without its name, or without the reason behind it."""
 
 
 def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
@@ -116,7 +118,7 @@ def unexplained(sources: list[Source]) -> list[str]:
     ]
 
 
-def test_what_mypy_is_told_to_ignore_has_a_reason(all_sources: list[Source]) -> None:
+def test_what_mypy_and_ruff_are_told_to_ignore_has_a_reason(all_sources: list[Source]) -> None:
     assert unexplained(all_sources) == []
 
 
@@ -125,6 +127,10 @@ def test_a_reason_is_asked_for() -> None:
     lines = [silenced, f"{silenced}[misc]", f"{silenced}[misc]  # a double", f"{silenced}  # why"]
     source = Source.parse("broker/example.py", "".join(f"x = 1  {line}\n" for line in lines))
     assert unexplained([source]) == [f"broker/example.py:{number}" for number in (1, 2, 4)]
+    silenced = "noqa".join(("# ", ""))
+    lines = [silenced, f"{silenced}: B023", f"{silenced}: B023 - called at once"]
+    source = Source.parse("broker/example.py", "".join(f"x = 1  {line}\n" for line in lines))
+    assert unexplained([source]) == [f"broker/example.py:{number}" for number in (1, 2)]
 
 
 def test_the_rule_itself_counts_lines() -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from fencelog.api.subscriptions.dead_letters import dead_letter, replayed
 from fencelog.broker.names import TopicName
@@ -17,7 +15,6 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_HEADERS
 from fencelog.ledgers.record_batch import Message
 from tests.support.subscription_service import (
-    Service,
     Site,
     append,
     ids,
@@ -25,27 +22,12 @@ from tests.support.subscription_service import (
     post,
     pull,
     pull_all,
-    running,
     subscribe,
     texts,
     verb,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def everything() -> AsyncIterator[tuple[Service, list[Site]]]:
-    async with running() as service:
-        yield service, [await service.site("a"), await service.site("b")]
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def two(everything: Any) -> list[Site]:
-    """Two brokers of a topic; the first owns partition 0, the second 1."""
-    service, sites = everything
-    found: list[Site] = await service.topic(sites)
-    return found
 
 
 async def kill(site: Site, deliveries: int = 2) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from fencelog.broker.partition.forwards import OwnerLost
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -19,26 +18,11 @@ from tests.support.subscription_service import (
     post,
     pull,
     pull_all,
-    running,
     subscribe,
     verb,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def everything() -> AsyncIterator[Any]:
-    async with running() as service:
-        yield service, [await service.site("a"), await service.site("b")]
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def two(everything: Any) -> list[Site]:
-    """Two brokers of a topic; the first owns partition 0, the second 1."""
-    service, sites = everything
-    found: list[Site] = await service.topic(sites)
-    return found
 
 
 async def refusal(site: Site, verb: str = "pull", query: str = "", **body: Any) -> str:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.support.subscription_service import (
-    Service,
     Site,
     ids,
     ok,
     post,
     pull,
     pull_all,
-    running,
     subscribe,
     texts,
     verb,
@@ -28,30 +24,6 @@ from tests.support.subscription_service import (
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SETTINGS = {"type": "failover", "start": {"offset": 3}, "max_deliveries": 2, "lease_ms": 5000}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def everything() -> AsyncIterator[tuple[Service, list[Site]]]:
-    """Two brokers for all tests; each has topics of its own."""
-    async with running() as service:
-        yield service, [await service.site("a"), await service.site("b")]
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def one(everything: Any) -> Site:
-    """The broker of a topic with one partition."""
-    service, sites = everything
-    (site,) = await service.topic(sites[:1])
-    found: Site = site
-    return found
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def two(everything: Any) -> list[Site]:
-    """Two brokers of a topic; the first owns partition 0, the second 1."""
-    service, sites = everything
-    found: list[Site] = await service.topic(sites)
-    return found
 
 
 def problem(answer: httpx.Response) -> tuple[int, str]:

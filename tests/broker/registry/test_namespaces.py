@@ -217,7 +217,7 @@ async def test_a_partition_that_was_added_elsewhere_is_found(make_broker: Broker
     assert await code_of(a.partition(NAME, 3)) is ErrorCode.NOT_FOUND
 
 
-async def test_a_keeper_lets_go_of_what_expired_in_every_open_log(
+async def test_the_retention_scheduler_trims_every_open_log(
     stage: Stage,
     make_broker: BrokerMaker,
     ledgers: ScriptedLedgers,

@@ -212,7 +212,8 @@ def test_frames_carry_batches_of_any_size() -> None:
 
 
 def test_arrow_wraps_the_buffers_without_a_copy() -> None:
-    pa = pytest.importorskip("pyarrow")
+    import pyarrow as pa
+
     batch = encode_batch(FULL)
     _, view = open_batch(batch)
     start = pa.py_buffer(batch).address

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from operator import contains
 from typing import Any
 
 import pytest
@@ -340,7 +341,8 @@ async def test_a_recovery_may_be_interrupted_anywhere_and_repeated(
             cluster.bookies[name].fault = failing("add")
         cluster.placement.report_failure("b4")
         writer.append(b"2")
-        await cluster.until(lambda: 2 in cluster.bookies["b3"].entries[1])  # noqa: B023
+        entries = cluster.bookies["b3"].entries[1]
+        await cluster.until(partial(contains, entries, 2))
         cluster.bookies["b2"].fault = failing("recovery add")
         first = asyncio.create_task(recover(cluster))
         for _ in range(turns):

@@ -181,7 +181,7 @@ class ObservedBookie(Bookie):
             return moved
 
         setattr(shard, "remove", observed_remove)  # noqa: B010 - looks on, changes nothing
-        setattr(shard.storage.index, "repoint", observed_repoint)  # noqa: B010
+        setattr(shard.storage.index, "repoint", observed_repoint)  # noqa: B010 - looks on
 
     def _check_removal(self, ledger_id: int, *, deleted: bool) -> None:
         """Garbage is what the metadata does not have, or gives to others (invariant 14)."""
