@@ -16,9 +16,11 @@ for, and messages that were not acknowledged are given back at once.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import partial
+
+import anyio
 
 from fencelog.api.client.retry import is_transient, retry_idempotent
 from fencelog.api.client.subscription import MAX_MESSAGES, LeasedMessage, SubscriptionCalls
@@ -35,7 +37,7 @@ consumer."""
 
 class Consumer:
     """A consumer, made by ``FencelogClient.consume``; an async context manager and an async
-    iterator."""
+    iterator, for one task."""
 
     def __init__(
         self,
@@ -57,33 +59,34 @@ class Consumer:
         self._held: set[str] = set()
         self._acks: list[str] = []
         self._nacks: dict[int | None, list[str]] = {}
-        self._given_back = asyncio.Event()
-        self._sending = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._given_back = anyio.Event()
+        self._sending = anyio.Lock()
+        self._group = anyio.create_task_group()
+        self._pull = anyio.CancelScope()
+        self._failure: FencelogError | None = None
 
     async def __aenter__(self) -> Consumer:
         if not self._lease_ms:
             settings = await self._client.subscription(self._topic, self._subscription)
             self._lease_ms = int(settings["lease_ms"])
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._keep_leases()), loop.create_task(self._give_back())]
+        await self._group.__aenter__()
+        for work in (self._keep_leases, self._give_back):
+            self._group.start_soon(self._beside, work)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Give back what was not acknowledged, and send what is gathered. Raises the error that
-        acknowledging failed with, unless the block itself has failed."""
-        failed = [task for task in self._tasks if task.done()]
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._nacks.setdefault(0, []).extend(self._held)
+        """Give back what was not acknowledged, and send what is gathered, even if the block was
+        cancelled. Raises the error that acknowledging failed with, unless the block itself has
+        failed."""
+        self._group.cancel_scope.cancel()
         try:
-            await self._send()
-            for task in failed:
-                task.result()
-        except FencelogError:
-            if kind is None:
-                raise
+            await self._group.__aexit__(None, None, None)
+        finally:
+            self._nacks.setdefault(0, []).extend(self._held)
+            with anyio.CancelScope(shield=True):
+                await self._beside(self._send)
+        if self._failure is not None and kind is None:
+            raise self._failure
 
     def __aiter__(self) -> Consumer:
         return self
@@ -118,33 +121,36 @@ class Consumer:
     # -- beside the loop -------------------------------------------------------------------------
 
     async def _fill(self) -> None:
-        pull = asyncio.create_task(
-            retry_idempotent(
-                lambda: self._client.pull(
-                    self._topic,
-                    self._subscription,
-                    max_messages=self._max_messages,
-                    wait_s=WAIT_S,
-                    lease_ms=self._lease_ms,
-                    consumer=self._consumer,
-                ),
-                timeout_s=None,
-            )
-        )
+        """Pull until there are messages. Raises FencelogError, also one of the work beside it."""
+        with anyio.CancelScope() as self._pull:
+            if self._failure is None:
+                messages = await retry_idempotent(
+                    lambda: self._client.pull(
+                        self._topic,
+                        self._subscription,
+                        max_messages=self._max_messages,
+                        wait_s=WAIT_S,
+                        lease_ms=self._lease_ms,
+                        consumer=self._consumer,
+                    ),
+                    timeout_s=None,
+                )
+                self._held.update(message.ack_id for message in messages)
+                self._waiting.extend(messages)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _beside(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do work beside the loop; the first failure is kept, and ends the pull that waits."""
         try:
-            await asyncio.wait({pull, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
-            for task in self._tasks:
-                if task.done():
-                    task.result()
-            messages = await pull
-        finally:
-            pull.cancel()
-        self._held.update(message.ack_id for message in messages)
-        self._waiting.extend(messages)
+            await work()
+        except FencelogError as error:
+            self._failure = self._failure or error
+            self._pull.cancel()
 
     async def _keep_leases(self) -> None:
         while True:
-            await asyncio.sleep(self._lease_ms / 1000 / EXTENSIONS)
+            await anyio.sleep(self._lease_ms / 1000 / EXTENSIONS)
             held = list(self._held)
             for first in range(0, len(held), MAX_ACK_IDS):
                 ids = held[first : first + MAX_ACK_IDS]
@@ -177,7 +183,7 @@ class Consumer:
             await self._send_all()
 
     async def _send_all(self) -> None:
-        self._given_back.clear()
+        self._given_back = anyio.Event()
         acks, self._acks = self._acks, []
         nacks, self._nacks = self._nacks, {}
         client, topic, name = self._client, self._topic, self._subscription

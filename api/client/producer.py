@@ -7,9 +7,10 @@ await producer.append([b"a", b"b"])     # sent until its outcome is known, writt
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 from urllib.parse import quote
+
+import anyio
 
 from fencelog.api.client.client import Appended, FencelogClient, topic_path
 from fencelog.api.client.conditions import Producer
@@ -73,8 +74,7 @@ class ExactlyOnceProducer:
         It is sent again while it is refused for a transient reason or its outcome is unknown.
         Raises FencelogError: APPEND_UNKNOWN if it may have been written all the same.
         """
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + self._timeout_s
+        give_up = anyio.current_time() + self._timeout_s
         producer = Producer(self.id, self.epoch, self.sequence)
         is_unknown = False
         attempt = 0
@@ -90,12 +90,12 @@ class ExactlyOnceProducer:
             except FencelogError as error:
                 maybe = error.code.effects is Effects.MAYBE
                 is_unknown = is_unknown or maybe
-                if not (maybe or error.code.retryable) or loop.time() > give_up:
+                if not (maybe or error.code.retryable) or anyio.current_time() > give_up:
                     raise _final(error, is_unknown=is_unknown) from error
             else:
                 self.sequence += count
                 return appended
-            await asyncio.sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
+            await anyio.sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
             attempt += 1
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
 
+import anyio
 import pytest
 
 from fencelog.api.client import retry
@@ -106,6 +107,19 @@ async def test_what_was_not_acknowledged_is_given_back_at_the_end() -> None:
     assert sorted(calls.nacks) == [(["id-1"], 50), (["id-2", "id-3"], 0)]
 
 
+async def test_what_was_not_acknowledged_is_given_back_when_the_block_is_cancelled() -> None:
+    calls = Calls(range(2))
+    with anyio.CancelScope() as scope:
+        async with consume(calls) as messages:
+            messages.ack(await anext(messages))
+            scope.cancel()
+            await anext(messages)
+            await anext(messages)
+    assert scope.cancelled_caught
+    assert calls.acks == [["id-0"]]
+    assert calls.nacks == [(["id-1"], 0)]
+
+
 async def test_leases_are_kept_and_what_was_lost_is_not_handed_out() -> None:
     calls = Calls(range(3))
     calls.stale = ["id-2"]
@@ -162,7 +176,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         slept.append(delay_s)
         await sleep(0)
 
-    monkeypatch.setattr(retry, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": note}))
+    monkeypatch.setattr(retry, "anyio", SimpleNamespace(**vars(anyio) | {"sleep": note}))
     return slept
 
 

@@ -87,6 +87,16 @@ FOREIGN = {
 }
 """Libraries that belong to another floor: the protocol knows no HTTP, the service no Spark."""
 
+STRUCTURED = ("api.client",)
+"""What uses anyio for tasks, time-outs and cancellation, and nothing of asyncio beside it. The rest
+is hot path or played on the simulator's event loop, which speaks asyncio: there nothing uses
+anyio, whose scopes also go on cancelling where a cleanup awaits."""
+
+TASKS_OF_ASYNCIO = re.compile(
+    r"asyncio\.(create_task|gather|wait|wait_for|timeout|shield|sleep|TaskGroup|Event|Queue|Lock"
+    r"|Semaphore)\b|\bloop\.create_task\b"
+)
+
 
 def imported(source: Source) -> Iterator[tuple[int, str]]:
     """(line, module) of every import, also those inside functions.
@@ -126,6 +136,19 @@ def test_imports_go_one_way(package_sources: list[Source]) -> None:
         for line, module in imported(source)
         if not allowed(source.folder, module)
     ]
+    assert wrong == []
+
+
+def test_shells_use_anyio_and_nothing_else_does(package_sources: list[Source]) -> None:
+    shells = tuple(f"fencelog.{name}." for name in STRUCTURED)
+    wrong = []
+    for source in package_sources:
+        is_shell = f"{source.module}.".startswith(shells)
+        libraries = {module.partition(".")[0] for _, module in imported(source)}
+        if "anyio" in libraries and not is_shell:
+            wrong.append(f"{source.path} imports anyio")
+        if is_shell and TASKS_OF_ASYNCIO.search(source.text):
+            wrong.append(f"{source.path} uses tasks of asyncio")
     assert wrong == []
 
 
