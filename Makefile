@@ -38,6 +38,8 @@ bench: $(VENV)/.installed  ## Measure this machine (ARGS="--seconds 5 --json")
 	@$(BIN)/fencelog bench ledger $(ARGS)
 	@$(BIN)/fencelog bench bookie $(ARGS)
 	@$(BIN)/fencelog bench http $(ARGS)
+	@$(BIN)/fencelog bench fanin $(ARGS)
+	@$(BIN)/fencelog bench routes $(ARGS)
 	@$(BIN)/fencelog bench read $(ARGS)
 
 # -- checking --------------------------------------------------------------------------------------

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import random  # noqa: TID251 - a load generator is never played by the simulator
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from fencelog.api.bench.limits import percentile
 from fencelog.api.bench.load import (
     LoadResult,
+    RequestSource,
     Response,
     closed_loop,
     connected,
     encode_request,
     refused,
+    repeated,
 )
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -32,15 +37,25 @@ WARM_UP_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class HttpMetrics:
-    single_post_per_s: float
-    single_post_p99_ms: float
+    """The metrics of a standalone service. ``post_*``: single posts, each with another key, trace
+    header and Producer-Seq; ``repeated_post_*``: the same request again and again. ``*_cpu_us``:
+    CPU time of the whole service, bookies included, for each request."""
+
+    post_per_s: float
+    post_p50_ms: float
+    post_p99_ms: float
+    post_cpu_us: float
+    repeated_post_per_s: float
+    repeated_post_p99_ms: float
+    repeated_post_cpu_us: float
     ndjson_batch_messages_per_s: float
     record_batch_messages_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Appends:
-    """A kind of append: the same request from every connection, to a topic of its own."""
+    """A kind of append, to a topic of its own. Connections repeat the same request unless
+    ``varies``: then they are producers that give each message another key, header and number."""
 
     topic: str
     verb: str
@@ -48,17 +63,19 @@ class Appends:
     body: bytes
     messages: int
     connections: int
+    varies: bool = False
 
 
-def single_posts() -> Appends:
+def single_posts(*, varies: bool = False) -> Appends:
     """Return single posts: 1 KiB messages, one in each request, from 64 connections."""
     return Appends(
-        topic="bench/single",
+        topic="bench/producers" if varies else "bench/single",
         verb="messages",
         content_type="application/octet-stream",
         body=os.urandom(KIB),
         messages=1,
         connections=64,
+        varies=varies,
     )
 
 
@@ -94,48 +111,123 @@ def _values(count: int) -> Sequence[bytes]:
 
 async def measure_http(directory: Path, seconds: float) -> HttpMetrics:
     """Measure single posts, NDJSON batches and record batches, ``seconds`` each."""
-    async with standalone(directory) as url:
-        single = await measure_appends(url, single_posts(), seconds)
-        ndjson = await measure_appends(url, ndjson_batches(), seconds)
-        records = await measure_appends(url, record_batches(), seconds)
+    async with standalone(directory) as service:
+        varied = await measure_appends(service, single_posts(varies=True), seconds)
+        single = await measure_appends(service, single_posts(), seconds)
+        ndjson = await measure_appends(service, ndjson_batches(), seconds)
+        records = await measure_appends(service, record_batches(), seconds)
     return HttpMetrics(
-        single_post_per_s=single.per_s,
-        single_post_p99_ms=percentile(single.latencies_s, 0.99) * 1e3,
-        ndjson_batch_messages_per_s=ndjson.per_s * ndjson_batches().messages,
-        record_batch_messages_per_s=records.per_s * record_batches().messages,
+        post_per_s=varied.load.per_s,
+        post_p50_ms=percentile(varied.load.latencies_s, 0.5) * 1e3,
+        post_p99_ms=percentile(varied.load.latencies_s, 0.99) * 1e3,
+        post_cpu_us=varied.cpu_us,
+        repeated_post_per_s=single.load.per_s,
+        repeated_post_p99_ms=percentile(single.load.latencies_s, 0.99) * 1e3,
+        repeated_post_cpu_us=single.cpu_us,
+        ndjson_batch_messages_per_s=ndjson.load.per_s * ndjson_batches().messages,
+        record_batch_messages_per_s=records.load.per_s * record_batches().messages,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The services under load: the URLs to send requests to, and the processes that do the work."""
+
+    urls: tuple[str, ...]
+    pids: tuple[int, ...]
+
+    @property
+    def url(self) -> str:
+        return self.urls[0]
+
+    def cpu_s(self) -> float:
+        """Return the CPU time that the processes have used, in seconds."""
+        return sum(_cpu_s(pid) for pid in self.pids)
+
+
+def _cpu_s(pid: int) -> float:
+    # The fields after the name, which is in parentheses: utime and stime are the 14th and 15th.
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A phase of load. ``cpu_us``: CPU time of the service for each request."""
+
+    load: LoadResult
+    cpu_us: float
+
+
+async def measure_load(
+    service: Service, sources: Sequence[RequestSource], seconds: float
+) -> tuple[Measured, int]:
+    """Send requests for a moment to warm up, then for ``seconds``. Return the measurement and the
+    number of all requests that were acknowledged, the warm-up's included."""
+    warm_up = await closed_loop(service.urls, sources, seconds=WARM_UP_S)
+    begin_s = service.cpu_s()
+    load = await closed_loop(service.urls, sources, seconds=seconds)
+    cpu_us = (service.cpu_s() - begin_s) / load.requests * 1e6
+    return Measured(load, cpu_us), warm_up.requests + load.requests
+
+
 @asynccontextmanager
-async def standalone(directory: Path) -> AsyncIterator[str]:
-    """Run a standalone service as a process of its own, and yield its URL."""
+async def standalone(directory: Path) -> AsyncIterator[Service]:
+    """Run a standalone service as a process of its own."""
     command = ["standalone", "--http", "127.0.0.1:0", "--data", str(directory / "standalone")]
     process = await ChildProcess.start("standalone", command, log=directory / "standalone.log")
     try:
-        yield process.announcement["http"]
+        yield Service((process.announcement["http"],), (process.pid,))
     finally:
         await process.stop()
 
 
-async def measure_appends(url: str, appends: Appends, seconds: float) -> LoadResult:
+async def measure_appends(service: Service, appends: Appends, seconds: float) -> Measured:
     """Append for a moment to warm up, then for ``seconds``; the topic must hold all of it
     afterwards.
 
     Raises FencelogError(INTERNAL) if the tail offset is not the number of messages acknowledged.
     """
-    await create_topic(url, appends.topic)
-    request = append_request(url, appends)
-    connections = appends.connections
-    warm_up = await closed_loop(url, request, connections=connections, seconds=WARM_UP_S)
-    load = await closed_loop(url, request, connections=connections, seconds=seconds)
-    acknowledged = (warm_up.requests + load.requests) * appends.messages
-    tail = await tail_offset(url, appends.topic)
+    await create_topic(service.url, appends.topic)
+    measured, requests = await measure_load(service, append_sources(service.url, appends), seconds)
+    acknowledged = requests * appends.messages
+    tail = await tail_offset(service.url, appends.topic)
     if tail != acknowledged:
         raise FencelogError(
             ErrorCode.INTERNAL,
             f"topic {appends.topic} holds {tail} messages, {acknowledged} were acknowledged",
         )
-    return load
+    return measured
+
+
+def append_sources(url: str, appends: Appends) -> list[RequestSource]:
+    """Return the requests of each connection."""
+    if appends.varies:
+        return [producer_source(url, appends, f"p{i}") for i in range(appends.connections)]
+    return repeated(append_request(url, appends), appends.connections)
+
+
+def producer_source(url: str, appends: Appends, producer: str) -> RequestSource:
+    """Return the requests of one producer: the next Producer-Seq, another key and trace header each
+    time."""
+    head = (
+        f"POST /v1/topics/{appends.topic}/{appends.verb} HTTP/1.1\r\n"
+        f"Host: {urlsplit(url).netloc}\r\nContent-Type: {appends.content_type}\r\n"
+        f"Content-Length: {len(appends.body)}\r\nProducer-Id: {producer}\r\n"
+    ).encode()
+    trace = random.Random(producer)
+    numbers = count()
+
+    def next_request() -> bytes:
+        return b"%bProducer-Seq: %d\r\nFencelog-Key: user-%d\r\ntraceparent: %b\r\n\r\n%b" % (
+            head,
+            next(numbers),
+            trace.randrange(100_000),
+            b"00-%032x-%016x-01" % (trace.getrandbits(128), trace.getrandbits(64)),
+            appends.body,
+        )
+
+    return next_request
 
 
 def append_request(url: str, appends: Appends) -> bytes:

@@ -7,7 +7,7 @@ request at a time on each.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -16,6 +16,9 @@ from urllib.parse import urlsplit
 
 from fencelog.api.http.addresses import parse_address
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+
+RequestSource = Callable[[], bytes]
+"""The source of a connection's requests: each call returns the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,24 +154,31 @@ class LoadResult:
 
 
 async def closed_loop(
-    url: str, request: bytes, *, connections: int, seconds: float, status: int = 201
+    urls: Sequence[str], sources: Sequence[RequestSource], *, seconds: float, status: int = 201
 ) -> LoadResult:
-    """Send ``request`` over and over from every connection, each waiting for its own answer.
+    """Send requests from one connection for each source, each waiting for its own answer.
 
-    After ``seconds`` no further request is sent; those in flight are waited for and counted, so the
-    count is exactly what was answered. Raises FencelogError at the first answer with another
-    status, and when a connection is lost.
+    Connection ``i`` goes to ``urls[i % len(urls)]``. After ``seconds`` no further request is sent;
+    those in flight are waited for and counted, so the count is exactly what was answered. Raises
+    FencelogError at the first answer with another status, and when a connection is lost.
     """
     async with AsyncExitStack() as stack:
-        opened = [await stack.enter_async_context(connected(url)) for _ in range(connections)]
-        return await _ClosedLoop(request, seconds, status).run(opened)
+        opened = [
+            (await stack.enter_async_context(connected(urls[i % len(urls)])), source)
+            for i, source in enumerate(sources)
+        ]
+        return await _ClosedLoop(seconds, status).run(opened)
+
+
+def repeated(request: bytes, connections: int) -> list[RequestSource]:
+    """Return sources that repeat one request on so many connections."""
+    return [lambda: request] * connections
 
 
 class _ClosedLoop:
     """The hot loop: for each request one callback, one clock reading and one write."""
 
-    def __init__(self, request: bytes, seconds: float, status: int) -> None:
-        self._request = request
+    def __init__(self, seconds: float, status: int) -> None:
         self._seconds = seconds
         self._status = status
         self._end = 0.0
@@ -176,17 +186,17 @@ class _ClosedLoop:
         self._latencies_s: list[float] = []
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def run(self, opened: list[LoadConnection]) -> LoadResult:
+    async def run(self, opened: list[tuple[LoadConnection, RequestSource]]) -> LoadResult:
         begin = perf_counter()  # the loop's own clock counts whole milliseconds under uvloop
         self._end = begin + self._seconds
         self._running = len(opened)
-        for connection in opened:
-            self._start(connection)
+        for connection, source in opened:
+            self._start(connection, source)
         await self._finished
         elapsed_s = perf_counter() - begin
         return LoadResult(len(self._latencies_s), elapsed_s, sorted(self._latencies_s))
 
-    def _start(self, connection: LoadConnection) -> None:
+    def _start(self, connection: LoadConnection, source: RequestSource) -> None:
         sent = perf_counter()
 
         def answered(response: Response) -> None:
@@ -197,13 +207,13 @@ class _ClosedLoop:
                 self._failed(refused(response))
             elif now < self._end:
                 sent = now
-                connection.send(self._request)
+                connection.send(source())
             else:
                 self._ended()
 
         connection.on_response = answered
         connection.on_failure = self._failed
-        connection.send(self._request)
+        connection.send(source())
 
     def _ended(self) -> None:
         self._running -= 1

@@ -34,8 +34,11 @@ BESIDE: Mapping[str, str] = {
     "adds_per_s": "fdatasync_per_s",
     "single_add_p50_ms": "fdatasync_p50_ms",
     "single_add_p99_ms": "fdatasync_p50_ms",
-    "single_post_per_s": "fdatasync_per_s",
-    "single_post_p99_ms": "fdatasync_p50_ms",
+    "post_per_s": "fdatasync_per_s",
+    "post_p50_ms": "fdatasync_p50_ms",
+    "post_p99_ms": "fdatasync_p50_ms",
+    "repeated_post_per_s": "fdatasync_per_s",
+    "repeated_post_p99_ms": "fdatasync_p50_ms",
     "mb_per_s": "loopback_mb_per_s",
     "small_adds_per_s": "fdatasync_per_s",
     "large_adds_mb_per_s": "sequential_sync_mb_per_s",
@@ -120,6 +123,35 @@ def bench_http(
     _bench("http", measure_http, seconds, data, keep=keep, as_json=as_json)
 
 
+@app.command("fanin")
+def bench_fanin(
+    as_json: Json = False,
+    seconds: Seconds = 3.0,
+    topics: Annotated[str, typer.Option(help="Numbers of topics, comma-separated.")] = (
+        "1,10,100,1000"
+    ),
+    connections: Annotated[int, typer.Option(min=1, help="Clients, one request each.")] = 64,
+    data: Data = Path(),
+    keep: Keep = False,
+) -> None:
+    """Single posts to a standalone service, each to a topic taken at random."""
+    from fencelog.api.bench.fanin import measure_fanin
+
+    numbers = _numbers(topics)
+    measure = partial(measure_fanin, topics=numbers, connections=connections)
+    _bench("fanin", measure, seconds, data, keep=keep, as_json=as_json)
+
+
+@app.command("routes")
+def bench_routes(
+    as_json: Json = False, seconds: Seconds = 3.0, data: Data = Path(), keep: Keep = False
+) -> None:
+    """Posts and reads through a partition's owner and through another broker of a cluster."""
+    from fencelog.api.bench.routes import measure_routes
+
+    _bench("routes", measure_routes, seconds, data, keep=keep, as_json=as_json)
+
+
 @app.command("read")
 def bench_read(
     as_json: Json = False, seconds: Seconds = 3.0, data: Data = Path(), keep: Keep = False
@@ -144,6 +176,14 @@ def bench_topics(
     _bench("topics", measure, MAX_LIMIT_S, data, keep=keep, as_json=as_json)
 
 
+def _numbers(text: str) -> list[int]:
+    """Return the numbers of a comma-separated list. Raises typer.BadParameter."""
+    parts = text.split(",")
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise typer.BadParameter(f"{text!r} is not a list such as 1,10,100", param_hint="--topics")
+    return [int(part) for part in parts]
+
+
 def _bench(
     name: str,
     measure: Callable[[Path, float], Coroutine[Any, Any, Any]],
@@ -158,7 +198,8 @@ def _bench(
     with scratch_directory(data, keep=keep) as directory, console.status(f"bench {name}"):
         limits = measure_limits(directory, min(seconds, MAX_LIMIT_S))
         measured = run_on_uvloop(measure(directory, seconds))
-    result = BenchResult(_rounded(asdict(measured)), _rounded(asdict(limits)))
+    metrics = measured if isinstance(measured, dict) else asdict(measured)
+    result = BenchResult(_rounded(metrics), _rounded(asdict(limits)))
     if as_json:
         typer.echo(json.dumps(asdict(result)))
     else:

@@ -39,13 +39,14 @@ async def measure_read(directory: Path, seconds: float) -> ReadMetrics:
     order: the offsets of the batches have to join. ``mb_per_s`` counts values only.
     """
     topic_messages = min(MAX_TOPIC_MESSAGES, int(seconds * MESSAGES_PER_SECOND))
-    async with standalone(directory) as url:
+    async with standalone(directory) as service:
+        url = service.url
         topic, messages = await _fill(url, topic_messages)
         async with connected(url) as connection:
             count = 0
             begin = perf_counter()
             while perf_counter() - begin < seconds:
-                await _read_all(connection, url, topic, messages)
+                await read_all(connection, url, topic, 0, messages)
                 count += messages
             elapsed_s = perf_counter() - begin
     return ReadMetrics(count / elapsed_s, count * MESSAGE_BYTES / elapsed_s / 1e6)
@@ -63,9 +64,12 @@ async def _fill(url: str, topic_messages: int) -> tuple[str, int]:
     return appends.topic, await tail_offset(url, appends.topic)
 
 
-async def _read_all(connection: LoadConnection, url: str, topic: str, messages: int) -> None:
-    offset = 0
-    while offset < messages:
+async def read_all(
+    connection: LoadConnection, url: str, topic: str, offset: int, end_offset: int
+) -> None:
+    """Read a topic's partition 0 as record batches from ``offset``, where one begins, to
+    ``end_offset``; the offsets of the batches have to join. Raises FencelogError."""
+    while offset < end_offset:
         path = f"/v1/topics/{topic}/partitions/0/messages?from={offset}&max_bytes={MAX_READ_BYTES}"
         request = encode_request("GET", url, path, headers={"Accept": BATCH_TYPE})
         response = await connection.request(request)

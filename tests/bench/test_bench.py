@@ -29,14 +29,36 @@ METRICS = {
         "peak_rss_mb",
     },
     "http": {
-        "single_post_per_s",
-        "single_post_p99_ms",
+        "post_per_s",
+        "post_p50_ms",
+        "post_p99_ms",
+        "post_cpu_us",
+        "repeated_post_per_s",
+        "repeated_post_p99_ms",
+        "repeated_post_cpu_us",
         "ndjson_batch_messages_per_s",
         "record_batch_messages_per_s",
     },
     "read": {"messages_per_s", "mb_per_s"},
+    "fanin": {
+        f"topics_{topics}_post_{figure}"
+        for topics in (2, 30)
+        for figure in ("per_s", "p50_ms", "p99_ms", "cpu_us")
+    },
+    "routes": {
+        f"{load}_{figure}"
+        for load in (
+            *(f"{at}_{kind}" for at in ("owner", "other") for kind in ("post", "single_post")),
+            "topics_20_post",
+        )
+        for figure in ("per_s", "p50_ms", "p99_ms", "cpu_us")
+    }
+    | {"owner_read_messages_per_s", "other_read_messages_per_s"},
 }
-SMALL = {"bookie": ["--journal-mib", "8", "--entries", "20000"]}
+SMALL = {
+    "bookie": ["--journal-mib", "8", "--entries", "20000"],
+    "fanin": ["--topics", "2,30", "--connections", "4"],
+}
 """What makes a bench short besides its seconds."""
 
 
@@ -54,6 +76,13 @@ def test_a_short_bench_prints_its_shape_and_cleans_up(name: str, tmp_path: Path)
     assert set(printed["limits"]) == LIMITS
     assert all(value > 0 for part in printed.values() for value in part.values())
     assert list((tmp_path / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize("topics", ["", "1,", "0", "ten", "-1"])
+def test_a_list_of_topics_that_is_none_is_refused(topics: str) -> None:
+    result = CliRunner().invoke(app, ["fanin", "--topics", topics])
+    assert result.exit_code == 2
+    assert "is not a list such as 1,10,100" in result.stderr
 
 
 def test_the_table_puts_figures_beside_limits() -> None:

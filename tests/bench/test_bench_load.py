@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fencelog.api.bench.load import closed_loop, connected, encode_request
+from fencelog.api.bench.load import closed_loop, connected, encode_request, repeated
 from fencelog.ledgers.errors import FencelogError
 
 CREATED = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nX-Number: 7\r\n\r\nok"
@@ -71,7 +71,7 @@ async def test_a_closed_loop_counts_exactly_what_was_answered() -> None:
     seen: list[bytes] = []
     async with serving(CREATED, seen=seen) as url:
         request = encode_request("POST", url, "/p", body=b"body", headers={"Content-Type": "a/b"})
-        load = await closed_loop(url, request, connections=3, seconds=0.05)
+        load = await closed_loop([url], repeated(request, 3), seconds=0.05)
 
     assert load.requests == len(seen) == len(load.latencies_s) >= 3
     assert set(seen) == {request}
@@ -83,14 +83,14 @@ async def test_a_closed_loop_ends_at_the_first_refusal() -> None:
     refusal = b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"
     async with serving(refusal) as url:
         with pytest.raises(FencelogError, match="answered 503: busy"):
-            await closed_loop(url, encode_request("POST", url, "/"), connections=2, seconds=5)
+            await closed_loop([url], repeated(encode_request("POST", url, "/"), 2), seconds=5)
 
 
 @pytest.mark.parametrize("part", [b"", CREATED[:-1]], ids=["no answer", "half an answer"])
 async def test_a_lost_connection_is_an_error(part: bytes) -> None:
     async with serving(part, hang_up=True) as url:
         with pytest.raises(FencelogError, match="connection was lost"):
-            await closed_loop(url, encode_request("POST", url, "/"), connections=1, seconds=5)
+            await closed_loop([url], repeated(encode_request("POST", url, "/"), 1), seconds=5)
 
 
 async def test_an_answer_without_its_length_is_an_error() -> None:
