@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fencelog.api.bench.http import (
     Measured,
-    Service,
+    LoadedService,
     append_request,
     call,
     create_topic,
@@ -49,7 +49,9 @@ def post_metrics(name: str, measured: Measured) -> dict[str, float]:
     }
 
 
-async def _measure(service: Service, topics: int, connections: int, seconds: float) -> Measured:
+async def _measure(
+    service: LoadedService, topics: int, connections: int, seconds: float
+) -> Measured:
     names = await create_topics(service.url, topics)
     sources = [random_topics(service.url, names, seed) for seed in range(connections)]
     first = await append_to_each(service.url, names)

@@ -130,7 +130,7 @@ async def measure_http(directory: Path, seconds: float) -> HttpMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class LoadedService:
     """The services under load: the URLs to send requests to, and the processes that do the work."""
 
     urls: tuple[str, ...]
@@ -160,7 +160,7 @@ class Measured:
 
 
 async def measure_load(
-    service: Service, sources: Sequence[RequestSource], seconds: float
+    service: LoadedService, sources: Sequence[RequestSource], seconds: float
 ) -> tuple[Measured, int]:
     """Send requests for a moment to warm up, then for ``seconds``. Return the measurement and the
     number of all requests that were acknowledged, the warm-up's included."""
@@ -172,17 +172,17 @@ async def measure_load(
 
 
 @asynccontextmanager
-async def standalone(directory: Path) -> AsyncIterator[Service]:
+async def standalone(directory: Path) -> AsyncIterator[LoadedService]:
     """Run a standalone service as a process of its own."""
     command = ["standalone", "--http", "127.0.0.1:0", "--data", str(directory / "standalone")]
     process = await ChildProcess.start("standalone", command, log=directory / "standalone.log")
     try:
-        yield Service((process.announcement["http"],), (process.pid,))
+        yield LoadedService((process.announcement["http"],), (process.pid,))
     finally:
         await process.stop()
 
 
-async def measure_appends(service: Service, appends: Appends, seconds: float) -> Measured:
+async def measure_appends(service: LoadedService, appends: Appends, seconds: float) -> Measured:
     """Append for a moment to warm up, then for ``seconds``; the topic must hold all of it
     afterwards.
 

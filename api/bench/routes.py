@@ -18,7 +18,7 @@ from fencelog.api.bench.fanin import (
 )
 from fencelog.api.bench.http import (
     Measured,
-    Service,
+    LoadedService,
     append_request,
     append_sources,
     call,
@@ -57,9 +57,9 @@ async def measure_routes(directory: Path, seconds: float) -> dict[str, float]:
     return metrics
 
 
-def _service(cluster: Cluster, *urls: str) -> Service:
+def _service(cluster: Cluster, *urls: str) -> LoadedService:
     processes = (*cluster.bookies, *cluster.brokers)
-    return Service(urls, tuple(process.pid for process in processes))
+    return LoadedService(urls, tuple(process.pid for process in processes))
 
 
 async def _owner_first(cluster: Cluster, topic: str) -> tuple[str, str]:
@@ -73,7 +73,7 @@ async def _owner_first(cluster: Cluster, topic: str) -> tuple[str, str]:
     return owner, other
 
 
-async def _posts(service: Service, connections: int, seconds: float) -> Measured:
+async def _posts(service: LoadedService, connections: int, seconds: float) -> Measured:
     """Measure posts; the topic must hold all that was acknowledged."""
     posts = replace(single_posts(), connections=connections)
     before = await tail_offset(service.url, posts.topic)
