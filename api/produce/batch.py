@@ -122,7 +122,9 @@ class ProduceBatch:
             batch = body
             if media_type != BATCH:
                 batch = encode_columns(*_PARSERS[media_type](body))
-            appended = await log.append_batch(batch, check_batch(batch), conditions)
+            info = check_batch(batch)
+            held = None if conditions is None else conditions.of(batch)
+            appended = await log.append_batch(batch, info, held)
             await self._answer(exchange, [_part(appended)], len(body), started, appended.duplicate)
 
         # All of it to one partition; another owner gets the body as it came.

@@ -35,7 +35,7 @@ from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
-from fencelog.ledgers.record_batch import Message
+from fencelog.ledgers.record_batch import Message, encode_batch
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
@@ -84,9 +84,8 @@ class Produce:
         partition = self._partition(post, partitions)
 
         async def append(log: PartitionLog) -> None:
-            appended = await log.append_message(
-                post.message(body, self._broker.host), post.conditions
-            )
+            message = post.message(body, self._broker.host)
+            appended = await log.append_message(message, post.conditions_of(body))
             status, headers = appended_status(appended.duplicate)
             await exchange.respond(status, JSON, receipt(appended), headers)
             if not appended.duplicate:
@@ -110,11 +109,10 @@ class Produce:
         except FencelogError:
             return None
         log = self._broker.open_log(post.topic, partition)
-        return (
-            None
-            if log is None
-            else log.append_message(post.message(body, self._broker.host), post.conditions)
-        )
+        if log is None:
+            return None
+        message = post.message(body, self._broker.host)
+        return log.append_message(message, post.conditions_of(body))
 
     def appended_now(self, body: bytes, seconds: float) -> None:
         """Count an append of ``append_now``."""
@@ -155,6 +153,17 @@ class Post:
             due_us = host.now_us() + self.delay_ms * 1000
             headers = (*headers, deliver_at_header(b"%d" % due_us))
         return Message(body, self.key, self.event_time, headers)
+
+    def conditions_of(self, body: bytes) -> AppendConditions | None:
+        """Return the conditions of an append of this body. A delay counts as it was
+        given: a repetition has another due time."""
+        if self.conditions is None or self.conditions.run is None:
+            return self.conditions
+        headers = self.headers
+        if self.delay_ms is not None:
+            headers = (*headers, ("delay_ms", b"%d" % self.delay_ms))
+        message = Message(body, self.key, self.event_time, headers)
+        return self.conditions.of(encode_batch([message]))
 
 
 def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:

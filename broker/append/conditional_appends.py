@@ -24,6 +24,7 @@ from fencelog.broker.append.conditions import (
     Tracked,
     fail_all,
 )
+from fencelog.broker.append.contents import check_contents
 from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.append.pending import PendingEntry, check_batch_size, message_size
 from fencelog.broker.append.pending_bytes import PendingBytesLimit
@@ -171,6 +172,7 @@ class ConditionalAppends:
                 run = conditions.run._replace(rows=append.count)
                 found = self.producers.find(run, now_us=self._pipeline.now_us())
                 if found is not None:
+                    check_contents(run, found)
                     self._pipeline.count(-append.size)
                     self._repeat(append.future, run, found)
                     return True

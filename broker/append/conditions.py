@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from asyncio import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fencelog.ledgers.errors import FencelogError, copy_of
 from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_NOBODY, RUN_SEQUENCE, SequenceRange
+from fencelog.ledgers.record_batch import contents_digest
 
 FORGOTTEN = -1
 """Offset and publish time of a duplicate whose original is in the log, at a position that is not
@@ -48,6 +49,12 @@ class AppendConditions:
     run: SequenceRange | None = None
     if_offset: int | None = None
     fencing_token: str | None = None
+
+    def of(self, batch: bytes) -> AppendConditions:
+        """Return the conditions of an append of this batch, whose contents they remember."""
+        if self.run is None:
+            return self
+        return replace(self, run=self.run._replace(contents=contents_digest(batch)))
 
 
 NO_CONDITIONS = AppendConditions()
@@ -106,7 +113,7 @@ class Runs:
         self.cover(tracked.row)
         last = self.found[-1] if self.found else None
         if last is not None and _follows(last, run):
-            self.found[-1] = last._replace(rows=last.rows + run.rows)
+            self.found[-1] = last._replace(rows=last.rows + run.rows, contents=b"")
         else:
             self.found.append(run)
         self.rows += run.rows

@@ -36,12 +36,15 @@ ROWS_PER_EVENT = 500
 
 
 class RecentAppend(NamedTuple):
-    """Messages in the log; ``sequence`` (0 for a key) and ``offset`` are those of the first."""
+    """Messages in the log; ``sequence`` (0 for a key) and ``offset`` are those of the first.
+    ``contents``: the digest of what one append contained, in hexadecimal; empty if it is
+    unknown."""
 
     sequence: int
     offset: int
     rows: int
     publish_time_us: int
+    contents: str = ""
 
 
 @dataclass(slots=True)
@@ -159,7 +162,8 @@ class ProducerTable:
         Called in the order of the log; runs that a snapshot contained already change nothing."""
         self._unpersisted.add(len(runs), size)
         for run in runs:
-            recent = RecentAppend(run.sequence, offset, run.rows, publish_time_us)
+            contents = run.contents.hex()
+            recent = RecentAppend(run.sequence, offset, run.rows, publish_time_us, contents)
             if run.kind == RUN_SEQUENCE:
                 self._commit_sequence(run, recent)
             elif run.kind == RUN_KEY:
@@ -293,7 +297,8 @@ def _original(known: ProducerState, run: SequenceRange) -> RecentAppend:
     for recent in known.recent:
         if recent.sequence <= run.sequence and _end(run) <= recent.sequence + recent.rows:
             offset = recent.offset + run.sequence - recent.sequence
-            return RecentAppend(run.sequence, offset, run.rows, recent.publish_time_us)
+            contents = recent.contents if run.rows == recent.rows else ""
+            return RecentAppend(run.sequence, offset, run.rows, recent.publish_time_us, contents)
     return RecentAppend(run.sequence, FORGOTTEN, run.rows, FORGOTTEN)
 
 

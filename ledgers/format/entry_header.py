@@ -14,8 +14,8 @@ Little-endian, version 1:
          0  u32 messages
          4  u16 kind: 0 no producer, 1 sequence, 2 idempotency key
          6  u16 0
-         8  u64 producer epoch
-        16  u64 sequence of the run's first message
+         8  u64 producer epoch                          of an idempotency key: 16 bytes, the
+        16  u64 sequence of the run's first message        digest of the contents (0: unknown)
         24  16 bytes: digest of the producer's id, or of the key
 
 Numbers count within the *ledger*; the log's list of ledgers holds each one's base offset, so a
@@ -37,6 +37,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 VERSION = 1
 HEADER = struct.Struct("<BBHIQqII")
 RUN = struct.Struct("<IHHQQ16s")
+_KEY_RUN = struct.Struct("<IHH16s16s")
 KIND_MESSAGES = 0
 KIND_CONTROL = 1
 KIND_STATE = 2
@@ -56,13 +57,15 @@ Buffer = bytes | bytearray | memoryview
 class SequenceRange(NamedTuple):
     """A range of ``rows`` consecutive messages of one producer. ``id``: 16 bytes
     (``producer_digest``); ``epoch`` and ``sequence`` (of the first message) have a meaning for
-    RUN_SEQUENCE only."""
+    RUN_SEQUENCE only. ``contents``: the digest of what the messages of one append contain, or empty
+    if it is unknown; the log keeps it for RUN_KEY only."""
 
     rows: int
     kind: int
     id: bytes = bytes(16)
     epoch: int = 0
     sequence: int = 0
+    contents: bytes = b""
 
 
 def producer_digest(name: bytes) -> bytes:
@@ -109,8 +112,7 @@ def pack_entry(
     header = HEADER.pack(VERSION, kind, size, count, first_number, publish_time_us, len(runs), link)
     if not runs:
         return header + batch
-    packed = [RUN.pack(rows, what, 0, epoch, seq, id_) for rows, what, id_, epoch, seq in runs]
-    return b"".join((header, *packed, batch))
+    return b"".join((header, *map(_pack_run, runs), batch))
 
 
 def read_entry_header(payload: Buffer) -> EntryHeader:
@@ -134,12 +136,25 @@ def read_runs(payload: Buffer, header: EntryHeader) -> list[SequenceRange]:
         return []
     packed = memoryview(payload)[HEADER.size : header.header_bytes]
     runs = [
-        SequenceRange(rows, kind, id_, epoch, sequence)
-        for rows, kind, _, epoch, sequence, id_ in RUN.iter_unpack(packed)
+        _key_run(packed[RUN.size * index :])
+        if kind == RUN_KEY
+        else SequenceRange(rows, kind, id_, epoch, sequence)
+        for index, (rows, kind, _, epoch, sequence, id_) in enumerate(RUN.iter_unpack(packed))
     ]
     if sum(run.rows for run in runs) != header.count:
         raise _corrupt("its producer runs do not cover its messages")
     return runs
+
+
+def _pack_run(run: SequenceRange) -> bytes:
+    if run.kind == RUN_KEY:
+        return _KEY_RUN.pack(run.rows, RUN_KEY, 0, run.contents, run.id)
+    return RUN.pack(run.rows, run.kind, 0, run.epoch, run.sequence, run.id)
+
+
+def _key_run(packed: Buffer) -> SequenceRange:
+    rows, kind, _, contents, id_ = _KEY_RUN.unpack_from(packed)
+    return SequenceRange(rows, kind, id_, contents=contents if any(contents) else b"")
 
 
 def _corrupt(what: str) -> FencelogError:

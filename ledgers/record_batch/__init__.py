@@ -1,7 +1,8 @@
 """Record batches, the public face: format, checks and frames under one name.
 
 ``format`` holds the layout and the codec, ``check`` the checks before a batch is trusted,
-``frames`` the frames of an HTTP answer with many batches, ``codecs`` the compression.
+``frames`` the frames of an HTTP answer with many batches, ``codecs`` the compression, ``contents``
+the digest of the messages.
 
 Imports of its package: ``errors``, ``format``, ``limits``.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from fencelog.ledgers.record_batch.check import check_batch, decode_batch, open_batch
 from fencelog.ledgers.record_batch.codecs import CODEC_LZ4, CODEC_NONE, CODEC_ZSTD
+from fencelog.ledgers.record_batch.contents import contents_digest
 from fencelog.ledgers.record_batch.format import (
     HAS_EVENT_TIME,
     HAS_HEADERS,
@@ -40,6 +42,7 @@ __all__ = [
     "batch_count",
     "batch_size",
     "check_batch",
+    "contents_digest",
     "decode_batch",
     "encode_batch",
     "encode_columns",

@@ -75,6 +75,7 @@ CORES = {
     "broker/append/mode.py": LOG_CORE,
     "broker/append/conditions.py": ["tests/broker/append/test_producer_table.py"],
     "broker/append/producer_access.py": ["tests/broker/append/test_producer_access.py"],
+    "broker/append/contents.py": ["tests/broker/append/test_contents.py"],
     "broker/append/producer_table.py": ["tests/broker/append/test_producer_table.py"],
     "broker/read/time_index.py": ["tests/broker/read/test_time_index.py"],
 }

@@ -52,15 +52,16 @@ def test_producer_runs_travel_before_the_batch() -> None:
         SequenceRange(2, RUN_SEQUENCE, producer_digest(b"p"), 7, 2**40),
         SequenceRange(1, RUN_NOBODY),
         SequenceRange(3, RUN_KEY, producer_digest(b"k")),
+        SequenceRange(1, RUN_KEY, producer_digest(b"l"), contents=bytes(range(16))),
     ]
     payload = pack_entry(
-        b"batch", count=6, first_number=9, publish_time_us=1, runs=runs, previous_run_entry=4
+        b"batch", count=7, first_number=9, publish_time_us=1, runs=runs, previous_run_entry=4
     )
     header = read_entry_header(payload)
-    assert (header.run_count, header.previous_run_entry) == (3, 4)
+    assert (header.run_count, header.previous_run_entry) == (4, 4)
     assert read_runs(payload, header) == runs
     assert payload[header.header_bytes :] == b"batch"
-    assert header.header_bytes == header_size(3)
+    assert header.header_bytes == header_size(4)
 
 
 def test_the_most_runs_fit_the_header() -> None:

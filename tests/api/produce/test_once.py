@@ -1,0 +1,92 @@
+"""What a client may repeat is written once, and what it may not is refused: over HTTP, at a real
+service."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from fencelog.api.processes.standalone import StandaloneConfig, standalone
+from fencelog.ledgers.record_batch import encode_values
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEY = {"Idempotency-Key": "order 7"}
+TEXT = {"Content-Type": "text/plain"}
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    config = StandaloneConfig(tmp_path_factory.mktemp("service"), "127.0.0.1:0")
+    async with standalone(config) as service:
+        yield service.announcement["http"]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def http(real: str, request: pytest.FixtureRequest) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a new topic of one partition."""
+    base = f"{real}/v1/topics/ns/{request.node.name}"[:150]
+    async with httpx.AsyncClient(base_url=base, trust_env=False) as client:
+        assert (await client.put(base)).status_code == 201
+        yield client
+
+
+async def tail(http: httpx.AsyncClient) -> int:
+    answer = await http.get("/partitions/0/messages?from=latest")
+    return int(answer.headers["next-offset"])
+
+
+async def test_a_key_with_other_contents_is_refused(http: httpx.AsyncClient) -> None:
+    first = await http.post("/messages:batch", content=b"a\n", headers=KEY | TEXT)
+    assert first.status_code == 201
+    for content in (b"a\nb\n", b"b\n", b"a \n"):
+        answer = await http.post("/messages:batch", content=content, headers=KEY | TEXT)
+        problem = answer.json()
+        assert (answer.status_code, problem["code"]) == (422, "idempotency_key_reused")
+        assert (problem["retryable"], problem["side_effects"]) == (False, "none")
+    for headers in (
+        {"Fencelog-Key": "k"},
+        {"Fencelog-Header-A": "1"},
+        {"Fencelog-Event-Time": "1"},
+    ):
+        answer = await http.post("/messages", content=b"a", headers=KEY | headers)
+        assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
+    assert await tail(http) == 1
+
+
+async def test_a_repetition_may_come_in_another_form(http: httpx.AsyncClient) -> None:
+    batch = {"Content-Type": "application/vnd.fencelog.batch"}
+    forms = [
+        ("/messages", b"a", {}),
+        ("/messages:batch", b"a\n", TEXT),
+        ("/messages:batch", b'{"messages": [{"text": "a"}]}', JSON),
+        ("/messages:batch", b'{"messages":[{"base64":"YQ=="}]}', JSON),
+        ("/messages:batch", b'{"text":"a"}', {"Content-Type": "application/x-ndjson"}),
+        ("/messages:batch", encode_values([b"a"]), batch),
+    ]
+    statuses = [
+        (await http.post(path, content=body, headers=KEY | headers)).status_code
+        for path, body, headers in forms
+    ]
+    assert statuses == [201, *[200] * 5]
+    assert await tail(http) == 1
+
+
+async def test_a_delay_is_repeated_as_it_was_given(http: httpx.AsyncClient) -> None:
+    for delay, status in ((1000, 201), (1000, 200), (2000, 422)):
+        answer = await http.post(f"/messages?delay_ms={delay}", content=b"a", headers=KEY)
+        assert answer.status_code == status
+    assert await tail(http) == 1
+
+
+async def test_a_sequence_with_other_contents_is_refused(http: httpx.AsyncClient) -> None:
+    for content, status in ((b"a", 201), (b"a", 200), (b"b", 422)):
+        headers = {"Producer-Id": "p", "Producer-Seq": "0"}
+        answer = await http.post("/messages", content=content, headers=headers)
+        assert answer.status_code == status
+    assert answer.json()["code"] == "sequence_reused"
+    assert await tail(http) == 1
