@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from fencelog.api.bench.http import (
-    Measured,
     LoadedService,
+    Measured,
     append_request,
     call,
     create_topic,

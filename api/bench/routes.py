@@ -17,8 +17,8 @@ from fencelog.api.bench.fanin import (
     random_topics,
 )
 from fencelog.api.bench.http import (
-    Measured,
     LoadedService,
+    Measured,
     append_request,
     append_sources,
     call,
