@@ -20,8 +20,9 @@ The promises (PROTOCOL.md), and where they are kept:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import Disk, DiskSpace, IoThread
@@ -36,8 +37,15 @@ from fencelog.bookie.identity.cookies import Identity, State
 from fencelog.bookie.identity.data_directory import DataDirectory
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_list import EntryList
+from fencelog.ledgers.format.run import Run
 from fencelog.ledgers.host import Host
-from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, ReadReply
+from fencelog.ledgers.rpc.bookie_port import (
+    NO_LAC,
+    AddCallback,
+    AddsCallback,
+    AddToken,
+    ReadReply,
+)
 
 __all__ = ["Bookie", "BookieConfig"]
 
@@ -176,6 +184,13 @@ class Bookie:
         """
         shard = self.shard(int.from_bytes(run[:8], "little"))
         shard.adds.add(run, recovery=recovery, on_reply=on_reply)
+
+    def add_many(
+        self, runs: Sequence[Run], tokens: Sequence[AddToken], *, on_replies: AddsCallback
+    ) -> None:
+        """Store runs of any ledgers durably; the contract of ``BookieClient.add_many``."""
+        for run, token in zip(runs, tokens, strict=True):
+            self.add(run.data, recovery=False, on_reply=partial(on_replies, (token,)))
 
     def write_lac(self, ledger_id: int, lac: int, *, on_reply: AddCallback) -> None:
         """Take an explicit LAC durably; the contract of ``BookieClient.write_lac``."""

@@ -20,7 +20,7 @@ def clip_run(run: bytes, first_entry_id: int, *, max_entries: int, max_bytes: in
     entry."""
     header = read_run_header(run)
     low = max(0, first_entry_id - header.first_entry_id)
-    high = min(header.count, low + max_entries) - 1
+    high = min(header.entries, low + max_entries) - 1
     starts = run_starts(run, header)
     if header.size - starts[low] > max_bytes:
         fitting = bisect_right(starts, starts[low] + max_bytes, lo=low) - 2
@@ -36,15 +36,15 @@ def join_runs(
     max_entries = min(max_entries, MAX_RUN_ENTRIES)
     parts = [clip_run(runs[0], first_entry_id, max_entries=max_entries, max_bytes=max_bytes)]
     header = read_run_header(parts[0])
-    count, size, last = header.count, header.size, header.last_entry_id
+    count, size, last = header.entries, header.size, header.last_entry_id
     if last < read_run_header(runs[0]).last_entry_id:
         return parts[0]
     for run in runs[1:]:
         header = read_run_header(run)
-        if count + header.count > max_entries or size + header.size > max_bytes:
+        if count + header.entries > max_entries or size + header.size > max_bytes:
             break
         parts.append(run)
-        count += header.count
+        count += header.entries
         size += header.size
     return parts[0] if len(parts) == 1 else merge_runs(parts)
 
@@ -61,13 +61,13 @@ def merged(runs: Iterable[bytes]) -> Iterator[bytes]:
             header.first_entry_id == following
             and header.size < _MERGE_BELOW_BYTES
             and size + header.size <= TARGET_RUN_BYTES
-            and count + header.count <= MAX_RUN_ENTRIES
+            and count + header.entries <= MAX_RUN_ENTRIES
         )
         if not joins and group:
             yield group[0] if len(group) == 1 else merge_runs(group)
             group, count, size = [], 0, 0
         group.append(run)
-        count += header.count
+        count += header.entries
         size += header.size
         following = header.last_entry_id + 1
     if group:

@@ -87,7 +87,7 @@ class MissingEntries:
             await self._store(run)
             header = read_run_header(run)
             entry_id = header.last_entry_id + 1
-            self.copied_entries += header.count
+            self.copied_entries += header.entries
             self.copied_bytes += header.size
 
     async def _store(self, run: bytes) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fencelog.bookie.engine.admin import administer
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, ReadReply
+from fencelog.ledgers.format.run import Run
+from fencelog.ledgers.rpc.bookie_port import (
+    NO_LAC,
+    AddCallback,
+    AddsCallback,
+    AddToken,
+    ReadReply,
+)
 
 
 class LocalBookieClient:
@@ -34,6 +41,19 @@ class LocalBookieClient:
             self._bookie.add(run, recovery=recovery, on_reply=on_reply)
         else:
             asyncio.get_running_loop().call_soon(on_reply, stranger)
+
+    def add_many(
+        self,
+        runs: Sequence[Run],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
+    ) -> None:
+        if (stranger := self._stranger(incarnation)) is None:
+            self._bookie.add_many(runs, tokens, on_replies=on_replies)
+        else:
+            asyncio.get_running_loop().call_soon(on_replies, tokens, stranger)
 
     def write_lac(
         self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback

@@ -33,7 +33,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.format.digest import (
@@ -64,18 +64,26 @@ class Entry:
     payload: memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class RunHeader:
+class RunHeader(NamedTuple):
     """The facts that a bookie needs of a run, read without looking at its entries."""
 
     ledger_id: int
     first_entry_id: int
-    count: int
+    entries: int
     size: int
 
     @property
     def last_entry_id(self) -> int:
-        return self.first_entry_id + self.count - 1
+        return self.first_entry_id + self.entries - 1
+
+
+class Run(NamedTuple):
+    """A run, together with what its bytes say, so that they are read once for all bookies of a
+    process. ``lac``: the one that its last entry carries."""
+
+    header: RunHeader
+    lac: int
+    data: bytes
 
 
 def _u32_array(data: Any) -> array[int]:
@@ -168,7 +176,7 @@ def verify_run(run: Buffer) -> RunHeader:
     if crc32c(view[RUN_HEADER.size :], crc32c(view[:24])) != expected:
         raise ProtocolError(f"run checksum mismatch (ledger {header.ledger_id})")
     starts = run_starts(view, header)
-    floor = RUN_HEADER.size + ((header.count * 4 + 7) & ~7)
+    floor = RUN_HEADER.size + ((header.entries * 4 + 7) & ~7)
     smallest = ENTRY_HEADER.size + 8
     ordered = list(starts)
     if (
@@ -181,23 +189,29 @@ def verify_run(run: Buffer) -> RunHeader:
     return header
 
 
+def read_run(run: bytes) -> Run:
+    """Return a run that came from outside, verified. Raises ProtocolError."""
+    header = verify_run(run)
+    return Run(header, run_lac(run, header), run)
+
+
 def run_starts(run: Buffer, header: RunHeader) -> array[int]:
     """Return the offsets of the entries in the run, in entry order."""
-    end = RUN_HEADER.size + header.count * 4
+    end = RUN_HEADER.size + header.entries * 4
     return _u32_array(memoryview(run)[RUN_HEADER.size : end])
 
 
 def run_lac(run: Buffer, header: RunHeader) -> int:
     """Return the LAC that the last entry of the run carries: the writer's LAC when it sent the
     run."""
-    (start,) = struct.unpack_from("<I", run, RUN_HEADER.size + (header.count - 1) * 4)
+    (start,) = struct.unpack_from("<I", run, RUN_HEADER.size + (header.entries - 1) * 4)
     (lac,) = struct.unpack_from("<q", run, start + 16)
     return int(lac)
 
 
 def run_length(run: Buffer, header: RunHeader) -> int:
     """Return the ledger's length in bytes up to and including the last entry of the run."""
-    (start,) = struct.unpack_from("<I", run, RUN_HEADER.size + (header.count - 1) * 4)
+    (start,) = struct.unpack_from("<I", run, RUN_HEADER.size + (header.entries - 1) * 4)
     (length,) = struct.unpack_from("<Q", run, start + 24)
     return int(length)
 
@@ -213,7 +227,7 @@ def slice_run(run: Buffer, first_entry_id: int, last_entry_id: int) -> bytes:
     high = min(last_entry_id, header.last_entry_id) - header.first_entry_id
     if low > high:
         raise ValueError(f"run holds no entry of {first_entry_id}..{last_entry_id}")
-    if low == 0 and high == header.count - 1:
+    if low == 0 and high == header.entries - 1:
         return bytes(run)
     starts = [*run_starts(run, header), header.size]
     sizes = [starts[i + 1] - starts[i] for i in range(low, high + 1)]

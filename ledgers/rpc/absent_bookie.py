@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, ReadReply
+from fencelog.ledgers.format.run import Run
+from fencelog.ledgers.rpc.bookie_port import (
+    NO_LAC,
+    AddCallback,
+    AddsCallback,
+    AddToken,
+    ReadReply,
+)
 
 
 class AbsentBookie:
@@ -23,6 +30,16 @@ class AbsentBookie:
         self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
     ) -> None:
         asyncio.get_running_loop().call_soon(on_reply, self._refusal())
+
+    def add_many(
+        self,
+        runs: Sequence[Run],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
+    ) -> None:
+        asyncio.get_running_loop().call_soon(on_replies, tokens, self._refusal())
 
     def write_lac(
         self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback

@@ -5,14 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.entry_list import EntryList
+from fencelog.ledgers.format.run import Run
 
 AddCallback = Callable[[FencelogError | None], None]
+
+AddToken = Any
+"""What stands for one of many adds in its answer; it has a meaning for the caller alone."""
+
+AddsCallback = Callable[[Sequence[AddToken], FencelogError | None], None]
+"""The callback for many adds: it gets the tokens of those that have this outcome."""
 
 NO_LAC = -1
 """The LAC of a ledger of which no entry is known to be acknowledged."""
@@ -60,6 +68,23 @@ class BookieClient(Protocol):
         A regular add names the incarnation that the bookie had when it joined the writer's
         ensemble; a bookie that now has another never receives it: WRONG_INCARNATION (PROTOCOL.md
         rule 10). A recovery add goes to any incarnation: None.
+
+        Never raises and never calls back from within the call.
+        """
+
+    def add_many(
+        self,
+        runs: Sequence[Run],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
+    ) -> None:
+        """Store runs of any ledgers, in this order, as regular adds; ``tokens[i]`` stands for
+        ``runs[i]``. Each ends as it would by itself in ``add``.
+
+        ``on_replies(tokens, error)`` is called once or more, on the event loop, later: each token
+        is in exactly one call. Neither side changes the sequences afterwards.
 
         Never raises and never calls back from within the call.
         """
@@ -116,6 +141,20 @@ class BookieClient(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+def add_each(
+    client: BookieClient,
+    runs: Sequence[Run],
+    tokens: Sequence[AddToken],
+    *,
+    incarnation: str | None,
+    on_replies: AddsCallback,
+) -> None:
+    """Carry out ``add_many`` as single adds, each answered by itself."""
+    for run, token in zip(runs, tokens, strict=True):
+        on_reply = partial(on_replies, (token,))
+        client.add(run.data, recovery=False, incarnation=incarnation, on_reply=on_reply)
 
 
 class BookieDirectory(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.format.run import read_run_header, run_lac, verify_entries
+from fencelog.ledgers.format.run import Run, read_run_header, run_lac, verify_entries
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, decode_metadata, new_metadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.instance import INSTANCE_PATH
@@ -19,7 +19,15 @@ from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.recovery.recovery import recover_ledger
-from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
+from fencelog.ledgers.rpc.bookie_port import (
+    NO_LAC,
+    AddCallback,
+    AddsCallback,
+    AddToken,
+    BookieInfo,
+    ReadReply,
+    add_each,
+)
 from fencelog.ledgers.writer.options import WriterOptions
 from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.scripts.playground_bookie import ModelBookie, range_text, ranges
@@ -114,6 +122,16 @@ class ScriptedBookie:
         self._send_write(
             text, lambda: self._up().add(run, recovery=recovery, incarnation=incarnation), on_reply
         )
+
+    def add_many(
+        self,
+        runs: Sequence[Run],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
+    ) -> None:
+        add_each(self, runs, tokens, incarnation=incarnation, on_replies=on_replies)
 
     def write_lac(
         self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +11,20 @@ from typing import Any
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import Availability
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.format.run import merge_runs, read_run_header, run_lac, slice_run
+from fencelog.ledgers.format.run import Run, merge_runs, read_run_header, run_lac, slice_run
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.placement.placement import Placement
-from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
+from fencelog.ledgers.rpc.bookie_port import (
+    NO_LAC,
+    AddCallback,
+    AddsCallback,
+    AddToken,
+    BookieInfo,
+    ReadReply,
+    add_each,
+)
 from fencelog.ledgers.writer.options import WriterOptions
 from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.support.metadata_nodes import later
@@ -59,6 +67,16 @@ class ScriptedBookie:
             self.held.append(lambda: on_reply(error))
         else:
             loop.call_soon(on_reply, error)
+
+    def add_many(
+        self,
+        runs: Sequence[Run],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
+    ) -> None:
+        add_each(self, runs, tokens, incarnation=incarnation, on_replies=on_replies)
 
     def write_lac(
         self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback

@@ -65,7 +65,7 @@ class BookieAcks:
             if error is None:
                 found = header.first_entry_id, header.last_entry_id
                 self.ranges.setdefault(header.ledger_id, []).append(found)
-                self.acknowledged += header.count
+                self.acknowledged += header.entries
             else:
                 self.refusals[error.code] += 1
             on_reply(error)

@@ -75,7 +75,7 @@ async def test_limits_of_a_read_hold_but_one_entry_always_comes(
     for max_entries, max_bytes, expected in ((5, 1 << 20, 5), (20, 3500, 3), (20, 1, 1)):
         reply = await bookie.read(3, 2, max_entries=max_entries, max_bytes=max_bytes)
         header = read_run_header(reply.run)
-        assert (header.first_entry_id, header.count) == (2, expected)
+        assert (header.first_entry_id, header.entries) == (2, expected)
 
 
 async def test_lac_is_the_highest_seen_and_survives(

@@ -102,7 +102,7 @@ def test_merging_stops_at_the_size_of_a_run() -> None:
     assert [ids(run) for run in merged(runs)] == [[0, 1, 2, 3], [4, 5]]
     half = [1] * (MAX_RUN_ENTRIES // 2)
     runs = [make(half, n * len(half)) for n in range(3)]
-    assert [read_run_header(run).count for run in merged(runs)] == [MAX_RUN_ENTRIES, len(half)]
+    assert [read_run_header(run).entries for run in merged(runs)] == [MAX_RUN_ENTRIES, len(half)]
 
 
 @given(

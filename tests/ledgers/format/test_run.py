@@ -15,6 +15,7 @@ from fencelog.ledgers.format.digest import DigestType, crc32c
 from fencelog.ledgers.format.run import (
     build_run,
     merge_runs,
+    read_run,
     read_run_header,
     run_lac,
     run_length,
@@ -40,6 +41,7 @@ def test_entries_come_back_as_they_were(payloads: list[bytes]) -> None:
     assert [entry.entry_id for entry in entries] == list(range(5, 5 + len(payloads)))
     assert header.last_entry_id == entries[-1].entry_id
     assert run_lac(run, header) == 3
+    assert read_run(run) == (header, 3, run)
     assert run_length(run, header) == 100 + sum(map(len, payloads)) == entries[-1].length
 
 

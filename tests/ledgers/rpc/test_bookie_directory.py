@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,9 +12,17 @@ import pytest
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import Availability
 from fencelog.ledgers.format.entry_list import EntryList
+from fencelog.ledgers.format.run import Run
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies, bookie_registration
-from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, BookieInfo, ReadReply
+from fencelog.ledgers.rpc.bookie_port import (
+    NO_LAC,
+    AddCallback,
+    AddsCallback,
+    AddToken,
+    BookieInfo,
+    ReadReply,
+)
 from tests.support.metadata_nodes import remove_now
 
 
@@ -54,6 +62,16 @@ class FakeClient:
         self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
     ) -> None:
         asyncio.get_running_loop().call_soon(on_reply, None)
+
+    def add_many(
+        self,
+        runs: Sequence[Run],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
+    ) -> None:
+        asyncio.get_running_loop().call_soon(on_replies, tokens, None)
 
     def write_lac(
         self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback

@@ -28,7 +28,7 @@ async def test_what_waits_leaves_as_one_run(
     store = cluster.bookies["b1"].add
 
     def watch(run: bytes, **options: Any) -> None:
-        sizes.append(read_run_header(run).count)
+        sizes.append(read_run_header(run).entries)
         store(run, **options)
 
     monkeypatch.setattr(cluster.bookies["b1"], "add", watch)

@@ -1,0 +1,86 @@
+"""Many adds at once, by each way to a bookie: every token is answered once, with its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from fencelog.bookie.engine.bookie import Bookie
+from fencelog.bookie.server.local import LocalBookieClient
+from fencelog.bookie.server.server import BookieServer
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.run import Run, read_run
+from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
+from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
+from fencelog.ledgers.rpc.bookie_port import AddToken, BookieClient
+from tests.support.bookie_stage import OpenBookie, Requests, refusal_of
+
+
+@pytest.fixture(params=["embedded", "tcp"])
+async def client(
+    request: pytest.FixtureRequest, open_bookie: OpenBookie
+) -> AsyncIterator[tuple[BookieClient, Bookie]]:
+    bookie = await open_bookie()
+    if request.param == "embedded":
+        yield LocalBookieClient(bookie), bookie
+        return
+    server = await BookieServer.start(bookie, "127.0.0.1", 0)
+    tcp = TcpBookieClient(bookie.bookie_id, server.address)
+    yield tcp, bookie
+    await tcp.close()
+    await server.close()
+
+
+async def outcomes(
+    client: BookieClient, runs: list[Run], incarnation: str | None
+) -> dict[AddToken, ErrorCode | None]:
+    """Add them all, the tokens being their places, and return each one's outcome."""
+    answers: dict[AddToken, ErrorCode | None] = {}
+    done = asyncio.Event()
+
+    def on_replies(tokens: Sequence[AddToken], error: FencelogError | None) -> None:
+        assert not any(token in answers for token in tokens)
+        answers.update(dict.fromkeys(tokens, refusal_of(error)))
+        if len(answers) == len(runs):
+            done.set()
+
+    client.add_many(runs, range(len(runs)), incarnation=incarnation, on_replies=on_replies)
+    assert not answers  # never from within the call
+    async with asyncio.timeout(20):
+        await done.wait()
+    return answers
+
+
+async def test_each_of_many_adds_ends_by_itself(
+    client: tuple[BookieClient, Bookie], requests: Requests
+) -> None:
+    port, bookie = client
+    await bookie.read_lac(2, fence=True)
+    places = [(1, 0), (2, 0), (3, 0), (1, 1), (3, 1), (2, 1), (1, 2)]
+    runs = [read_run(requests.run(ledger_id, first)) for ledger_id, first in places]
+    answers = await outcomes(port, runs, bookie.incarnation)
+    fenced = ErrorCode.LEDGER_FENCED
+    assert answers == {0: None, 1: fenced, 2: None, 3: None, 4: None, 5: fenced, 6: None}
+    assert await requests.read(bookie, 1, 0) == requests.run(1, 0, 3)
+    assert await requests.read(bookie, 3, 0) == requests.run(3, 0, 2)
+
+
+async def test_many_adds_for_another_incarnation_are_all_refused(
+    client: tuple[BookieClient, Bookie], requests: Requests
+) -> None:
+    port, bookie = client
+    runs = [read_run(requests.run(1, first)) for first in range(3)]
+    answers = await outcomes(port, runs, "another")
+    assert Counter(answers.values()) == {ErrorCode.WRONG_INCARNATION: 3}
+    with pytest.raises(FencelogError) as caught:
+        await bookie.read(1, 0, max_entries=1, max_bytes=1 << 20)
+    assert caught.value.code is ErrorCode.NO_SUCH_LEDGER
+
+
+async def test_many_adds_to_an_absent_bookie_are_certainly_not_sent(requests: Requests) -> None:
+    runs = [read_run(requests.run(1, first)) for first in range(3)]
+    answers = await outcomes(AbsentBookie("b1"), runs, None)
+    assert Counter(answers.values()) == {ErrorCode.BOOKIE_UNAVAILABLE: 3}
