@@ -130,7 +130,8 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         lease_ms: int | None = None,
     ) -> Consumer:
         """Return a loop over messages that keeps their leases and gathers acknowledgements, for
-        ``async with client.consume(…) as messages``. At most ``max_messages`` wait in it."""
+        ``async with client.consume(…) as messages``. At most ``max_messages`` wait in it. Without
+        a name, ``consumer``, the loop has one of its own."""
         return Consumer(
             self,
             topic,

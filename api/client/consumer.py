@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
+from uuid import uuid4
 
 import anyio
 
@@ -52,7 +53,7 @@ class Consumer:
         self._client = client
         self._topic = topic
         self._subscription = subscription
-        self._consumer = consumer
+        self._consumer = consumer or f"consumer-{uuid4().hex[:12]}"
         self._max_messages = max_messages
         self._lease_ms = lease_ms or 0
         self._waiting: deque[LeasedMessage] = deque()

@@ -28,7 +28,10 @@ from fencelog.api.subscriptions.exclusive_lease import ExclusiveLease
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
 from fencelog.api.subscriptions.requests import LeaseRequest, Pulled, PullRequest
 from fencelog.api.subscriptions.wait import SubscriptionWaits
-from fencelog.broker.registry.subscription_config import SubscriptionInfo
+from fencelog.broker.registry.subscription_config import (
+    SubscriptionInfo,
+    check_consumer_is_named,
+)
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
@@ -67,8 +70,10 @@ class PullService:
     async def pull(self, asked: Asked, partitions: Sequence[int], request: PullRequest) -> Raws:
         """Return messages as JSON, perhaps none: then there was none for ``request.wait`` seconds.
 
-        Raises FencelogError when nothing was found and a partition could not be asked.
+        Raises FencelogError when nothing was found and a partition could not be asked; BAD_REQUEST
+        for a consumer that has to have a name.
         """
+        check_consumer_is_named(asked.subscription.info.config.type, request.consumer)
         lease = LeaseRequest(request.consumer, request.lease_ms)
         if len(partitions) == 1:
             from_one = partial(self._from_one, asked, partitions[0], request)

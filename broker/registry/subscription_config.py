@@ -145,6 +145,17 @@ def check_consumer(name: str) -> str:
     return name
 
 
+def check_consumer_is_named(type_: str, name: str) -> None:
+    """Check that a pull tells who pulls, where the type of the subscription depends on it: clients
+    without a name could not be told apart. Raises FencelogError(BAD_REQUEST)."""
+    if not name and type_ != SHARED:
+        raise _bad(
+            "consumer",
+            f"the subscription is {type_}, so a pull needs `consumer`: the name of the consumer, "
+            "different for each",
+        )
+
+
 def check_lease(lease_ms: int) -> int:
     """Return a lease's length if it is valid. Raises FencelogError(BAD_REQUEST)."""
     _check("lease_ms", lease_ms)

@@ -55,6 +55,21 @@ async def test_who_pulls_from_one_partition_holds_all_of_them(two: list[Site]) -
     assert [m["partition"] for m in await pull_all(b, consumer="c1")] == [0]
 
 
+@pytest.mark.parametrize("type_", ["exclusive", "failover", "key_shared"])
+async def test_a_consumer_without_a_name_gets_nothing(two: list[Site], type_: str) -> None:
+    await subscribe(two[0], type=type_)
+    await post(two[0], "x")
+    for site in two:
+        for query in ("", "?partition=0", "?partition=1"):
+            for body in ({}, {"consumer": ""}):
+                answer = await site.http.post(f"{site.sub}:pull{query}", json=body)
+                problem = answer.json()
+                assert (answer.status_code, problem["field"]) == (400, "consumer")
+        assert (await site.http.get(f"{site.sub}/events")).json()["field"] == "consumer"
+    (message,) = await pull(two[1], consumer="c")
+    assert message["attempt"] == 1
+
+
 async def test_whoever_is_named_in_an_extension_stays_the_consumer(two: list[Site]) -> None:
     a, b = two
     await subscribe(a, type="exclusive")
