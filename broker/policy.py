@@ -99,6 +99,22 @@ class Policy:
             ack_quorum=replication.ack_quorum,
         )
 
+    def check_bookies(self, registered: int | None, former: Policy | None = None) -> None:
+        """Check that ledgers could be created now. ``registered``: the number of bookies (None: any
+        number will do). ``former``: the policy that this one replaces; one that needs no more bookies
+        than that is accepted. Raises FencelogError(NOT_ENOUGH_BOOKIES)."""
+        if registered is None or self.ensemble_size <= registered:
+            return
+        if former is None or self.ensemble_size > former.ensemble_size:
+            raise FencelogError(
+                ErrorCode.NOT_ENOUGH_BOOKIES,
+                f"ensemble_size {self.ensemble_size} needs {self.ensemble_size} bookies, "
+                f"{registered} are registered: no message could be appended; "
+                "?allow_missing_bookies=true accepts the setting all the same",
+                field="ensemble_size",
+                registered_bookies=registered,
+            )
+
     @property
     def has_backlog_quota(self) -> bool:
         return self.backlog_quota_bytes is not None or self.backlog_quota_ms is not None

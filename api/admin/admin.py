@@ -20,7 +20,14 @@ from fencelog.api.admin.models import (
     TopicList,
 )
 from fencelog.api.admin.namespace_admin import add_namespaces
-from fencelog.api.admin.settings import TopicChanges, TopicSettings, shown_policy, shown_settings
+from fencelog.api.admin.settings import (
+    ALLOW_MISSING_BOOKIES,
+    TopicChanges,
+    TopicSettings,
+    required_bookies,
+    shown_policy,
+    shown_settings,
+)
 from fencelog.api.http.queries import refuse_query
 from fencelog.broker.names import TopicName, check_name
 from fencelog.broker.policy import from_json
@@ -38,15 +45,15 @@ def admin_router(broker: Broker, bookies: RegisteredBookies) -> APIRouter:
     """Return the administrative routes. Handlers raise FencelogError, which the application turns
     into problem documents."""
     router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES)
-    _add_topics(router, broker)
+    _add_topics(router, broker, bookies)
     _add_listings(router, broker)
-    add_namespaces(router, broker)
+    add_namespaces(router, broker, bookies)
     _add_sweep(router, broker)
     _add_cluster(router, broker, bookies)
     return router
 
 
-def _add_topics(router: APIRouter, broker: Broker) -> None:
+def _add_topics(router: APIRouter, broker: Broker, bookies: RegisteredBookies) -> None:
     @router.put("/topics/{namespace}/{topic}", tags=["topics"], status_code=201)
     async def create_topic(
         namespace: str,
@@ -54,12 +61,17 @@ def _add_topics(router: APIRouter, broker: Broker) -> None:
         request: Request,
         response: Response,
         settings: Annotated[TopicSettings | None, Body()] = None,
+        allow_missing_bookies: bool = False,
     ) -> Topic:
         """Create a topic: 201; 200 if it exists with the same settings, 409 with others."""
-        refuse_query(request)
+        refuse_query(request, ALLOW_MISSING_BOOKIES)
         wanted = settings or TopicSettings()
         config = TopicConfig(wanted.partitions, from_json(wanted.changes()))
-        info, created = await broker.topics.create(TopicName.of(namespace, topic), config)
+        info, created = await broker.topics.create(
+            TopicName.of(namespace, topic),
+            config,
+            bookies=required_bookies(bookies, allow_missing_bookies),
+        )
         response.status_code = 201 if created else 200
         return topic_model(info)
 
@@ -71,13 +83,20 @@ def _add_topics(router: APIRouter, broker: Broker) -> None:
 
     @router.patch("/topics/{namespace}/{topic}", tags=["topics"])
     async def change_topic(
-        namespace: str, topic: str, request: Request, changes: TopicChanges
+        namespace: str,
+        topic: str,
+        request: Request,
+        changes: TopicChanges,
+        allow_missing_bookies: bool = False,
     ) -> Topic:
         """Change settings (null: inherit it again) or raise the number of partitions. Open
         partitions follow at once."""
-        refuse_query(request)
+        refuse_query(request, ALLOW_MISSING_BOOKIES)
         info = await broker.topics.update(
-            TopicName.of(namespace, topic), changes.changes(), partitions=changes.partitions
+            TopicName.of(namespace, topic),
+            changes.changes(),
+            partitions=changes.partitions,
+            bookies=required_bookies(bookies, allow_missing_bookies),
         )
         broker.topic_changed(info)
         return topic_model(info)

@@ -7,17 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Body, Request, Response
 
 from fencelog.api.admin.models import Namespace, NamespaceList
-from fencelog.api.admin.settings import Settings, shown_policy, shown_settings
+from fencelog.api.admin.settings import (
+    ALLOW_MISSING_BOOKIES,
+    Settings,
+    required_bookies,
+    shown_policy,
+    shown_settings,
+)
 from fencelog.api.http.queries import refuse_query
 from fencelog.broker.names import check_name
 from fencelog.broker.policy import from_json
 from fencelog.broker.registry.namespaces import NamespaceInfo
+from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
 
 
-def add_namespaces(router: APIRouter, broker: Broker) -> None:
+def add_namespaces(router: APIRouter, broker: Broker, bookies: RegisteredBookies) -> None:
     """Add the routes. Handlers raise FencelogError, which the application turns into problem
     documents."""
 
@@ -34,12 +41,14 @@ def add_namespaces(router: APIRouter, broker: Broker) -> None:
         request: Request,
         response: Response,
         settings: Annotated[Settings | None, Body()] = None,
+        allow_missing_bookies: bool = False,
     ) -> Namespace:
         """Create a namespace: 201; 200 if it exists with the same settings, 409 with others."""
-        refuse_query(request)
+        refuse_query(request, ALLOW_MISSING_BOOKIES)
         check_name("namespace", namespace)
         wanted = from_json((settings or Settings()).changes())
-        info, created = await broker.topics.namespaces.create(namespace, wanted)
+        required = required_bookies(bookies, allow_missing_bookies)
+        info, created = await broker.topics.namespaces.create(namespace, wanted, bookies=required)
         response.status_code = 201 if created else 200
         return namespace_model(info)
 
@@ -51,12 +60,21 @@ def add_namespaces(router: APIRouter, broker: Broker) -> None:
         return namespace_model(await broker.topics.namespaces.get(namespace))
 
     @router.patch("/namespaces/{namespace}", tags=["namespaces"])
-    async def change_namespace(namespace: str, request: Request, changes: Settings) -> Namespace:
+    async def change_namespace(
+        namespace: str,
+        request: Request,
+        changes: Settings,
+        allow_missing_bookies: bool = False,
+    ) -> Namespace:
         """Change settings (null: inherit it again). Open partitions of its topics follow at
         once."""
-        refuse_query(request)
+        refuse_query(request, ALLOW_MISSING_BOOKIES)
         check_name("namespace", namespace)
-        changed = await broker.topics.namespaces.update(namespace, changes.changes())
+        changed = await broker.topics.namespaces.update(
+            namespace,
+            changes.changes(),
+            bookies=required_bookies(bookies, allow_missing_bookies),
+        )
         return namespace_model(changed)
 
     @router.delete("/namespaces/{namespace}", tags=["namespaces"], status_code=204)

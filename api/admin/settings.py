@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from fencelog.broker.limits import MAX_PARTITIONS
 from fencelog.broker.policy import Overrides, Policy, to_json
 from fencelog.ledgers.limits import MAX_ENSEMBLE
+from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
+
+ALLOW_MISSING_BOOKIES = "allow_missing_bookies"
 
 BookieCount = Annotated[int, Field(ge=1, le=MAX_ENSEMBLE)]
 Count = Annotated[int, Field(ge=1)]
@@ -86,6 +89,11 @@ class TopicChanges(Settings):
 
     partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] | None = None
     """The number of the topic's partitions, which can only be raised."""
+
+
+def required_bookies(bookies: RegisteredBookies, allow_missing: bool) -> int | None:
+    """Return the number of bookies that new settings have to be content with; None: any."""
+    return None if allow_missing else len(bookies.available())
 
 
 def shown_settings(own: Overrides) -> dict[str, Any]:

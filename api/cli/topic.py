@@ -30,6 +30,10 @@ def create(
     write_quorum: Annotated[int | None, typer.Option(min=1, help="Copies of an entry.")] = None,
     ack_quorum: Annotated[int | None, typer.Option(min=1, help="Copies to wait for.")] = None,
     settings: SetOption = None,
+    allow_missing_bookies: Annotated[
+        bool,
+        typer.Option("--allow-missing-bookies", help="Though appends need more than there are."),
+    ] = False,
     server: ServerOption = SERVER,
 ) -> None:
     """Create a topic; that it is there with the same settings is no error."""
@@ -39,6 +43,7 @@ def create(
         server,
         lambda client: client.create_topic(
             name,
+            allow_missing_bookies=allow_missing_bookies,
             partitions=partitions,
             ensemble_size=ensemble,
             write_quorum=write_quorum,

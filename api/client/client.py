@@ -76,13 +76,17 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
 
     # -- topics ----------------------------------------------------------------------------------
 
-    async def create_topic(self, topic: str, **config: Any) -> dict[str, Any]:
+    async def create_topic(
+        self, topic: str, *, allow_missing_bookies: bool = False, **config: Any
+    ) -> dict[str, Any]:
         """Create a topic, or find it with the same settings (``partitions``, and those of HTTP.md).
 
-        Raises FencelogError: ALREADY_EXISTS (with other settings), INVALID_NAME, ….
+        Raises FencelogError: ALREADY_EXISTS (with other settings), INVALID_NAME,
+        NOT_ENOUGH_BOOKIES (for its ensembles, unless they may be missing), ….
         """
         body = {name: value for name, value in config.items() if value is not None}
-        answer = await self._service.request("PUT", topic_path(topic), json=body)
+        query = {"allow_missing_bookies": "true"} if allow_missing_bookies else {}
+        answer = await self._service.request("PUT", topic_path(topic), json=body, params=query)
         return json_object(answer)
 
     async def topic(self, topic: str) -> dict[str, Any]:

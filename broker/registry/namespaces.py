@@ -93,12 +93,17 @@ class Namespaces:
                     raise
         return found
 
-    async def create(self, name: str, overrides: Overrides) -> tuple[NamespaceInfo, bool]:
-        """Return the namespace, and whether this call created its node.
+    async def create(
+        self, name: str, overrides: Overrides, *, bookies: int | None = None
+    ) -> tuple[NamespaceInfo, bool]:
+        """Return the namespace, and whether this call created its node. ``bookies``: the number that
+        the ledgers of its topics have to be content with.
 
-        Raises FencelogError: ALREADY_EXISTS with other settings, BAD_REQUEST, METADATA_….
+        Raises FencelogError: ALREADY_EXISTS with other settings, BAD_REQUEST, NOT_ENOUGH_BOOKIES,
+        METADATA_….
         """
         policy = self.default.with_overrides(overrides)
+        policy.check_bookies(bookies, self.default)
         wanted = NamespaceInfo(name, dict(overrides), policy, self._host.now_us())
         try:
             await self._store.create(_path(name), _encode(wanted))
@@ -115,9 +120,12 @@ class Namespaces:
             )
         return found[0], found[0].created_us == wanted.created_us
 
-    async def update(self, name: str, changes: Overrides) -> NamespaceInfo:
+    async def update(
+        self, name: str, changes: Overrides, *, bookies: int | None = None
+    ) -> NamespaceInfo:
         """Change the namespace's own settings (None: removes a setting). A namespace that has only
-        topics gets its node. Raises FencelogError: NAMESPACE_NOT_FOUND, BAD_REQUEST, METADATA_…."""
+        topics gets its node. ``bookies``: as in ``create``. Raises FencelogError:
+        NAMESPACE_NOT_FOUND, BAD_REQUEST, NOT_ENOUGH_BOOKIES, METADATA_…."""
         while True:
             found = await self._get(name)
             if found is None:
@@ -127,6 +135,7 @@ class Namespaces:
             info, version = found
             overrides = changed_overrides(info.overrides, changes)
             policy = self.default.with_overrides(overrides)
+            policy.check_bookies(bookies, info.policy)
             wanted = NamespaceInfo(name, overrides, policy, info.created_us)
             try:
                 await self._store.set(_path(name), _encode(wanted), version)

@@ -53,16 +53,21 @@ class TopicRegistry:
         self.namespaces = Namespaces(store, host=host, default=policy or Policy())
         self.deletion = TopicDeletion(store, host=host, ledgers=ledgers)
 
-    async def create(self, name: TopicName, config: TopicConfig) -> tuple[TopicInfo, bool]:
-        """Return the topic, and whether it was created by this call.
+    async def create(
+        self, name: TopicName, config: TopicConfig, *, bookies: int | None = None
+    ) -> tuple[TopicInfo, bool]:
+        """Return the topic, and whether it was created by this call. ``bookies``: the number that a
+        new topic's ledgers have to be content with.
 
-        Raises FencelogError: ALREADY_EXISTS with other settings, BAD_REQUEST, METADATA_….
+        Raises FencelogError: ALREADY_EXISTS with other settings, BAD_REQUEST, NOT_ENOUGH_BOOKIES,
+        METADATA_….
         """
         inherited = await self._inherited(name.namespace)
         config.validate(inherited)
         topic_id = self._host.random_bytes(_ID_BYTES).hex()
         policy = inherited.inherited_by(config.overrides)
         wanted = TopicInfo(name, topic_id, config, self._host.now_us(), policy)
+        await self._check_bookies(wanted, bookies)
         try:
             version = await self._store.create(topic_path(name), encode_topic(wanted))
             return replace(wanted, version=version), True
@@ -80,6 +85,15 @@ class TopicRegistry:
             )
         return found, found.topic_id == topic_id
 
+    async def _check_bookies(self, wanted: TopicInfo, bookies: int | None) -> None:
+        try:
+            wanted.policy.check_bookies(bookies)
+        except FencelogError as error:
+            try:
+                await self.get(wanted.name)
+            except FencelogError as missing:
+                raise error from missing
+
     async def get(self, name: TopicName) -> TopicInfo:
         """Return a topic. Raises FencelogError(TOPIC_NOT_FOUND)."""
         return await self._get(name)
@@ -93,13 +107,19 @@ class TopicRegistry:
         return await self._get(name, inherited)
 
     async def update(
-        self, name: TopicName, changes: Overrides, *, partitions: int | None = None
+        self,
+        name: TopicName,
+        changes: Overrides,
+        *,
+        partitions: int | None = None,
+        bookies: int | None = None,
     ) -> TopicInfo:
         """Change the topic's own settings (None: removes a setting), or raise the number of its
         partitions: existing messages stay where they are, new messages with a key may go to another
-        partition than earlier ones.
+        partition than earlier ones. ``bookies``: as in ``create``.
 
-        Raises FencelogError: TOPIC_NOT_FOUND, BAD_REQUEST (fewer partitions too), METADATA_….
+        Raises FencelogError: TOPIC_NOT_FOUND, BAD_REQUEST (fewer partitions too),
+        NOT_ENOUGH_BOOKIES, METADATA_….
         """
         while True:
             inherited = await self._inherited(name.namespace)
@@ -114,6 +134,7 @@ class TopicRegistry:
             config = TopicConfig(wanted, changed_overrides(info.config.overrides, changes))
             config.validate(inherited)
             policy = inherited.inherited_by(config.overrides)
+            policy.check_bookies(bookies, info.policy)
             changed = replace(info, config=config, policy=policy)
             try:
                 # The version is that of this very topic: a new one with the same name stays as it

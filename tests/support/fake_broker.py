@@ -128,7 +128,9 @@ class FakeTopics:
     def __init__(self) -> None:
         self.known: dict[TopicName, TopicInfo] = {}
 
-    async def create(self, name: TopicName, config: TopicConfig) -> tuple[TopicInfo, bool]:
+    async def create(
+        self, name: TopicName, config: TopicConfig, *, bookies: int | None = None
+    ) -> tuple[TopicInfo, bool]:
         if name in self.known:
             if self.known[name].config != config:
                 raise FencelogError(ErrorCode.ALREADY_EXISTS, f"{name} has other settings")
@@ -221,7 +223,7 @@ class FakeBroker:
 
 class FakeBookies:
     def available(self) -> list[str]:
-        return ["b1"]
+        return ["b1", "b2", "b3"]
 
     def addresses(self) -> dict[str, str]:
         return {"b1": "127.0.0.1:1"}

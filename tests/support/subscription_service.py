@@ -20,9 +20,11 @@ from fencelog.ledgers.record_batch import Message
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 
-class NoBookies:
+class NamedBookies:
+    """Bookies that are registered, and no more."""
+
     def available(self) -> list[str]:
-        return []
+        return ["b1", "b2", "b3"]
 
     def addresses(self) -> dict[str, str]:
         return {}
@@ -67,7 +69,7 @@ class Service:
         broker = Broker(store, self.ledgers, host=SystemHost(), config=config)
         await broker.start()
         self.stack.push_async_callback(broker.close)
-        bookies: Any = NoBookies()
+        bookies: Any = NamedBookies()
         server = await HttpServer.start(build_app(broker, bookies=bookies), listening)
         self.stack.push_async_callback(server.close)
         http = await self.stack.enter_async_context(

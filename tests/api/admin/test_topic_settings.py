@@ -127,3 +127,27 @@ def test_waits_are_rounded_up() -> None:
         return retry_after_s(FencelogError(ErrorCode.RATE_LIMITED, "why", **extra))
 
     assert [told(), told(retry_after_ms=1), told(retry_after_ms=1001)] == [1, 1, 2]
+
+
+async def test_settings_that_no_append_could_meet_are_refused(shop: httpx.AsyncClient) -> None:
+    five = {"ensemble_size": 5}
+    await shop.put("/v1/namespaces/other")
+    for method, url in (
+        ("PUT", "/v1/topics/shop/five"),
+        ("PATCH", TOPIC),
+        ("PUT", "/v1/namespaces/five"),
+        ("PATCH", "/v1/namespaces/other"),
+    ):
+        refused = await shop.request(method, url, json=five)
+        problem = refused.json()
+        assert (refused.status_code, problem["code"]) == (503, "not_enough_bookies")
+        assert (problem["field"], problem["registered_bookies"]) == ("ensemble_size", 3)
+        assert "allow_missing_bookies" in problem["detail"]
+    assert (await shop.get("/v1/topics/shop/five")).status_code == 404
+    assert (await shop.get("/v1/namespaces/five")).status_code == 404
+    allowed = await shop.put("/v1/topics/shop/five?allow_missing_bookies=true", json=five)
+    assert (allowed.status_code, allowed.json()["ensemble_size"]) == (201, 5)
+    assert (await shop.put("/v1/topics/shop/five", json=five)).status_code == 200
+    unchanged = await shop.patch("/v1/topics/shop/five", json={"retention_ms": 1000})
+    assert unchanged.status_code == 200
+    assert (await shop.post("/v1/topics/shop/five/messages")).json()["code"] == "not_enough_bookies"
