@@ -137,9 +137,20 @@ class Broker:
         """Tell whether this broker accepts no more partitions."""
         return self.directory.is_draining
 
-    async def drain(self) -> int:
-        """Transfer all partitions, see ``Unloading.drain``."""
+    async def drain(self, *, force: bool = True) -> int:
+        """Transfer all partitions, see ``Unloading.drain``. Raises PRECONDITION_FAILED if no other
+        broker takes any, unless ``force``."""
+        if not force:
+            self._unloading.check_successor()
         return await self._unloading.drain()
+
+    async def leave(self) -> int:
+        """Transfer all partitions before the broker is closed, see ``Unloading.leave``."""
+        return await self._unloading.leave()
+
+    async def undrain(self) -> None:
+        """Take partitions again, see ``Unloading.undrain``. Raises DRAINING."""
+        await self._unloading.undrain()
 
     async def unload(
         self, topic: TopicName, partition: int, *, to: str | None = None

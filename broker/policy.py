@@ -101,8 +101,8 @@ class Policy:
 
     def check_bookies(self, registered: int | None, former: Policy | None = None) -> None:
         """Check that ledgers could be created now. ``registered``: the number of bookies (None: any
-        number will do). ``former``: the policy that this one replaces; one that needs no more bookies
-        than that is accepted. Raises FencelogError(NOT_ENOUGH_BOOKIES)."""
+        number will do). ``former``: the policy that this one replaces; if it needed as many, so
+        may this one. Raises FencelogError(NOT_ENOUGH_BOOKIES)."""
         if registered is None or self.ensemble_size <= registered:
             return
         if former is None or self.ensemble_size > former.ensemble_size:

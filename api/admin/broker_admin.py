@@ -15,8 +15,10 @@ from fencelog.api.admin.models import (
     Moved,
     Opened,
     OwnedPartition,
+    Undrained,
     Unload,
 )
+from fencelog.api.http.queries import refuse_query
 from fencelog.api.routing.forward import FORWARDED
 from fencelog.api.routing.peers import HttpPeers, broker_path
 from fencelog.broker.limits import MAX_LISTED_PARTITIONS
@@ -60,15 +62,28 @@ def _add_brokers(router: APIRouter, broker: Broker, peers: HttpPeers) -> None:
         )
 
     @router.post("/brokers/{broker_id}:drain", tags=["cluster"])
-    async def drain(broker_id: str, request: Request) -> Drained:
-        """Have a broker transfer all its partitions. It takes none until it is started again, and
-        goes on forwarding requests to the owners. The answer comes when the drain is done."""
+    async def drain(broker_id: str, request: Request, force: bool = False) -> Drained:
+        """Have a broker transfer all its partitions. It takes none until `:undrain` or its next
+        start, and goes on forwarding requests to the owners. The answer comes when that is done.
+        412 without another broker that takes partitions, unless `force`."""
+        refuse_query(request, "force")
         url = elsewhere(broker, broker_id, request)
         if url is not None:
-            path = broker_path(broker_id, ":drain")
+            path = broker_path(broker_id, ":drain?force=true" if force else ":drain")
             return Drained.model_validate(await peers.ask("POST", url, path))
-        not_taken = await broker.drain()
+        not_taken = await broker.drain(force=force)
         return Drained(broker_id=broker_id, not_taken=not_taken)
+
+    @router.post("/brokers/{broker_id}:undrain", tags=["cluster"])
+    async def undrain(broker_id: str, request: Request) -> Undrained:
+        """Have a drained broker take partitions again. May be repeated."""
+        refuse_query(request)
+        url = elsewhere(broker, broker_id, request)
+        if url is not None:
+            path = broker_path(broker_id, ":undrain")
+            return Undrained.model_validate(await peers.ask("POST", url, path))
+        await broker.undrain()
+        return Undrained(broker_id=broker_id)
 
 
 def _add_partitions(router: APIRouter, broker: Broker, peers: HttpPeers) -> None:

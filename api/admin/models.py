@@ -112,6 +112,12 @@ class Drained(BaseModel):
     not_taken: int
 
 
+class Undrained(BaseModel):
+    """A broker that takes partitions."""
+
+    broker_id: str
+
+
 class Unload(BaseModel):
     """The request to move a partition. ``to``: its next owner; by default the least loaded
     broker."""

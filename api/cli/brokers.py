@@ -17,7 +17,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
 def add_to(app: typer.Typer) -> None:
     brokers = typer.Typer(rich_markup_mode=None, help="Look at brokers, and move what they own.")
-    for command in (show, drain, unload):
+    for command in (show, drain, undrain, unload):
         brokers.command()(command)
     brokers.command("list")(list_brokers)
     app.add_typer(brokers, name="brokers")
@@ -57,15 +57,27 @@ def show(
     typer.echo(json.dumps(answer, indent=2))
 
 
-def drain(broker: IdArgument, server: ServerOption = SERVER) -> None:
+def drain(
+    broker: IdArgument,
+    force: Annotated[
+        bool, typer.Option("--force", help="Though no other broker takes partitions.")
+    ] = False,
+    server: ServerOption = SERVER,
+) -> None:
     """Have a broker transfer all its partitions to the others.
 
-    It takes none until it is started again. Returns when that is done.
+    It takes none until `undrain`, or until it is started again. Returns when that is done.
     """
-    answer = _ask(server, "POST", f"{_path(broker)}:drain")
+    answer = _ask(server, "POST", f"{_path(broker)}:drain{'?force=true' * force}")
     typer.echo(f"{broker} is drained")
     if answer["not_taken"]:
         typer.echo(f"{answer['not_taken']} partitions wait for their next request")
+
+
+def undrain(broker: IdArgument, server: ServerOption = SERVER) -> None:
+    """Have a drained broker take partitions again."""
+    _ask(server, "POST", f"{_path(broker)}:undrain")
+    typer.echo(f"{broker} takes partitions")
 
 
 def unload(

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from uuid import uuid4
 
 import anyio
 
@@ -27,6 +26,7 @@ from fencelog.api.client.retry import is_transient, retry_idempotent
 from fencelog.api.client.subscription import MAX_MESSAGES, LeasedMessage, SubscriptionCalls
 from fencelog.broker.limits import MAX_ACK_IDS
 from fencelog.ledgers.errors import Fault, FencelogError
+from fencelog.ledgers.host import SystemHost
 
 WAIT_S = 30.0
 """The time of one long poll."""
@@ -53,7 +53,7 @@ class Consumer:
         self._client = client
         self._topic = topic
         self._subscription = subscription
-        self._consumer = consumer or f"consumer-{uuid4().hex[:12]}"
+        self._consumer = consumer or f"consumer-{SystemHost().random_bytes(6).hex()}"
         self._max_messages = max_messages
         self._lease_ms = lease_ms or 0
         self._waiting: deque[LeasedMessage] = deque()

@@ -123,5 +123,5 @@ async def serving_broker(
         server = await HttpServer.start(app, sock)
         stack.push_async_callback(server.close)
         stack.callback(app.drain)
-        stack.push_async_callback(broker.drain)
+        stack.push_async_callback(broker.leave)
         yield server.url

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from fencelog.broker.background.balancer import Balancer
-from fencelog.broker.cluster.balance_core import PartitionKey
+from fencelog.broker.cluster.balance_core import PartitionKey, targets
 from fencelog.broker.cluster.broker_directory import BrokerDirectory
 from fencelog.broker.limits import MAX_MOVING_PARTITIONS
 from fencelog.broker.partition.partition_slot import PartitionSlot
@@ -33,6 +33,7 @@ class Unloading:
         self._balancer = balancer
         self._timeout_s = timeout_s
         self._drained: asyncio.Task[int] | None = None
+        self._is_last = False
 
     async def stop(self) -> None:
         """Begin no more transfers; those in progress continue."""
@@ -62,13 +63,43 @@ class Unloading:
         served, or find their new owner, meanwhile.
 
         Return how many no broker accepted, because there is no other or the time was over: those
-        are free for any broker, or still open here. Another call waits for the same drain. Never
-        raises FencelogError.
+        are free for any broker, or still open here. Another call waits for the same drain;
+        ``undrain`` ends it. Never raises FencelogError.
         """
         if self._drained is None:
             self._drained = asyncio.get_running_loop().create_task(self._drain(), name="drain")
+        drained = self._drained
+        await asyncio.wait((drained,))
+        if drained.cancelled():
+            return sum(slot.is_here for slot in self._slots.values())
+        return drained.result()
+
+    async def leave(self) -> int:
+        """Drain before the broker is closed: it takes partitions never again."""
+        self._is_last = True
+        return await self.drain()
+
+    def check_successor(self) -> None:
+        """Check that another broker takes partitions. Raises FencelogError(PRECONDITION_FAILED)."""
+        if not targets(self._directory.own_id, self._directory.views()):
+            raise FencelogError(
+                ErrorCode.PRECONDITION_FAILED,
+                f"no other broker takes partitions: without {self._directory.own_id} every request "
+                "for one would be refused; ?force=true drains it all the same",
+            )
+
+    async def undrain(self) -> None:
+        """Take partitions again. A drain in progress ends; what it has transferred stays there.
+        Raises FencelogError(DRAINING) if the broker is about to be closed."""
+        if self._is_last:
+            raise FencelogError(ErrorCode.DRAINING, f"{self._directory.own_id} is being closed")
+        if self._drained is None:
+            return
+        self._drained.cancel()
         await asyncio.wait((self._drained,))
-        return 0 if self._drained.cancelled() else self._drained.result()
+        self._drained = None
+        self._directory.set_draining(False)
+        self._balancer.start()
 
     async def _drain(self) -> int:
         self._directory.set_draining()

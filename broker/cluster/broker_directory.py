@@ -68,9 +68,13 @@ class BrokerDirectory:
     def is_draining(self) -> bool:
         return "draining" in self._fields
 
-    def set_draining(self) -> None:
-        """Announce to the others that they should not send anything here any more."""
-        self._fields["draining"] = True
+    def set_draining(self, draining: bool = True) -> None:
+        """Announce to the others that they should not send anything here any more, or that they may
+        again."""
+        if draining:
+            self._fields["draining"] = True
+        else:
+            self._fields.pop("draining", None)
         if self._registration is not None:
             self._registration.update(self._value())
 

@@ -96,8 +96,8 @@ class Namespaces:
     async def create(
         self, name: str, overrides: Overrides, *, bookies: int | None = None
     ) -> tuple[NamespaceInfo, bool]:
-        """Return the namespace, and whether this call created its node. ``bookies``: the number that
-        the ledgers of its topics have to be content with.
+        """Return the namespace, and whether this call created its node. ``bookies``: the number
+        that the ledgers of its topics have to be content with.
 
         Raises FencelogError: ALREADY_EXISTS with other settings, BAD_REQUEST, NOT_ENOUGH_BOOKIES,
         METADATA_….

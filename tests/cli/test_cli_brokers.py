@@ -44,3 +44,17 @@ def test_what_is_not_there_is_named(service: str, topic: str) -> None:
         done = fencelog("brokers", *command, "--server", service)
         assert done.returncode == 1
         assert "no broker nobody is registered" in complaint(done)
+
+
+def test_the_only_broker_is_not_drained_by_mistake(service: str, topic: str) -> None:
+    name = str(the_broker(service)["broker_id"])
+    refused = fencelog("brokers", "drain", name, "--server", service)
+    assert refused.returncode == 1
+    assert "no other broker takes partitions" in complaint(refused)
+    assert fencelog("append", topic, "--server", service, stdin=b"x\n").returncode == 0
+    forced = fencelog("brokers", "drain", name, "--force", "--server", service)
+    assert forced.returncode == 0, forced.stderr
+    assert the_broker(service)["draining"] is True
+    again = fencelog("brokers", "undrain", name, "--server", service)
+    assert again.stdout.decode().strip() == f"{name} takes partitions"
+    assert fencelog("append", topic, "--server", service, stdin=b"y\n").returncode == 0

@@ -206,3 +206,25 @@ async def test_a_log_that_was_let_go_under_a_request_is_no_error_of_the_requests
     answer = await a.http.post(f"{TOPIC}/messages", content=b"second")
     assert (answer.status_code, answer.json()["offset"]) == (201, 1)
     assert not stale
+
+
+async def test_a_broker_is_drained_if_another_takes_its_partitions(
+    machines: Machines, fake_bookies: FakeBookies
+) -> None:
+    a = await machines.start("a", fake_bookies)
+    await a.http.put(TOPIC)
+    await a.http.post(f"{TOPIC}/messages", content=b"first")
+    refused = await a.http.post("/v1/brokers/a:drain")
+    assert (refused.status_code, refused.json()["code"]) == (412, "precondition_failed")
+    assert "force=true" in refused.json()["detail"]
+    forced = await a.http.post("/v1/brokers/a:drain?force=true")
+    assert forced.json() == {"broker_id": "a", "not_taken": 1}
+    assert (await a.http.get(f"{PARTITION}/messages")).json()["code"] == "draining"
+    b = await machines.start("b", fake_bookies)
+    for machine in (a, b):  # in person, and by way of another broker
+        assert (await machine.http.post("/v1/brokers/a:undrain")).json() == {"broker_id": "a"}
+    assert (await a.http.get(f"{PARTITION}/messages")).status_code == 200
+    drained = await b.http.post("/v1/brokers/a:drain?force=false")
+    assert drained.json() == {"broker_id": "a", "not_taken": 0}
+    assert (await b.http.post("/v1/brokers/b:drain")).status_code == 412
+    assert (await b.http.post("/v1/brokers/z:undrain")).status_code == 404

@@ -328,3 +328,51 @@ async def test_what_a_broker_was_sent_is_not_held_against_it_for_ever(make: Make
         assert {view.broker_id: view.score for view in a.directory.views()}["b"] == 10 * MIB
         a.directory.measured(BrokerLoad())
     assert {view.broker_id: view.score for view in a.directory.views()}["b"] == 0
+
+
+async def test_the_only_broker_is_drained_by_force_only_and_takes_partitions_again(
+    make: Make, stage: Stage
+) -> None:
+    a = await make("a")
+    await a.topics.create(NAME, TopicConfig())
+    log = await a.partition(NAME, 0)
+    with pytest.raises(FencelogError, match="no other broker takes partitions") as raised:
+        await a.drain(force=False)
+    assert raised.value.code is ErrorCode.PRECONDITION_FAILED
+    assert (await log.append_message(Message(b"x"))).offset == 0
+    await a.undrain()
+    assert await a.drain(force=True) == 1
+    for _ in range(2):
+        await a.undrain()
+        assert (await a.partition(NAME, 0)).tail_offset == 1
+    b = await make("b")
+    await settle()
+    await b.drain(force=False)
+    await settle()
+    with pytest.raises(FencelogError):
+        await a.drain(force=False)
+    await b.undrain()
+    await settle()
+    assert await a.drain(force=False) == 0
+    assert await owner_ids(a) == ["b"]
+
+
+async def test_a_drain_in_progress_can_be_ended_but_not_the_last_one(
+    make: Make, network: Network
+) -> None:
+    a, b = await make("a"), await make("b")
+    await a.topics.create(NAME, TopicConfig(partitions=3))
+    for number in range(3):
+        await a.partition(NAME, number)
+    network.gate.clear()
+    draining = asyncio.create_task(a.drain())
+    await settle()
+    await a.undrain()
+    await draining
+    network.gate.set()
+    await settle()
+    assert [entry["draining"] for entry in b.brokers()] == [False, False]
+    await a.leave()
+    with pytest.raises(FencelogError) as raised:
+        await a.undrain()
+    assert raised.value.code is ErrorCode.DRAINING
