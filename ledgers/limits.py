@@ -50,6 +50,10 @@ MAX_FRAGMENTS = 10_000
 MAX_METADATA_BYTES = 900 * KIB
 """A metadata node. ZooKeeper refuses more than 1 MiB (jute.maxbuffer) a packet."""
 
+MAX_ZOOKEEPER_PACKET_BYTES = 64 * MIB
+"""One answer of ZooKeeper. A server's own limit is 1 MiB unless it is configured otherwise; a
+larger length is no answer of one."""
+
 METADATA_RESERVE_BYTES = 32 * KIB
 """The part of a metadata node that an open ledger leaves free for its end and for the ensembles of
 its recovery."""

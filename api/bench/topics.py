@@ -1,93 +1,226 @@
-"""``fencelog bench topics``: the cost of many topics for one broker, in memory and at a takeover.
+"""``fencelog bench topics``: the cost of many topics for one broker: memory, takeover and drain.
 
-The cluster has real processes, ZooKeeper included: one broker gets a message in each topic and is
-killed, and another one takes all topics over, requested by clients that want to read.
+The cluster has real processes, ZooKeeper included. One broker gets a message in each topic and is
+killed; a second one, which appends to topics of its own all the time, takes all of them over,
+requested by clients that want to read, and hands them to a third one in the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
-import httpx
-
 from fencelog.api.bench.bookie import resident_mb
+from fencelog.api.bench.load import LoadConnection, connected, encode_request, refused
+from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
-from fencelog.ledgers.errors import ErrorCode, FencelogError
 
-CLIENTS = 64
-"""The requests in flight; so many partitions are opened at a time."""
+CLIENTS = 128
+"""The requests in flight, more than a broker opens partitions at a time."""
 
-REQUEST_TIMEOUT_S = 60.0
+BUSY_TOPICS = 4
+"""The topics of the second broker, to each of which one connection appends."""
+
+BUSY_PAUSE_S = 0.05
+"""The pause of each of these connections after an answer: a broker with much time left."""
+
+BUSY_S = 3.0
+"""The time for which these appends are measured before the takeover."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMetrics:
-    """The metrics of one broker. ``bytes_per_idle_topic``: resident memory that a topic of one
-    partition with one message adds, measured at the broker that took them over."""
+    """The metrics of many topics of one partition with one message.
+
+    ``first_takeover_s``: from the death of the owner to the first answer of the next one.
+    ``…_cpu_ms``: CPU time of a takeover in each kind of process. ``busy_p99_ms_…``: of appends to
+    other topics at the broker that takes over. ``bytes_per_idle_topic``: resident memory that a
+    topic adds there. ``drained``: the topics that the third broker had taken when the drain ended.
+    """
 
     topics: int
     created_per_s: float
     first_appends_per_s: float
     takeovers_per_s: float
     takeover_s: float
+    first_takeover_s: float
+    broker_cpu_ms: float
+    bookies_cpu_ms: float
+    zookeeper_cpu_ms: float
+    busy_p99_ms_before: float
+    busy_p99_ms_during: float
     bytes_per_idle_topic: float
     rss_mb: float
+    drain_s: float
+    drained: int
 
 
 async def measure_topics(directory: Path, seconds: float, *, topics: int) -> TopicMetrics:
-    """Create topics, fill them, and have them taken over; ``seconds`` has no effect, all topics are
-    measured."""
+    """Create topics, fill them, have them taken over, and drain them; ``seconds`` has no effect,
+    all topics are measured."""
     names = [f"/v1/topics/bench/t{number}" for number in range(topics)]
     async with running_cluster(ClusterConfig(directory, brokers=1, http_port=0)) as cluster:
         (first,) = cluster.brokers
-        created_s = await _all(cluster, names, lambda http, name: http.put(name))
-        appended_s = await _all(
-            cluster, names, lambda http, name: http.post(f"{name}/messages", content=b"x" * 100)
-        )
-        await first.kill()
-        cluster.brokers.remove(first)
+        created = await _all(cluster, first, names, "PUT", "")
+        appended = await _all(cluster, first, names, "POST", "/messages", body=b"x" * 100)
         second = await cluster.start_broker(2)
-        empty = resident_mb(second.pid)[0]
-        takeover_s = await _all(
-            cluster, names, lambda http, name: http.head(f"{name}/partitions/0/messages")
-        )
+        async with _busy_topics(cluster, second) as busy:
+            await asyncio.sleep(BUSY_S)
+            before_s = busy.take()
+            empty = resident_mb(second.pid)[0]
+            await first.kill()
+            cluster.brokers.remove(first)
+            cpu = _Cpu(cluster, second)
+            taken = await _all(cluster, second, names, "HEAD", "/partitions/0/messages")
+            cpu.stop()
+            during_s = busy.take()
         full = resident_mb(second.pid)[0]
+        drain_s, drained = await _drain(cluster, second)
     return TopicMetrics(
         topics=topics,
-        created_per_s=topics / created_s,
-        first_appends_per_s=topics / appended_s,
-        takeovers_per_s=topics / takeover_s,
-        takeover_s=takeover_s,
+        created_per_s=topics / created.all_s,
+        first_appends_per_s=topics / appended.all_s,
+        takeovers_per_s=topics / taken.all_s,
+        takeover_s=taken.all_s,
+        first_takeover_s=taken.first_s,
+        broker_cpu_ms=cpu.broker_s * 1000 / topics,
+        bookies_cpu_ms=cpu.bookies_s * 1000 / topics,
+        zookeeper_cpu_ms=cpu.zookeeper_s * 1000 / topics,
+        busy_p99_ms_before=before_s * 1000,
+        busy_p99_ms_during=during_s * 1000,
         bytes_per_idle_topic=(full - empty) * 1e6 / topics,
         rss_mb=full,
+        drain_s=drain_s,
+        drained=drained,
     )
+
+
+@dataclass(slots=True)
+class _Times:
+    """The seconds until the first answer, and until the last."""
+
+    first_s: float = 0.0
+    all_s: float = 0.0
 
 
 async def _all(
     cluster: Cluster,
+    broker: ChildProcess,
     names: list[str],
-    request: Callable[[httpx.AsyncClient, str], Awaitable[httpx.Response]],
-) -> float:
-    """Send a request for every topic, CLIENTS at a time, and return the seconds that it took.
-    Raises INTERNAL for a request that failed."""
-    waiting = iter(names)
+    method: str,
+    suffix: str,
+    *,
+    body: bytes = b"",
+) -> _Times:
+    """Send a request for every topic to a broker, CLIENTS at a time. Raises FencelogError for a
+    request that failed."""
+    url, waiting, times = cluster.url_of(broker), iter(names), _Times()
+    begin = perf_counter()
 
-    async def one_after_the_other() -> None:
+    async def one_after_the_other(connection: LoadConnection) -> None:
         for name in waiting:
-            answer = await request(http, name)
-            if not answer.is_success:
-                raise FencelogError(
-                    ErrorCode.INTERNAL, f"{name}: {answer.status_code} {answer.text[:200]}"
-                )
+            answer = await connection.request(encode_request(method, url, name + suffix, body=body))
+            if not 200 <= answer.status < 300:
+                raise refused(answer)
+            times.first_s = times.first_s or perf_counter() - begin
 
-    (url,) = cluster.urls
-    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=REQUEST_TIMEOUT_S) as http:
-        begin = perf_counter()
+    async with AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(connected(url)) for _ in range(CLIENTS)]
         async with asyncio.TaskGroup() as group:
-            for _ in range(CLIENTS):
-                group.create_task(one_after_the_other())
-        return perf_counter() - begin
+            for connection in opened:
+                group.create_task(one_after_the_other(connection))
+    times.all_s = perf_counter() - begin
+    return times
+
+
+@dataclass(slots=True)
+class _BusyTopics:
+    """The times of appends to topics that have nothing to do with the takeover."""
+
+    latencies_s: list[float] = field(default_factory=list)
+
+    def take(self) -> float:
+        """Return the 99th percentile of the appends since the last call."""
+        latencies_s, self.latencies_s = sorted(self.latencies_s), []
+        return latencies_s[len(latencies_s) * 99 // 100] if latencies_s else 0.0
+
+
+@asynccontextmanager
+async def _busy_topics(cluster: Cluster, broker: ChildProcess) -> AsyncIterator[_BusyTopics]:
+    """Append to a few topics of one broker, slowly, until the end of the context."""
+    url, busy = cluster.url_of(broker), _BusyTopics()
+
+    async def append(connection: LoadConnection, name: str) -> None:
+        request = encode_request("POST", url, f"{name}/messages", body=b"x" * 100)
+        while True:
+            begin = perf_counter()
+            answer = await connection.request(request)
+            if answer.status != 201:
+                raise refused(answer)
+            busy.latencies_s.append(perf_counter() - begin)
+            await asyncio.sleep(BUSY_PAUSE_S)
+
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        tasks = []
+        for number in range(BUSY_TOPICS):
+            connection = await stack.enter_async_context(connected(url))
+            name = f"/v1/topics/bench/busy{number}"
+            await connection.request(encode_request("PUT", url, name))
+            tasks.append(group.create_task(append(connection, name)))
+        try:
+            yield busy
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+class _Cpu:
+    """The CPU time that the processes of a cluster use, from the beginning until ``stop``."""
+
+    def __init__(self, cluster: Cluster, broker: ChildProcess) -> None:
+        self._now: Callable[[], tuple[float, ...]] = lambda: (
+            _cpu_s(broker.pid),
+            sum(_cpu_s(bookie.pid) for bookie in cluster.bookies),
+            _cpu_s(cluster.zookeeper.pid),
+        )
+        self._begin = self._now()
+        self.broker_s = self.bookies_s = self.zookeeper_s = 0.0
+
+    def stop(self) -> None:
+        used = [now - then for now, then in zip(self._now(), self._begin, strict=True)]
+        self.broker_s, self.bookies_s, self.zookeeper_s = used
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the CPU time of a process and its children: ZooKeeper is the child of ours."""
+    process = Path(f"/proc/{pid}")
+    fields = (process / "stat").read_text("ascii").rpartition(")")[2].split()
+    children = (process / "task" / str(pid) / "children").read_text("ascii").split()
+    own_s = sum(int(ticks) for ticks in fields[11:13]) / os.sysconf("SC_CLK_TCK")
+    return own_s + sum(_cpu_s(int(child)) for child in children)
+
+
+async def _drain(cluster: Cluster, broker: ChildProcess) -> tuple[float, int]:
+    """Have a broker hand everything to another one; return the seconds that it took, and how many
+    partitions the other one has."""
+    third = await cluster.start_broker(3)
+    url = cluster.url_of(broker)
+    async with connected(url) as connection:
+        begin = perf_counter()
+        answer = await connection.request(
+            encode_request("POST", url, f"/v1/brokers/{broker.name}:drain")
+        )
+        if answer.status != 200:
+            raise refused(answer)
+        drain_s = perf_counter() - begin
+    url = cluster.url_of(third)
+    async with connected(url) as connection:
+        request = encode_request("GET", url, f"/v1/brokers/{third.name}")
+        details = json.loads((await connection.request(request)).body)
+    return drain_s, int(details["partitions"])

@@ -113,6 +113,11 @@ class WatchTable:
     ) -> RefreshingWatch[T]:
         return self._add(self._children, path, read, callback)
 
+    def refresh(self, path: str) -> None:
+        """Refresh the watches of this node, and of its children."""
+        for watch in (*self._values.get(path, ()), *self._children.get(path, ())):
+            watch.refresh()
+
     def node_changed(self, path: str) -> None:
         """Refresh the watches of a node that was created, set or deleted."""
         for watch in (

@@ -1,6 +1,6 @@
 """The metadata store in ZooKeeper, for a cluster: nodes, watches and errors in its terms.
 
-``zookeeper_session`` sends the requests and decides what a lost request means;
+``zookeeper_session`` decides what a lost request means, over ``zookeeper_connection``;
 ``zookeeper_incarnations`` makes versions unique.
 """
 
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kazoo import exceptions as zk
-
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
+from fencelog.ledgers.metastore import zookeeper_wire as wire
 from fencelog.ledgers.metastore.paths import (
     below_ephemeral,
     check_node,
@@ -33,11 +32,16 @@ from fencelog.ledgers.metastore.zookeeper_incarnations import (
     check_committed,
     decode_node,
 )
-from fencelog.ledgers.metastore.zookeeper_session import (
-    REFUSALS,
-    SESSION_TIMEOUT_MS,
-    Request,
-    ZooKeeperSession,
+from fencelog.ledgers.metastore.zookeeper_session import SESSION_TIMEOUT_MS, ZooKeeperSession
+from fencelog.ledgers.metastore.zookeeper_wire import (
+    BadVersionError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NodeOperation,
+    NoNodeError,
+    NotEmptyError,
+    Refusal,
+    ServerError,
 )
 
 
@@ -55,7 +59,11 @@ class ZooKeeperMetadataStore:
         """Create a store. ``hosts``: ``host:port``; every path lies below ``root`` ("" or
         "/a/b")."""
         self._session = ZooKeeperSession(
-            hosts, timeout_ms=session_timeout_ms, on_state=self._on_state
+            hosts,
+            host=host,
+            timeout_ms=session_timeout_ms,
+            on_state=self._on_state,
+            on_event=self._on_event,
         )
         self._host = host
         self._root = root
@@ -88,30 +96,22 @@ class ZooKeeperMetadataStore:
             incarnation = int.from_bytes(self._host.random_bytes(INCARNATION_BYTES), "big")
         while True:
             try:
-                await self._commit(
-                    f"create {path}",
-                    lambda client: node.create(
-                        client, value, incarnation=incarnation, ephemeral=ephemeral
-                    ),
-                    guard_gone=zk.NoNodeError,
-                )
+                operations = node.create(value, incarnation=incarnation, ephemeral=ephemeral)
+                await self._commit(f"create {path}", operations, guard_gone=NoNodeError)
                 return Version(incarnation, 0)
-            except zk.NodeExistsError:
+            except NodeExistsError:
                 raise exists(path) from None
-            except zk.NoChildrenForEphemeralsError:
+            except NoChildrenForEphemeralsError:
                 raise below_ephemeral(path) from None
-            except zk.NoNodeError:  # the parent of either node
+            except NoNodeError:  # the parent of either node
                 await self._ensure(parent_of(self._root + path))
                 await self._ensure(self._root + GUARDS_PATH)
 
     async def get(self, path: str) -> Versioned:
         check_path(path)
-        node = self._root + path
         try:
-            value, stat = await self._session.read(
-                f"get {path}", lambda client: client.get_async(node)
-            )
-        except zk.NoNodeError:
+            value, stat = await self._session.read(f"get {path}", wire.get(self._root + path))
+        except NoNodeError:
             raise not_found(path) from None
         return decode_node(path, value, stat)
 
@@ -119,14 +119,11 @@ class ZooKeeperMetadataStore:
         check_node(path, value)
         node = GuardedNode(self._root, path)
         try:
-            await self._commit(
-                f"set {path}",
-                lambda client: node.set(client, value, version),
-                guard_gone=zk.BadVersionError,
-            )
-        except zk.NoNodeError:
+            operations = node.set(value, version)
+            await self._commit(f"set {path}", operations, guard_gone=BadVersionError)
+        except NoNodeError:
             raise not_found(path) from None
-        except zk.BadVersionError:
+        except BadVersionError:
             raise version_conflict(path, version) from None
         return Version(version.incarnation, version.number + 1)
 
@@ -134,64 +131,61 @@ class ZooKeeperMetadataStore:
         check_path(path)
         node = GuardedNode(self._root, path)
         try:
-            await self._commit(
-                f"delete {path}",
-                lambda client: node.delete(client, version),
-                guard_gone=zk.BadVersionError,
-            )
-        except zk.NoNodeError:
+            operations = node.delete(version)
+            await self._commit(f"delete {path}", operations, guard_gone=BadVersionError)
+        except NoNodeError:
             raise not_found(path) from None
-        except zk.BadVersionError:
+        except BadVersionError:
             raise version_conflict(path, version) from None
-        except zk.NotEmptyError:
+        except NotEmptyError:
             raise has_children(path) from None
 
     async def children(self, path: str) -> list[str]:
         check_path(path)
-        node = self._root + path
+        request = wire.get_children(self._root + path)
         try:
-            names = await self._session.read(
-                f"list {path}", lambda client: client.get_children_async(node)
-            )
-        except zk.NoNodeError:
+            names: list[str] = await self._session.read(f"list {path}", request)
+        except NoNodeError:
             raise not_found(path) from None
         return sorted(names)
 
     def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Watch:
         check_path(path)
-        node = self._root + path
-        arm = self._session.arm
+        node, arm = self._root + path, self._session.arm
 
         async def read() -> Versioned | None:
             while True:
                 try:
-                    value, stat = await arm(lambda client: client.get_async(node, changed))
+                    value, stat = await arm(wire.get(node, watch=True))
                     return decode_node(path, value, stat)
-                except zk.NoNodeError:
-                    if await arm(lambda client: client.exists_async(node, changed)) is None:
+                except NoNodeError:
+                    if not await self._is_there(node):
                         return None
 
-        watch = self._watches.watch_value(path, read, callback)
-        changed = self._session.notice(watch.refresh)
-        return watch
+        return self._watches.watch_value(path, read, callback)
 
     def watch_children(self, path: str, callback: Callable[[list[str]], None]) -> Watch:
         check_path(path)
-        node = self._root + path
-        arm = self._session.arm
+        node, arm = self._root + path, self._session.arm
 
         async def read() -> list[str]:
             while True:
                 try:
-                    names = await arm(lambda client: client.get_children_async(node, changed))
+                    names: list[str] = await arm(wire.get_children(node, watch=True))
                     return sorted(names)
-                except zk.NoNodeError:
-                    if await arm(lambda client: client.exists_async(node, changed)) is None:
+                except NoNodeError:
+                    if not await self._is_there(node):
                         return []
 
-        watch = self._watches.watch_children(path, read, callback)
-        changed = self._session.notice(watch.refresh)
-        return watch
+        return self._watches.watch_children(path, read, callback)
+
+    async def _is_there(self, node: str) -> bool:
+        """Tell whether there is such a node, and leave a watch for its creation."""
+        try:
+            await self._session.arm(wire.exists(node, watch=True))
+        except NoNodeError:
+            return False
+        return True
 
     def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
         return self._listeners.add(callback)
@@ -201,16 +195,19 @@ class ZooKeeperMetadataStore:
         if state is SessionState.CONNECTED:
             self._watches.refresh_all()
 
+    def _on_event(self, node: str) -> None:
+        self._watches.refresh(node.removeprefix(self._root))
+
     async def _commit(
-        self, what: str, request: Request, *, guard_gone: type[zk.KazooException]
+        self, what: str, operations: Sequence[NodeOperation], *, guard_gone: type[Refusal]
     ) -> None:
-        results = await self._session.write(what, request)
+        results = await self._session.write(what, wire.transaction(operations))
         try:
             check_committed(results, guard_gone=guard_gone)
-        except REFUSALS:
+        except Refusal:
             raise
-        except zk.KazooException as error:  # of the session, say, and not of a node
-            raise unavailable(what, f"refused with {type(error).__name__}") from error
+        except ServerError as error:  # of the session, say, and not of a node
+            raise unavailable(what, f"refused with {error}") from error
 
     async def _ensure(self, node: str) -> None:
         """Create an empty node, and its missing parents, if it is not there.
@@ -218,17 +215,16 @@ class ZooKeeperMetadataStore:
         Other processes may do the same, and sending it twice is harmless, so a create of unknown
         outcome is sent again.
         """
-        while True:
+        while node:  # the root of all is always there
             try:
-                await self._session.write(
-                    f"create {node}", lambda client: client.create_async(node, b"")
-                )
+                created = [wire.create(node, b"")]
+                await self._commit(f"create {node}", created, guard_gone=NoNodeError)
                 return
-            except zk.NodeExistsError:
+            except NodeExistsError:
                 return
-            except zk.NoChildrenForEphemeralsError:
+            except NoChildrenForEphemeralsError:
                 raise below_ephemeral(node) from None
-            except zk.NoNodeError:
+            except NoNodeError:
                 await self._ensure(parent_of(node))
             except FencelogError as error:
                 if error.code is not ErrorCode.METADATA_UNKNOWN:

@@ -13,12 +13,22 @@ created together with a node: they are empty and all alike.
 from __future__ import annotations
 
 import re
-from typing import Any
-
-from kazoo import exceptions as zk
+from collections.abc import Sequence
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import Version, Versioned
+from fencelog.ledgers.metastore.zookeeper_wire import (
+    NodeOperation,
+    NoNodeError,
+    Refusal,
+    RolledBackError,
+    ServerError,
+    Stat,
+    check,
+    create,
+    delete,
+    set_data,
+)
 
 GUARDS_PATH = "/incarnations"
 """The parent of the guards. It is never listed, so it may have more children than fit into one
@@ -38,10 +48,10 @@ def with_trailer(value: bytes, incarnation: int) -> bytes:
     return b"%b%b%032x" % (value, _MARK, incarnation)
 
 
-def decode_node(path: str, data: bytes, stat: Any) -> Versioned:
+def decode_node(path: str, data: bytes, stat: Stat) -> Versioned:
     """Return the node as ``MetadataStore`` has it. Raises FencelogError(CORRUPT)."""
     if not data:
-        return Versioned(data, Version(UNGUARDED, stat.version), stat.ephemeralOwner)
+        return Versioned(data, Version(UNGUARDED, stat.version), stat.ephemeral_owner)
     trailer = _TRAILER.fullmatch(data[-_TRAILER_BYTES:])
     if trailer is None:
         raise FencelogError(
@@ -49,48 +59,45 @@ def decode_node(path: str, data: bytes, stat: Any) -> Versioned:
             f"{path} was not written by this version of fencelog: it ends without an incarnation",
         )
     version = Version(int(trailer[1], 16), stat.version)
-    return Versioned(data[:-_TRAILER_BYTES], version, stat.ephemeralOwner)
+    return Versioned(data[:-_TRAILER_BYTES], version, stat.ephemeral_owner)
 
 
 class GuardedNode:
-    """The requests about one node, each of which is one transaction with its guard. ``root``: that
-    of the store. They are functions of a kazoo client, see ``zookeeper_session.Request``."""
+    """The changes of one node, each of which is one transaction with its guard. ``root``: that of
+    the store."""
 
     def __init__(self, root: str, path: str) -> None:
         self._root = root
         self._node = root + path
 
-    def create(self, client: Any, value: bytes, *, incarnation: int, ephemeral: bool) -> Any:
-        transaction = client.transaction()
+    def create(self, value: bytes, *, incarnation: int, ephemeral: bool) -> list[NodeOperation]:
         data = with_trailer(value, incarnation)
-        transaction.create(self._node, data, ephemeral=ephemeral)
-        if incarnation != UNGUARDED:
-            transaction.create(self._guard(incarnation), b"", ephemeral=ephemeral)
-        return transaction.commit_async()
+        node = create(self._node, data, ephemeral=ephemeral)
+        if incarnation == UNGUARDED:
+            return [node]
+        return [node, create(self._guard(incarnation), b"", ephemeral=ephemeral)]
 
-    def set(self, client: Any, value: bytes, version: Version) -> Any:
-        transaction = client.transaction()
+    def set(self, value: bytes, version: Version) -> list[NodeOperation]:
         data = with_trailer(value, version.incarnation)
-        transaction.set_data(self._node, data, version.number)
-        if version.incarnation != UNGUARDED:
-            transaction.check(self._guard(version.incarnation), 0)
-        return transaction.commit_async()
+        node = set_data(self._node, data, version.number)
+        if version.incarnation == UNGUARDED:
+            return [node]
+        return [node, check(self._guard(version.incarnation), 0)]
 
-    def delete(self, client: Any, version: Version) -> Any:
-        transaction = client.transaction()
-        transaction.delete(self._node, version.number)
-        if version.incarnation != UNGUARDED:
-            transaction.delete(self._guard(version.incarnation), 0)
-        return transaction.commit_async()
+    def delete(self, version: Version) -> list[NodeOperation]:
+        node = delete(self._node, version.number)
+        if version.incarnation == UNGUARDED:
+            return [node]
+        return [node, delete(self._guard(version.incarnation), 0)]
 
     def _guard(self, incarnation: int) -> str:
         return f"{self._root}{GUARDS_PATH}/{incarnation:032x}"
 
 
-def check_committed(results: list[Any], *, guard_gone: type[zk.KazooException]) -> None:
+def check_committed(results: Sequence[ServerError | None], *, guard_gone: type[Refusal]) -> None:
     """Raise the reason why a transaction was refused, if it was: the error of the node itself, or
     ``guard_gone`` where the node's version would match, but it is not the node that was meant."""
     for position, result in enumerate(results):
-        if isinstance(result, zk.KazooException) and not isinstance(result, zk.RolledBackError):
-            is_guard = position > 0 and isinstance(result, zk.NoNodeError)
+        if result is not None and not isinstance(result, RolledBackError):
+            is_guard = position > 0 and isinstance(result, NoNodeError)
             raise guard_gone() if is_guard else result

@@ -1,32 +1,37 @@
-"""One ZooKeeper session on the event loop. The client library is kazoo.
+"""One ZooKeeper session, and the next one when it expires, over one connection at a time.
 
-kazoo runs its own threads; every result and notification crosses to the event loop through
-``call_soon_threadsafe`` and nothing here ever blocks the loop.
-
-This module decides what a lost connection means. A request that was not passed to kazoo has not
-happened (METADATA_UNAVAILABLE); a write that was passed and got no answer may have
-(METADATA_UNKNOWN), and is never sent again. kazoo sends the requests of a session in order and
-drops the unanswered ones with the connection, so reading back afterwards shows the outcome; that
-read is preceded by a ``sync``, since the next server may lag behind.
+This module decides what a lost connection means. A request that was not passed to a connection has
+not happened (METADATA_UNAVAILABLE); a write that was passed and got no answer may have
+(METADATA_UNKNOWN), and is never sent again. A connection sends the requests of a session in order
+and drops the unanswered ones when it ends, so reading back afterwards shows the outcome; that read
+is preceded by a ``sync``, since the next server may lag behind.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
-from kazoo import exceptions as zk
-from kazoo.client import KazooClient
-from kazoo.protocol.states import KazooState
-from kazoo.retry import KazooRetry
-
+from fencelog.ledgers.host import Host
 from fencelog.ledgers.limits import METADATA_TIMEOUT_MS
 from fencelog.ledgers.metastore.paths import unavailable, unknown
 from fencelog.ledgers.metastore.port import SessionState
+from fencelog.ledgers.metastore.zookeeper_connection import (
+    ConnectionLost,
+    SessionExpired,
+    ZooKeeperConnection,
+)
+from fencelog.ledgers.metastore.zookeeper_wire import (
+    CLOSE,
+    Refusal,
+    Request,
+    ServerError,
+    SessionIdentity,
+    sync,
+)
 
 SESSION_TIMEOUT_MS = 6_000
 """The time by which a session, and its ephemeral nodes, outlive their process. A shorter time
@@ -36,30 +41,18 @@ START_TIMEOUT_MS = 6_000
 """The time for the first connection; an operator who starts a process should see a failure within
 10 s."""
 
+CLOSE_TIMEOUT_MS = 2_000
+"""The time for the end of a session at the server; without it the session ends by its timeout."""
+
 _RECONNECT_DELAY_S = 0.1
 _RECONNECT_DELAY_MAX_S = 1.0
 
 _log = logging.getLogger(__name__)
-_kazoo_log = logging.getLogger("fencelog.kazoo")
-_kazoo_log.setLevel(logging.ERROR)  # it logs every attempt; states are logged here, once
-
-REFUSALS = (
-    zk.BadVersionError,
-    zk.NoChildrenForEphemeralsError,
-    zk.NoNodeError,
-    zk.NodeExistsError,
-    zk.NotEmptyError,
-)
-"""Answers of the server that say that nothing happened."""
-
-_LOST = (zk.ConnectionLoss, zk.SessionExpiredError)
-
-Request = Callable[[Any], Any]
-"""A function that passes a request to a kazoo client; returns kazoo's asynchronous result."""
 
 
 class ZooKeeperSession:
-    """A session, and the next one when it expires. ``on_state`` is called on the event loop.
+    """A session, and the next one when it expires. ``on_state`` is called with every change of its
+    state, ``on_event`` with the path of a node that was watched and has changed.
 
     While the connection is lost, requests wait for it up to METADATA_TIMEOUT_MS.
     """
@@ -68,89 +61,108 @@ class ZooKeeperSession:
         self,
         hosts: Sequence[str],
         *,
+        host: Host,
         timeout_ms: int,
         on_state: Callable[[SessionState], None],
+        on_event: Callable[[str], None],
     ) -> None:
-        self._hosts = ",".join(hosts)
+        # In an order of its own, so that clients spread over the servers.
+        self._hosts = host.shuffled(hosts)
+        self._host = host
         self._timeout_ms = timeout_ms
         self._on_state = on_state
-        self._client: Any = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_event = on_event
+        self._identity = SessionIdentity()
+        self.session_id = 0
+        """Name of the newest session, also while it is not known whether it lives."""
+        self._last_zxid = 0
+        self._connection: ZooKeeperConnection | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._may_send = asyncio.Event()
         """The event of being connected, or closed: in both cases there is nothing to wait for."""
+        self._is_closed = False
         self._needs_sync = False
-        self.session_id = 0
 
     async def start(self) -> None:
         """Connect. Raises FencelogError(METADATA_UNAVAILABLE) naming the hosts."""
-        self._loop = asyncio.get_running_loop()
-        client = KazooClient(
-            self._hosts,
-            timeout=self._timeout_ms / 1000,
-            connection_retry=KazooRetry(
-                max_tries=-1, delay=_RECONNECT_DELAY_S, max_delay=_RECONNECT_DELAY_MAX_S
-            ),
-            logger=_kazoo_log,
-        )
-        client.add_listener(lambda state: self._state_from_thread(client, state))
-        self._client = client
+        self._connecting = asyncio.get_running_loop().create_task(self._keep_connected())
         try:
             async with asyncio.timeout(START_TIMEOUT_MS / 1000):
-                client.start_async()
                 await self._may_send.wait()
         except TimeoutError:
             await self.close()
-            raise unavailable("connect", f"no ZooKeeper answers at {self._hosts}") from None
+            why = f"no ZooKeeper answers at {','.join(self._hosts)}"
+            raise unavailable("connect", why) from None
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
         """End the session; its ephemeral nodes are deleted at once if the server can be reached."""
-        client, self._client = self._client, None
+        self._is_closed = True
         self._may_send.set()
-        if client is None:
+        connecting, self._connecting = self._connecting, None
+        if connecting is None:
             return
-        # kazoo joins its threads, which takes as long as a connection attempt in progress.
-        with ThreadPoolExecutor(1, thread_name_prefix="zookeeper-close") as thread:
-            await asyncio.get_running_loop().run_in_executor(thread, _stop, client)
+        connecting.cancel()
+        await asyncio.wait((connecting,))
+        connection = self._connection
+        if connection is not None:
+            if connection.is_open:
+                with suppress(ConnectionLost, ServerError, TimeoutError):
+                    async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
+                        await connection.send(CLOSE)
+            connection.abort()
+            await asyncio.wait((connection.ended,))
 
     async def write(self, what: str, request: Request) -> Any:
-        """Send once. Raises kazoo's refusals (``REFUSALS``) and FencelogError."""
-        sent = False
+        """Send once. Raises ``Refusal`` and FencelogError."""
+        is_sent = False
         try:
             async with asyncio.timeout(METADATA_TIMEOUT_MS / 1000):
-                await self._may_send.wait()
-                client = self._open_client(what)
-                sent = True
-                return await self._send(client, request)
-        except REFUSALS:
+                connection = await self._connected(what)
+                is_sent = True
+                return await connection.send(request)
+        except Refusal:
             raise
-        except (zk.KazooException, TimeoutError) as error:
-            if not sent:
-                raise unavailable(what, f"no connection to {self._hosts}") from error
+        except (ServerError, ConnectionLost, TimeoutError) as error:
+            if not is_sent:
+                raise unavailable(what, f"no connection to {','.join(self._hosts)}") from error
             self._needs_sync = True
-            raise unknown(what, f"{type(error).__name__} at {self._hosts}") from error
+            why = f"{type(error).__name__} at {','.join(self._hosts)}"
+            raise unknown(what, why) from error
 
     async def read(self, what: str, request: Request) -> Any:
-        """Send, and repeat after every loss. Raises kazoo's refusals and METADATA_UNAVAILABLE."""
+        """Send, and repeat after every loss. Raises ``Refusal`` and METADATA_UNAVAILABLE."""
         try:
             async with asyncio.timeout(METADATA_TIMEOUT_MS / 1000):
                 while True:
-                    await self._may_send.wait()
-                    client = self._open_client(what)
+                    connection = await self._connected(what)
                     try:
-                        await self._sync(client)
-                        return await self._send(client, request)
-                    except _LOST:
+                        await self._sync(connection)
+                        return await connection.send(request)
+                    except ConnectionLost:
                         await asyncio.sleep(_RECONNECT_DELAY_S)
-        except REFUSALS:
+        except Refusal:
             raise
-        except (zk.KazooException, TimeoutError) as error:
-            why = f"{type(error).__name__}, no connection to {self._hosts}"
+        except (ServerError, TimeoutError) as error:
+            why = f"{type(error).__name__}, no connection to {','.join(self._hosts)}"
             raise unavailable(what, why) from error
 
-    async def _sync(self, client: Any) -> None:
+    async def arm(self, request: Request) -> Any:
+        """Send a read that leaves a watch; it is not repeated, since a connection refreshes all
+        watches. Raises ``Refusal`` and METADATA_UNAVAILABLE."""
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            raise unavailable("watch", "not connected")
+        try:
+            return await connection.send(request)
+        except Refusal:
+            raise
+        except (ServerError, ConnectionLost) as error:
+            raise unavailable("watch", type(error).__name__) from error
+
+    async def _sync(self, connection: ZooKeeperConnection) -> None:
         """Have the server catch up before the first read after a lost connection.
 
         Other reads need not wait for it: the requests of a session are carried out in order.
@@ -158,74 +170,68 @@ class ZooKeeperSession:
         if self._needs_sync:
             self._needs_sync = False
             try:
-                await self._send(client, lambda client: client.sync_async("/"))
+                await connection.send(sync("/"))
             except BaseException:
                 self._needs_sync = True
                 raise
 
-    async def arm(self, request: Request) -> Any:
-        """Send a read that leaves a watch; it is not repeated, since a connection refreshes all
-        watches."""
-        try:
-            return await self._send(self._open_client("watch"), request)
-        except REFUSALS:
-            raise
-        except zk.KazooException as error:
-            raise unavailable("watch", type(error).__name__) from error
+    async def _connected(self, what: str) -> ZooKeeperConnection:
+        """Wait for a connection; nothing else may happen between its return and the request."""
+        while True:
+            await self._may_send.wait()
+            if self._is_closed:
+                raise unavailable(what, "the store is closed")
+            connection = self._connection
+            if connection is not None and connection.is_open:
+                return connection
+            self._may_send.clear()  # it has ended in this turn of the loop
 
-    def notice(self, function: Callable[[], None]) -> Callable[[object], None]:
-        """Return a watcher for kazoo, which calls it on a thread of its own; ``function`` is called
-        on the event loop. To be made once per watch: kazoo keeps watchers in a set."""
-        return lambda _event: self._post(function)
+    # -- connections -----------------------------------------------------------------------------
 
-    def _open_client(self, what: str) -> Any:
-        if self._client is None:
-            raise unavailable(what, "the store is closed")
-        return self._client
+    async def _keep_connected(self) -> None:
+        delay_s = _RECONNECT_DELAY_S
+        while True:
+            for host in self._hosts:
+                connection = await self._connect(host)
+                if connection is not None:
+                    delay_s = _RECONNECT_DELAY_S
+                    await self._use(connection)
+            # Not all clients at once.
+            await asyncio.sleep(delay_s * (1 + self._host.fraction()) / 2)
+            delay_s = min(2 * delay_s, _RECONNECT_DELAY_MAX_S)
 
-    async def _send(self, client: Any, request: Request) -> Any:
-        """Send one request to kazoo; return its result, or raise its exception."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        request(client).rawlink(lambda result: self._post(_settle, future, result))
-        return await future
+    async def _connect(self, address: str) -> ZooKeeperConnection | None:
+        """Try one server, twice if it says that the session has expired."""
+        host, _, port = address.rpartition(":")
+        while True:
+            try:
+                async with asyncio.timeout(self._timeout_ms / 1000 / len(self._hosts)):
+                    return await ZooKeeperConnection.open(
+                        host.strip("[]"),
+                        int(port),
+                        self._identity,
+                        timeout_ms=self._timeout_ms,
+                        last_zxid=self._last_zxid,
+                        on_event=self._on_event,
+                    )
+            except SessionExpired:
+                _log.warning("ZooKeeper session expired")
+                self._identity = SessionIdentity()
+                self._on_state(SessionState.EXPIRED)
+            except (OSError, ConnectionLost, TimeoutError) as error:
+                _log.debug("no connection to ZooKeeper at %s: %s", address, error)
+                return None
 
-    def _post(self, function: Callable[..., None], *args: Any) -> None:
-        """Call on the event loop, from any thread."""
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
-                self._loop.call_soon_threadsafe(function, *args)
-
-    def _state_from_thread(self, client: Any, state: str) -> None:
-        identity = client.client_id
-        self._post(self._state_changed, client, state, 0 if identity is None else identity[0])
-
-    def _state_changed(self, client: Any, state: str, session_id: int) -> None:
-        if client is not self._client:
-            return
-        if state == KazooState.CONNECTED and session_id:
-            _log.info("connected to ZooKeeper, session %#x", session_id & (1 << 64) - 1)
-            self.session_id = session_id
-            self._may_send.set()
-            self._on_state(SessionState.CONNECTED)
-            return
+    async def _use(self, connection: ZooKeeperConnection) -> None:
+        """Return when the connection has ended."""
+        self._connection, self._identity = connection, connection.identity
+        self.session_id = self._identity.session_id
+        _log.info("connected to ZooKeeper, session %#x", self.session_id & (1 << 64) - 1)
+        self._may_send.set()
+        self._on_state(SessionState.CONNECTED)
+        await asyncio.wait((connection.ended,))
+        self._connection, self._last_zxid = None, connection.last_zxid
         self._may_send.clear()
         self._needs_sync = True
-        expired = state == KazooState.LOST
-        _log.warning("ZooKeeper %s", "session expired" if expired else "connection lost")
-        self._on_state(SessionState.EXPIRED if expired else SessionState.SUSPENDED)
-
-
-def _settle(future: asyncio.Future[Any], result: Any) -> None:
-    if future.done():
-        return
-    if result.exception is None:
-        future.set_result(result.value)
-    else:
-        future.set_exception(result.exception)
-
-
-def _stop(client: Any) -> None:
-    try:
-        client.stop()
-    finally:
-        client.close()
+        _log.warning("ZooKeeper connection lost")
+        self._on_state(SessionState.SUSPENDED)

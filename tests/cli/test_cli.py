@@ -141,7 +141,7 @@ def test_a_bookie_that_can_no_longer_store_ends_with_one_line(
 
 
 def test_the_command_line_needs_little_to_start() -> None:
-    heavy = {"fastapi", "uvicorn", "httpx", "kazoo", "rocksdict", "uvloop", "rich.progress"}
+    heavy = {"fastapi", "uvicorn", "httpx", "rocksdict", "uvloop", "rich.progress"}
     script = "import sys, fencelog.api.cli.main; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

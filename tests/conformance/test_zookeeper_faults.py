@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from fencelog.api.local_cluster.zookeeper import DevelopmentZooKeeper
+from fencelog.api.processes.lifecycle import run_on_uvloop
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.metastore.open import open_metadata_store
@@ -37,10 +38,10 @@ async def store(zookeeper: str, host: Host, root: str) -> AsyncIterator[ZooKeepe
 async def expire(store: ZooKeeperMetadataStore, address: str) -> None:
     """Have the server end a session: another client takes it over by id and password, and closes
     it."""
-    identity = store._session._client.client_id
+    identity = store._session._identity
 
     def take_over_and_close() -> None:
-        client = KazooClient(address, client_id=identity)
+        client = KazooClient(address, client_id=(identity.session_id, identity.password))
         client.start()
         client.stop()
         client.close()
@@ -270,3 +271,16 @@ async def test_a_server_killed_amid_writes_never_gives_a_false_answer(
             possible.add(value + 1)
         assert node.version.number in possible
     await store.close()
+
+
+async def test_it_runs_on_the_loop_of_the_processes(zookeeper: str, host: Host, root: str) -> None:
+    async def use() -> Versioned:
+        store = ZooKeeperMetadataStore([zookeeper], host=host, root=root)
+        await store.start()
+        await store.create("/node", b"value")
+        found = await store.get("/node")
+        await store.close()
+        return found
+
+    found = await asyncio.get_running_loop().run_in_executor(None, lambda: run_on_uvloop(use()))
+    assert found.value == b"value"

@@ -34,7 +34,6 @@ HOST_PORT = {"ledgers/host.py"}
 THREAD_PORTS = {
     "bookie/disk/posix.py",
     "ledgers/metastore/sqlite.py",
-    "ledgers/metastore/zookeeper_session.py",
 }
 """The modules that own a thread: disk and metadata block, the event loop must not."""
 

@@ -80,10 +80,10 @@ HTTP = {"fastapi", "httpx", "pydantic", "starlette", "typer", "uvicorn", "rich"}
 SPARK = {"pandas", "pyarrow", "pyspark"}
 FOREIGN = {
     "ledgers": HTTP | SPARK | {"rocksdict"},
-    "bookie": HTTP | SPARK | {"kazoo"},
-    "broker": HTTP | SPARK | {"kazoo", "rocksdict"},
+    "bookie": HTTP | SPARK,
+    "broker": HTTP | SPARK | {"rocksdict"},
     "api": SPARK,
-    "spark_connector": {"fastapi", "kazoo", "rocksdict", "starlette", "uvicorn"},
+    "spark_connector": {"fastapi", "rocksdict", "starlette", "uvicorn"},
 }
 """Libraries that belong to another floor: the protocol knows no HTTP, the service no Spark."""
 

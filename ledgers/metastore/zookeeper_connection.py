@@ -1,0 +1,226 @@
+"""One connection to a ZooKeeper server on the event loop.
+
+Requests are pipelined: any number of them are in flight, in their order, and the server answers in
+the same order. Those that are sent in one turn of the loop leave in one write. The connection ends
+once: every request without an answer then fails with ``ConnectionLost`` and is never sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, cast
+
+from fencelog.ledgers.limits import MAX_ZOOKEEPER_PACKET_BYTES
+from fencelog.ledgers.metastore.zookeeper_wire import (
+    EVENT_XID,
+    NODE_EVENTS,
+    PING,
+    PING_XID,
+    Request,
+    SessionIdentity,
+    decode_connected,
+    decode_event,
+    decode_header,
+    encode,
+    encode_connect,
+    error_of,
+)
+
+TICKS_PER_TIMEOUT = 6
+"""The pings within the timeout of a session."""
+
+_SILENT_TICKS = 4
+"""The pings without an answer after which a server counts as gone: two thirds of the session's
+timeout, which leaves time to reach another one. Ticks are counted, not seconds, so a pause of this
+process is not taken for the server's."""
+
+_MAX_XID = (1 << 31) - 1
+
+_LENGTH = Struct(">i")
+
+_log = logging.getLogger(__name__)
+
+
+class ConnectionLost(Exception):
+    """The error of a request whose connection has ended: it may have taken effect."""
+
+
+class SessionExpired(Exception):
+    """The refusal of a connection, because the server has ended the session."""
+
+
+class ZooKeeperConnection(asyncio.Protocol):
+    """A connection, made by ``open``. ``ended`` is done when it has ended; ``last_zxid`` is the
+    newest change that its answers have shown."""
+
+    def __init__(
+        self,
+        identity: SessionIdentity,
+        *,
+        timeout_ms: int,
+        last_zxid: int,
+        on_event: Callable[[str], None],
+    ) -> None:
+        self.identity = identity
+        self.last_zxid = last_zxid
+        self._timeout_ms = timeout_ms
+        self._on_event = on_event
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._received = b""
+        self._to_send: list[bytes] = []
+        self._in_flight: deque[tuple[int, Request, asyncio.Future[Any]]] = deque()
+        self._xid = 0
+        self._silent_ticks = 0
+        self._tick: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        identity: SessionIdentity,
+        *,
+        timeout_ms: int,
+        last_zxid: int,
+        on_event: Callable[[str], None],
+    ) -> ZooKeeperConnection:
+        """Connect to a server and continue a session, or begin one.
+
+        ``on_event`` is called with the path of a node that was watched and has changed. Raises
+        OSError, ConnectionLost, SessionExpired.
+        """
+        connection = cls(identity, timeout_ms=timeout_ms, last_zxid=last_zxid, on_event=on_event)
+        try:
+            await connection._loop.create_connection(lambda: connection, host, port)
+            await connection._opened
+        except BaseException:
+            connection._opened.cancel()
+            connection.abort()
+            raise
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, request: Request) -> asyncio.Future[Any]:
+        """Send a request, while the connection is open; the future gives its decoded answer, or
+        fails with ``ServerError`` or ConnectionLost."""
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._xid = self._xid % _MAX_XID + 1
+        self._in_flight.append((self._xid, request, answer))
+        self._write(encode(request, self._xid))
+        return answer
+
+    def abort(self) -> None:
+        """End the connection at once; the session lives on until its timeout."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- the protocol ----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        timeout_ms, last_zxid = self._timeout_ms, self.last_zxid
+        connect = encode_connect(self.identity, timeout_ms=timeout_ms, last_zxid=last_zxid)
+        self._transport.write(connect)
+
+    def data_received(self, data: bytes) -> None:
+        self._silent_ticks = 0
+        try:
+            self._received = self._take_packets(self._received + data)
+        except (struct.error, ValueError) as error:
+            _log.error("ZooKeeper sent what cannot be understood: %s", error)
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._tick is not None:
+            self._tick.cancel()
+        self._to_send.clear()
+        lost = ConnectionLost() if exc is None else ConnectionLost(str(exc))
+        for _, _, answer in self._in_flight:
+            if not answer.done():
+                answer.set_exception(lost)
+        self._in_flight.clear()
+        if not self._opened.done():
+            self._opened.set_exception(lost)
+        self.ended.set_result(None)
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def _take_packets(self, received: bytes) -> bytes:
+        """Take the packets that are complete; return the rest. Raises struct.error, ValueError."""
+        view, at = memoryview(received), 0
+        while len(received) - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(received, at)
+            if not 0 <= length <= MAX_ZOOKEEPER_PACKET_BYTES:
+                raise ValueError(f"a packet of {length} bytes")
+            begin, end = at + _LENGTH.size, at + _LENGTH.size + length
+            if end > len(received):
+                break
+            self._take(view[begin:end])
+            at = end
+        return received[at:]
+
+    def _take(self, packet: memoryview) -> None:
+        if not self._opened.done():
+            self._open_with(packet)
+            return
+        xid, zxid, error, body = decode_header(packet)
+        if xid == EVENT_XID:
+            kind, path = decode_event(body)
+            if kind in NODE_EVENTS:
+                self._on_event(path)
+            return
+        if xid == PING_XID:
+            return
+        self.last_zxid = max(self.last_zxid, zxid)
+        if not self._in_flight or self._in_flight[0][0] != xid:
+            raise ValueError(f"an answer to request {xid}, which is not the next")
+        _, request, answer = self._in_flight[0]
+        result = error_of(error) if error else request.decode(body)
+        self._in_flight.popleft()
+        if answer.done():  # its caller has gone away
+            return
+        if error:
+            answer.set_exception(result)
+        else:
+            answer.set_result(result)
+
+    def _open_with(self, packet: memoryview) -> None:
+        self.identity, timeout_ms = decode_connected(packet)
+        if timeout_ms == 0:
+            self._opened.set_exception(SessionExpired())
+            return
+        self._opened.set_result(None)
+        self._tick_after(timeout_ms / 1000 / TICKS_PER_TIMEOUT)
+
+    def _tick_after(self, pause_s: float) -> None:
+        self._tick = self._loop.call_later(pause_s, self._on_tick, pause_s)
+
+    def _on_tick(self, pause_s: float) -> None:
+        self._silent_ticks += 1
+        if self._silent_ticks > _SILENT_TICKS:
+            _log.warning("ZooKeeper does not answer")
+            self.abort()
+            return
+        self._write(encode(PING, PING_XID))
+        self._tick_after(pause_s)
+
+    def _write(self, packet: bytes) -> None:
+        if not self._to_send:
+            self._loop.call_soon(self._flush)
+        self._to_send.append(packet)
+
+    def _flush(self) -> None:
+        to_send, self._to_send = self._to_send, []
+        if self._transport is not None and to_send:
+            self._transport.write(b"".join(to_send))

@@ -1,0 +1,225 @@
+"""A connection to ZooKeeper, at a server that does what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from struct import pack, unpack
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from fencelog.ledgers.limits import MAX_ZOOKEEPER_PACKET_BYTES
+from fencelog.ledgers.metastore import zookeeper_wire as wire
+from fencelog.ledgers.metastore.zookeeper_connection import (
+    ConnectionLost,
+    SessionExpired,
+    ZooKeeperConnection,
+)
+
+STAT = pack(">qqqqiiiqiiq", *[0] * 11)
+CONNECTED = pack(">iiqi", 0, 6000, 5, 16) + bytes(range(16)) + b"\0"
+
+Script = Callable[["Peer"], Coroutine[Any, Any, None]]
+
+
+class Peer:
+    """The server's end of one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def receive(self) -> bytes:
+        (length,) = unpack(">i", await self.reader.readexactly(4))
+        return await self.reader.readexactly(length)
+
+    async def request(self) -> tuple[int, int]:
+        """Return the xid and the kind of the next request that is no ping."""
+        while True:
+            xid, kind = unpack(">ii", (await self.receive())[:8])
+            if xid != wire.PING_XID:
+                return xid, kind
+
+    def send(self, packet: bytes) -> None:
+        self.writer.write(pack(">i", len(packet)) + packet)
+
+    def answer(self, xid: int, data: bytes, *, zxid: int = 1) -> None:
+        self.send(pack(">iqi", xid, zxid, 0) + pack(">i", len(data)) + data + STAT)
+
+
+@asynccontextmanager
+async def connection_to(
+    script: Script, *, hello: bytes = CONNECTED, timeout_ms: int = 6000
+) -> AsyncIterator[tuple[ZooKeeperConnection, list[str]]]:
+    events: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(reader, writer)
+        await peer.receive()
+        peer.send(hello)
+        try:
+            await script(peer)
+            await reader.read()
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        connection = await ZooKeeperConnection.open(
+            "127.0.0.1",
+            port,
+            wire.SessionIdentity(),
+            timeout_ms=timeout_ms,
+            last_zxid=0,
+            on_event=events.append,
+        )
+        try:
+            yield connection, events
+        finally:
+            connection.abort()
+            await connection.ended
+
+
+async def test_requests_are_in_flight_together_and_answered_in_order() -> None:
+    async def script(peer: Peer) -> None:
+        xids = [(await peer.request())[0] for _ in range(3)]
+        for xid in xids:
+            peer.answer(xid, b"%d" % xid, zxid=100 + xid)
+
+    async with connection_to(script) as (connection, _):
+        assert connection.identity == wire.SessionIdentity(5, bytes(range(16)))
+        answers = [connection.send(wire.get(f"/{n}")) for n in range(3)]
+        assert [(await answer)[0] for answer in answers] == [b"1", b"2", b"3"]
+        assert connection.last_zxid == 103
+
+
+async def test_packets_may_arrive_in_any_pieces() -> None:
+    async def script(peer: Peer) -> None:
+        xid, _ = await peer.request()
+        event = pack(">iqiiii", wire.EVENT_XID, -1, 0, 3, 3, 2) + b"/x"
+        answer = pack(">iqii", xid, 1, 0, 3) + b"abc" + STAT
+        stream = b"".join(pack(">i", len(packet)) + packet for packet in (event, answer))
+        for position in range(len(stream)):
+            peer.writer.write(stream[position : position + 1])
+            await peer.writer.drain()
+            await asyncio.sleep(0)
+
+    async with connection_to(script) as (connection, events):
+        assert await connection.send(wire.get("/x")) == (b"abc", wire.Stat(0, 0))
+        assert events == ["/x"]
+
+
+async def test_a_refused_request_fails_and_the_next_is_answered() -> None:
+    async def script(peer: Peer) -> None:
+        xid, _ = await peer.request()
+        peer.send(pack(">iqi", xid, 1, -101))
+        xid, _ = await peer.request()
+        peer.answer(xid, b"")
+
+    async with connection_to(script) as (connection, _):
+        with pytest.raises(wire.NoNodeError):
+            await connection.send(wire.get("/x"))
+        await connection.send(wire.get("/y"))
+
+
+async def test_a_caller_that_went_away_does_not_shift_the_answers() -> None:
+    async def script(peer: Peer) -> None:
+        for _ in range(2):
+            xid, _ = await peer.request()
+            peer.answer(xid, b"%d" % xid)
+
+    async with connection_to(script) as (connection, _):
+        gone = connection.send(wire.get("/x"))
+        answer = connection.send(wire.get("/y"))
+        gone.cancel()
+        assert (await answer)[0] == b"2"
+
+
+GARBAGE = [
+    pack(">i", -1),
+    pack(">i", MAX_ZOOKEEPER_PACKET_BYTES + 1),
+    pack(">i", 3) + b"abc",
+    pack(">iiqi", 16, 2, 1, 0),  # an answer to a request that was not sent
+    pack(">iiqi", 16, 1, 1, 0),  # without a body
+    pack(">iiqii", 20, 1, 1, 0, 99),  # with data beyond its end
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+async def test_what_cannot_be_understood_ends_the_connection(garbage: bytes) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        peer.writer.write(garbage)
+
+    async with connection_to(script) as (connection, _):
+        with pytest.raises(ConnectionLost):
+            await connection.send(wire.get("/x"))
+        await connection.ended
+        assert not connection.is_open
+
+
+async def test_the_requests_in_flight_fail_with_the_connection() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        peer.writer.transport.abort()
+
+    async with connection_to(script) as (connection, _):
+        answers = [connection.send(wire.get(f"/{n}")) for n in range(3)]
+        for answer in answers:
+            with pytest.raises(ConnectionLost):
+                await answer
+
+
+async def test_a_silent_server_is_left_within_the_session_s_timeout() -> None:
+    packets: list[int] = []
+
+    async def script(peer: Peer) -> None:
+        while True:
+            packets.append(len(await peer.receive()))
+
+    hello = pack(">iiqi", 0, 600, 5, 16) + bytes(16) + b"\0"
+    async with connection_to(script, hello=hello) as (connection, _):
+        began = monotonic()
+        with pytest.raises(ConnectionLost):
+            await connection.send(wire.get("/x"))
+        assert monotonic() - began >= 0.4
+        assert len(packets) > 2
+
+
+async def test_pings_keep_an_idle_connection() -> None:
+    answered = 0
+
+    async def script(peer: Peer) -> None:
+        nonlocal answered
+        while True:
+            await peer.receive()
+            peer.send(pack(">iqi", wire.PING_XID, 1, 0))
+            answered += 1
+
+    hello = pack(">iiqi", 0, 300, 5, 16) + bytes(16) + b"\0"
+    async with connection_to(script, hello=hello) as (connection, _):
+        while answered < 12:  # noqa: ASYNC110 - twice the session's timeout
+            await asyncio.sleep(0.01)
+        assert connection.is_open
+
+
+async def test_an_expired_session_is_refused() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.reader.read()
+
+    expired = pack(">iiqi", 0, 0, 0, 16) + bytes(16) + b"\0"
+    with pytest.raises(SessionExpired):
+        async with connection_to(script, hello=expired):
+            pass
+
+
+async def test_a_server_that_hangs_up_during_the_handshake_is_lost() -> None:
+    async def script(peer: Peer) -> None:
+        peer.writer.transport.abort()
+
+    with pytest.raises(ConnectionLost):
+        async with connection_to(script, hello=b""):
+            pass
