@@ -73,6 +73,14 @@ class Exchange:
         """Return the Content-Type without its parameters, in lower case; empty if there is none."""
         return (self.header(b"content-type") or b"").partition(b";")[0].strip().lower()
 
+    def charset(self) -> bytes:
+        """Return the charset of the Content-Type in lower case; empty if there is none."""
+        for parameter in (self.header(b"content-type") or b"").lower().split(b";")[1:]:
+            name, _, value = parameter.partition(b"=")
+            if name.strip() == b"charset":
+                return value.strip().strip(b'"')
+        return b""
+
     def query(self, allowed: frozenset[str]) -> dict[str, str]:
         """Return the query parameters. Raises FencelogError(BAD_REQUEST) naming one that is unknown
         or given twice."""

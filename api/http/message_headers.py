@@ -6,8 +6,8 @@ Values are taken byte for byte; names are lower-case, as in HTTP.
 from __future__ import annotations
 
 import re
-from base64 import b64encode
-from collections.abc import Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
 
 from fencelog.api.http.asgi import RawHeaders
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -24,7 +24,19 @@ HEADERS_OMITTED = b"fencelog-headers-omitted"
 DELIVER_AT = b"fencelog-deliver-at"
 """The HTTP header, and the message's own, with the time at which subscriptions deliver it, in µs
 since 1970 UTC."""
+CLOUD_EVENT_PREFIX = b"ce-"
+"""The prefix of the attributes of a CloudEvent, which are kept as headers of the same name."""
+CONTENT_TYPE = b"content-type"
+_CONTENT_TYPE_NAME = CONTENT_TYPE.decode()
+_SAYS_NOTHING = (b"", b"application/octet-stream", b"application/x-www-form-urlencoded")
+"""The media types that say nothing of a body: the last is what curl calls all of them."""
+
 _PREFIX = b"fencelog-"
+_OF_ONE_MESSAGE = frozenset((KEY, KEY_BASE64, EVENT_TIME, DELIVER_AT, CONTENT_TYPE))
+_INTERNAL = frozenset((b"fencelog-forwarded",))
+"""The headers that brokers add."""
+
+_KNOWN = "Fencelog-Key, -Key-Base64, -Event-Time, -Deliver-At and -Header-NAME"
 
 _MAX_TIME_DIGITS = 20
 """The length of a 64-bit number and its sign; the broker checks the range."""
@@ -36,38 +48,64 @@ _VALUE = re.compile(rb"|[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e
 def read_metadata(raw_headers: RawHeaders) -> Metadata:
     """Return the metadata in the headers of an append. The broker checks the limits of a message.
 
-    Raises FencelogError: BAD_REQUEST, UNSUPPORTED_MEDIA_TYPE (the body would not be the message).
+    Raises FencelogError: BAD_REQUEST (also for a ``Fencelog-`` header that would be lost),
+    UNSUPPORTED_MEDIA_TYPE (the body would not be the message).
     """
-    key: bytes | None = None
-    event_time: int | None = None
+    given: dict[bytes, bytes] = {}
     headers: list[tuple[str, bytes]] = []
     for name, value in raw_headers:
-        if not name.startswith(_PREFIX):
-            if name == b"content-encoding":
-                raise FencelogError(
-                    ErrorCode.UNSUPPORTED_MEDIA_TYPE, "Content-Encoding is not supported"
-                )
-        elif name == KEY:
-            if key is not None:
-                raise FencelogError(ErrorCode.BAD_REQUEST, "Fencelog-Key is given twice")
-            key = value
-        elif name == EVENT_TIME:
-            event_time = _event_time(value)
-        elif name == DELIVER_AT:
-            headers.append(deliver_at_header(value))
-        elif name.startswith(HEADER_PREFIX):
+        if name.startswith(HEADER_PREFIX):
             headers.append((name[len(HEADER_PREFIX) :].decode("latin-1"), value))
-    return key, event_time, tuple(headers)
+        elif name.startswith(CLOUD_EVENT_PREFIX):
+            headers.append((name.decode("latin-1"), value))
+        elif name in _OF_ONE_MESSAGE:
+            if name in given:
+                raise _bad(f"{_shown(name)} is given twice")
+            given[name] = value
+        elif name == b"content-encoding":
+            raise FencelogError(
+                ErrorCode.UNSUPPORTED_MEDIA_TYPE, "Content-Encoding is not supported"
+            )
+        elif name.startswith(_PREFIX) and name not in _INTERNAL:
+            raise _bad(f"{_shown(name)} is no header of an append; there are {_KNOWN}")
+    if DELIVER_AT in given:
+        headers.append(deliver_at_header(given[DELIVER_AT]))
+    content_type = given.get(CONTENT_TYPE, b"")
+    if content_type not in _SAYS_NOTHING and _CONTENT_TYPE_NAME not in dict(headers):
+        headers.append((_CONTENT_TYPE_NAME, content_type))
+    return _key(given), _event_time(given.get(EVENT_TIME)), tuple(headers)
 
 
-def _event_time(value: bytes) -> int:
+def refuse_metadata(raw_headers: RawHeaders) -> None:
+    """Refuse the metadata of one message in the headers of a batch, where it would be lost. Raises
+    FencelogError(BAD_REQUEST)."""
+    for name, _ in raw_headers:
+        if name.startswith((_PREFIX, CLOUD_EVENT_PREFIX)) and name not in _INTERNAL:
+            raise _bad(
+                f"{_shown(name)} describes one message; in a batch each message has members of its "
+                "own, and ?key= is the key of all of them"
+            )
+
+
+def _key(given: Mapping[bytes, bytes]) -> bytes | None:
+    coded = given.get(KEY_BASE64)
+    if coded is None:
+        return given.get(KEY)
+    if KEY in given:
+        raise _bad("Fencelog-Key and Fencelog-Key-Base64 cannot both be given")
+    try:
+        return b64decode(coded, validate=True)
+    except ValueError as error:
+        raise _bad(f"Fencelog-Key-Base64 is not valid: {error}") from None
+
+
+def _event_time(value: bytes | None) -> int | None:
+    if value is None:
+        return None
     if value.removeprefix(b"-").isdigit() and len(value) <= _MAX_TIME_DIGITS:
         return int(value)
     shown = value[:40].decode("latin-1")
-    raise FencelogError(
-        ErrorCode.BAD_REQUEST,
-        f"Fencelog-Event-Time must be microseconds since 1970, not {shown!r}",
-    )
+    raise _bad(f"Fencelog-Event-Time must be microseconds since 1970, not {shown!r}")
 
 
 def deliver_at_header(value: bytes) -> tuple[str, bytes]:
@@ -75,10 +113,7 @@ def deliver_at_header(value: bytes) -> tuple[str, bytes]:
     if value.isdigit() and len(value) < _MAX_TIME_DIGITS:
         return DELIVER_AT.decode(), value
     shown = value[:40].decode("latin-1")
-    raise FencelogError(
-        ErrorCode.BAD_REQUEST,
-        f"Fencelog-Deliver-At must be microseconds since 1970, not {shown!r}",
-    )
+    raise _bad(f"Fencelog-Deliver-At must be microseconds since 1970, not {shown!r}")
 
 
 def message_headers(message: Message) -> list[tuple[bytes, bytes]]:
@@ -109,3 +144,11 @@ def _carried_headers(headers: Sequence[tuple[str, bytes]]) -> list[tuple[bytes, 
         for name, value in headers
         if _NAME.fullmatch(name) and _VALUE.fullmatch(value)
     ]
+
+
+def _shown(name: bytes) -> str:
+    return name.decode("latin-1").title()[:80]
+
+
+def _bad(detail: str) -> FencelogError:
+    return FencelogError(ErrorCode.BAD_REQUEST, detail)

@@ -17,6 +17,7 @@ import msgspec
 from fencelog.api.http.asgi import BATCH, JSON, NDJSON, TEXT, Exchange
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.json_messages import Columns
+from fencelog.api.http.message_headers import refuse_metadata
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.problems import problem
 from fencelog.api.http.targets import Target
@@ -52,6 +53,7 @@ _PARSERS: Mapping[bytes, Callable[[bytes], Columns]] = {
     NDJSON: parse_ndjson,
     TEXT: parse_text,
 }
+_CHARSETS = (b"", b"utf-8", b"utf8", b"us-ascii")
 _TAKEN = ", ".join(media.decode() for media in (*_PARSERS, BATCH))
 
 
@@ -98,6 +100,7 @@ class ProduceBatch:
         """
         started = asyncio.get_running_loop().time()
         media_type = _media_type(exchange)
+        refuse_metadata(exchange.headers)
         query = exchange.query(PARAMETERS)
         body = await self._bodies.read(exchange, MAX_BODY_BYTES)
         topic = target.topic
@@ -191,6 +194,12 @@ def _media_type(exchange: Exchange) -> bytes:
         given = media_type.decode("latin-1") or "none"
         raise FencelogError(
             ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Content-Type is {given}; taken are {_TAKEN}"
+        )
+    charset = exchange.charset()
+    if charset not in _CHARSETS:
+        raise FencelogError(
+            ErrorCode.UNSUPPORTED_MEDIA_TYPE,
+            f"charset is {charset[:40].decode('latin-1')}; a batch is UTF-8",
         )
     return media_type
 

@@ -15,7 +15,7 @@ from fencelog.api.admin.partition_admin import LogEnd, TopicEnds, TrimAnswer, Tr
 from fencelog.api.http import read_request
 from fencelog.api.http.json_messages import AnyMessage
 from fencelog.api.http.json_render import StoredMessage, ValueForm
-from fencelog.api.http.message_headers import DELIVER_AT, EVENT_TIME, KEY
+from fencelog.api.http.message_headers import DELIVER_AT, EVENT_TIME, KEY, KEY_BASE64
 from fencelog.api.http.read_request import NamedPosition
 from fencelog.api.produce import access, batch, single
 from fencelog.api.produce.append_headers import TERM_HEADERS
@@ -75,7 +75,7 @@ REQUIRED = frozenset(("epoch",))
 """The query parameters without a default."""
 
 LAST_EVENT_ID = b"last-event-id"
-MESSAGE_HEADERS = frozenset((KEY, EVENT_TIME, DELIVER_AT))
+MESSAGE_HEADERS = frozenset((KEY, KEY_BASE64, EVENT_TIME, DELIVER_AT))
 HEADERS: Mapping[bytes, tuple[Shape, str]] = {
     KEY: (str, "The message's key"),
     EVENT_TIME: (int, "µs since 1970 UTC"),

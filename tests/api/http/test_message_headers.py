@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.api.http.message_headers import message_headers, read_metadata
+from fencelog.api.http.message_headers import (
+    message_headers,
+    read_metadata,
+    refuse_metadata,
+)
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
 
@@ -48,8 +52,47 @@ def test_an_event_time_is_a_plain_number(value: bytes) -> None:
 def test_other_headers_are_not_the_messages() -> None:
     others = [(b"host", b"x"), (b"fencelog-forwarded", b"1"), (b"fencelo", b"y")]
     assert read_metadata(others) == (None, None, ())
+    refuse_metadata(others)
 
 
-def test_two_keys_are_one_too_many() -> None:
+@pytest.mark.parametrize("name", [b"key", b"key-base64", b"event-time", b"deliver-at"])
+def test_what_is_given_twice_is_once_too_often(name: bytes) -> None:
+    header = (b"fencelog-" + name, b"1")
     with pytest.raises(FencelogError, match="twice"):
-        read_metadata([(b"fencelog-key", b"a"), (b"fencelog-key", b"a")])
+        read_metadata([header, header])
+
+
+@pytest.mark.parametrize(
+    "name", [b"fencelog-keys", b"fencelog-", b"fencelog-headers-omitted", b"fencelog-header"]
+)
+def test_what_would_be_lost_is_refused(name: bytes) -> None:
+    with pytest.raises(FencelogError, match="is no header of an append") as caught:
+        read_metadata([(name, b"1")])
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
+@pytest.mark.parametrize("name", [b"fencelog-key", b"fencelog-header-a", b"fencelog-x", b"ce-id"])
+def test_a_batch_takes_no_metadata_of_one_message(name: bytes) -> None:
+    with pytest.raises(FencelogError, match="describes one message"):
+        refuse_metadata([(name, b"1")])
+
+
+def test_a_cloud_event_and_the_content_type_are_kept() -> None:
+    text = (b"content-type", b"text/plain; charset=latin-1")
+    assert read_metadata([(b"ce-id", b"7"), text])[2] == (
+        ("ce-id", b"7"),
+        ("content-type", b"text/plain; charset=latin-1"),
+    )
+    own = (b"fencelog-header-content-type", b"a/b")
+    assert read_metadata([text, own])[2] == (("content-type", b"a/b"),)
+    for nothing in (b"", b"application/octet-stream", b"application/x-www-form-urlencoded"):
+        assert read_metadata([(b"content-type", nothing)])[2] == ()
+
+
+def test_a_key_comes_back_in_base64() -> None:
+    shown = message_headers(Message(b"", b"\n\0"))
+    assert read_metadata(shown)[0] == b"\n\0"
+    with pytest.raises(FencelogError, match="cannot both"):
+        read_metadata([*shown, (b"fencelog-key", b"a")])
+    with pytest.raises(FencelogError, match="not valid"):
+        read_metadata([(b"fencelog-key-base64", b"a")])

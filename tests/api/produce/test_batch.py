@@ -43,7 +43,7 @@ async def stored(http: httpx.AsyncClient, url: str = READ) -> list[Message]:
         ),
         ("application/x-ndjson", b'{"text":"a"}\n\n{"text":"b"}\r\n{"json":{"c": 1}}'),
         ("text/plain", b'a\nb\n{"c": 1}\n'),
-        ("Text/Plain; charset=latin-1", b'a\nb\n{"c": 1}'),
+        ('Text/Plain; a=b; Charset="UTF-8"', b'a\nb\n{"c": 1}'),
     ],
 )
 async def test_bodies_become_messages(
@@ -189,3 +189,16 @@ class TestSeveralPartitions:
             log.failure = FencelogError(ErrorCode.OVERLOADED, "too much waits")
         answer = await post(http, "application/x-ndjson", self.body(), self.URL)
         assert (answer.status_code, answer.json()["code"]) == (503, "overloaded")
+
+
+@pytest.mark.parametrize("charset", ["latin-1", '"iso-8859-15"', "utf-16"])
+async def test_a_batch_in_another_charset_is_refused(http: httpx.AsyncClient, charset: str) -> None:
+    answer = await post(http, f"text/plain; charset={charset}", b"a")
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
+
+
+async def test_metadata_of_one_message_is_refused_before_a_batch(http: httpx.AsyncClient) -> None:
+    headers = {"content-type": "text/plain", "fencelog-key": "k"}
+    answer = await http.post(URL, content=b"a", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    assert await stored(http) == []

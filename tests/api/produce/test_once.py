@@ -90,3 +90,35 @@ async def test_a_sequence_with_other_contents_is_refused(http: httpx.AsyncClient
         assert answer.status_code == status
     assert answer.json()["code"] == "sequence_reused"
     assert await tail(http) == 1
+
+
+async def test_what_the_headers_say_is_kept_or_refused(http: httpx.AsyncClient) -> None:
+    event = {
+        "ce-id": "7",
+        "Ce-Type": "order.paid",
+        "Content-Type": "application/json; charset=utf-8",
+        "Fencelog-Key-Base64": "AAE=",
+    }
+    assert (await http.post("/messages", content=b"{}", headers=event)).status_code == 201
+    (message,) = (await http.get("/partitions/0/messages?as=json")).json()["messages"]
+    assert message["json"] == {}
+    assert message["headers"] == {
+        "ce-id": "7",
+        "ce-type": "order.paid",
+        "content-type": "application/json; charset=utf-8",
+    }
+    one = await http.get("/partitions/0/messages/0")
+    assert one.headers["content-type"] == "application/octet-stream"
+    back = {
+        name: value
+        for name, value in one.headers.items()
+        if name.startswith(("fencelog-header-", "fencelog-key"))
+    }
+    assert len(back) == 4
+    assert (await http.post("/messages", content=one.content, headers=back)).status_code == 201
+    again = await http.get("/partitions/0/messages/1")
+    assert {name: again.headers[name] for name in back} == back
+    refused = await http.post("/messages", headers={"Fencelog-Kye": "k"})
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_request")
+    assert "Fencelog-Kye" in refused.json()["detail"]
+    assert await tail(http) == 2
