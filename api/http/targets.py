@@ -14,7 +14,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 PREFIX = "/v1/topics/"
 
-_MAX_REMEMBERED = 4096
+MAX_REMEMBERED_PATHS = 4096
 """The limit of remembered paths: topics times endpoints that one broker serves at a time; beyond it
 the memory starts anew."""
 
@@ -121,7 +121,7 @@ class Targets:
         if target is None:
             target = parse_path(path)
             if target is not None and target.endpoint is not Endpoint.READ_ONE:
-                if len(self._known) >= _MAX_REMEMBERED:
+                if len(self._known) >= MAX_REMEMBERED_PATHS:
                     self._known.clear()
                 self._known[path] = target
         return target

@@ -110,6 +110,8 @@ class Produce:
             return None
         log = self._broker.open_log(post.topic, partition)
         if log is None:
+            if post.partition is None and post.key is None:
+                self._round_robin.take_back(post.topic)
             return None
         message = post.message(body, self._broker.host)
         return log.append_message(message, post.conditions_of(body))

@@ -46,6 +46,12 @@ class RoundRobin:
         self._next[topic] = turn + 1
         return turn % partitions
 
+    def take_back(self, topic: Hashable) -> None:
+        """Take back the last turn, which was not used: the next request gets it."""
+        turn = self._next.get(topic, 0)
+        if turn:
+            self._next[topic] = turn - 1
+
 
 def group_by_partition(
     keys: Sequence[bytes | None], partitions: int, unkeyed: int

@@ -8,6 +8,7 @@ leaves as a problem document from here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from prometheus_client.registry import Collector
 from fencelog.api.admin.admin import admin_router
 from fencelog.api.admin.broker_admin import add_broker_routes
 from fencelog.api.admin.partition_admin import PartitionAdmin
-from fencelog.api.http.asgi import ClientGone, Exchange, Receive, Scope, Send
+from fencelog.api.http.asgi import ClientGone, Exchange, RawHeaders, Receive, Scope, Send
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.problems import (
@@ -30,7 +31,7 @@ from fencelog.api.http.problems import (
     unexpected,
 )
 from fencelog.api.http.sse import problem_event
-from fencelog.api.http.targets import Endpoint, Target, Targets
+from fencelog.api.http.targets import MAX_REMEMBERED_PATHS, Endpoint, Target, Targets
 from fencelog.api.http.waits import Waits
 from fencelog.api.produce.access import Producers
 from fencelog.api.produce.batch import ProduceBatch
@@ -44,6 +45,7 @@ from fencelog.api.routing.partitioner import RoundRobin
 from fencelog.api.routing.peers import HttpPeers
 from fencelog.api.server.framework import build_framework
 from fencelog.api.subscriptions.app import build_subscriptions
+from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 
@@ -76,6 +78,7 @@ class Application:
         self._waits = waits
         self._metrics = metrics
         self._targets = Targets()
+        self._post_paths: dict[bytes, TopicName | None] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -103,18 +106,33 @@ class Application:
         """End long polls and event streams, so that the server can close without waiting."""
         self._waits.close()
 
-    def single_post(self, scope: Scope) -> Post | None:
-        """Return the content of a request's head, if the request is a single post that is valid so
-        far."""
+    def single_post(self, url: bytes, headers: RawHeaders) -> Post | None:
+        """Return the content of the head of a POST, if it is that of a single post and valid."""
+        path, _, query = url.partition(b"?")
         try:
-            target = self._targets.find(scope["path"])
-            if target is None or target.endpoint is not Endpoint.PRODUCE:
-                return None
-            if scope["method"] != "POST":
-                return None
-            return read_post(scope["headers"], scope["query_string"], target.topic)
+            topic = self._post_paths[path]
+        except KeyError:
+            topic = self._post_topic(path)
+        if topic is None or b"#" in query:
+            return None
+        try:
+            return read_post(headers, query, topic)
         except FencelogError:
             return None
+
+    def _post_topic(self, path: bytes) -> TopicName | None:
+        """Return the topic of the path of single posts, None for any other path, and remember
+        it."""
+        topic = None
+        if path.isascii() and b"%" not in path:
+            with contextlib.suppress(FencelogError):
+                target = self._targets.find(path.decode("ascii"))
+                if target is not None and target.endpoint is Endpoint.PRODUCE:
+                    topic = target.topic
+        if len(self._post_paths) >= MAX_REMEMBERED_PATHS:
+            self._post_paths.clear()
+        self._post_paths[path] = topic
+        return topic
 
     def problem_answer(
         self, error: BaseException, path: str

@@ -35,6 +35,14 @@ class GatheringTransport(asyncio.Transport):
         if self._size > _GATHER_BYTES:
             self._flush()
 
+    def write_now(self, data: bytes) -> None:
+        """Write what is whole already, and whatever waits before it."""
+        if self._waiting:
+            self._waiting.append(data)
+            self._flush()
+        else:
+            self._transport.write(data)
+
     def _flush(self) -> None:
         waiting, self._waiting, self._size = self._waiting, [], 0
         if self._transport.is_closing():

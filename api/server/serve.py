@@ -7,20 +7,20 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import uvicorn
 
 from fencelog.api.http.addresses import format_address
+from fencelog.api.server.app import Application
+from fencelog.api.server.connections import Connections
 from fencelog.api.server.http_protocol import HttpProtocol
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 BACKLOG = 4096
 """The connections that wait to be accepted: a burst of clients after a restart."""
 
-KEEP_ALIVE_S = 75
-"""The time that idle connections stay open, longer than clients keep theirs: the side that closes
-should be the client, which knows that it has no request in flight."""
+TICKS_PER_SECOND = 10
+"""uvicorn's; it writes a new Date with the first of a second."""
 
 SHUTDOWN_S = 3
 """The time that requests in flight get at the end; long polls and streams are cut after it."""
@@ -35,8 +35,8 @@ class HttpServer:
         self.url = url
 
     @classmethod
-    async def start(cls, app: Any, sock: socket.socket) -> HttpServer:
-        """Serve an ASGI application on a bound socket (``bind``); it accepts on return."""
+    async def start(cls, app: Application, sock: socket.socket) -> HttpServer:
+        """Serve an application on a bound socket (``bind``); it accepts on return."""
         config = uvicorn.Config(
             app,
             http=HttpProtocol,
@@ -48,7 +48,6 @@ class HttpServer:
             server_header=False,
             proxy_headers=False,
             backlog=BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=SHUTDOWN_S,
         )
         url = url_of(sock)
@@ -109,10 +108,22 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.accepting = asyncio.Event()
+        self._connections = Connections()
+        self.server_state = self._connections
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def on_tick(self, counter: int) -> bool:
+        is_over = await super().on_tick(counter)
+        if counter % TICKS_PER_SECOND == 0:
+            self._connections.tick()
+        return is_over
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self._connections.cut_off()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -1,4 +1,4 @@
-"""Posts that repeat a head are taken without parsing: they must mean what parsing would tell."""
+"""Single posts that the connection appends itself, and the order of all answers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
 
-import httptools
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fencelog.api.server.http_protocol import HttpProtocol
-from fencelog.api.server.repeated_posts import NOT_REPEATED, repeatable_head
-from fencelog.broker.append.conditions import AppendConditions, AppendResult
+from fencelog.api.produce.single import Post, Produce
+from fencelog.broker.append.conditions import AppendConditions, AppendFuture, AppendResult
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.broker.subscriptions.batch import DELIVER_AT
@@ -59,24 +55,24 @@ class Connection:
 
 
 @pytest.fixture
-def again(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The requests that were appended without being parsed."""
+def direct(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The bodies that connections passed to a log themselves."""
     taken: list[bytes] = []
-    append_again = HttpProtocol._append_again
+    append_now = Produce.append_now
 
-    def watched(self: HttpProtocol, data: bytes) -> bool:
-        done = append_again(self, data)
-        if done:
-            taken.append(data)
-        return done
+    def watched(self: Produce, post: Post, body: bytes) -> AppendFuture | None:
+        future = append_now(self, post, body)
+        if future is not None:
+            taken.append(body)
+        return future
 
-    monkeypatch.setattr(HttpProtocol, "_append_again", watched)
+    monkeypatch.setattr(Produce, "append_now", watched)
     return taken
 
 
 @pytest.fixture
 async def connection(
-    again: list[bytes], service: str, http: httpx.AsyncClient
+    direct: list[bytes], service: str, http: httpx.AsyncClient
 ) -> AsyncIterator[Connection]:
     address = urlsplit(service)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -94,7 +90,7 @@ def bodies(fake_broker: FakeBroker) -> list[tuple[bytes, bytes | None]]:
 
 
 async def test_bodies_of_any_size_arrive_in_order(
-    connection: Connection, fake_broker: FakeBroker, again: list[bytes]
+    connection: Connection, fake_broker: FakeBroker, direct: list[bytes]
 ) -> None:
     values = [b"x" * n for n in (3, 0, 1, 99, 1000, 9, 10_000)]
     for offset, value in enumerate(values):
@@ -103,15 +99,14 @@ async def test_bodies_of_any_size_arrive_in_order(
         assert headers["content-type"] == "application/json"
         assert "date" in headers
     assert [value for value, _ in bodies(fake_broker)] == values
-    assert len(again) == len(values) - 1
+    assert direct == values[1:], "the first one opens the partition"
 
 
 async def test_another_head_is_another_request(
-    connection: Connection, fake_broker: FakeBroker, again: list[bytes]
+    connection: Connection, fake_broker: FakeBroker, direct: list[bytes]
 ) -> None:
     await connection.exchange(post(b"1", "Fencelog-Key: a"))
     await connection.exchange(post(b"2", "Fencelog-Key: a"))
-    assert len(again) == 1
     await connection.exchange(post(b"3", "Fencelog-Key: b"))
     await connection.exchange(post(b"4", path=PATH + "?key=c"))
     status, _, _ = await connection.exchange(post(b"5", path="/v1/topics/ns/none/messages"))
@@ -119,12 +114,12 @@ async def test_another_head_is_another_request(
     await connection.exchange(post(b"6", "Fencelog-Key: a"))
     expected = [(b"1", b"a"), (b"2", b"a"), (b"3", b"b"), (b"4", b"c"), (b"6", b"a")]
     assert bodies(fake_broker) == expected
-    assert len(again) == 2
+    assert direct == [b"2", b"3", b"4", b"6"]
 
 
 @pytest.mark.parametrize("cut", [1, 30, 60, 90, -3])
-async def test_a_request_in_pieces_goes_the_ordinary_way(
-    connection: Connection, fake_broker: FakeBroker, again: list[bytes], cut: int
+async def test_a_request_may_come_in_pieces(
+    connection: Connection, fake_broker: FakeBroker, direct: list[bytes], cut: int
 ) -> None:
     await connection.exchange(post(b"first"))
     request = post(b"in pieces")
@@ -133,7 +128,7 @@ async def test_a_request_in_pieces_goes_the_ordinary_way(
     assert (await connection.exchange(request[cut:]))[2]["offset"] == 1
     assert (await connection.exchange(post(b"again")))[2]["offset"] == 2
     assert [value for value, _ in bodies(fake_broker)] == [b"first", b"in pieces", b"again"]
-    assert len(again) == 1
+    assert direct == [b"in pieces", b"again"]
 
 
 async def test_requests_in_one_piece_are_answered_in_order(
@@ -145,7 +140,7 @@ async def test_requests_in_one_piece_are_answered_in_order(
 
 
 async def test_what_comes_before_the_answer_waits_for_it(
-    connection: Connection, fake_broker: FakeBroker, again: list[bytes]
+    connection: Connection, fake_broker: FakeBroker, direct: list[bytes]
 ) -> None:
     await connection.exchange(post(b"0"))
     log = fake_broker.logs[T, 0]
@@ -159,11 +154,11 @@ async def test_what_comes_before_the_answer_waits_for_it(
     assert len(log.entries) == 2
     log.answers_after.set()
     assert [(await connection.answer())[2]["offset"] for _ in range(3)] == [1, 2, 3]
-    assert len(again) >= 1
+    assert len(direct) >= 1
 
 
 async def test_a_delay_counts_from_each_message(
-    connection: Connection, fake_broker: FakeBroker, again: list[bytes]
+    connection: Connection, fake_broker: FakeBroker, direct: list[bytes]
 ) -> None:
     """Not from the request that the head was read of."""
     fake_broker.host = host = SteppingHost()
@@ -172,7 +167,7 @@ async def test_a_delay_counts_from_each_message(
     await connection.exchange(request)
     host.clock_us = 60_000_000
     await connection.exchange(request)
-    assert len(again) == 1
+    assert len(direct) == 1
     due = [
         dict(message.headers)[DELIVER_AT]
         for entry in fake_broker.logs[T, 0].entries
@@ -182,7 +177,7 @@ async def test_a_delay_counts_from_each_message(
 
 
 async def test_a_definite_failure_goes_the_ordinary_way(
-    connection: Connection, fake_broker: FakeBroker, again: list[bytes]
+    connection: Connection, fake_broker: FakeBroker, direct: list[bytes]
 ) -> None:
     await connection.exchange(post(b"0"))
     log = fake_broker.logs[T, 0]
@@ -192,13 +187,13 @@ async def test_a_definite_failure_goes_the_ordinary_way(
     assert headers["retry-after"] == "1"
     log.failure = None
     assert (await connection.exchange(post(b"2")))[2]["offset"] == 1
-    assert len(again) == 2
+    assert len(direct) == 2
 
 
 async def test_an_unknown_outcome_is_told_and_never_tried_again(
     connection: Connection,
     fake_broker: FakeBroker,
-    again: list[bytes],
+    direct: list[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await connection.exchange(post(b"0"))
@@ -222,14 +217,14 @@ async def test_an_unknown_outcome_is_told_and_never_tried_again(
 
 
 async def test_a_partition_that_moved_away_is_not_appended_here(
-    connection: Connection, fake_broker: FakeBroker, again: list[bytes]
+    connection: Connection, fake_broker: FakeBroker, direct: list[bytes]
 ) -> None:
     await connection.exchange(post(b"0"))
     fake_broker.elsewhere[T, 0] = "http://127.0.0.1:9"
     status, _, document = await connection.exchange(post(b"1"))
     assert fake_broker.reported == ["http://127.0.0.1:9"]
     assert (status, document["offset"]) == (201, 1)
-    assert again == []
+    assert direct == []
 
 
 async def test_a_partition_that_is_not_there_any_more_is_a_definite_failure(
@@ -246,18 +241,11 @@ async def test_a_partition_that_is_not_there_any_more_is_a_definite_failure(
     assert (status, document["side_effects"]) == (404, "none")
 
 
-async def test_a_refused_post_is_refused_again(connection: Connection, again: list[bytes]) -> None:
+async def test_a_refused_post_is_refused_again(connection: Connection, direct: list[bytes]) -> None:
     for _ in range(2):
         status, _, _ = await connection.exchange(post(b"x", "Content-Encoding: gzip"))
         assert status == 415
-    assert again == []
-
-
-@pytest.mark.parametrize("name", sorted(NOT_REPEATED))
-def test_heads_that_ask_for_more_are_not_repeated(name: bytes) -> None:
-    request = post(b"x", f"{name.decode()}: 1")
-    assert repeatable_head(request, [(b"content-length", b"1"), (name, b"1")]) is None
-    assert repeatable_head(request, [(b"content-length", b"1")]) is not None
+    assert direct == []
 
 
 async def test_a_closing_server_answers_what_is_under_way(
@@ -279,60 +267,3 @@ async def test_a_closing_server_answers_what_is_under_way(
     assert (status, document["offset"], headers["connection"]) == (201, 1, "close")
     assert await client.reader.read() == b""
     client.writer.close()
-
-
-class Parsed:
-    """What a real parser makes of bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.url = self.body = b""
-        self.messages = 0
-        httptools.HttpRequestParser(self).feed_data(data)
-
-    def on_url(self, url: bytes) -> None:
-        self.url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
-
-    def on_body(self, body: bytes) -> None:
-        self.body += body
-
-    def on_message_complete(self) -> None:
-        self.messages += 1
-
-
-@given(
-    st.lists(
-        st.sampled_from(
-            ["X: 1", "Fencelog-Key: k", "CONTENT-LENGTH: 3", "Content-Length:  7", "Expect: x",
-             "Transfer-Encoding: chunked", "X-Content-Length: 4", "Content-Length: 03"]
-        ),
-        max_size=4,
-    ),
-    st.binary(max_size=20),
-    st.binary(max_size=20),
-    st.integers(0, 200),
-    st.binary(max_size=2),
-)  # fmt: skip
-def test_a_body_is_taken_only_where_a_parser_agrees(
-    headers: list[str], first: bytes, second: bytes, position: int, garbage: bytes
-) -> None:
-    request = post(first, *headers)
-    try:
-        parsed = Parsed(request)
-    except httptools.HttpParserError:
-        return
-    head = repeatable_head(request, parsed.headers)
-    if head is None:
-        return
-    assert head.body_of(request) == parsed.body == first
-    other = post(second, *headers)
-    changed = other[:position] + garbage + other[position + len(garbage) :]
-    body = head.body_of(changed)
-    if body is not None:
-        again = Parsed(changed)
-        assert (again.messages, again.body, again.url) == (1, body, parsed.url)
-        plain = [header for header in again.headers if header[0] != b"content-length"]
-        assert plain == [header for header in parsed.headers if header[0] != b"content-length"]

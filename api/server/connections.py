@@ -1,0 +1,79 @@
+"""The state that the connections of one HTTP server share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.server import ServerState
+
+from fencelog.api.http.asgi import JSON
+
+_CREATED = 201
+
+
+class HttpConnection(Protocol):
+    """A connection as its server sees it."""
+
+    def close_if_overdue(self, now_s: float) -> None: ...
+
+    def cut_off(self) -> None: ...
+
+
+class Connections(ServerState):
+    """The connections of one server. ``now_s``: the loop's time at the last ``tick``, for limits of
+    time that need no better."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = asyncio.get_running_loop().time()
+        self._created = b""
+
+    def tick(self) -> None:
+        """Note the time, and close the connections whose time is over. ``default_headers`` are
+        those of the new second."""
+        self.now_s = asyncio.get_running_loop().time()
+        self._created = b"%b%bcontent-type: %b\r\n" % (
+            STATUS_LINE[_CREATED],
+            header_lines(self.default_headers),
+            JSON,
+        )
+        for connection in self._all():
+            connection.close_if_overdue(self.now_s)
+
+    def cut_off(self) -> None:
+        """End the connections whose requests the closing server could not wait for."""
+        for connection in self._all():
+            connection.cut_off()
+
+    def _all(self) -> list[HttpConnection]:
+        return cast("list[HttpConnection]", list(self.connections))
+
+    def created(self, body: bytes, last: bytes) -> bytes:
+        """Return the answer 201 with a JSON body. ``last``: further lines of its head."""
+        return b"%bcontent-length: %d\r\n%b\r\n%b" % (self._created, len(body), last, body)
+
+    def answer(
+        self,
+        status: int,
+        media_type: bytes,
+        body: bytes,
+        headers: Iterable[tuple[bytes, bytes]],
+        last: bytes,
+    ) -> bytes:
+        """Return any whole answer; ``last`` as for ``created``."""
+        return b"%b%b%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b" % (
+            STATUS_LINE[status],
+            header_lines(self.default_headers),
+            header_lines(headers),
+            media_type,
+            len(body),
+            last,
+            body,
+        )
+
+
+def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
