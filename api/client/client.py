@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
+from urllib.parse import quote, urlencode
 
 from fencelog.api.client.admin import AdminCalls
 from fencelog.api.client.conditions import DUPLICATE, AppendPreconditions, condition_headers
@@ -24,8 +25,8 @@ from fencelog.api.client.consumer import Consumer
 from fencelog.api.client.http import REQUEST_TIMEOUT_S, ServiceHttp, json_object, topic_path
 from fencelog.api.client.reads import BATCH_TYPE, Page, RawPage, ReadCalls, ReadPage
 from fencelog.api.client.subscription import MAX_MESSAGES, SubscriptionCalls
-from fencelog.ledgers.errors import ErrorCode
-from fencelog.ledgers.record_batch import Message, encode_batch
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.record_batch import Message, encode_batch, has_keys
 
 __all__ = [
     "BATCH_TYPE",
@@ -169,11 +170,14 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         partition: int | None = None,
         **conditions: Unpack[AppendPreconditions],
     ) -> Appended:
-        """Append one message; it is durable on return. ``conditions`` and errors as for
-        ``append_batch``."""
+        """Append one message; it is durable on return. Without ``partition`` its key chooses one.
+        ``conditions`` and errors as for ``append_batch``."""
         message = Message(value, key, event_time_us, tuple((headers or {}).items()))
         batch = encode_batch([message])
-        return await self.append_batch(topic, batch, partition=partition, **conditions)
+        chosen_by = key if partition is None else None
+        return await self.append_batch(
+            topic, batch, partition=partition, key=chosen_by, **conditions
+        )
 
     async def append_batch(
         self,
@@ -181,31 +185,63 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         batch: bytes,
         *,
         partition: int | None = None,
-        key: str | None = None,
+        key: str | bytes | None = None,
         **conditions: Unpack[AppendPreconditions],
     ) -> Appended:
         """Append a record batch, all of it to one partition or nothing; durable on return.
 
-        Without ``partition`` the service chooses one: by ``key``, else in turn. ``conditions``: the
-        append's conditions, see ``AppendPreconditions``. Raises FencelogError:
+        Without ``partition`` the service chooses one: by ``key``, else in turn. Messages with keys
+        of their own need one of both; ``append_keyed`` takes each to its key's partition.
+        ``conditions``: the append's conditions, see ``AppendPreconditions``. Raises FencelogError:
         ``error.code.effects`` says whether the batch may have been written all the same;
         SEQUENCE_MISMATCH, PRODUCER_FENCED, PRODUCER_BUSY, PRECONDITION_FAILED where the conditions
         do not hold.
         """
-        query: dict[str, Any] = {}
+        query: dict[str, int | str | bytes] = {}
         if partition is not None:
             query["partition"] = partition
         if key is not None:
             query["key"] = key
+        if not query and has_keys(batch):
+            raise FencelogError(
+                ErrorCode.BAD_REQUEST,
+                "the messages have keys, so a partition or a key has to be named for all of them; "
+                "append_keyed takes each to the partition of its own",
+            )
+        (appended,) = await self._append(topic, batch, query, condition_headers(conditions))
+        return appended
+
+    async def append_keyed(self, topic: str, batch: bytes) -> list[Appended]:
+        """Append a record batch, each message to the partition of its key, those without a key
+        together; durable on return. The part of each partition is all there or not at all.
+
+        Raises FencelogError as ``append_batch``; APPEND_UNKNOWN with ``appended`` and ``failed`` if
+        only some partitions have certainly taken their part.
+        """
+        return await self._append(topic, batch, {}, {})
+
+    async def _append(
+        self,
+        topic: str,
+        batch: bytes,
+        query: Mapping[str, int | str | bytes],
+        headers: Mapping[str, bytes],
+    ) -> list[Appended]:
+        where = f"?{urlencode(query, quote_via=quote)}" if query else ""
         answer = await self._service.request(
             "POST",
-            f"{topic_path(topic)}/messages:batch",
-            params=query,
+            f"{topic_path(topic)}/messages:batch{where}",
             content=batch,
-            headers={"content-type": BATCH_TYPE, **condition_headers(conditions)},
+            headers={"content-type": BATCH_TYPE, **headers},
             lost=ErrorCode.APPEND_UNKNOWN,
         )
-        (appended,) = json_object(answer)["appended"]
-        offset = -1 if appended["offset"] is None else appended["offset"]
         duplicate = DUPLICATE in answer.headers
-        return Appended(appended["partition"], offset, appended["count"], duplicate)
+        return [
+            Appended(
+                part["partition"],
+                -1 if part["offset"] is None else part["offset"],
+                part["count"],
+                duplicate,
+            )
+            for part in json_object(answer)["appended"]
+        ]

@@ -1,15 +1,16 @@
 """The endpoint that appends many messages: ``POST …/messages:batch`` in four media types.
 
 A batch that goes to one partition is one entry there: all of it is written or nothing. Without
-``?partition=`` or ``?key=``, messages with keys go to their keys' partitions and the others stay
-together; the messages for one partition are written as a whole. When only some partitions could be
-written the answer is a problem with ``appended`` and ``failed``, never a 201.
+``?partition=`` or ``?key=``, messages with keys, those of a record batch too, go to their keys'
+partitions and the others stay together; the messages for one partition are written as a whole.
+When only some partitions could be written the answer is a problem with ``appended`` and ``failed``,
+never a 201.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -39,7 +40,14 @@ from fencelog.broker.append.conditions import FORGOTTEN, AppendResult
 from fencelog.broker.limits import MAX_BODY_BYTES
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
-from fencelog.ledgers.record_batch import encode_columns
+from fencelog.ledgers.record_batch import (
+    CODEC_NONE,
+    HAS_EVENT_TIME,
+    HAS_HEADERS,
+    encode_columns,
+    has_keys,
+    open_batch,
+)
 from fencelog.ledgers.record_batch.check import check_batch
 
 if TYPE_CHECKING:
@@ -112,14 +120,16 @@ class ProduceBatch:
             check_partition_is_certain(
                 conditions, partition=named, key="key" in query, partitions=count
             )
-        if partition is None and media_type != BATCH and count > 1:
-            columns = _PARSERS[media_type](body)
-            if columns.keys is not None:
-                parts = await self._scatter(exchange, topic, count, columns)
-                await self._answer(exchange, parts, len(body), started)
-                return
         if partition is None:
             partition = self._round_robin.next(topic, count)
+            if count > 1 and (media_type != BATCH or has_keys(body)):
+                columns, codec = _parsed(media_type, body)
+                groups = group_by_partition(columns.keys or (), count, partition)
+                if len(groups) > 1:
+                    parts = await self._scatter(exchange, topic, columns, groups, codec)
+                    await self._answer(exchange, parts, len(body), started)
+                    return
+                partition = next(iter(groups), partition)
 
         async def append(log: PartitionLog) -> None:
             batch = body
@@ -135,16 +145,19 @@ class ProduceBatch:
         await self._ownership.serve(exchange, topic, partition, append, query=passed, body=body)
 
     async def _scatter(
-        self, exchange: Exchange, topic: TopicName, partitions: int, columns: Columns
+        self,
+        exchange: Exchange,
+        topic: TopicName,
+        columns: Columns,
+        groups: Mapping[int, Sequence[int]],
+        codec: int,
     ) -> list[Part]:
-        """Append each key's messages to its partition, at the same time."""
-        groups = group_by_partition(
-            columns.keys or (), partitions, self._round_robin.next(topic, partitions)
-        )
+        """Append each partition's messages to it, at the same time."""
         # Every group is encoded and checked before the first one is appended: a message over a
         # limit must leave nothing written.
         batches = {
-            partition: encode_columns(*columns.take(rows)) for partition, rows in groups.items()
+            partition: encode_columns(*columns.take(rows), codec=codec)
+            for partition, rows in groups.items()
         }
         infos = {partition: check_batch(batch) for partition, batch in batches.items()}
 
@@ -179,6 +192,20 @@ class ProduceBatch:
         await exchange.respond(status, JSON, answer, headers)
         if not duplicate:
             self._metrics.appended(count, body_bytes, asyncio.get_running_loop().time() - started)
+
+
+def _parsed(media_type: bytes, body: bytes) -> tuple[Columns, int]:
+    """Return the messages of a batch, and the codec of its parts."""
+    if media_type != BATCH:
+        return _PARSERS[media_type](body), CODEC_NONE
+    info, view = open_batch(body)
+    columns = Columns(
+        view.values(),
+        view.keys(),
+        view.event_time_list() if info.columns & HAS_EVENT_TIME else None,
+        view.headers() if info.columns & HAS_HEADERS else None,
+    )
+    return columns, info.codec
 
 
 def _part(appended: AppendResult) -> Part:

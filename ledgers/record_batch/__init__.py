@@ -24,6 +24,7 @@ from fencelog.ledgers.record_batch.format import (
     encode_batch,
     encode_columns,
     encode_values,
+    has_keys,
     read_batch,
 )
 from fencelog.ledgers.record_batch.frames import FramedBatch, frame_batch, frame_parts, read_frames
@@ -49,6 +50,7 @@ __all__ = [
     "encode_values",
     "frame_batch",
     "frame_parts",
+    "has_keys",
     "open_batch",
     "read_batch",
     "read_frames",

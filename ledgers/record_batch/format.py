@@ -255,6 +255,11 @@ def batch_count(data: Buffer) -> int:
     return int(struct.unpack_from("<I", data, 4)[0])
 
 
+def has_keys(data: Buffer) -> bool:
+    """Tell by the header alone whether the batch has a column of keys."""
+    return len(data) >= BODY_START and bool(struct.unpack_from("<H", data, 2)[0] & HAS_KEY)
+
+
 def read_batch(data: Buffer) -> tuple[BatchInfo, BatchView]:
     """Read a batch: header, checksum and buffer lengths are checked; offset columns are not (see
     ``check_batch``).
