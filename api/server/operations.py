@@ -78,6 +78,7 @@ LAST_EVENT_ID = b"last-event-id"
 MESSAGE_HEADERS = frozenset((KEY, KEY_BASE64, EVENT_TIME, DELIVER_AT))
 HEADERS: Mapping[bytes, tuple[Shape, str]] = {
     KEY: (str, "The message's key"),
+    KEY_BASE64: (str, "The key in base64, instead of `Fencelog-Key`"),
     EVENT_TIME: (int, "µs since 1970 UTC"),
     DELIVER_AT: (int, "Subscriptions hand it out then; µs since 1970 UTC"),
     LAST_EVENT_ID: (Offset, "Event streams go on after this offset"),
