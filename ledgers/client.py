@@ -20,6 +20,7 @@ from fencelog.ledgers.reader.reader import LedgerReader
 from fencelog.ledgers.recovery.recovery import fence_ledger, recover_ledger
 from fencelog.ledgers.rpc.bookie_port import BookieDirectory
 from fencelog.ledgers.writer.options import WriterOptions
+from fencelog.ledgers.writer.outbox import Outbox
 from fencelog.ledgers.writer.writer import LedgerWriter, OnAcknowledged, OnFailure
 
 DEFAULT_COPIES = 3
@@ -77,6 +78,7 @@ class LedgerClient:
         writer_options: WriterOptions | None = None,
     ) -> None:
         self._bookies = bookies
+        self._outbox = Outbox(bookies)
         self._host = host
         self._key = key
         self._writer_options = writer_options or WriterOptions()
@@ -118,6 +120,7 @@ class LedgerClient:
             version,
             ledgers=self.ledgers,
             bookies=self._bookies,
+            outbox=self._outbox,
             placement=self._placement,
             incarnations=incarnations,
             key=self._key,

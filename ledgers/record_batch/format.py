@@ -45,6 +45,7 @@ BODY_START = HEADER.size
 HAS_KEY, HAS_EVENT_TIME, HAS_HEADERS = 1, 2, 4
 _ALL_COLUMNS = HAS_KEY | HAS_EVENT_TIME | HAS_HEADERS
 _BUFFERS = 12
+_ABSENT = (0,) * _BUFFERS
 _PADDING = tuple(bytes(n) for n in range(8))
 
 Buffer = bytes | bytearray | memoryview
@@ -161,7 +162,7 @@ def _with_nulls(items: Sequence[Any], validity: memoryview) -> list[Any]:
 
 def encode_values(values: Sequence[bytes], *, codec: int = CODEC_NONE) -> bytes:
     """Return a batch of plain values: no keys, event times or headers."""
-    return _assemble(len(values), 0, [*_binary_column(values), *[b""] * 10], codec)
+    return _assemble(len(values), 0, _binary_column(values), codec)
 
 
 def encode_columns(
@@ -223,19 +224,25 @@ def _validity(items: Sequence[object]) -> bytes:
 
 
 def _assemble(count: int, columns: int, buffers: Sequence[bytes], codec: int) -> bytes:
+    """Return a batch. ``buffers``: from the first on; those after them are absent."""
     if not 1 <= count <= MAX_BATCH_MESSAGES:
         raise FencelogError(
             ErrorCode.BAD_REQUEST, f"a batch holds 1 to {MAX_BATCH_MESSAGES} messages, not {count}"
         )
-    lengths = [len(buffer) for buffer in buffers]
-    body = b"".join(chain.from_iterable((b, _PADDING[-len(b) & 7]) for b in buffers))
+    lengths = [*map(len, buffers), *_ABSENT[len(buffers) :]]
+    parts: list[bytes] = []
+    for buffer in buffers:
+        if buffer:
+            parts += buffer, _PADDING[-len(buffer) & 7]
+    body = b"".join(parts)
     if len(body) > MAX_ENTRY_BYTES:
         raise FencelogError(ErrorCode.PAYLOAD_TOO_LARGE, f"a batch of {len(body)} bytes")
     stored = body if codec == CODEC_NONE else compress(codec, body)
     sizes = (len(stored), len(body), 0, *lengths)
     head = HEADER.pack(VERSION, codec, columns, count, 0, *sizes)
-    checksum = crc32c(stored, crc32c(head[12:], crc32c(head[:8])))
-    return HEADER.pack(VERSION, codec, columns, count, checksum, *sizes) + stored
+    start, end = head[:8], head[12:]
+    checksum = crc32c(stored, crc32c(end, crc32c(start)))
+    return b"".join((start, checksum.to_bytes(4, "little"), end, stored))
 
 
 # -- decoding ------------------------------------------------------------------------------------

@@ -219,7 +219,7 @@ class RecoveryCore:
             return passed_on
         return [*passed_on, *self._read_on(), *self._finish()]
 
-    def _passed_on(self, effects: list[Effect]) -> list[RecoveryEffect]:
+    def _passed_on(self, effects: Sequence[Effect]) -> list[RecoveryEffect]:
         passed_on: list[RecoveryEffect] = []
         for effect in effects:
             if isinstance(effect, Failed):

@@ -224,7 +224,7 @@ class _Recovery:
         if error is not None:
             self._placement.report_failure(send.bookie_id)
         self._carry_out(
-            partial(self._core.write_reply, send.run, send.index, send.bookie_id, error)
+            partial(self._core.write_reply, send.run, send.member, send.bookie_id, error)
         )
 
     def _replacement(self, change: ChangeEnsemble) -> tuple[str, ...] | None:

@@ -17,7 +17,7 @@ from fencelog.ledgers.format.run import Run
 AddCallback = Callable[[FencelogError | None], None]
 
 AddToken = Any
-"""What stands for one of many adds in its answer; it has a meaning for the caller alone."""
+"""The name of one of many adds in its answer, with a meaning for the caller alone."""
 
 AddsCallback = Callable[[Sequence[AddToken], FencelogError | None], None]
 """The callback for many adds: it gets the tokens of those that have this outcome."""

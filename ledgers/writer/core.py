@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -47,12 +48,12 @@ class PendingRun:
     failed: set[int] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send the run to the bookie at this index; report the reply with the same three values."""
+class Send(NamedTuple):
+    """Send the run to a bookie, the ensemble's ``member``; report the reply with the same three
+    values."""
 
     run: PendingRun
-    index: int
+    member: int
     bookie_id: str
 
 
@@ -64,8 +65,7 @@ class ChangeEnsemble:
     first_entry_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
+class Acknowledged(NamedTuple):
     """Every entry up to ``lac`` is acknowledged; the ledger is ``length`` bytes long there."""
 
     lac: int
@@ -120,7 +120,7 @@ class WriterCore:
     def is_degraded(self) -> bool:
         return bool(self._failed or self._delayed)
 
-    def push(self, data: bytes, *, count: int, length: int) -> list[Effect]:
+    def push(self, data: bytes, *, count: int, length: int) -> list[Send]:
         """Accept the next run of ``count`` entries; they follow ``last_add_pushed`` directly."""
         check(self.finished is None and not self._sealed, "push to a finished writer")
         first = self.last_add_pushed + 1
@@ -156,8 +156,9 @@ class WriterCore:
             run.failed.discard(index)
             if self.changing:
                 return []
-            self._failed.pop(index, None)
-            self._delayed.pop(index, None)
+            if self._failed or self._delayed:
+                self._failed.pop(index, None)
+                self._delayed.pop(index, None)
             return self._drain()
         if error.code is ErrorCode.LEDGER_FENCED:
             return self._fail(error)

@@ -1,7 +1,8 @@
 """The writer's shell: batches appends into runs and carries out what ``WriterCore`` decides.
 
 One writer owns one ledger. ``append`` only queues; all entries queued in one iteration of the event
-loop are sent as one run (or a few), in one socket write per bookie, and are acknowledged together.
+loop are sent as one run (or a few), together with those of the process's other writers
+(``writer/outbox.py``), and are acknowledged together.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.run import build_run
+from fencelog.ledgers.format.run import Run, RunHeader, build_run, run_of
 from fencelog.ledgers.ledger_metadata.model import NO_ENTRY, LedgerMetadata
 from fencelog.ledgers.ledger_metadata.update import MetadataAccess
 from fencelog.ledgers.limits import MAX_ENTRY_BYTES, WRITER_MAX_PENDING_BYTES
@@ -23,13 +24,13 @@ from fencelog.ledgers.writer.core import (
     ChangeEnsemble,
     Effect,
     Failed,
-    PendingRun,
     Send,
     WriterCore,
 )
 from fencelog.ledgers.writer.explicit_lac import ExplicitLac
 from fencelog.ledgers.writer.metadata import WriterMetadata
 from fencelog.ledgers.writer.options import WriterOptions
+from fencelog.ledgers.writer.outbox import Outbox
 from fencelog.ledgers.writer.run_batching import RunBatching
 
 OnAcknowledged = Callable[[int], None]
@@ -66,6 +67,7 @@ class LedgerWriter:
         *,
         ledgers: MetadataAccess,
         bookies: BookieDirectory,
+        outbox: Outbox,
         placement: Placement,
         incarnations: Mapping[str, str],
         key: bytes,
@@ -84,6 +86,7 @@ class LedgerWriter:
             incarnations=incarnations,
         )
         self._bookies = bookies
+        self._outbox = outbox
         self._placement = placement
         self._incarnations = self._own.incarnations
         self._key = key
@@ -161,7 +164,7 @@ class LedgerWriter:
         self._queue.append(payload)
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._outbox.flush_soon(self._flush)
         return entry_id
 
     async def close(self) -> LedgerMetadata:
@@ -217,40 +220,44 @@ class LedgerWriter:
         while start < len(queue) and core.finished is None:
             end = self._batching.end_of_run(queue, start)
             payloads = queue[start:end]
-            run = build_run(
+            first, lac = core.last_add_pushed + 1, core.lac
+            data = build_run(
                 metadata.ledger_id,
-                core.last_add_pushed + 1,
+                first,
                 payloads,
-                lac=core.lac,
+                lac=lac,
                 length_before=self._length_pushed,
                 digest_type=metadata.digest_type,
                 key=self._key,
             )
+            header = RunHeader(metadata.ledger_id, first, end - start, len(data))
             self._length_pushed += sum(map(len, payloads))
-            self._execute(core.push(run, count=end - start, length=self._length_pushed))
+            sends = core.push(data, count=end - start, length=self._length_pushed)
+            self._send(Run(header, lac, data), sends)
             start = end
 
-    def _on_reply(
-        self, run: PendingRun, index: int, bookie_id: str, error: FencelogError | None
-    ) -> None:
+    def _send(self, run: Run, sends: Iterable[Send]) -> None:
+        for send in sends:
+            incarnation = self._incarnations[send.bookie_id]
+            self._outbox.send(run, send, incarnation, self._on_reply)
+
+    def _on_reply(self, send: Send, error: FencelogError | None) -> None:
+        run, index, bookie_id = send
         if error is not None and error.code not in _BLAMELESS:
             self._placement.report_failure(bookie_id)
-        self._execute(self._core.reply(run, index, bookie_id, error))
+        if effects := self._core.reply(run, index, bookie_id, error):
+            self._execute(effects)
 
     def _execute(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Send(run, index, bookie_id):
-                    self._bookies.client(bookie_id).add(
-                        run.data,
-                        recovery=False,
-                        incarnation=self._incarnations[bookie_id],
-                        on_reply=partial(self._on_reply, run, index, bookie_id),
-                    )
-                case Acknowledged(lac, _):
-                    self._on_ack(lac)
+                case Acknowledged():  # the hot path: no pattern that takes it apart
+                    self._on_ack(effect.lac)
                     self._explicit_lac.acknowledged()
                     self._settled.set()
+                case Send(run):  # once more, to a new member, before anything is acknowledged
+                    self._send(run_of(run.data), (effect,))
+                    self._outbox.hand_over()
                 case ChangeEnsemble():
                     self._change = asyncio.get_running_loop().create_task(
                         self._change_ensemble(effect), name=f"ensemble of {self.ledger_id}"

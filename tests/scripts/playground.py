@@ -29,6 +29,7 @@ from fencelog.ledgers.rpc.bookie_port import (
     add_each,
 )
 from fencelog.ledgers.writer.options import WriterOptions
+from fencelog.ledgers.writer.outbox import Outbox
 from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.scripts.playground_bookie import ModelBookie, range_text, ranges
 from tests.scripts.playground_network import STORE, ScriptLoop, ScriptNetwork
@@ -256,6 +257,7 @@ class Client:
             await self.ledgers.create(metadata),
             ledgers=self.ledgers,
             bookies=self,
+            outbox=Outbox(self),
             placement=self.placement,
             incarnations={bookie: self.describe(bookie).incarnation for bookie in ensemble},
             key=b"",

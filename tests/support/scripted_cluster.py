@@ -26,6 +26,7 @@ from fencelog.ledgers.rpc.bookie_port import (
     add_each,
 )
 from fencelog.ledgers.writer.options import WriterOptions
+from fencelog.ledgers.writer.outbox import Outbox
 from fencelog.ledgers.writer.writer import LedgerWriter
 from tests.support.metadata_nodes import later
 
@@ -264,6 +265,7 @@ class Cluster:
             version,
             ledgers=self.ledgers,
             bookies=self,
+            outbox=Outbox(self),
             placement=self.placement,
             incarnations={b: self.bookies[b].incarnation for b in ensemble.split()},
             key=b"",

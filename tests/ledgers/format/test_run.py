@@ -19,6 +19,7 @@ from fencelog.ledgers.format.run import (
     read_run_header,
     run_lac,
     run_length,
+    run_of,
     run_starts,
     slice_run,
     verify_entries,
@@ -41,7 +42,7 @@ def test_entries_come_back_as_they_were(payloads: list[bytes]) -> None:
     assert [entry.entry_id for entry in entries] == list(range(5, 5 + len(payloads)))
     assert header.last_entry_id == entries[-1].entry_id
     assert run_lac(run, header) == 3
-    assert read_run(run) == (header, 3, run)
+    assert read_run(run) == run_of(run) == (header, 3, run)
     assert run_length(run, header) == 100 + sum(map(len, payloads)) == entries[-1].length
 
 

@@ -54,7 +54,7 @@ def acknowledge(core: RecoveryCore, sent: Iterable[Send]) -> list[RecoveryEffect
     return [
         effect
         for send in sent
-        for effect in core.write_reply(send.run, send.index, send.bookie_id, None)
+        for effect in core.write_reply(send.run, send.member, send.bookie_id, None)
     ]
 
 
@@ -197,7 +197,7 @@ def test_members_that_fail_are_replaced_in_memory() -> None:
     (change,) = core.write_reply(run, 1, "b2", TIMEOUT)
     assert change == ChangeEnsemble({1: "b2"}, 0)
     again = core.ensemble_chosen(change, ("b1", "b9", "b3"))
-    assert [(send.index, send.bookie_id) for send in sends(again)] == [(1, "b9")]
+    assert [(send.member, send.bookie_id) for send in sends(again)] == [(1, "b9")]
     acknowledge(core, [*sends(used)[2:], *sends(again)])
     (close,) = negatives(core, 3, "b1", "b2")
     assert isinstance(close, Close)

@@ -94,7 +94,7 @@ class World:
                 todo += core.read_answer(effect.entry_id, effect.bookie_id, self.read(effect))
             elif isinstance(effect, Send):
                 error = self.write(effect)
-                todo += core.write_reply(effect.run, effect.index, effect.bookie_id, error)
+                todo += core.write_reply(effect.run, effect.member, effect.bookie_id, error)
             elif isinstance(effect, ChangeEnsemble):
                 todo += core.ensemble_chosen(effect, self.replace(core, effect))
         return core

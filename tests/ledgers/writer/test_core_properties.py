@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,7 +52,7 @@ class Story:
         self.over = False
         self.failures_left = data.draw(st.integers(0, 12), label="failures")
 
-    def take(self, effects: list[Effect]) -> None:
+    def take(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             assert not self.over
             match effect:
@@ -97,7 +99,7 @@ class Story:
         if error is None:
             for entry_id in range(run.first_entry_id, run.last_entry_id + 1):
                 self.stored.setdefault(entry_id, set()).add(send.bookie_id)
-        self.take(self.core.reply(run, send.index, send.bookie_id, error))
+        self.take(self.core.reply(run, send.member, send.bookie_id, error))
 
     def end_change(self) -> None:
         """Some failed members are replaced, by anybody else, former members too; or none is."""

@@ -288,9 +288,9 @@ FENCING = (
 
 _INCARNATION_IGNORED = Edit(
     "fencelog.ledgers.writer.writer",
-    "LedgerWriter._execute",
-    "incarnation=self._incarnations[bookie_id],",
-    "incarnation=None,",
+    "LedgerWriter._send",
+    "incarnation = self._incarnations[send.bookie_id]",
+    "incarnation = None",
 )
 """A writer sends to whoever has a member's name. By itself it does no harm as long as a bookie that
 may have forgotten fences before it serves: two guards of one rule."""

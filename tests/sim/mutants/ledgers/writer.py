@@ -176,7 +176,7 @@ LAC = (
         "entries-carry-a-lac-too-high",
         "PROTOCOL.md rules 1 and 4",
         "Entries carry the entry before them as LAC, acknowledged or not.",
-        (Edit(WRITER, "LedgerWriter._flush", "lac=core.lac,", "lac=core.last_add_pushed,"),),
+        (Edit(WRITER, "LedgerWriter._flush", "+ 1, core.lac", "+ 1, core.last_add_pushed"),),
     ),
     Mutant(
         "explicit-lac-too-high",

@@ -1,0 +1,80 @@
+"""The way out for the adds of a process: in each turn of the loop one call for each bookie.
+
+With traffic over many ledgers each turn brings a few entries to many of them. Their writers are
+flushed together, and all runs for one bookie are handed over at once, in the order in which the
+cores decided on them: so each bookie sees the runs of a ledger in that order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.format.run import Run
+from fencelog.ledgers.rpc.bookie_port import AddToken, BookieDirectory
+from fencelog.ledgers.writer.core import Send
+
+OnReply = Callable[[Send, FencelogError | None], None]
+
+
+class Outbox:
+    """The adds of all writers of one process. It holds nothing beyond the current turn."""
+
+    def __init__(self, bookies: BookieDirectory) -> None:
+        self._bookies = bookies
+        self._flushes: list[Callable[[], None]] = []
+        self._waiting: dict[tuple[str, str], tuple[list[Run], list[AddToken]]] = {}
+        self._scheduled = False
+
+    def flush_soon(self, flush: Callable[[], None]) -> None:
+        """Call a writer's ``flush`` before the next hand-over; it sends what it has queued."""
+        self._flushes.append(flush)
+        if not self._scheduled:
+            self._schedule()
+
+    def send(self, run: Run, send: Send, incarnation: str, on_reply: OnReply) -> None:
+        """Send a run to a bookie as long as it has this incarnation. ``on_reply`` gets the answer,
+        later."""
+        member = send.bookie_id, incarnation
+        waiting = self._waiting.get(member)
+        if waiting is None:
+            waiting = self._waiting[member] = [], []
+            if not self._scheduled:
+                self._schedule()
+        waiting[0].append(run)
+        waiting[1].append((on_reply, send))
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        flushes, self._flushes = self._flushes, []
+        for flush in flushes:
+            try:
+                flush()
+            except Exception as error:  # a bug in one writer; the others' runs have to leave
+                _report("a writer could not send its runs", error)
+        self._scheduled = False
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Hand all runs to the bookies now: those of later turns follow them."""
+        waiting, self._waiting = self._waiting, {}
+        for (bookie_id, incarnation), (runs, tokens) in waiting.items():
+            self._bookies.client(bookie_id).add_many(
+                runs, tokens, incarnation=incarnation, on_replies=_answer
+            )
+
+
+def _answer(tokens: Sequence[AddToken], error: FencelogError | None) -> None:
+    for on_reply, send in tokens:
+        try:
+            on_reply(send, error)
+        except Exception as bug:  # in one writer; the others have to get their answers
+            _report("a writer could not take an answer", bug)
+
+
+def _report(message: str, error: Exception) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

@@ -1,0 +1,126 @@
+"""One call for each bookie in a turn, whatever the runs are of; a bug in one writer stays there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fencelog.ledgers.errors import FencelogError
+from fencelog.ledgers.format.run import Run, build_run, run_of
+from fencelog.ledgers.rpc.bookie_port import AddsCallback, AddToken
+from fencelog.ledgers.writer.core import PendingRun, Send
+from fencelog.ledgers.writer.outbox import Outbox
+
+
+class Bookies:
+    """Bookies that note what they are handed: the bookie, its incarnation, the ledgers."""
+
+    def __init__(self) -> None:
+        self.bookie_id = ""
+        self.calls: list[tuple[str, str | None, list[int]]] = []
+        self.answers: list[tuple[AddsCallback, Sequence[AddToken]]] = []
+
+    def client(self, bookie_id: str) -> Any:
+        self.bookie_id = bookie_id
+        return self
+
+    def add_many(
+        self,
+        runs: Sequence[Run],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
+    ) -> None:
+        self.calls.append((self.bookie_id, incarnation, [run.header.ledger_id for run in runs]))
+        self.answers.append((on_replies, tokens))
+
+
+class Sender:
+    """A writer of which only sending is of interest."""
+
+    def __init__(self, outbox: Outbox, ledger_id: int, members: str = "b1 b2") -> None:
+        self.outbox = outbox
+        self.run = run_of(build_run(ledger_id, 0, [b"x"], lac=-1, length_before=0))
+        self.members = members.split()
+        self.replies: list[tuple[str, FencelogError | None]] = []
+
+    def flush(self) -> None:
+        pending = PendingRun(0, 0, 1, self.run.data, (0, 1))
+        for member, bookie_id in enumerate(self.members):
+            send = Send(pending, member, bookie_id)
+            self.outbox.send(self.run, send, f"life of {bookie_id}", self.on_reply)
+
+    def on_reply(self, send: Send, error: FencelogError | None) -> None:
+        self.replies.append((send.bookie_id, error))
+
+
+@pytest.fixture
+def bookies() -> Bookies:
+    return Bookies()
+
+
+@pytest.fixture
+def outbox(bookies: Bookies) -> Outbox:
+    return Outbox(bookies)  # type: ignore[arg-type]  # what an outbox asks of it
+
+
+async def test_all_that_a_turn_brings_is_one_call_for_each_bookie(
+    outbox: Outbox, bookies: Bookies
+) -> None:
+    senders = [Sender(outbox, 1), Sender(outbox, 2, "b2 b3"), Sender(outbox, 1)]
+    for sender in senders:
+        outbox.flush_soon(sender.flush)
+    assert not bookies.calls
+    await asyncio.sleep(0)
+    assert bookies.calls == [
+        ("b1", "life of b1", [1, 1]),
+        ("b2", "life of b2", [1, 2, 1]),
+        ("b3", "life of b3", [2]),
+    ]
+    for on_replies, tokens in bookies.answers:
+        on_replies(tokens, None)
+    assert [sender.replies for sender in senders] == [
+        [("b1", None), ("b2", None)],
+        [("b2", None), ("b3", None)],
+        [("b1", None), ("b2", None)],
+    ]
+    await asyncio.sleep(0)
+    assert len(bookies.calls) == 3
+
+
+async def test_what_is_handed_over_at_once_is_before_what_follows(
+    outbox: Outbox, bookies: Bookies
+) -> None:
+    first, second = Sender(outbox, 1, "b1"), Sender(outbox, 2, "b1")
+    first.flush()
+    outbox.hand_over()
+    second.flush()
+    assert bookies.calls == [("b1", "life of b1", [1])]
+    await asyncio.sleep(0)
+    assert bookies.calls == [("b1", "life of b1", [1]), ("b1", "life of b1", [2])]
+
+
+async def test_a_bug_in_one_writer_keeps_nothing_from_the_others(
+    outbox: Outbox, bookies: Bookies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, report: reports.append(report))
+    wrong, right = Sender(outbox, 1, "b1"), Sender(outbox, 2, "b1")
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("bug")
+
+    outbox.flush_soon(fail)
+    monkeypatch.setattr(wrong, "on_reply", fail)
+    for sender in (wrong, right):
+        outbox.flush_soon(sender.flush)
+    await asyncio.sleep(0)
+    assert bookies.calls == [("b1", "life of b1", [1, 2])]
+    ((on_replies, tokens),) = bookies.answers
+    on_replies(tokens, None)
+    assert right.replies == [("b1", None)]
+    assert [str(report["exception"]) for report in reports] == ["bug", "bug"]
