@@ -32,7 +32,12 @@ _SAYS_NOTHING = (b"", b"application/octet-stream", b"application/x-www-form-urle
 """The media types that say nothing of a body: the last is what curl calls all of them."""
 
 _PREFIX = b"fencelog-"
-_OF_ONE_MESSAGE = frozenset((KEY, KEY_BASE64, EVENT_TIME, DELIVER_AT, CONTENT_TYPE))
+_PREFIXES = (_PREFIX, CLOUD_EVENT_PREFIX)
+_CONTENT_ENCODING = b"content-encoding"
+METADATA_HEADERS = frozenset(
+    (KEY, KEY_BASE64, EVENT_TIME, DELIVER_AT, CONTENT_TYPE, _CONTENT_ENCODING)
+)
+"""The headers that describe a message, but for those that are kept by their prefix."""
 _INTERNAL = frozenset((b"fencelog-forwarded",))
 """The headers that brokers add."""
 
@@ -51,23 +56,40 @@ def read_metadata(raw_headers: RawHeaders) -> Metadata:
     Raises FencelogError: BAD_REQUEST (also for a ``Fencelog-`` header that would be lost),
     UNSUPPORTED_MEDIA_TYPE (the body would not be the message).
     """
+    return metadata_of(*scan_headers(raw_headers, METADATA_HEADERS))
+
+
+def scan_headers(
+    raw_headers: RawHeaders, names: frozenset[bytes]
+) -> tuple[dict[bytes, bytes], list[tuple[str, bytes]]]:
+    """Return the headers of these names, each of which may be given once, and those that a message
+    keeps by their prefix: one pass for all that an append has to know.
+
+    Raises FencelogError(BAD_REQUEST).
+    """
     given: dict[bytes, bytes] = {}
-    headers: list[tuple[str, bytes]] = []
+    kept: list[tuple[str, bytes]] = []
     for name, value in raw_headers:
-        if name.startswith(HEADER_PREFIX):
-            headers.append((name[len(HEADER_PREFIX) :].decode("latin-1"), value))
-        elif name.startswith(CLOUD_EVENT_PREFIX):
-            headers.append((name.decode("latin-1"), value))
-        elif name in _OF_ONE_MESSAGE:
+        if name in names:
             if name in given:
                 raise _bad(f"{_shown(name)} is given twice")
             given[name] = value
-        elif name == b"content-encoding":
-            raise FencelogError(
-                ErrorCode.UNSUPPORTED_MEDIA_TYPE, "Content-Encoding is not supported"
-            )
-        elif name.startswith(_PREFIX) and name not in _INTERNAL:
-            raise _bad(f"{_shown(name)} is no header of an append; there are {_KNOWN}")
+        elif name.startswith(_PREFIXES):
+            if name.startswith(HEADER_PREFIX):
+                kept.append((name[len(HEADER_PREFIX) :].decode("latin-1"), value))
+            elif name.startswith(CLOUD_EVENT_PREFIX):
+                kept.append((name.decode("latin-1"), value))
+            elif name not in _INTERNAL:
+                raise _bad(f"{_shown(name)} is no header of an append; there are {_KNOWN}")
+    return given, kept
+
+
+def metadata_of(given: Mapping[bytes, bytes], kept: Sequence[tuple[str, bytes]]) -> Metadata:
+    """Return the metadata in the headers that ``scan_headers`` found. Raises as
+    ``read_metadata``."""
+    if _CONTENT_ENCODING in given:
+        raise FencelogError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, "Content-Encoding is not supported")
+    headers = [*kept]
     if DELIVER_AT in given:
         headers.append(deliver_at_header(given[DELIVER_AT]))
     content_type = given.get(CONTENT_TYPE, b"")
@@ -80,7 +102,7 @@ def refuse_metadata(raw_headers: RawHeaders) -> None:
     """Refuse the metadata of one message in the headers of a batch, where it would be lost. Raises
     FencelogError(BAD_REQUEST)."""
     for name, _ in raw_headers:
-        if name.startswith((_PREFIX, CLOUD_EVENT_PREFIX)) and name not in _INTERNAL:
+        if name.startswith(_PREFIXES) and name not in _INTERNAL:
             raise _bad(
                 f"{_shown(name)} describes one message; in a batch each message has members of its "
                 "own, and ?key= is the key of all of them"

@@ -6,6 +6,7 @@ answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from fencelog.api.http.asgi import RawHeaders
 from fencelog.broker.append.conditions import FORGOTTEN, AppendConditions
@@ -26,9 +27,13 @@ IDEMPOTENCY_KEY = b"idempotency-key"
 IF_OFFSET = b"if-offset"
 FENCING_TOKEN = b"fencing-token"
 
-TERM_HEADERS = frozenset(
+CONDITION_HEADERS = frozenset(
     (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ, IDEMPOTENCY_KEY, IF_OFFSET, FENCING_TOKEN)
 )
+
+PRODUCERS_REMEMBERED = 4096
+"""The limit of producers whose names need not be checked and digested again: those that append at
+about the same time."""
 
 _DUPLICATE = [(b"duplicate", b"true")]
 _MAX_NUMBER = 2**63 - 1
@@ -39,11 +44,17 @@ def read_conditions(raw_headers: RawHeaders) -> AppendConditions | None:
     FencelogError(BAD_REQUEST)."""
     given: dict[bytes, bytes] = {}
     for name, value in raw_headers:
-        if name in TERM_HEADERS:
+        if name in CONDITION_HEADERS:
             if name in given:
                 raise _bad(f"{_shown(name)} is given twice")
             given[name] = value
-    if not given:
+    return conditions_of(given)
+
+
+def conditions_of(given: Mapping[bytes, bytes]) -> AppendConditions | None:
+    """Return the conditions that these headers set, or None without any. Raises
+    FencelogError(BAD_REQUEST)."""
+    if CONDITION_HEADERS.isdisjoint(given):
         return None
     return AppendConditions(
         _producer(given) or _key(given), _number(given, IF_OFFSET), _token(given.get(FENCING_TOKEN))
@@ -90,8 +101,13 @@ def _producer(given: Mapping[bytes, bytes]) -> SequenceRange | None:
         raise _bad("Producer-Id needs Producer-Seq, the number of the first message")
     if IDEMPOTENCY_KEY in given:
         raise _bad("Producer-Id and Idempotency-Key cannot both be given")
-    name = check_name("producer", given[PRODUCER_ID].decode("latin-1"))
-    return SequenceRange(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch or 0, sequence)
+    return SequenceRange(1, RUN_SEQUENCE, _digest_of(given[PRODUCER_ID]), epoch or 0, sequence)
+
+
+@lru_cache(PRODUCERS_REMEMBERED)
+def _digest_of(producer_id: bytes) -> bytes:
+    name = check_name("producer", producer_id.decode("latin-1"))
+    return producer_digest(name.encode())
 
 
 def _key(given: Mapping[bytes, bytes]) -> SequenceRange | None:
@@ -100,7 +116,7 @@ def _key(given: Mapping[bytes, bytes]) -> SequenceRange | None:
         return None
     if not 1 <= len(key) <= MAX_IDEMPOTENCY_KEY_BYTES:
         raise _bad(f"Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes, not {len(key)}")
-    return SequenceRange(0, RUN_KEY, producer_digest(key))
+    return SequenceRange(1, RUN_KEY, producer_digest(key))
 
 
 def _token(value: bytes | None) -> str | None:

@@ -18,14 +18,20 @@ from msgspec import Struct
 
 from fencelog.api.http.asgi import JSON, Exchange, RawHeaders, parse_number, parse_query
 from fencelog.api.http.bodies import BodyReader
-from fencelog.api.http.message_headers import deliver_at_header, read_metadata
+from fencelog.api.http.message_headers import (
+    METADATA_HEADERS,
+    deliver_at_header,
+    metadata_of,
+    scan_headers,
+)
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.targets import Target
 from fencelog.api.produce.append_headers import (
+    CONDITION_HEADERS,
     appended_status,
     check_partition_is_certain,
+    conditions_of,
     number_or_null,
-    read_conditions,
 )
 from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.routing.partitioner import RoundRobin, named_partition, partition_of_key
@@ -35,13 +41,15 @@ from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
-from fencelog.ledgers.record_batch import Message, encode_batch
+from fencelog.ledgers.record_batch import Message, message_digest
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
     from fencelog.broker.partition.partition_log import PartitionLog
 
 PARAMETERS = frozenset(("partition", "key", "delay_ms"))
+
+_SCANNED = METADATA_HEADERS | CONDITION_HEADERS
 
 
 class AppendedMessage(Struct):
@@ -135,7 +143,7 @@ class Produce:
         return self._round_robin.next(post.topic, partitions)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Post:
     """The properties of a message in the head of its single post."""
 
@@ -165,13 +173,14 @@ class Post:
         if self.delay_ms is not None:
             headers = (*headers, ("delay_ms", b"%d" % self.delay_ms))
         message = Message(body, self.key, self.event_time, headers)
-        return self.conditions.of(encode_batch([message]))
+        return self.conditions.with_contents(message_digest(message))
 
 
 def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
     """Parse the head of a single post. Raises FencelogError(BAD_REQUEST)."""
     query = parse_query(raw_query, PARAMETERS) if raw_query else {}
-    key, event_time, message_headers = read_metadata(headers)
+    given, others = scan_headers(headers, _SCANNED)
+    key, event_time, message_headers = metadata_of(given, others)
     if "key" in query:
         if key is not None:
             raise FencelogError(
@@ -181,7 +190,7 @@ def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
     delay_ms = None
     if "delay_ms" in query:
         delay_ms = parse_number("delay_ms", query["delay_ms"], low=0, high=MAX_DELIVERY_DELAY_MS)
-    conditions = read_conditions(headers)
+    conditions = conditions_of(given)
     partition = query.get("partition")
     return Post(topic, partition, key, event_time, message_headers, delay_ms, conditions)
 

@@ -18,7 +18,7 @@ from fencelog.api.http.json_render import StoredMessage, ValueForm
 from fencelog.api.http.message_headers import DELIVER_AT, EVENT_TIME, KEY, KEY_BASE64
 from fencelog.api.http.read_request import NamedPosition
 from fencelog.api.produce import access, batch, single
-from fencelog.api.produce.append_headers import TERM_HEADERS
+from fencelog.api.produce.append_headers import CONDITION_HEADERS
 from fencelog.api.produce.batch_bodies import AnyBatch
 from fencelog.api.read import offsets
 from fencelog.api.read.answers import MessagePage
@@ -120,7 +120,7 @@ MESSAGES = (
         status=201,
         body={"*/*": BYTES},
         query=single.PARAMETERS,
-        headers=TERM_HEADERS | MESSAGE_HEADERS,
+        headers=CONDITION_HEADERS | MESSAGE_HEADERS,
     ),
     Operation(
         f"POST {TOPIC}/messages:batch",
@@ -132,7 +132,7 @@ MESSAGES = (
         status=201,
         body={JSON: AnyBatch, NDJSON: AnyMessage, TEXT: LINES, BATCH: BYTES},
         query=batch.PARAMETERS,
-        headers=TERM_HEADERS,
+        headers=CONDITION_HEADERS,
     ),
     Operation(
         f"GET {PARTITION}/messages",

@@ -169,7 +169,9 @@ class ConditionalAppends:
         try:
             self.access.check(conditions)
             if conditions.run is not None:
-                run = conditions.run._replace(rows=append.count)
+                run = conditions.run
+                if run.rows != append.count:
+                    run = run._replace(rows=append.count)
                 found = self.producers.find(run, now_us=self._pipeline.now_us())
                 if found is not None:
                     check_contents(run, found)

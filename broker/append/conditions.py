@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from asyncio import Future
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 from fencelog.ledgers.errors import FencelogError, copy_of
 from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_NOBODY, RUN_SEQUENCE, SequenceRange
@@ -37,11 +37,11 @@ class Repeated(AppendResult):
 AppendFuture = Future[AppendResult]
 
 
-@dataclass(frozen=True, slots=True)
-class AppendConditions:
+class AppendConditions(NamedTuple):
     """The conditions of an append, which is written only if all of them hold.
 
-    ``run``: the producer's sequence numbers, or the idempotency key; its ``rows`` mean nothing.
+    ``run``: the producer's sequence numbers, or the idempotency key; its ``rows`` count
+    once it is admitted.
     ``if_offset``: the offset that its first message must get. ``fencing_token``: that of the
     partition.
     """
@@ -54,7 +54,15 @@ class AppendConditions:
         """Return the conditions of an append of this batch, whose contents they remember."""
         if self.run is None:
             return self
-        return replace(self, run=self.run._replace(contents=contents_digest(batch)))
+        return self.with_contents(contents_digest(batch))
+
+    def with_contents(self, digest: bytes) -> AppendConditions:
+        """Return the conditions of an append whose contents have this digest."""
+        if self.run is None:
+            return self
+        rows, kind, id_, epoch, sequence, _ = self.run
+        run = SequenceRange(rows, kind, id_, epoch, sequence, digest)
+        return AppendConditions(run, self.if_offset, self.fencing_token)
 
 
 NO_CONDITIONS = AppendConditions()

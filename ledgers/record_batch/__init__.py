@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from fencelog.ledgers.record_batch.check import check_batch, decode_batch, open_batch
 from fencelog.ledgers.record_batch.codecs import CODEC_LZ4, CODEC_NONE, CODEC_ZSTD
-from fencelog.ledgers.record_batch.contents import contents_digest
+from fencelog.ledgers.record_batch.contents import contents_digest, message_digest
 from fencelog.ledgers.record_batch.format import (
     HAS_EVENT_TIME,
     HAS_HEADERS,
@@ -51,6 +51,7 @@ __all__ = [
     "frame_batch",
     "frame_parts",
     "has_keys",
+    "message_digest",
     "open_batch",
     "read_batch",
     "read_frames",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fencelog.broker.append.conditions import AppendConditions, Runs, Tracked
 from fencelog.broker.append.contents import check_contents
@@ -21,6 +23,7 @@ from fencelog.ledgers.record_batch import (
     contents_digest,
     encode_batch,
     encode_values,
+    message_digest,
 )
 from tests.support.broker_stage import Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
@@ -63,6 +66,19 @@ def test_a_digest_is_of_the_messages_alone() -> None:
     ]
     digests = {contents_digest(encode_batch(other)) for other in others}
     assert len(digests | {digest}) == len(others) + 1
+
+
+@given(
+    st.builds(
+        Message,
+        st.binary(max_size=20),
+        st.none() | st.binary(max_size=9),
+        st.none() | st.integers(-(2**63), 2**63 - 1),
+        st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5)), max_size=3).map(tuple),
+    )
+)
+def test_the_digest_of_one_message_is_that_of_its_batch(message: Message) -> None:
+    assert message_digest(message) == contents_digest(encode_batch([message]))
 
 
 def test_conditions_without_a_number_have_no_contents() -> None:

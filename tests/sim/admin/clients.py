@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
 from typing import Any, TypeVar
@@ -157,7 +156,7 @@ class Writer:
         wanted = [self._new(size) for size in self._plan.sizes]
         for _ in range(TRIES if self._plan.conditions == "key" else 1):
             for sent in wanted:
-                sent.conditions = replace(sent.conditions, fencing_token=self._token())
+                sent.conditions = sent.conditions._replace(fencing_token=self._token())
             errors = await self._asking.ask(
                 partial(self._edge.append, self._plan.partition, wanted)
             )
