@@ -5,7 +5,8 @@ answered when the journal has it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from fencelog.bookie.engine.lacs import Lacs
 from fencelog.bookie.engine.recovery_add_dedup import RecoveryAddDedup
@@ -17,8 +18,8 @@ from fencelog.bookie.journal.journal import Journal
 from fencelog.bookie.storage.flush import Flusher
 from fencelog.bookie.storage.write_cache import WriteCache
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.run import RunHeader, read_run_header, run_lac
-from fencelog.ledgers.rpc.bookie_port import AddCallback
+from fencelog.ledgers.format.run import Run, RunHeader, read_run_header, run_lac
+from fencelog.ledgers.rpc.bookie_port import AddCallback, AddsCallback, AddToken
 
 _MAX_ENTRY_ID = (1 << 63) - 1
 
@@ -89,6 +90,41 @@ class Adds:
             return
         self._take(state, header, run, recovery=recovery, on_reply=on_reply)
 
+    def add_many(
+        self, runs: Sequence[Run], tokens: Sequence[AddToken], on_replies: AddsCallback
+    ) -> None:
+        """Add runs of any ledgers; the contract of ``BookieClient.add_many``.
+
+        All of them are one look at their ledgers, one append to the journal and one answer. A run
+        that needs more than that is added by itself.
+        """
+        stored: list[bytes] = []
+        answered: list[AddToken] = []
+        states, cache, learn = self._states, self._cache, self._lacs.learn
+        sequence = self._journal.position.sequence
+        room = cache.room if self._takes_all else 0
+        for run, token in zip(runs, tokens, strict=True):
+            (ledger_id, first, count, size), lac, data = run
+            last = first + count - 1
+            state = states.get(ledger_id)
+            is_next = state is None or not (state.fenced or first <= state.last_entry)
+            if not is_next or room <= 0 or not -1 <= lac < last <= _MAX_ENTRY_ID:
+                self.add(data, recovery=False, on_reply=partial(on_replies, (token,)))
+                continue
+            room -= size
+            if state is None:
+                state = states.change(ledger_id)
+            states.changed(ledger_id)
+            state.last_entry = last
+            if lac > state.lac:
+                learn(ledger_id, state, lac, sequence + len(stored) if self._journal_runs else 0)
+            cache.put(ledger_id, first, last, data)
+            stored.append(data)
+            answered.append(token)
+        if stored:
+            # In the common case all are answered at once, with the very tokens of the caller.
+            self._journal_many(stored, tokens if len(stored) == len(runs) else answered, on_replies)
+
     def set_out_of_space(self, on: bool) -> None:
         """Set whether the disk has no space even for recovery. Then no add waits for the flush,
         which may wait for space itself: while any add waits, transports read nothing, fences
@@ -107,11 +143,14 @@ class Adds:
     def remember(self, header: RunHeader, run: bytes, *, replaces: bool = False) -> None:
         """Cache a run that is in the journal or about to be. Either none of its entries is stored,
         or exactly its entries are stored, and the run ``replaces`` them."""
-        self._cache.put(header, run, replaces=replaces)
-        state = self._states.change(header.ledger_id)
-        state.last_entry = max(state.last_entry, header.last_entry_id)
+        ledger_id, last = header.ledger_id, header.last_entry_id
+        put = self._cache.replace if replaces else self._cache.put
+        put(ledger_id, header.first_entry_id, last, run)
+        state = self._states.change(ledger_id)
+        state.last_entry = max(state.last_entry, last)
         if (lac := run_lac(run, header)) > state.lac:
-            self._lacs.learn(header.ledger_id, state, lac, journaled=self._journal_runs)
+            sequence = self._journal.position.sequence if self._journal_runs else 0
+            self._lacs.learn(ledger_id, state, lac, sequence)
 
     async def replace(self, run: bytes) -> None:
         """Store a verified run in place of stored ones that are damaged; durable on return.
@@ -152,6 +191,23 @@ class Adds:
     async def close(self) -> None:
         """End the look-ups. Call ``refuse`` first."""
         await self._recovery_add_dedup.close()
+
+    @property
+    def _takes_all(self) -> bool:
+        """Tell whether no reason speaks against adds but those of their own ledgers."""
+        is_closed = self.refusal is not None or self.is_read_only or self._is_out_of_space
+        return not is_closed and not self._throttle.is_holding
+
+    def _journal_many(
+        self, runs: Sequence[bytes], tokens: Sequence[AddToken], on_replies: AddsCallback
+    ) -> None:
+        """Journal runs that are cached."""
+        if self._journal_runs:
+            self._journal.append_runs(runs, tokens, on_replies)
+        else:
+            self._loop.call_soon(on_replies, tokens, None)
+        if self._cache.wants_flush:
+            self._flusher.request()
 
     # -- one add -----------------------------------------------------------------------------
 

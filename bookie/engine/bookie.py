@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 
 from fencelog.bookie.config import BookieConfig
 from fencelog.bookie.disk.port import Disk, DiskSpace, IoThread
@@ -189,8 +188,16 @@ class Bookie:
         self, runs: Sequence[Run], tokens: Sequence[AddToken], *, on_replies: AddsCallback
     ) -> None:
         """Store runs of any ledgers durably; the contract of ``BookieClient.add_many``."""
+        if len(self.shards) == 1:
+            self.shards[0].adds.add_many(runs, tokens, on_replies)
+            return
+        parts: dict[Shard, tuple[list[Run], list[AddToken]]] = {}
         for run, token in zip(runs, tokens, strict=True):
-            self.add(run.data, recovery=False, on_reply=partial(on_replies, (token,)))
+            part = parts.setdefault(self.shard(run.header.ledger_id), ([], []))
+            part[0].append(run)
+            part[1].append(token)
+        for shard, (its_runs, its_tokens) in parts.items():
+            shard.adds.add_many(its_runs, its_tokens, on_replies)
 
     def write_lac(self, ledger_id: int, lac: int, *, on_reply: AddCallback) -> None:
         """Take an explicit LAC durably; the contract of ``BookieClient.write_lac``."""

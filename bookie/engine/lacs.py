@@ -32,11 +32,11 @@ class Lacs:
 
     # -- LACs from adds and writers ----------------------------------------------------------
 
-    def learn(self, ledger_id: int, state: BookieLedgerState, lac: int, *, journaled: bool) -> None:
-        """Take a LAC that is higher than the known one. If ``journaled``, it comes with the record
-        that is appended next, and is reported once that record is durable."""
+    def learn(self, ledger_id: int, state: BookieLedgerState, lac: int, sequence: int) -> None:
+        """Take a LAC that is higher than the known one. It is reported once the record ``sequence``
+        of the journal, which carries it, is durable; 0: at once."""
         state.lac = lac
-        state.lac_sequence = self._journal.position.sequence if journaled else 0
+        state.lac_sequence = sequence
         if ledger_id in self._waiting:
             self.wake(ledger_id, lac)
 
@@ -57,7 +57,8 @@ class Lacs:
         if state.fenced:
             raise FencelogError(ErrorCode.LEDGER_FENCED, f"ledger {ledger_id} is fenced here")
         if lac > state.lac:
-            self.learn(ledger_id, self._states.change(ledger_id), lac, journaled=True)
+            sequence = self._journal.position.sequence
+            self.learn(ledger_id, self._states.change(ledger_id), lac, sequence)
             self._journal.append(RecordType.LAC, lac_body(ledger_id, lac), on_reply)
         else:
             self._journal.sync(on_reply)

@@ -14,7 +14,7 @@ the next flush.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -87,10 +87,14 @@ class LedgerStates:
 
     def __init__(self) -> None:
         self._states: dict[int, BookieLedgerState] = {}
+        self.get: Callable[[int], BookieLedgerState | None] = self._states.get
+        """The look-up of a ledger; None if it is not known."""
         self._deleted = 0
         self.in_limbo: set[int] = set()
         """The ledgers in limbo, kept separately because there may be a million others."""
         self._dirty: set[int] = set()
+        self.changed: Callable[[int], None] = self._dirty.add
+        """The note that the state of a known ledger changes now; a deleted one's never does."""
         self._removed: set[int] = set()
 
     def load(self, states: Iterable[tuple[int, BookieLedgerState]]) -> None:
@@ -104,9 +108,6 @@ class LedgerStates:
     def count(self) -> int:
         """Return the number of ledgers that are not deleted."""
         return len(self._states) - self._deleted
-
-    def get(self, ledger_id: int) -> BookieLedgerState | None:
-        return self._states.get(ledger_id)
 
     def change(self, ledger_id: int) -> BookieLedgerState:
         """Return the state of a ledger, created if it is new, to be changed by the caller now."""

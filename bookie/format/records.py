@@ -30,7 +30,7 @@ record of this one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -162,17 +162,22 @@ def record_bytes(body_size: int) -> int:
     return RECORD_HEADER_BYTES + ((body_size + 7) & ~7)
 
 
-def encode_record(
-    kind: RecordType, body: Buffer, *, sequence: int, durable: int, seed: int
-) -> tuple[bytes, Buffer, bytes]:
-    """Return header, body and padding, to be written one after the other."""
-    head = _RECORD_HEADER.pack(len(body), kind, _MARK, sequence, durable)
-    checksum = crc32c(_guarded(kind, body), crc32c(head, seed))
-    return head + _RECORD_CRC.pack(checksum, 0), body, _PADDING[-len(body) & 7]
-
-
-def _guarded(kind: int, body: Buffer) -> Buffer:
-    return body[: RUN_HEADER.size] if kind in _RUNS else body
+def encode_records(
+    records: Iterable[tuple[RecordType, Buffer]], *, sequence: int, durable: int, seed: int
+) -> list[Buffer]:
+    """Return the bytes of consecutive records, as buffers to be written one after the other. The
+    first of them gets ``sequence``."""
+    buffers: list[Buffer] = []
+    pack = _RECORD_HEADER.pack
+    for number, (kind, body) in enumerate(records, sequence):
+        size = len(body)
+        head = pack(size, kind, _MARK, number, durable)
+        guarded = body[: RUN_HEADER.size] if kind in _RUNS else body
+        # The checksum and the zeros behind it, as one number.
+        tail = crc32c(head + guarded, seed).to_bytes(_RECORD_CRC.size, "little")
+        padding = -size & 7
+        buffers += (head + tail, body, _PADDING[padding]) if padding else (head + tail, body)
+    return buffers
 
 
 def read_record(fetch: Fetch, offset: int, *, seed: int) -> Record | None:

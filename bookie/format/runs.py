@@ -14,6 +14,9 @@ _MERGE_BELOW_BYTES = TARGET_RUN_BYTES // 4
 Range = tuple[int, int]
 """First and last entry id, both included."""
 
+CachedRun = tuple[int, int, bytes]
+"""The first and last entry id of a run, and the run."""
+
 
 def clip_run(run: bytes, first_entry_id: int, *, max_entries: int, max_bytes: int) -> bytes:
     """Return the part of a run from ``first_entry_id`` on, within both limits, but at least one
@@ -49,27 +52,27 @@ def join_runs(
     return parts[0] if len(parts) == 1 else merge_runs(parts)
 
 
-def merged(runs: Iterable[bytes]) -> Iterator[bytes]:
+def merged(runs: Iterable[CachedRun]) -> Iterator[bytes]:
     """Yield runs of one ledger in entry order, small adjacent ones merged up to
     TARGET_RUN_BYTES."""
     group: list[bytes] = []
-    count = size = 0
+    total = size = 0
     following = -1
-    for run in runs:
-        header = read_run_header(run)
+    for first, last, run in runs:
+        count, length = last - first + 1, len(run)
         joins = (
-            header.first_entry_id == following
-            and header.size < _MERGE_BELOW_BYTES
-            and size + header.size <= TARGET_RUN_BYTES
-            and count + header.entries <= MAX_RUN_ENTRIES
+            first == following
+            and length < _MERGE_BELOW_BYTES
+            and size + length <= TARGET_RUN_BYTES
+            and total + count <= MAX_RUN_ENTRIES
         )
         if not joins and group:
             yield group[0] if len(group) == 1 else merge_runs(group)
-            group, count, size = [], 0, 0
+            group, total, size = [], 0, 0
         group.append(run)
-        count += header.entries
-        size += header.size
-        following = header.last_entry_id + 1
+        total += count
+        size += length
+        following = last + 1
     if group:
         yield group[0] if len(group) == 1 else merge_runs(group)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fencelog.bookie.disk.port import Buffer, Disk, File
 from fencelog.bookie.format.numbered_files import file_ids, file_name
-from fencelog.bookie.format.records import RESERVE_UNIT, FileHeader, RecordType, encode_record
+from fencelog.bookie.format.records import RESERVE_UNIT, FileHeader, RecordType, encode_records
 from fencelog.bookie.journal.spare_files import SpareFiles
 from fencelog.ledgers.rpc.bookie_port import AddCallback
 
@@ -89,14 +89,9 @@ class JournalFile:
     def write(self, group: Group, *, durable: int) -> None:
         """Write a group after the last one. ``durable``: all records up to this sequence have been
         synced, and the group's records say so. It may run while ``sync`` does."""
-        sequence = group.start.sequence
-        buffers: list[Buffer] = []
-        for kind, body in group.records:
-            head, body, padding = encode_record(
-                kind, body, sequence=sequence, durable=durable, seed=self._seed
-            )
-            buffers += (head, body, padding) if padding else (head, body)
-            sequence += 1
+        buffers = encode_records(
+            group.records, sequence=group.start.sequence, durable=durable, seed=self._seed
+        )
         self._file.write(buffers, group.start.offset)
 
     def sync(self) -> None:

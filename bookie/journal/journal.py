@@ -36,8 +36,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 
 from fencelog.bookie.disk.port import Buffer, Disk, Done, IoThread
@@ -47,7 +49,7 @@ from fencelog.bookie.journal.writer import JournalWriter
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.limits import KIB, MIB
-from fencelog.ledgers.rpc.bookie_port import AddCallback
+from fencelog.ledgers.rpc.bookie_port import AddCallback, AddsCallback, AddToken
 
 _GROUP_BYTES = 8 * MIB
 """Limit for the bytes that a later sync covers (roughly): it should take tens of ms."""
@@ -128,13 +130,28 @@ class Journal:
         group = self._group_for(size)
         group.records.append((kind, body))
         group.callbacks.append(on_durable)
-        group.size += size
         if kind is not RecordType.RUN:
             group.sync = True
-        at = self._next
-        self._next = JournalPosition(at.sequence + 1, at.file_id, at.offset + size)
-        if group.size >= self._write_ahead_bytes and self._writing is None:
-            self._schedule()
+        self._appended(group, 1, size)
+
+    def append_runs(
+        self, runs: Sequence[bytes], tokens: Sequence[AddToken], on_durable: AddsCallback
+    ) -> None:
+        """Append a record for each run, as ``append`` does. ``on_durable`` is called with the
+        outcome of all ``tokens`` together, or of some at a time where no single group takes all."""
+        if self._error is not None:
+            self._loop.call_soon(on_durable, tokens, self._error)
+            return
+        size = sum([record_bytes(len(run)) for run in runs])
+        if len(runs) > 1 and not self._takes(size):
+            half = len(runs) // 2
+            self.append_runs(runs[:half], tokens[:half], on_durable)
+            self.append_runs(runs[half:], tokens[half:], on_durable)
+            return
+        group = self._group_for(size)
+        group.records += zip(repeat(RecordType.RUN), runs)
+        group.callbacks.append(partial(on_durable, tokens))
+        self._appended(group, len(runs), size)
 
     def barrier(self, on_durable: AddCallback) -> None:
         """Call ``on_durable`` once all records appended before are durable, with None or an
@@ -208,6 +225,20 @@ class Journal:
         if not self._syncing and self._writing is None:
             self._schedule()
         return group
+
+    def _takes(self, size: int) -> bool:
+        """Tell whether one group may take records of ``size`` bytes together."""
+        waiting = self._waiting[-1].size if self._waiting else 0
+        is_small = waiting + size <= _GROUP_BYTES
+        return is_small and self._next.offset + size <= self._max_file_bytes
+
+    def _appended(self, group: Group, count: int, size: int) -> None:
+        """Count records that a group has got."""
+        group.size += size
+        at = self._next
+        self._next = JournalPosition(at.sequence + count, at.file_id, at.offset + size)
+        if group.size >= self._write_ahead_bytes and self._writing is None:
+            self._schedule()
 
     def _schedule(self) -> None:
         """Submit on the next turn of the loop: all records of the current turn join the group."""

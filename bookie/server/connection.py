@@ -1,7 +1,8 @@
 """One client of a bookie's server: it turns frames into requests to the bookie, and sends answers.
 
-All frames of one ``data_received`` are handled in one pass, in order. Adds are answered as the
-journal syncs them; reads run concurrently, a limited number at a time, and may overtake.
+All frames of one ``data_received`` are handled in one pass, in order; adds that follow one another
+are one request to the bookie, whatever ledgers they belong to. Adds are answered as the journal
+syncs them; reads run concurrently, a limited number at a time, and may overtake.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -17,7 +18,7 @@ from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.server.handshake import ServerHandshake
 from fencelog.bookie.server.read_requests import Answer, read_request_of
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
-from fencelog.ledgers.format.run import verify_run
+from fencelog.ledgers.format.run import Run, read_run, verify_run
 from fencelog.ledgers.limits import (
     BOOKIE_CONNECTION_OUT_BYTES,
     CONNECT_TIMEOUT_MS,
@@ -50,6 +51,10 @@ _FLAGS: Mapping[int, int] = {  # numbers: the complement of a Flag has only bits
     Op.READ_LAC: int(Flag.FENCE),
 }
 """The flags that a request may carry: a flag without meaning here was meant to change something."""
+
+
+_AddToken = tuple[int, int]
+"""The request id of an add, and the size of its run."""
 
 
 class ConnectionOwner(Protocol):
@@ -91,6 +96,8 @@ class Connection(asyncio.Protocol):
         )
         self._handshake_done = False
         self._hello_deadline: asyncio.TimerHandle | None = None
+        self._runs: list[Run] = []
+        self._tokens: list[_AddToken] = []
         self._out: list[bytes] = []
         self._reads: deque[tuple[int, int, Answer]] = deque()
         self._reading = 0
@@ -126,10 +133,16 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._frames.feed(data):
-                self._handle(frame)
+                if frame.op == Op.ADD and not frame.flags and self._handshake_done:
+                    self._runs.append(read_run(frame.body))
+                    self._tokens.append((frame.request_id, len(frame.body)))
+                else:
+                    self._add_many()
+                    self._handle(frame)
         except ProtocolError:
             # No further byte of the peer can be trusted, not even where a frame ends.
             self.abort()
+        self._add_many()
 
     def pause_writing(self) -> None:
         self._slow_peer = True
@@ -164,7 +177,7 @@ class Connection(asyncio.Protocol):
         elif frame.flags & ~_FLAGS.get(op, 0):
             raise ProtocolError(f"operation {op} with flags {frame.flags:#x} is not valid")
         elif op == Op.ADD:
-            self._add(frame)
+            self._add_for_recovery(frame)
         elif op == Op.WRITE_LAC and len(frame.body) == WRITE_LAC_BODY.size:
             ledger_id, lac = WRITE_LAC_BODY.unpack(frame.body)
             on_reply = self._when_stored(frame, _LAC_BYTES)
@@ -191,14 +204,27 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _add(self, frame: Frame) -> None:
+    def _add_many(self) -> None:
+        """Hand the adds that were received to the bookie."""
+        if not self._runs:
+            return
+        runs, self._runs = self._runs, []
+        tokens, self._tokens = self._tokens, []
+        self._server.add_in_flight(_bytes_of(tokens))
+        self._bookie.add_many(runs, tokens, on_replies=self._added)
+
+    def _added(self, tokens: Sequence[_AddToken], error: FencelogError | None) -> None:
+        self._server.add_in_flight(-_bytes_of(tokens))
+        if error is None:
+            self._send(b"".join([encode_reply(Op.ADD, request_id) for request_id, _ in tokens]))
+        else:
+            for request_id, _ in tokens:
+                self._send(encode_error(Op.ADD, request_id, error.code, error.detail))
+
+    def _add_for_recovery(self, frame: Frame) -> None:
         run = frame.body
         verify_run(run)
-        self._bookie.add(
-            run,
-            recovery=bool(frame.flags & Flag.RECOVERY),
-            on_reply=self._when_stored(frame, len(run)),
-        )
+        self._bookie.add(run, recovery=True, on_reply=self._when_stored(frame, len(run)))
 
     def _when_stored(self, frame: Frame, size: int) -> AddCallback:
         """Return the callback that answers a request that waits for the journal; it counts as in
@@ -272,3 +298,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and self._out:
             out, self._out = self._out, []
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+
+def _bytes_of(tokens: Sequence[_AddToken]) -> int:
+    return sum([size for _, size in tokens])

@@ -14,7 +14,7 @@ from fencelog.bookie.format.records import (
     RECORD_HEADER_BYTES,
     FileHeader,
     RecordType,
-    encode_record,
+    encode_records,
     record_bytes,
 )
 from fencelog.bookie.storage.entry_log import (
@@ -51,11 +51,13 @@ class EntryLog:
         self.file_id = file_id
         header = FileHeader(ENTRY_LOG_MAGIC, file_id, 1, place.incarnation, place.salt())
         self._seed = header.seed
-        self._sequence = 1
+        self._written = 0
+        """Number of records written."""
         self.size = FILE_HEADER_BYTES
         """The offset of the next record."""
         self._sizes: dict[int, int] = {}
-        self._buffers: list[Buffer] = []
+        self._records: list[tuple[RecordType, Buffer]] = []
+        """The records to be written, and their size in the file."""
         self._buffered = 0
         self._file: File = place.disk.create(place.directory / name)
         try:
@@ -69,9 +71,6 @@ class EntryLog:
     def append(self, run: bytes) -> StoredRun:
         """Write a run; it is durable after ``sync``. Raises OSError."""
         header = read_run_header(run)
-        head, body, padding = encode_record(
-            RecordType.RUN, run, sequence=self._sequence, durable=0, seed=self._seed
-        )
         stored = StoredRun(
             header.ledger_id,
             header.first_entry_id,
@@ -81,10 +80,9 @@ class EntryLog:
             header.size,
         )
         size = record_bytes(header.size)
-        self._buffers += (head, body, padding) if padding else (head, body)
+        self._records.append((RecordType.RUN, run))
         self._buffered += size
         self.size += size
-        self._sequence += 1
         self._sizes[header.ledger_id] = self._sizes.get(header.ledger_id, 0) + size
         if self._buffered >= _WRITE_BYTES:
             self.sync()
@@ -92,10 +90,14 @@ class EntryLog:
 
     def sync(self) -> None:
         """Make all appended runs durable. Raises OSError."""
-        if self._buffers:
-            self._file.write(self._buffers, self.size - self._buffered)
+        if self._records:
+            buffers = encode_records(
+                self._records, sequence=self._written + 1, durable=0, seed=self._seed
+            )
+            self._file.write(buffers, self.size - self._buffered)
             self._file.sync()
-            self._buffers, self._buffered = [], 0
+            self._written += len(self._records)
+            self._records, self._buffered = [], 0
 
     def seal(self) -> None:
         """Write the footer; no run may be appended after it. Raises OSError."""

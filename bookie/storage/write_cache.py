@@ -10,10 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from fencelog.bookie.format.runs import Range
+from fencelog.bookie.format.runs import CachedRun, Range
 from fencelog.ledgers.errors import check
 from fencelog.ledgers.format.availability import MAX_ENTRY_ID
-from fencelog.ledgers.format.run import RunHeader
 
 
 class _LedgerRuns:
@@ -26,18 +25,12 @@ class _LedgerRuns:
         self.lasts: list[int] = []
         self.runs: list[bytes] = []
 
-    def put(self, header: RunHeader, run: bytes) -> None:
-        first, last = header.first_entry_id, header.last_entry_id
-        if not self.lasts or first > self.lasts[-1]:
-            self.firsts.append(first)
-            self.lasts.append(last)
-            self.runs.append(run)
-            return
+    def put(self, first: int, last: int, run: bytes) -> None:
         at = bisect_right(self.firsts, first)
         apart = (at == 0 or self.lasts[at - 1] < first) and (
             at == len(self.firsts) or last < self.firsts[at]
         )
-        check(apart, f"ledger {header.ledger_id}: run {first}..{last} overlaps a cached one")
+        check(apart, f"run {first}..{last} overlaps a cached one of its ledger")
         self.firsts.insert(at, first)
         self.lasts.insert(at, last)
         self.runs.insert(at, run)
@@ -54,12 +47,17 @@ class CacheHalf:
         self.replaced: list[tuple[int, Range]] = []
         """The entries of ledgers that replace stored ones."""
 
-    def put(self, header: RunHeader, run: bytes) -> None:
-        runs = self._ledgers.get(header.ledger_id)
+    def put(self, ledger_id: int, first: int, last: int, run: bytes) -> None:
+        runs = self._ledgers.get(ledger_id)
         if runs is None:
-            runs = self._ledgers[header.ledger_id] = _LedgerRuns()
-        runs.put(header, run)
-        self.size += header.size
+            runs = self._ledgers[ledger_id] = _LedgerRuns()
+        if not runs.lasts or first > runs.lasts[-1]:
+            runs.firsts.append(first)
+            runs.lasts.append(last)
+            runs.runs.append(run)
+        else:
+            runs.put(first, last, run)
+        self.size += len(run)
 
     def discard(self, ledger_id: int) -> None:
         """Remove the runs of a ledger."""
@@ -94,10 +92,10 @@ class CacheHalf:
             if last >= wanted[0]
         ]
 
-    def sorted_runs(self) -> Iterator[list[bytes]]:
+    def sorted_runs(self) -> Iterator[Iterator[CachedRun]]:
         """Yield the runs of each ledger in entry order, ledger by ledger."""
-        for ledger_id in sorted(self._ledgers):
-            yield self._ledgers[ledger_id].runs
+        for _, runs in sorted(self._ledgers.items()):
+            yield zip(runs.firsts, runs.lasts, runs.runs, strict=True)
 
 
 class WriteCache:
@@ -123,18 +121,25 @@ class WriteCache:
         """Tell whether the active half has taken its share."""
         return self._active.size * 3 >= self._max_bytes
 
+    @property
+    def room(self) -> int:
+        """Return the bytes after which regular adds have to wait; 0 or less: they have to now."""
+        return self._max_bytes - self.size
+
     def has_room(self, *, recovery: bool) -> bool:
         """Tell whether an add can be taken now. Recovery has a reserve of an eighth: it must be
         able to end a ledger while the load of others keeps the cache full."""
-        return self.size < self._max_bytes + (self._max_bytes // 8 if recovery else 0)
+        return self.room + (self._max_bytes // 8 if recovery else 0) > 0
 
-    def put(self, header: RunHeader, run: bytes, *, replaces: bool = False) -> None:
-        """Cache a run. ``replaces``: the index may have runs of exactly these entries, which are to
-        be removed."""
-        self._active.put(header, run)
-        if replaces:
-            entries = (header.first_entry_id, header.last_entry_id)
-            self._active.replaced.append((header.ledger_id, entries))
+    def put(self, ledger_id: int, first: int, last: int, run: bytes) -> None:
+        """Cache a run with the entries from ``first`` to ``last``."""
+        self._active.put(ledger_id, first, last, run)
+
+    def replace(self, ledger_id: int, first: int, last: int, run: bytes) -> None:
+        """Cache a run of which exactly these entries are in the index, perhaps: to be removed
+        there."""
+        self._active.put(ledger_id, first, last, run)
+        self._active.replaced.append((ledger_id, (first, last)))
 
     def discard(self, ledger_id: int) -> None:
         """Remove the runs of a removed ledger that are not being flushed."""

@@ -32,7 +32,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
@@ -51,6 +51,7 @@ _RUN_HEADER_START = struct.Struct("<QQII")
 """A run's header before its checksum."""
 _ONE_START = (RUN_HEADER.size + 8).to_bytes(8, "little")
 """The index of a run of one entry, padded."""
+_COUNT_AND_SIZE = struct.Struct("<II")
 _PADDING = tuple(bytes(n) for n in range(8))
 
 Buffer = bytes | bytearray | memoryview
@@ -107,18 +108,25 @@ def _u32_bytes(values: Sequence[int]) -> bytes:
 
 def _assemble(ledger_id: int, first_entry_id: int, sizes: Sequence[int], parts: list[Any]) -> bytes:
     """Join entry parts (each entry's bytes already padded, ``sizes`` with padding) into a run."""
-    count = len(sizes)
-    index_bytes = (count * 4 + 7) & ~7
-    starts = []
-    position = RUN_HEADER.size + index_bytes
-    for size in sizes:
-        starts.append(position)
-        position += size
+    *starts, end = accumulate(sizes, initial=_entries_start(len(sizes)))
+    return _join(ledger_id, first_entry_id, starts, end, parts)
+
+
+def _join(
+    ledger_id: int, first_entry_id: int, starts: Sequence[int], size: int, parts: list[Any]
+) -> bytes:
+    """Join header, index and the entries' bytes into a run of ``size`` bytes."""
+    count = len(starts)
     index = _u32_bytes(starts)
-    body = b"".join((index, _PADDING[index_bytes - len(index)], *parts))
-    head = RUN_HEADER.pack(ledger_id, first_entry_id, count, position, 0, 0)
+    body = b"".join((index, _PADDING[-len(index) & 7], *parts))
+    head = RUN_HEADER.pack(ledger_id, first_entry_id, count, size, 0, 0)
     checksum = crc32c(body, crc32c(head[:24]))
-    return RUN_HEADER.pack(ledger_id, first_entry_id, count, position, checksum, 0) + body
+    return RUN_HEADER.pack(ledger_id, first_entry_id, count, size, checksum, 0) + body
+
+
+def _entries_start(count: int) -> int:
+    """Return the offset of the first entry in a run of so many."""
+    return RUN_HEADER.size + ((count * 4 + 7) & ~7)
 
 
 def build_run(
@@ -177,8 +185,11 @@ def read_run_header(run: Buffer, offset: int = 0) -> RunHeader:
     if len(run) - offset < RUN_HEADER.size:
         raise ProtocolError(f"run of {len(run) - offset} bytes is shorter than its header")
     ledger_id, first, count, size, _crc, zero = RUN_HEADER.unpack_from(run, offset)
-    index_end = RUN_HEADER.size + ((count * 4 + 7) & ~7)
-    if not 1 <= count <= MAX_RUN_ENTRIES or not index_end < size <= MAX_RUN_BYTES or zero:
+    if (
+        not 1 <= count <= MAX_RUN_ENTRIES
+        or zero
+        or not _entries_start(count) < size <= MAX_RUN_BYTES
+    ):
         raise ProtocolError(f"run header with {count} entries and {size} bytes is not valid")
     return RunHeader(ledger_id, first, count, size)
 
@@ -266,14 +277,21 @@ def merge_runs(runs: Sequence[Buffer]) -> bytes:
 
     The caller stays within MAX_RUN_ENTRIES and MAX_RUN_BYTES.
     """
-    headers = [read_run_header(run) for run in runs]
+    numbers = [_COUNT_AND_SIZE.unpack_from(run, 16) for run in runs]
+    position = _entries_start(sum([count for count, _ in numbers]))
+    starts: list[int] = []
     parts: list[Any] = []
-    sizes: list[int] = []
-    for run, header in zip(runs, headers, strict=True):
-        starts = [*run_starts(run, header), header.size]
-        sizes += [after - before for before, after in pairwise(starts)]
-        parts.append(memoryview(run)[starts[0] : header.size])
-    return _assemble(headers[0].ledger_id, headers[0].first_entry_id, sizes, parts)
+    for run, (count, size) in zip(runs, numbers, strict=True):
+        begin = _entries_start(count)
+        if count == 1:
+            starts.append(position)
+        else:
+            index = _u32_array(memoryview(run)[RUN_HEADER.size : RUN_HEADER.size + count * 4])
+            starts += [start - begin + position for start in index]
+        parts.append(memoryview(run)[begin:size])
+        position += size - begin
+    ledger_id, first_entry_id, *_ = RUN_HEADER.unpack_from(runs[0])
+    return _join(ledger_id, first_entry_id, starts, position, parts)
 
 
 def verify_entries(

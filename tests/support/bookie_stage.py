@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypedDict, Unpack
 
@@ -11,7 +11,7 @@ from fencelog.bookie.disk.port import Disk
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.run import build_run
+from fencelog.ledgers.format.run import build_run, read_run
 
 
 class BookieSettings(TypedDict, total=False):
@@ -60,6 +60,24 @@ class Requests:
         bookie.add(run, recovery=recovery, on_reply=answer.set_result)
         async with asyncio.timeout(20):
             return await answer
+
+    @staticmethod
+    async def add_many(bookie: Bookie, runs: Sequence[bytes]) -> list[FencelogError | None]:
+        """Return the answers of adds in one call, in the order of the runs."""
+        answers: dict[int, FencelogError | None] = {}
+        done = asyncio.Event()
+
+        def on_replies(tokens: Sequence[int], error: FencelogError | None) -> None:
+            assert not answers.keys() & set(tokens)
+            answers.update(dict.fromkeys(tokens, error))
+            if len(answers) == len(runs):
+                done.set()
+
+        bookie.add_many(list(map(read_run, runs)), range(len(runs)), on_replies=on_replies)
+        assert not answers  # it never calls back from within the call
+        async with asyncio.timeout(20):
+            await done.wait()
+        return [answers[token] for token in range(len(runs))]
 
     @staticmethod
     async def write_lac(bookie: Bookie, ledger_id: int, lac: int) -> FencelogError | None:

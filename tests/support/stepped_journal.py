@@ -4,6 +4,7 @@ interleaving is exact."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -72,6 +73,20 @@ class SteppedJournal:
             self.bodies.append(body)
             self.journal.append(kind, body, partial(self._answered, number))
         await turn()
+
+    async def append_runs(self, sizes: Sequence[int]) -> None:
+        """Append runs in one call, of payloads of these sizes, and let the event loop run."""
+        numbers = range(len(self.bodies), len(self.bodies) + len(sizes))
+        runs = [
+            build_run(1, number, [b"x" * size], lac=-1, length_before=0)
+            for number, size in zip(numbers, sizes, strict=True)
+        ]
+        self.bodies += runs
+        self.journal.append_runs(runs, numbers, self._all_answered)
+        await turn()
+
+    def _all_answered(self, numbers: Sequence[int], error: FencelogError | None) -> None:
+        self.answers += [(number, error) for number in numbers]
 
     def _answered(self, number: int, error: FencelogError | None) -> None:
         self.answers.append((number, error))

@@ -1,14 +1,142 @@
-"""A stored run that is damaged is replaced: by just its entries, and only where it still is."""
+"""Many adds in one call end as each would by itself. A stored run that is damaged is replaced: by
+just its entries, and only where it still is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random  # noqa: TID251 - each test seeds its own
 from typing import Any, Unpack
 
 import pytest
 
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from tests.support.bookie_stage import BookieSettings, OpenBookie, Requests, is_removing
+from fencelog.ledgers.format.run import read_run
+from tests.support.bookie_stage import (
+    BookieSettings,
+    OpenBookie,
+    Requests,
+    is_removing,
+    refusal_of,
+)
+from tests.support.faulty_disk import FaultyDisk
+
+
+async def test_many_adds_are_one_group_of_the_journal_and_one_answer(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    bookie = await open_bookie(disk=faulty_disk)
+    runs = [read_run(requests.run(ledger, 0, lac=-1)) for ledger in range(1, 101)]
+    tokens = [object() for _ in runs]
+    answers: list[tuple[Sequence[object], FencelogError | None]] = []
+    faulty_disk.calls.clear()
+    bookie.add_many(runs, tokens, on_replies=lambda *answer: answers.append(answer))
+    await requests.until(lambda: bool(answers))
+    assert answers == [(tokens, None)]
+    syncs = [call for call in faulty_disk.calls if call.endswith(".journal")]
+    assert [call.split()[0] for call in syncs] == ["write", "sync"]
+    for run in runs:
+        assert await requests.read(bookie, run.header.ledger_id, 0) == run.data
+    await bookie.close()
+    bookie = await open_bookie()
+    assert [ledger for ledger, _ in bookie.shards[0].states.items()] == list(range(1, 101))
+
+
+async def test_adds_that_are_refused_do_not_concern_the_others(
+    open_bookie: OpenBookie, requests: Requests
+) -> None:
+    bookie = await open_bookie()
+    await bookie.read_lac(2, fence=True)
+    await bookie.shard(3).remove(3, deleted=True)
+    runs = [
+        requests.run(1, 0, 2),
+        requests.run(2, 0),
+        requests.run(1, 2, lac=2),
+        requests.run(1, 1, 2),
+        requests.run(3, 0),
+        requests.run(4, 0),
+    ]
+    answers = await requests.add_many(bookie, runs)
+    assert list(map(refusal_of, answers)) == [
+        None,
+        ErrorCode.LEDGER_FENCED,
+        ErrorCode.BAD_REQUEST,
+        None,
+        ErrorCode.LEDGER_FENCED,
+        None,
+    ]
+    assert await requests.read(bookie, 1, 0) == requests.run(1, 0, 3)
+    assert await requests.read(bookie, 4, 0) == requests.run(4, 0)
+    bookie.is_read_only = True
+    answers = await requests.add_many(bookie, [requests.run(2, 0), requests.run(5, 0)])
+    # Fenced comes first: read-only would only make the writer change its ensemble.
+    assert list(map(refusal_of, answers)) == [ErrorCode.LEDGER_FENCED, ErrorCode.READ_ONLY]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_many_adds_end_as_they_would_one_by_one(
+    seed: int, open_bookie: OpenBookie, requests: Requests, tmp_path: Path
+) -> None:
+    """The same requests to two bookies, one of which has shards: the same answers, entries and
+    LACs. Retries, overlaps, gaps, wrong numbers and fences included."""
+    chance = Random(seed)
+    one = await open_bookie(data_dir=tmp_path / "one")
+    directories = (tmp_path / "disk-1", tmp_path / "disk-2")
+    many = await open_bookie(data_dir=tmp_path / "many", ledger_dirs=directories)
+    ends = dict.fromkeys(range(1, 7), 0)
+    for _ in range(25):
+        runs = []
+        for _ in range(chance.randint(1, 12)):
+            ledger = chance.choice(list(ends))
+            first = max(0, ends[ledger] + chance.choice([0, 0, 0, 0, 1, -1, -3]))
+            count = chance.randint(1, 3)
+            lac = chance.choice([-1, first - 1, first - 1, first + count])
+            runs.append(requests.run(ledger, first, count, lac=lac))
+            ends[ledger] = max(ends[ledger], first + count)
+        answers = await requests.add_many(many, runs)
+        singly = [await requests.add(one, run) for run in runs]
+        assert list(map(refusal_of, answers)) == list(map(refusal_of, singly))
+        if chance.random() < 0.1:
+            ledger = chance.choice(list(ends))
+            for bookie in (one, many):
+                await bookie.read_lac(ledger, fence=True)
+    for ledger in ends:
+        assert await one.list_entries(ledger) == await many.list_entries(ledger)
+        assert await one.read_lac(ledger) == await many.read_lac(ledger)
+
+
+async def test_many_adds_wait_for_room_in_their_order_and_see_the_fence_behind_them(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    bookie = await open_bookie(disk=faulty_disk, write_cache_bytes=1 << 20)
+    faulty_disk.waits.add("sync .entrylog")
+    large = [read_run(requests.run(1, entry, size=200_000)) for entry in range(7)]
+    small = [read_run(requests.run(ledger, 0)) for ledger in (2, 3)]
+    answers: list[tuple[object, ErrorCode | None]] = []
+
+    def on_replies(tokens: Sequence[object], error: FencelogError | None) -> None:
+        answers.extend((token, refusal_of(error)) for token in tokens)
+
+    bookie.add_many([*large, *small], range(9), on_replies=on_replies)
+    assert bookie.is_under_pressure
+    bookie.fence(3)
+    await requests.until(lambda: len(answers) >= 6)
+    assert answers == [(number, None) for number in range(6)]
+    faulty_disk.waits.clear()
+    await requests.until(lambda: len(answers) == 9)
+    assert dict(answers[6:]) == {6: None, 7: None, 8: ErrorCode.LEDGER_FENCED}
+
+
+async def test_many_adds_are_unknown_when_the_journal_fails(
+    open_bookie: OpenBookie, requests: Requests, faulty_disk: FaultyDisk
+) -> None:
+    bookie = await open_bookie(disk=faulty_disk)
+    faulty_disk.fails.add("sync .journal")
+    for _ in range(2):  # those in flight, then those that come later
+        runs = [requests.run(ledger, 0) for ledger in (1, 2)]
+        answers = await requests.add_many(bookie, runs)
+        assert list(map(refusal_of, answers)) == [ErrorCode.STORAGE_FAILED] * 2
 
 
 async def with_stored(

@@ -158,12 +158,13 @@ def test_clipping_gives_the_longest_part_within_the_limits(
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=10))
 def test_merging_and_joining_keep_every_entry(shape: list[tuple[int, bool]]) -> None:
-    runs, entry_id = [], 0
+    runs, cached, entry_id = [], [], 0
     for count, gap in shape:
         entry_id += gap
         runs.append(build_run(1, entry_id, [b"p" * 20] * count, lac=-1, length_before=0))
+        cached.append((entry_id, entry_id + count - 1, runs[-1]))
         entry_id += count
-    out = list(merged(runs))
+    out = list(merged(cached))
     for run in out:
         verify_run(run)
     spans = [(h.first_entry_id, h.last_entry_id) for h in map(read_run_header, out)]

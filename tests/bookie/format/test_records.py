@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencelog.bookie.disk.port import Buffer
 from fencelog.bookie.format.records import (
     FILE_HEADER_BYTES,
     JOURNAL_MAGIC,
@@ -14,9 +17,10 @@ from fencelog.bookie.format.records import (
     Record,
     RecordType,
     decode_file_header,
-    encode_record,
+    encode_records,
     find_durable_record,
     read_record,
+    record_bytes,
 )
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.digest import crc32c
@@ -33,19 +37,23 @@ def journal_of(groups: list[list[int]]) -> tuple[bytes, list[int]]:
     """A journal file with the groups of records (a number is a run's entries, 0 a fence), and the
     offset at which each record begins; the end is the last offset."""
     data = HEADER.encode()
-    offsets = []
+    offsets: list[int] = []
     sequence = 1
     for group in groups:
         durable = sequence - 1
-        for count in group:
-            offsets.append(len(data))
+        records: list[tuple[RecordType, Buffer]] = []
+        for number, count in enumerate(group, sequence):
             kind, body = RecordType.FENCE, (7).to_bytes(8, "little")
             if count:
                 kind = RecordType.RUN
-                body = build_run(7, sequence * 100, [b"x" * 9] * count, lac=-1, length_before=0)
-            parts = encode_record(kind, body, sequence=sequence, durable=durable, seed=HEADER.seed)
-            data += b"".join(map(bytes, parts))
-            sequence += 1
+                body = build_run(7, number * 100, [b"x" * 9] * count, lac=-1, length_before=0)
+            records.append((kind, body))
+        sizes = [record_bytes(len(body)) for _, body in records]
+        offsets += accumulate(sizes[:-1], initial=len(data))
+        data += b"".join(
+            encode_records(records, sequence=sequence, durable=durable, seed=HEADER.seed)
+        )
+        sequence += len(group)
     return data, [*offsets, len(data)]
 
 

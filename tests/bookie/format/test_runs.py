@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.bookie.format.runs import clip_run, join_runs, merged, missing_ranges
+from fencelog.bookie.format.runs import CachedRun, clip_run, join_runs, merged, missing_ranges
 from fencelog.ledgers.format.run import (
     build_run,
     read_run_header,
@@ -23,6 +23,15 @@ SIZES = st.lists(st.integers(0, 60), min_size=1, max_size=12)
 
 def make(sizes: list[int], first: int = FIRST) -> bytes:
     return build_run(7, first, [b"x" * size for size in sizes], lac=first - 1, length_before=0)
+
+
+def cached(runs: list[bytes]) -> list[CachedRun]:
+    """The runs as the write cache has them."""
+    headers = map(read_run_header, runs)
+    return [
+        (header.first_entry_id, header.last_entry_id, run)
+        for header, run in zip(headers, runs, strict=True)
+    ]
 
 
 def ids(run: bytes) -> list[int]:
@@ -90,19 +99,22 @@ def test_small_adjacent_runs_are_merged_and_others_left_alone() -> None:
     after_a_gap = make([10], 9)
     large = make([TARGET_RUN_BYTES // 2], 10)
     last = make([10], 11)
-    result = list(merged([*small, after_a_gap, large, last]))
+    result = list(merged(cached([*small, after_a_gap, large, last])))
     assert [ids(run) for run in result] == [[0, 1, 2], [9], [10, 11]]
     assert list(merged([])) == []
-    assert list(merged(small[:1])) == small[:1]
+    assert list(merged(cached(small[:1]))) == small[:1]
 
 
 def test_merging_stops_at_the_size_of_a_run() -> None:
     sizes = TARGET_RUN_BYTES // 5
     runs = [make([sizes], n) for n in range(6)]
-    assert [ids(run) for run in merged(runs)] == [[0, 1, 2, 3], [4, 5]]
+    assert [ids(run) for run in merged(cached(runs))] == [[0, 1, 2, 3], [4, 5]]
     half = [1] * (MAX_RUN_ENTRIES // 2)
     runs = [make(half, n * len(half)) for n in range(3)]
-    assert [read_run_header(run).entries for run in merged(runs)] == [MAX_RUN_ENTRIES, len(half)]
+    assert [read_run_header(run).entries for run in merged(cached(runs))] == [
+        MAX_RUN_ENTRIES,
+        len(half),
+    ]
 
 
 @given(

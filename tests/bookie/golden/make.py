@@ -18,7 +18,7 @@ from fencelog.bookie.format.records import (
     JOURNAL_MAGIC,
     FileHeader,
     RecordType,
-    encode_record,
+    encode_records,
 )
 from fencelog.bookie.identity.cookies import (
     Cookie,
@@ -80,8 +80,9 @@ def records(
     parts = [header.encode()]
     for sequence, (kind, body) in enumerate(bodies, header.first_sequence):
         said = sequence - 1 if durable else 0
+        record = [(kind, body)]
         parts += map(
-            bytes, encode_record(kind, body, sequence=sequence, durable=said, seed=header.seed)
+            bytes, encode_records(record, sequence=sequence, durable=said, seed=header.seed)
         )
     return b"".join(parts)
 

@@ -61,6 +61,34 @@ async def test_under_load_groups_are_written_while_another_is_synced(setup: Step
     assert [r.durable for r in setup.records()] == [0, 1, 1, 1]
 
 
+async def test_runs_of_one_call_are_one_group_and_join_what_waits(setup: SteppedJournal) -> None:
+    await setup.append()
+    await setup.append_runs([10] * 6)  # while the first is being written and synced
+    await setup.append()
+    await setup.step(setup.sync_io_thread)
+    assert numbers(setup.answers) == [0]
+    setup.write_io_thread.run_free()
+    setup.sync_io_thread.run_free()
+    await turn()
+    assert numbers(setup.answers) == list(range(8))
+    assert [r.sequence for r in setup.records()] == list(range(1, 9))
+
+
+async def test_runs_of_one_call_may_take_several_files(setup: SteppedJournal) -> None:
+    """A file takes 8 KiB; each run has its answer once, in order, and none is cut."""
+    setup.write_io_thread.run_free()
+    setup.sync_io_thread.run_free()
+    chance = Random(1)
+    sizes = [chance.randint(0, 2000) for _ in range(40)]
+    await setup.append_runs(sizes)
+    await setup.append_runs([3000])
+    await turn()
+    assert numbers(setup.answers) == list(range(41))
+    assert setup.journal.position.file_id > 4
+    assert setup.journal.position.sequence == 42
+    assert replay(setup.disk) == setup.bodies
+
+
 async def test_what_is_small_waits_for_the_sync_and_joins_what_was_written() -> None:
     setup = SteppedJournal(max_file_bytes=128 * 1024)  # 1 KiB is worth a piece of work of its own
     await setup.start()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from fencelog.bookie.server.server import BookieServer
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.run import build_run
+from fencelog.ledgers.format.run import Run, build_run
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
-from fencelog.ledgers.rpc.bookie_port import AddCallback, ReadReply
+from fencelog.ledgers.rpc.bookie_port import AddsCallback, AddToken, ReadReply
 from tests.sim.network.pairs import PORT, End, Pair, pattern, simulate
 
 # -- traffic ---------------------------------------------------------------------------------------
@@ -224,9 +225,11 @@ class StubBookie:
         self.on_pressure: dict[object, None] = {}
         self.runs: list[bytes] = []
 
-    def add(self, run: bytes, *, recovery: bool, on_reply: AddCallback) -> None:
-        self.runs.append(run)
-        asyncio.get_running_loop().call_later(0.001, on_reply, None)
+    def add_many(
+        self, runs: Sequence[Run], tokens: Sequence[AddToken], *, on_replies: AddsCallback
+    ) -> None:
+        self.runs += [run.data for run in runs]
+        asyncio.get_running_loop().call_later(0.001, on_replies, tokens, None)
 
     async def read(self, ledger_id: int, first: int, **limits: int) -> ReadReply:
         return ReadReply(5, b"run of " + str(first).encode())

@@ -5,7 +5,7 @@ Subclasses the real one and only looks; with ``damage`` it also flips bits of wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
@@ -22,12 +22,19 @@ from fencelog.ledgers.format.entry_list import EntryList
 from fencelog.ledgers.format.run import (
     ENTRY_HEADER,
     RUN_HEADER,
+    Run,
     read_run_header,
     run_lac,
     run_starts,
     verify_run,
 )
-from fencelog.ledgers.rpc.bookie_port import NO_LAC, AddCallback, ReadReply
+from fencelog.ledgers.rpc.bookie_port import (
+    NO_LAC,
+    AddCallback,
+    AddsCallback,
+    AddToken,
+    ReadReply,
+)
 from tests.sim.oracle.history import NOES, BookieMemory, History, write_set_of
 
 _COUNTED = {
@@ -65,9 +72,29 @@ class ObservedBookie(Bookie):
             self.history.on_event("recovery add")
         super().add(run, recovery=recovery, on_reply=report)
 
+    def add_many(
+        self, runs: Sequence[Run], tokens: Sequence[AddToken], *, on_replies: AddsCallback
+    ) -> None:
+        noted = list(zip(runs, tokens, strict=True))
+        super().add_many(runs, noted, on_replies=partial(self._all_added, on_replies))
+
+    def _all_added(
+        self,
+        on_replies: AddsCallback,
+        noted: Sequence[tuple[Run, AddToken]],
+        error: FencelogError | None,
+    ) -> None:
+        for run, _ in noted:
+            self._note(run.data, error, recovery=False)
+        on_replies([token for _, token in noted], error)
+
     def _added(
         self, run: bytes, recovery: bool, on_reply: AddCallback, error: FencelogError | None
     ) -> None:
+        self._note(run, error, recovery=recovery)
+        on_reply(error)
+
+    def _note(self, run: bytes, error: FencelogError | None, *, recovery: bool) -> None:
         if error is None:
             self.history.counts["bookie acks"] += 1
             self.history.on_event("bookie ack")
@@ -86,7 +113,6 @@ class ObservedBookie(Bookie):
             lac = run_lac(run, header)
             self._check_lac(header.ledger_id, lac)
             memory.lacs[header.ledger_id] = max(lac, memory.lacs.get(header.ledger_id, NO_LAC))
-        on_reply(error)
 
     def write_lac(self, ledger_id: int, lac: int, *, on_reply: AddCallback) -> None:
         def report(error: FencelogError | None) -> None:

@@ -43,6 +43,13 @@ DURABILITY = (
                 "append(RecordType.RUN, run, lambda _error: None)\n"
                 "            self._loop.call_soon(on_reply, None)",
             ),
+            Edit(
+                ADDS,
+                "Adds._journal_many",
+                "append_runs(runs, tokens, on_replies)",
+                "append_runs(runs, tokens, lambda *_: None)\n"
+                "            self._loop.call_soon(on_replies, tokens, None)",
+            ),
         ),
     ),
     Mutant(
