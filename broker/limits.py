@@ -212,6 +212,35 @@ owner creates its node again, or has answered, long before."""
 MAX_LISTED_PARTITIONS = 10_000
 """The partitions in one answer about a broker: some 2 MB of JSON."""
 
+# -- links between brokers -------------------------------------------------------------------------
+
+LINK_MAX_REQUESTS = 16_384
+"""The requests in flight from one broker to another, followed streams among them: as many as a
+broker has clients. Over it: ``OVERLOADED``, nothing was sent."""
+
+LINK_MAX_PENDING_BYTES = 64 * MIB
+"""The bytes of requests in flight from one broker to another: what a writer may have on its way
+to a bookie. Over it: ``OVERLOADED``, nothing was sent."""
+
+LINK_WINDOW_BYTES = 256 * KIB
+"""The bytes of one answer on a link that its reader has not taken yet: enough to keep a connection
+of 1 ms busy, and a thousand slow readers hold 256 MiB."""
+
+LINK_CHUNK_BYTES = 64 * KIB
+"""The part of an answer in one frame. Between two of them other answers are sent."""
+
+LINK_PING_MS = 1_000
+"""The interval at which a broker that waits for answers asks whether the other one is still
+there."""
+
+LINK_MAX_MISSED_PINGS = 5
+"""The pings without any sign of life after which a link counts as half-open: together as long as a
+bookie may take (``BOOKIE_TIMEOUT_MS``)."""
+
+LINK_IDLE_MS = 20_000
+"""The time after which an unused link is closed: dialling again costs a millisecond, and a request
+on a link that has become half-open unnoticed is of unknown outcome."""
+
 # -- unlisted ledgers -----------------------------------------------------------------------------
 
 SWEEP_LEDGERS_PER_S = 200

@@ -19,8 +19,8 @@ from fencelog.api.admin.models import (
     Unload,
 )
 from fencelog.api.http.queries import refuse_query
-from fencelog.api.routing.forward import FORWARDED
-from fencelog.api.routing.peers import HttpPeers, broker_path
+from fencelog.api.routing.link_frames import FORWARDED
+from fencelog.api.routing.peers import LinkPeers, broker_path
 from fencelog.broker.limits import MAX_LISTED_PARTITIONS
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.ownership import NotOwner
@@ -35,14 +35,14 @@ DEFAULT_LISTED = 100
 _PARTITION = "/topics/{namespace}/{topic}/partitions/{partition}"
 
 
-def add_broker_routes(router: APIRouter, broker: Broker, peers: HttpPeers) -> None:
+def add_broker_routes(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
     """Add the routes of brokers to ``router``, which has the prefix ``/v1``; handlers raise
     FencelogError."""
     _add_brokers(router, broker, peers)
     _add_partitions(router, broker, peers)
 
 
-def _add_brokers(router: APIRouter, broker: Broker, peers: HttpPeers) -> None:
+def _add_brokers(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
     @router.get("/brokers/{broker_id}", tags=["cluster"])
     async def get_broker(
         broker_id: str,
@@ -86,7 +86,7 @@ def _add_brokers(router: APIRouter, broker: Broker, peers: HttpPeers) -> None:
         return Undrained(broker_id=broker_id)
 
 
-def _add_partitions(router: APIRouter, broker: Broker, peers: HttpPeers) -> None:
+def _add_partitions(router: APIRouter, broker: Broker, peers: LinkPeers) -> None:
     @router.post(_PARTITION + ":unload", tags=["cluster"])
     async def unload(
         namespace: str,

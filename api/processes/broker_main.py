@@ -10,7 +10,8 @@ from pathlib import Path
 from fencelog.api.http.addresses import check_advertised, parse_address
 from fencelog.api.processes.lifecycle import Running
 from fencelog.api.processes.secret_file import secret_from
-from fencelog.api.routing.peers import HttpPeers
+from fencelog.api.routing.link import Links
+from fencelog.api.routing.peers import LinkPeers
 from fencelog.api.server.app import build_app
 from fencelog.api.server.serve import HttpServer, bind, url_of
 from fencelog.broker.broker import Broker, BrokerConfig
@@ -19,7 +20,7 @@ from fencelog.ledgers.client import DEFAULT_COPIES, LedgerClient, Replication
 from fencelog.ledgers.host import Host, SystemHost
 from fencelog.ledgers.metastore.open import open_metadata_store
 from fencelog.ledgers.metastore.port import MetadataStore
-from fencelog.ledgers.rpc.authentication import Credentials
+from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie, RegisteredBookies
 
@@ -35,8 +36,9 @@ class BrokerProcessConfig:
     """The configuration of a broker process. ``metadata``: URL of the store. ``http``: the address
     to listen on. ``advertise``: the URL that other brokers forward to (None: the address listened
     on). ``broker_id``: None draws one. ``copies``: of each message in topics created without a
-    replication of their own. ``secret_file``: the secret that bookies ask of their clients (None:
-    none). ``drain_timeout_s``: for the transfer of all partitions at the end."""
+    replication of their own. ``secret_file``: the secret that bookies ask of their clients, and
+    brokers of each other (None: none). ``drain_timeout_s``: for the transfer of all partitions at
+    the end."""
 
     metadata: str
     http: str = "127.0.0.1:8080"
@@ -70,7 +72,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
                 advertise=config.advertise,
                 broker_id=config.broker_id,
                 replication=Replication.of_copies(config.copies),
-                credentials=secret,
+                secret=secret,
                 drain_timeout_s=config.drain_timeout_s,
             )
         )
@@ -87,11 +89,12 @@ async def serving_broker(
     advertise: str | None = None,
     broker_id: str | None = None,
     replication: Replication | None = None,
-    credentials: Credentials | None = None,
+    secret: SharedSecret | None = None,
     drain_timeout_s: float = DRAIN_TIMEOUT_S,
 ) -> AsyncIterator[str]:
     """Run a broker that serves HTTP, and yield it with its URL. ``local``: bookies in this process;
-    ``replication``: of topics created without one; ``credentials``: for bookies elsewhere.
+    ``replication``: of topics created without one; ``secret``: of the cluster, for bookies
+    elsewhere and for the links between brokers.
 
     The socket is bound before the broker starts, since the broker registers its address, and
     accepts only afterwards. Leaving transfers all partitions to other brokers while HTTP goes on,
@@ -99,7 +102,7 @@ async def serving_broker(
     """
 
     def connect(address: str, bookie_id: str) -> TcpBookieClient:
-        return TcpBookieClient(bookie_id, address, credentials=credentials)
+        return TcpBookieClient(bookie_id, address, credentials=secret)
 
     sock = bind(*parse_address(http))
     async with contextlib.AsyncExitStack() as stack:
@@ -114,12 +117,12 @@ async def serving_broker(
             policy=Policy().with_replication(replication or Replication()),
             drain_timeout_s=drain_timeout_s,
         )
-        peers = HttpPeers()
-        stack.push_async_callback(peers.close)
-        broker = Broker(store, ledgers, host=host, config=config, peers=peers)
+        links = Links(secret)
+        stack.push_async_callback(links.close)
+        broker = Broker(store, ledgers, host=host, config=config, peers=LinkPeers(links))
         await broker.start()
         stack.push_async_callback(broker.close)
-        app = build_app(broker, bookies=bookies, peers=peers)
+        app = build_app(broker, bookies=bookies, links=links, secret=secret)
         server = await HttpServer.start(app, sock)
         stack.push_async_callback(server.close)
         stack.callback(app.drain)

@@ -6,36 +6,28 @@ are three ways for a forward to fail, and they must not be mixed up:
 * the address refuses connections (``OwnerUnreachable``): nothing was sent, the next step is to
   take over; a connection that fails for another reason (no route, no name, no file descriptor left
   here) says nothing about the owner;
-* the owner answers 421: it does not own the partition (any more), nothing was done;
-* the connection was lost after the request was sent: an append may have been written
-  (APPEND_UNKNOWN), a read can be repeated (READ_UNKNOWN).
+* the owner answers 421: it does not own the partition (any more), nothing was done; so does one
+  that is ending, for what was not sent to it;
+* the link was lost after the request was sent: an append may have been written (APPEND_UNKNOWN), a
+  read can be repeated (READ_UNKNOWN).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import httpx
 import msgspec
 
 from fencelog.api.http.asgi import BATCH, JSON, Exchange
 from fencelog.api.http.problems import error_from_problem
-from fencelog.broker.limits import MAX_WAIT_MS
+from fencelog.api.routing.link import Links
+from fencelog.api.routing.link_answer import LinkAnswer, Unanswered
+from fencelog.api.routing.link_core import Outcome
+from fencelog.api.routing.link_frames import FORWARDED, RequestHead
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS
 
-FORWARDED = b"fencelog-forwarded"
-"""The mark of a forwarded request. A broker that gets one and is not the owner answers 421."""
-
-KEEP_ALIVE_S = 20.0
-"""The time that idle connections are kept. It ends long before the other side closes them, so that
-an append does not meet a connection that is being closed (its outcome would be unknown)."""
-
-ANSWER_TIMEOUT_S = MAX_WAIT_MS / 1000 + 15
-"""The silence after which an owner counts as lost: the longest long poll, and time to answer it."""
-
-MAX_CONNECTIONS = 1024
-"""The limit of forwards in flight; followed streams hold one each."""
+OWNER_HEADER = b"fencelog-owner"
+"""The header of a forwarded answer that names the broker that gave it."""
 
 _HOP_BY_HOP = frozenset(
     (
@@ -70,23 +62,10 @@ class _BatchAnswer(msgspec.Struct):
 
 
 class Forwarder:
-    """The keep-alive connections to the other brokers. ``close`` it."""
+    """Requests to the other brokers, over the links to them."""
 
-    def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        """Configure the forwarder. ``transport``: the way to the other brokers (None: TCP)."""
-        self._http = httpx.AsyncClient(
-            transport=transport,
-            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_MS / 1000, pool=1.0),
-            limits=httpx.Limits(
-                max_connections=MAX_CONNECTIONS,
-                max_keepalive_connections=MAX_CONNECTIONS,
-                keepalive_expiry=KEEP_ALIVE_S,
-            ),
-            trust_env=False,  # brokers are neighbours; a proxy for the web must not see them
-        )
-
-    async def close(self) -> None:
-        await self._http.aclose()
+    def __init__(self, links: Links) -> None:
+        self._links = links
 
     async def relay(self, exchange: Exchange, url: str, query: bytes, body: bytes) -> None:
         """Let the broker at ``url`` answer this exchange; the answer streams through, and may have
@@ -95,35 +74,29 @@ class Forwarder:
         Raises OwnerUnreachable; FencelogError: NOT_OWNER (from there), NO_OWNER, OVERLOADED (all:
         nothing was done), APPEND_UNKNOWN, READ_UNKNOWN.
         """
-        scope = exchange.scope
         headers = [item for item in exchange.headers if item[0] not in _REQUEST_DROPPED]
-        path = scope.get("raw_path") or exchange.path.encode()
-        answer = await self._send(exchange.method, url, path, query, headers, body)
+        path = exchange.scope.get("raw_path") or exchange.path.encode()
+        head = RequestHead(exchange.method, path, query, headers)
+        answer = await self._send(url, head, body)
         try:
-            if answer.status_code == ErrorCode.NOT_OWNER.status:
-                raise error_from_problem(await answer.aread(), answer.status_code)
-            await self._pass_on(exchange, answer)
-        except httpx.TransportError as error:
+            if answer.status == ErrorCode.NOT_OWNER.status:
+                raise error_from_problem(await answer.whole(), answer.status)
+            await _pass_on(exchange, answer, url)
+        except Unanswered as error:
             raise lost_answer(exchange.method, url, error) from error
         finally:
-            await answer.aclose()
+            answer.close()
 
     async def append_batch(
         self, url: str, path: str, partition: int, batch: bytes
     ) -> RemoteAppended:
         """Append a record batch to one partition through its owner. Raises as ``relay`` does, and
         what the owner reports."""
-        headers = [(b"content-type", BATCH)]
         query = b"partition=%d" % partition
-        answer = await self._send("POST", url, path.encode(), query, headers, batch)
-        try:
-            content = await answer.aread()
-        except httpx.TransportError as error:
-            raise lost_answer("POST", url, error) from error
-        finally:
-            await answer.aclose()
-        if answer.status_code != 201:
-            raise error_from_problem(content, answer.status_code)
+        head = RequestHead("POST", path.encode(), query, [(b"content-type", BATCH)])
+        status, content = await self._whole(url, head, batch)
+        if status != 201:
+            raise error_from_problem(content, status)
         try:
             (appended,) = msgspec.json.decode(content, type=_BatchAnswer).appended
         except (msgspec.MsgspecError, ValueError) as error:
@@ -144,76 +117,62 @@ class Forwarder:
         """Return the answer of the broker at ``url``. Raises as ``relay`` does, with ``lost`` as
         the code of a request whose answer did not come, and what it reports."""
         try:
-            answer = await self._send(method, url, path.encode(), query, list(headers), body)
-            try:
-                content = await answer.aread()
-            except httpx.TransportError as error:
-                raise lost_answer(method, url, error) from error
-            finally:
-                await answer.aclose()
+            head = RequestHead(method, path.encode(), query, list(headers))
+            status, content = await self._whole(url, head, body)
         except FencelogError as error:
             if error.code in (ErrorCode.APPEND_UNKNOWN, ErrorCode.READ_UNKNOWN):
                 raise FencelogError(lost, error.detail) from error
             raise
-        if not answer.is_success:
-            raise error_from_problem(content, answer.status_code)
+        if not 200 <= status < 300:
+            raise error_from_problem(content, status)
         return content
 
-    async def _send(
-        self,
-        method: str,
-        url: str,
-        path: bytes,
-        query: bytes,
-        headers: list[tuple[bytes, bytes]],
-        body: bytes,
-    ) -> httpx.Response:
-        """Return the answer's head; its body is still to be read, and ``aclose`` to be called."""
-        target = f"{url.rstrip('/')}{path.decode('ascii', 'replace')}"
-        if query:
-            target += f"?{query.decode('ascii', 'replace')}"
-        content = body if method == "POST" else None
-        request = self._http.build_request(
-            method, target, headers=[*headers, (FORWARDED, b"1")], content=content
-        )
+    async def _whole(self, url: str, head: RequestHead, body: bytes) -> tuple[int, bytes]:
+        """Return status and body of an answer."""
+        answer = await self._send(url, head, body)
         try:
-            return await self._http.send(request, stream=True)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            if _is_refused(error):
-                raise OwnerUnreachable(f"{url}: {error}") from error
-            raise FencelogError(
+            return answer.status, await answer.whole()
+        except Unanswered as error:
+            raise lost_answer(head.method, url, error) from error
+        finally:
+            answer.close()
+
+    async def _send(self, url: str, head: RequestHead, body: bytes) -> LinkAnswer:
+        """Return an answer that has begun; its body is still to be read, and ``close`` to be
+        called."""
+        try:
+            return await self._links.request(url, head, body if head.method == "POST" else b"")
+        except Unanswered as error:
+            raise unanswered(head.method, url, error) from error
+
+
+async def _pass_on(exchange: Exchange, answer: LinkAnswer, url: str) -> None:
+    headers = [item for item in answer.headers if item[0] not in _ANSWER_DROPPED]
+    headers.append((OWNER_HEADER, url.encode()))
+    first = await answer.read()
+    await exchange.start(answer.status, headers)
+    part = first
+    while part:
+        await exchange.send_body(part, more=True)
+        part = await answer.read()
+    await exchange.send_body(b"")
+
+
+def unanswered(method: str, url: str, error: Unanswered) -> Exception:
+    """Return what is to be raised for a request that no answer has come for."""
+    match error.outcome:
+        case Outcome.REFUSED:
+            return OwnerUnreachable(f"{url}: {error}")
+        case Outcome.UNSENT:
+            return FencelogError(
                 ErrorCode.NO_OWNER, f"there is no connection to the owner at {url}: {error}"
-            ) from error
-        except httpx.PoolTimeout as error:
-            raise FencelogError(
-                ErrorCode.OVERLOADED, f"{MAX_CONNECTIONS} forwards are under way"
-            ) from error
-        except httpx.TransportError as error:
-            raise lost_answer(method, url, error) from error
-
-    async def _pass_on(self, exchange: Exchange, answer: httpx.Response) -> None:
-        headers = [
-            (name.lower(), value)
-            for name, value in answer.headers.raw
-            if name.lower() not in _ANSWER_DROPPED
-        ]
-        chunks = answer.aiter_raw()
-        first = await anext(chunks, b"")
-        await exchange.start(answer.status_code, headers)
-        await exchange.send_body(first, more=True)
-        async for chunk in chunks:
-            await exchange.send_body(chunk, more=True)
-        await exchange.send_body(b"")
-
-
-def _is_refused(error: BaseException | None) -> bool:
-    """Tell whether every address that was tried has refused the connection."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(_is_refused(each) for each in error.exceptions)
-    return error is not None and (
-        isinstance(error, ConnectionRefusedError)
-        or _is_refused(error.__cause__ or error.__context__)
-    )
+            )
+        case Outcome.LEAVING:
+            return FencelogError(ErrorCode.NOT_OWNER, f"{url}: {error}")
+        case Outcome.OVERLOADED:
+            return FencelogError(ErrorCode.OVERLOADED, f"the owner at {url}: {error}")
+        case Outcome.LOST:
+            return lost_answer(method, url, error)
 
 
 def lost_answer(method: str, url: str, error: Exception) -> FencelogError:

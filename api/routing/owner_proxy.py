@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fencelog.api.http.asgi import Exchange
 from fencelog.api.http.waits import Waits
-from fencelog.api.routing.forward import FORWARDED, Forwarder, OwnerUnreachable, lost_answer
+from fencelog.api.routing.forward import OWNER_HEADER, Forwarder, OwnerUnreachable, lost_answer
+from fencelog.api.routing.link_frames import FORWARDED
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.forwards import OwnerLost
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -55,7 +56,9 @@ class OwnerProxy:
         passed_query = exchange.scope["query_string"] if query is None else query
 
         async def remote(url: str) -> None:
-            if exchange.method == "POST":
+            if _prefers_redirect(exchange):
+                await _redirect(exchange, url, passed_query)
+            elif exchange.method == "POST":
                 await self._forwarder.relay(exchange, url, passed_query, body)
             else:
                 relay = self._forwarder.relay(exchange, url, passed_query, body)
@@ -133,6 +136,22 @@ class OwnerProxy:
 
 class _Elsewhere(Exception):
     """The broker asked is not the owner and did nothing; the owner has to be looked up again."""
+
+
+def _prefers_redirect(exchange: Exchange) -> bool:
+    preferences = exchange.header(b"prefer") or b""
+    return b"redirect" in (each.strip().lower() for each in preferences.split(b","))
+
+
+async def _redirect(exchange: Exchange, url: str, query: bytes) -> None:
+    """Send the client to the owner, which gets the same path, query and body. Nothing is done."""
+    path = exchange.scope.get("raw_path") or exchange.path.encode()
+    location = url.encode() + path + (b"?" + query if query else b"")
+    owner = [(b"location", location), (OWNER_HEADER, url.encode())]
+    await exchange.start(
+        307, [*owner, (b"preference-applied", b"redirect"), (b"content-length", b"0")]
+    )
+    await exchange.send_body(b"")
 
 
 def _has_started(exchange: Exchange | None) -> bool:

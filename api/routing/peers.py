@@ -1,4 +1,4 @@
-"""The requests of brokers to each other, over HTTP."""
+"""The requests of brokers to each other, over the links between them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from urllib.parse import quote
 import msgspec
 
 from fencelog.api.routing.forward import Forwarder, OwnerUnreachable
+from fencelog.api.routing.link import Links
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
-class HttpPeers:
-    """The implementation of ``broker.peers.Peers`` over HTTP. ``close`` it."""
+class LinkPeers:
+    """The implementation of ``broker.peers.Peers`` over links."""
 
-    def __init__(self) -> None:
-        self._forwarder: Forwarder | None = None
-
-    async def close(self) -> None:
-        if self._forwarder is not None:
-            await self._forwarder.close()
+    def __init__(self, links: Links) -> None:
+        self._forwarder = Forwarder(links)
 
     async def open(self, url: str, topic: TopicName, partition: int) -> None:
         """Have the broker at ``url`` open a partition: see ``Peers.open``."""
@@ -34,12 +31,11 @@ class HttpPeers:
         Raises FencelogError: NO_OWNER (the address refuses connections), what it reports,
         REQUEST_TIMEOUT (the outcome is unknown).
         """
-        if self._forwarder is None:
-            self._forwarder = Forwarder()
         content = b"" if body is None else msgspec.json.encode(body)
+        path, _, query = path.partition("?")
         try:
             answer = await self._forwarder.ask(
-                method, url, path, b"", content, lost=ErrorCode.REQUEST_TIMEOUT
+                method, url, path, query.encode(), content, lost=ErrorCode.REQUEST_TIMEOUT
             )
             return msgspec.json.decode(answer, type=dict[str, Any])
         except OwnerUnreachable as error:

@@ -40,13 +40,16 @@ from fencelog.api.read.compaction_routes import Compactions
 from fencelog.api.read.offsets import OffsetRoutes
 from fencelog.api.read.read import Read
 from fencelog.api.routing.forward import Forwarder
+from fencelog.api.routing.link import Links
 from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.routing.partitioner import RoundRobin
-from fencelog.api.routing.peers import HttpPeers
+from fencelog.api.routing.peers import LinkPeers
+from fencelog.api.routing.served_link import LinkHost
 from fencelog.api.server.framework import build_framework
 from fencelog.api.subscriptions.app import build_subscriptions
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_directory import RegisteredBookies
 
 if TYPE_CHECKING:
@@ -65,16 +68,18 @@ class Application:
         self,
         endpoints: Mapping[Endpoint, Mapping[str, Handler]],
         framework: FastAPI,
-        forwarder: Forwarder,
+        links: Links,
         waits: Waits,
         metrics: ApiMetrics,
         produce: Produce,
     ) -> None:
         self.append_now = produce.append_now
         self.appended_now = produce.appended_now
+        self.host: LinkHost | None = None
+        """The serving end of links (None: there is none)."""
         self._endpoints = endpoints
         self._framework = framework
-        self._forwarder = forwarder
+        self._links = links
         self._waits = waits
         self._metrics = metrics
         self._targets = Targets()
@@ -176,7 +181,7 @@ class Application:
         while True:
             event = await receive()
             if event["type"] == "lifespan.shutdown":
-                await self._forwarder.close()
+                await self._links.close()
             await send({"type": f"{event['type']}.complete"})
             if event["type"] == "lifespan.shutdown":
                 return
@@ -186,15 +191,18 @@ def build_app(
     broker: Broker,
     *,
     bookies: RegisteredBookies,
-    peers: HttpPeers | None = None,
+    links: Links | None = None,
+    secret: SharedSecret | None = None,
     collectors: Iterable[Collector] = (),
 ) -> Application:
     """Build the application of a broker that has been started.
 
-    ``peers``: the way to other brokers; ``collectors``: further metrics for ``/metrics``.
+    ``links``: to other brokers; ``secret``: that they ask for, and are asked for, on links;
+    ``collectors``: further metrics for ``/metrics``.
     """
     metrics = ApiMetrics()
-    forwarder = Forwarder()
+    links = links or Links(secret)
+    forwarder = Forwarder(links)
     waits = Waits()
     ownership = OwnerProxy(broker, forwarder, waits)
     round_robin = RoundRobin()
@@ -216,7 +224,7 @@ def build_app(
         Endpoint.COMPACTION: {"GET": compactions.get, "HEAD": compactions.get},
     }
     router = admin_router(broker, bookies)
-    add_broker_routes(router, broker, peers or HttpPeers())
+    add_broker_routes(router, broker, LinkPeers(links))
     producers = Producers(ownership, forwarder, bodies)
     endpoints |= {
         Endpoint.FENCE: {"POST": producers.fence},
@@ -233,4 +241,6 @@ def build_app(
     }
     endpoints |= build_subscriptions(router, broker, ownership, forwarder, waits, bodies, metrics)
     framework = build_framework(router, broker.check_ready, [metrics, *collectors], metrics.problem)
-    return Application(endpoints, framework, forwarder, waits, metrics, produce)
+    app = Application(endpoints, framework, links, waits, metrics, produce)
+    app.host = LinkHost(app, broker.config.url, broker.config.broker_id, secret)
+    return app

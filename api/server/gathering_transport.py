@@ -64,6 +64,11 @@ class GatheringTransport(asyncio.Transport):
         self._waiting.clear()
         self._transport.abort()
 
+    def detach(self) -> asyncio.Transport:
+        """Write what was gathered, and return the transport below, for another protocol."""
+        self._flush()
+        return self._transport
+
     # -- passed on ---------------------------------------------------------------------------
 
     def is_closing(self) -> bool:

@@ -7,7 +7,7 @@ cannot serve (another broker's partition, a topic not known yet, a refusal) take
 if it had come there first.
 
 A connection serves one request at a time, in the order of arrival; what arrives before an answer
-waits for it unread.
+waits for it unread. One on which another broker asks for a link becomes that (``ServedLink``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from fencelog.api.http.asgi import JSON
 from fencelog.api.http.problems import cut_off
 from fencelog.api.produce.append_headers import appended_status
 from fencelog.api.produce.single import Post, receipt
-from fencelog.api.routing.forward import FORWARDED
+from fencelog.api.routing.link_frames import FORWARDED, UPGRADE
+from fencelog.api.routing.served_link import serve_link
 from fencelog.api.server.app import Application
 from fencelog.api.server.connections import Connections
 from fencelog.api.server.gathering_transport import GatheringTransport
@@ -168,10 +169,23 @@ class HttpProtocol(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # It was taken as HTTP/1.1, and the answer to it ends the connection.
+            # Any other one was taken as HTTP/1.1, and the answer to it ends the connection.
+            self._make_link()
         except httptools.HttpParserError:
             self._send(400, b"text/plain; charset=utf-8", b"Invalid HTTP request received.")
             self._transport.close()
+
+    def _make_link(self) -> None:
+        """Make a link of the connection, if the head that was received asks for one and nothing
+        else is under way."""
+        host = self._app.host
+        if host is not None and self._asks_for_link and self._current is None:
+            self._all.connections.discard(self)
+            serve_link(host, self._transport.detach(), self._all.connections, self._all.tasks)
+
+    @property
+    def _asks_for_link(self) -> bool:
+        return self._framing.get(b"upgrade") == UPGRADE and self._parser.should_upgrade()
 
     def _go_on(self) -> None:
         """Take up the next request, and what has arrived since."""
@@ -205,6 +219,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         parser, framing = self._parser, self._framing
+        if framing and self._asks_for_link and self._current is None:
+            return
         method, keep_alive = parser.get_method(), parser.should_keep_alive()
         if method == b"POST" and keep_alive:
             post = self._direct_post()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from fencelog.api.http.targets import Endpoint
-from fencelog.api.routing.forward import FORWARDED
+from fencelog.api.routing.link_frames import FORWARDED
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners
 from fencelog.api.subscriptions.requests import Done, LeaseRequest
 from fencelog.broker.limits import MAX_LEASE_MS

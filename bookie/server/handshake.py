@@ -35,8 +35,10 @@ class ServerHandshake:
         *,
         features: Set[str] = FEATURES,
         required: Set[str] = frozenset(),
+        kind: str = "bookie",
     ) -> None:
         self._bookie_id = bookie_id
+        self._kind = kind
         self._incarnation = incarnation
         self._authenticator = authenticator
         self._known = features | required
@@ -109,4 +111,4 @@ class ServerHandshake:
         return encode_reply(Op.AUTH, frame.request_id, message)
 
     def _unauthorized(self, what: str) -> FencelogError:
-        return FencelogError(ErrorCode.UNAUTHORIZED, f"bookie {self._bookie_id} {what}")
+        return FencelogError(ErrorCode.UNAUTHORIZED, f"{self._kind} {self._bookie_id} {what}")

@@ -56,7 +56,7 @@ class BookieConnection(asyncio.Protocol):
             self._end(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        reason = str(exc) if exc else "closed by the bookie"
+        reason = str(exc) if exc else "closed by the other end"
         self._end(FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, reason))
 
     def abort(self) -> None:

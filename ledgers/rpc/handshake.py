@@ -57,7 +57,10 @@ def agree_on_features(hello: Mapping[str, Any], known: Set[str], required: Set[s
 
 class ClientHandshake:
     """The handshake of one connection. Send ``hello()``, then the result of ``answer`` for each
-    frame, until ``is_done``; then ``incarnation`` and ``features`` hold for the connection."""
+    frame, until ``is_done``; then ``incarnation`` and ``features`` hold for the connection.
+
+    Brokers shake hands with each other in the same way: ``kind`` is what the other end is.
+    """
 
     def __init__(
         self,
@@ -66,8 +69,10 @@ class ClientHandshake:
         *,
         features: Set[str] = FEATURES,
         required: Set[str] = frozenset(),
+        kind: str = "bookie",
     ) -> None:
         self._bookie_id = bookie_id
+        self._peer = f"{kind} {bookie_id}"
         self._credentials = credentials
         self._offered = features | required
         self._required = required
@@ -94,7 +99,7 @@ class ClientHandshake:
         """
         expected = Op.HELLO if self._sent == 0 else Op.AUTH
         if frame.op != expected | REPLY_BIT or frame.request_id != self._sent or self.is_done:
-            raise ProtocolError(f"unexpected frame in the handshake of bookie {self._bookie_id}")
+            raise ProtocolError(f"unexpected frame in the handshake of {self._peer}")
         if (error := error_of(frame, self._bookie_id)) is not None:
             raise error
         try:
@@ -126,24 +131,24 @@ class ClientHandshake:
         if fields.get("bookie_id") != self._bookie_id:
             raise FencelogError(
                 ErrorCode.BOOKIE_UNAVAILABLE,
-                f"expected bookie {self._bookie_id}, found {fields.get('bookie_id')!r}",
+                f"expected {self._peer}, found {fields.get('bookie_id')!r}",
             )
         if fields.get("version") != VERSION:
             raise _unsupported(
-                f"bookie {self._bookie_id} answers in version {fields.get('version')!r}, "
+                f"{self._peer} answers in version {fields.get('version')!r}, "
                 f"this client speaks {VERSION}"
             )
         incarnation, features = fields.get("incarnation"), _names(fields, "features")
         if not isinstance(incarnation, str) or features - self._offered:
-            raise ProtocolError(f"bookie {self._bookie_id} agrees to what was not offered")
+            raise ProtocolError(f"{self._peer} agrees to what was not offered")
         if missing := self._required - features:
-            raise _unsupported(f"bookie {self._bookie_id} lacks {_listed(missing)}")
+            raise _unsupported(f"{self._peer} lacks {_listed(missing)}")
         if self._credentials and fields.get("auth") != self._credentials.method:
             raise self._unauthorized(f"does not prove itself by {self._credentials.method}")
         self.incarnation, self.features = incarnation, features
 
     def _unauthorized(self, what: str) -> FencelogError:
-        return FencelogError(ErrorCode.UNAUTHORIZED, f"bookie {self._bookie_id} {what}")
+        return FencelogError(ErrorCode.UNAUTHORIZED, f"{self._peer} {what}")
 
 
 def error_of(frame: Frame, bookie_id: str) -> FencelogError | None:

@@ -111,11 +111,11 @@ class Frame:
         return bool(self.op & REPLY_BIT)
 
 
-def encode_request(op: Op, request_id: int, body: bytes, flags: int = 0) -> bytes:
+def encode_request(op: int, request_id: int, body: bytes, flags: int = 0) -> bytes:
     return FRAME_HEADER.pack(8 + len(body), op, flags, 0, request_id) + body
 
 
-def request_header(op: Op, request_id: int, body_size: int, flags: int = 0) -> bytes:
+def request_header(op: int, request_id: int, body_size: int, flags: int = 0) -> bytes:
     """Return the header alone, for callers that send a large body as a buffer of its own."""
     return FRAME_HEADER.pack(8 + body_size, op, flags, 0, request_id)
 

@@ -240,6 +240,8 @@ def app_over(broker: Broker | FakeBroker, bookies: FakeBookies) -> Application:
 async def serving(app: Application) -> AsyncIterator[str]:
     """Serve an application with a real uvicorn on a free port; yields its URL."""
     server = await HttpServer.start(app, bind("127.0.0.1", 0))
+    if app.host is not None:
+        app.host.url = server.url
     try:
         yield server.url
     finally:

@@ -16,7 +16,7 @@ from fencelog.api.client.http import (
     error_from_answer,
     json_object,
 )
-from fencelog.api.routing.forward import FORWARDED
+from fencelog.api.routing.link_frames import FORWARDED
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 

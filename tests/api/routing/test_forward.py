@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 import pytest
 
+from fencelog.api.routing.link_frames import LinkFlag, LinkOp, encode_answer_head
 from fencelog.api.server.serve import bind
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.format.digest import crc32c
+from fencelog.ledgers.rpc.wire import encode_reply
+from tests.api.routing.link_peer import LinkPeer, link_peer
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
 
 URL = "/v1/topics/ns/t/messages"
@@ -44,6 +46,7 @@ async def test_appends_and_reads_pass_through(
     headers = {"Fencelog-Key": "k", "Fencelog-Event-Time": "7"}
     answer = await http.post(URL, content=b"\xff\x00", headers=headers)
     assert (answer.status_code, answer.json()["offset"]) == (201, 0)
+    assert answer.headers["fencelog-owner"] == owner.url
     batch = await http.post(f"{URL}:batch", content=b"a\nb", headers={"content-type": "text/plain"})
     assert batch.json()["appended"] == [{"partition": 0, "offset": 1, "count": 2}]
     assert not fake_broker.logs
@@ -53,6 +56,23 @@ async def test_appends_and_reads_pass_through(
     page = await http.get(READ, params={"from": 1})
     assert [m["text"] for m in page.json()["messages"]] == ["a", "b"]
     assert page.headers["next-offset"] == "3"
+
+
+async def test_a_client_that_prefers_it_is_sent_to_the_owner(
+    http: httpx.AsyncClient, owner: FakeBroker, fake_broker: FakeBroker
+) -> None:
+    for query in ("", "?key=a%20b"):
+        preferring = {"Prefer": "respond-async, redirect"}
+        answer = await http.post(f"{URL}{query}", content=b"x", headers=preferring)
+        assert (answer.status_code, answer.headers["preference-applied"]) == (307, "redirect")
+        assert answer.headers["fencelog-owner"] == owner.url
+        there = answer.headers["location"]
+        assert there.startswith(f"{owner.url}{URL}?")
+        assert query[1:] in there
+        assert not owner.logs or owner.logs[T, 0].tail_offset == (1 if query else 0)
+        assert (await http.post(there, content=b"x", headers=preferring)).status_code == 201
+    assert owner.logs[T, 0].tail_offset == 2
+    assert not fake_broker.logs
 
 
 async def test_problems_pass_through(http: httpx.AsyncClient, owner: FakeBroker) -> None:
@@ -135,38 +155,23 @@ async def test_an_owner_that_only_cannot_be_reached_from_here_is_not_reported_de
     assert fake_broker.reported == []
 
 
-@contextlib.asynccontextmanager
-async def mute_owner(
-    behave: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-) -> AsyncIterator[str]:
-    """Something that accepts connections, and then does as ``behave``."""
-
-    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        await behave(reader, writer)
-        writer.transport.abort()
-
-    server = await asyncio.start_server(serve_one, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+async def hang_up(peer: LinkPeer) -> None:
+    await peer.request()
 
 
-async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    return
-
-
-async def half_an_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
-    writer.write(b"Transfer-Encoding: chunked\r\n\r\n5\r\n: hi\n\r\n")
-    await writer.drain()
-    await asyncio.sleep(0.05)
+async def half_an_answer(peer: LinkPeer) -> None:
+    asked = await peer.request()
+    head = encode_answer_head(200, [(b"content-type", b"text/event-stream")])
+    peer.writer.write(encode_reply(LinkOp.REQUEST, asked.request_id, head, LinkFlag.HEAD))
+    peer.writer.write(encode_reply(LinkOp.REQUEST, asked.request_id, b": hi\n\n"))
+    await peer.writer.drain()
 
 
 async def test_an_append_whose_owner_is_lost_is_of_unknown_outcome(
     http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
     for url, body in ((URL, b"x"), (f"{URL}:batch", b"a\n")):
-        async with mute_owner(hang_up) as lost:
+        async with link_peer(hang_up) as lost:
             fake_broker.elsewhere[T, 0] = lost
             answer = await http.post(url, content=body, headers={"content-type": "text/plain"})
         assert (answer.status_code, answer.json()["code"]) == (504, "append_unknown")
@@ -178,7 +183,7 @@ async def test_an_append_whose_owner_is_lost_is_of_unknown_outcome(
 async def test_a_read_whose_owner_is_lost_can_be_asked_again(
     http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
-    async with mute_owner(hang_up) as lost:
+    async with link_peer(hang_up) as lost:
         fake_broker.elsewhere[T, 0] = lost
         answer = await http.get(READ)
     assert (answer.status_code, answer.json()["code"]) == (503, "read_unknown")
@@ -188,7 +193,7 @@ async def test_a_read_whose_owner_is_lost_can_be_asked_again(
 async def test_an_event_stream_whose_owner_is_lost_ends_with_a_problem(
     http: httpx.AsyncClient, fake_broker: FakeBroker
 ) -> None:
-    async with mute_owner(half_an_answer) as lost:
+    async with link_peer(half_an_answer) as lost:
         fake_broker.elsewhere[T, 0] = lost
         answer = await http.get(READ, headers={"accept": "text/event-stream"})
     assert "event: problem" in answer.text

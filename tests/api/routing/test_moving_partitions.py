@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fencelog.api.routing.peers import HttpPeers
+from fencelog.api.routing.link import Links
+from fencelog.api.routing.peers import LinkPeers
 from fencelog.api.server.app import build_app
 from fencelog.api.server.serve import HttpServer, bind, url_of
 from fencelog.broker.broker import Broker
@@ -50,12 +51,13 @@ class Machines:
         stack.push_async_callback(store.close)
         sock = bind("127.0.0.1", 0)
         config = BrokerConfig(name, url_of(sock), close_timeout_s=1.0)
-        peers = HttpPeers()
-        stack.push_async_callback(peers.close)
+        links = Links()
+        stack.push_async_callback(links.close)
+        peers = LinkPeers(links)
         broker = Broker(store, self.ledgers, host=SystemHost(), config=config, peers=peers)
         await broker.start()
         stack.push_async_callback(broker.close)
-        app = build_app(broker, bookies=bookies, peers=peers)
+        app = build_app(broker, bookies=bookies, links=links)
         server = await HttpServer.start(app, sock)
         stack.push_async_callback(server.close)
         stack.callback(app.drain)

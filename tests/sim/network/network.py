@@ -205,6 +205,15 @@ class Network:
                 end.cut()
                 self.at(self.loop.now_us + self.delay_us(source, target), end.lose)
 
+    def reset_one(self, end: SimTransport) -> None:
+        """Reset the connection of this end, if it is still open."""
+        if end in self._ends:
+            self._note(f"reset one {end.incoming.source} = {end.incoming.target}")
+            for each in (end, end.incoming.sender):
+                each.cut()
+                delay_us = self.delay_us(each.incoming.source, each.incoming.target)
+                self.at(self.loop.now_us + delay_us, each.lose)
+
     def latency(self, min_s: float, max_s: float) -> None:
         """What every segment takes, evenly distributed."""
         self._note(f"latency {min_s:g} to {max_s:g}")

@@ -178,7 +178,7 @@ class BrokerMachine:
             cluster.engine.trace.note(f"{self.name} cannot start: {error}")
             process.kill()
         self.broker = broker
-        self.door = door = self._front.open(broker, process)
+        self.door = door = await self._front.open(broker, process)
         await self._stop.wait()
         await broker.drain()
         await door.close()

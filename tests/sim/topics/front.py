@@ -1,5 +1,6 @@
 """The front door of a broker: the real endpoints for appends and subscriptions, the real search for
-the owner and the real forwarding, over the simulated HTTP of ``topics/http.py``.
+the owner and the real forwarding, over the simulated HTTP of ``topics/http.py`` and
+the links of ``network/broker_links.py``.
 
 What an owner takes through it is noted where it is taken. A request that is sent once is taken
 again only if whoever took it before has let it go for certain, and may be refused only then.
@@ -22,6 +23,7 @@ from fencelog.api.produce.single import Produce
 from fencelog.api.routing.forward import Forwarder
 from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.routing.partitioner import RoundRobin
+from fencelog.api.routing.served_link import LinkHost
 from fencelog.api.server.app import Application, Handler
 from fencelog.api.subscriptions.app import build_subscriptions
 from fencelog.broker.append.conditions import AppendFuture
@@ -31,12 +33,13 @@ from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import Effects, FencelogError
 from fencelog.ledgers.record_batch import Message, decode_batch
 from tests.sim.engine.process import Process
+from tests.sim.network.broker_links import ServedLinks, SimLinks, noted
 from tests.sim.oracle.call_history import CallHistory
 from tests.sim.oracle.log_history import LogHistory, Sent
 from tests.sim.oracle.subscription_history import SubscriptionHistory
 from tests.sim.topics.called_subscriptions import CalledSubscriptions
 from tests.sim.topics.clients import _answered
-from tests.sim.topics.http import Door, Http, HttpxWay
+from tests.sim.topics.http import Door, Http
 
 
 class Taken:
@@ -146,19 +149,28 @@ class Front:
         self.http = http
         self.taken = taken
 
-    def open(self, broker: Broker, process: Process) -> Door:
+    async def open(self, broker: Broker, process: Process) -> Door:
         """The process of the broker serves from here on."""
-        door = Door(process, partial(_application, broker, self.taken, self.http))
+        links = SimLinks(self.http, self.taken.logs[0].history)
+
+        async def close() -> None:
+            await served.close()
+            await links.close()
+
+        door = Door(process, partial(_application, broker, self.taken, links), close)
+        config = broker.config
+        served = ServedLinks(LinkHost(noted(door.serve, self.http), config.url, config.broker_id))
+        await served.open()
         process.on_death(partial(self.http.died, door))
         return door
 
 
-def _application(broker: Broker, taken: Taken, http: Http) -> Application:
+def _application(broker: Broker, taken: Taken, links: SimLinks) -> Application:
     """As ``build_app`` puts it together, without all that is neither an append nor, where there are
     calls, of subscriptions."""
     taking: Any = _TakingBroker(broker, taken)
     metrics, waits, round_robin, bodies = ApiMetrics(), Waits(), RoundRobin(), BodyReader()
-    forwarder = Forwarder(HttpxWay(http, taken.logs[0].history))
+    forwarder = Forwarder(links)
     ownership = OwnerProxy(taking, forwarder, waits)
     produce = Produce(taking, ownership, round_robin, bodies, metrics)
     batch = ProduceBatch(taking, ownership, forwarder, round_robin, bodies, metrics)
@@ -171,4 +183,4 @@ def _application(broker: Broker, taken: Taken, http: Http) -> Application:
         endpoints |= build_subscriptions(
             APIRouter(), taking, ownership, forwarder, waits, bodies, metrics
         )
-    return Application(endpoints, framework, forwarder, waits, metrics, produce)
+    return Application(endpoints, framework, links, waits, metrics, produce)

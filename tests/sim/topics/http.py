@@ -1,5 +1,6 @@
-"""HTTP between clients and brokers, and between brokers: connections that are refused, cannot be
-made, break before a request is taken or after it, and answers that never come.
+"""HTTP between clients and brokers: connections that are refused, cannot be made, break before a
+request is taken or after it, and answers that never come. Brokers ask each other over links
+(``network/broker_links.py``).
 
 A request runs in the broker's process, as a task of its own that goes on when nobody waits for it
 any more, as under a real server. What an answer looks like on the wire is left out; it is lost as
@@ -9,23 +10,20 @@ a whole, or breaks off after its head.
 from __future__ import annotations
 
 import asyncio
-import errno
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-import httpx
-
-from fencelog.api.http.asgi import AsgiApp, Event, RawHeaders, Scope
-from fencelog.api.routing.forward import FORWARDED
+from fencelog.api.http.asgi import AsgiApp, Event, RawHeaders, Receive, Scope, Send
+from fencelog.api.routing.link_frames import FORWARDED
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.process import Process, current_process
 from tests.sim.oracle.call_history import CALL, Call
-from tests.sim.oracle.history import History
 
 if TYPE_CHECKING:
+    from tests.sim.network.transport import SimTransport
     from tests.sim.topics.brokers import BrokerMachine
 
 SHUTDOWN_S = 3.0
@@ -94,14 +92,21 @@ class Request:
 
 
 class Door:
-    """Where a broker's process listens. ``build``: makes the application, at the first request."""
+    """Where a broker's process listens. ``build``: makes the application, at the first request;
+    ``links``: what else is closed with it."""
 
-    def __init__(self, process: Process, build: Callable[[], AsgiApp]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        build: Callable[[], AsgiApp],
+        links: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.process = process
         self.is_open = True
         self.waiting: dict[asyncio.Future[Answer | None], None] = {}
         """What callers of other processes wait for."""
         self._build = build
+        self._close_links = links
         self._app: AsgiApp | None = None
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -123,6 +128,13 @@ class Door:
             task.cancel()
         if self._serving:
             await asyncio.wait(self._serving)
+        if self._close_links is not None:
+            await self._close_links()
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._app is None:
+            self._app = self._build()
+        await self._app(scope, receive, send)
 
     async def _serve(
         self, request: Request, answered: Callable[[Answer | None], None], gone: asyncio.Event
@@ -146,10 +158,8 @@ class Door:
 
         CALL.set(request.call)
         IS_FORWARDED.set(any(name == FORWARDED for name, _ in request.scope["headers"]))
-        if self._app is None:
-            self._app = self._build()
         try:
-            await self._app(request.scope, receive, send)
+            await self.serve(request.scope, receive, send)
         finally:
             answered(answer if answer.status else None)
 
@@ -172,6 +182,8 @@ class Http:
         self._chance = engine.random("http")
         self._kept: dict[tuple[Process, str], Door] = {}
         """Connections that a process has open, as far as it knows."""
+        self.calls: dict[str, Call] = {}
+        """By name: those that brokers ask each other for."""
         self.breaking: dict[str, float] = {}
         self.refusing: dict[str, float] = {}
         self.unreachable: dict[str, float] = {}
@@ -189,15 +201,21 @@ class Http:
         if door is None or not self._seems_open(door) or self._chance.random() > REUSED:
             door = await self._connect(here.machine, target, connect_s)
             self._kept[here, target] = door
-        how = self._chance.choice(BREAKS) if self._is_due(self.breaking, target) else ""
+        how = self._chance.choice(BREAKS) if self.is_due(self.breaking, target) else ""
         try:
             async with asyncio.timeout(answer_s):
                 return await self._exchange(here.machine, door, request, how)
         except TimeoutError:
             raise Silent(target) from None
 
-    def _is_due(self, shares: dict[str, float], target: str) -> bool:
+    def is_due(self, shares: dict[str, float], target: str) -> bool:
+        """Whether a fault befalls a request to that machine."""
         return target in shares and self._chance.random() < shares[target]
+
+    def break_within(self, end: SimTransport, seconds: float) -> None:
+        """Reset a connection, soon."""
+        delay_us = int(self._chance.uniform(0, seconds) * 1e6)
+        self._loop.at(self._loop.now_us + delay_us, self._network.reset_one, end)
 
     def _seems_open(self, door: Door) -> bool:
         """A host that has lost its power has closed nothing."""
@@ -205,7 +223,7 @@ class Http:
         return door.is_open if process.is_alive else self._network.is_down(process.machine)
 
     async def _connect(self, here: str, target: str, connect_s: float) -> Door:
-        if self._is_due(self.unreachable, target):
+        if self.is_due(self.unreachable, target):
             raise NoConnection(target)
         try:
             async with asyncio.timeout(connect_s):
@@ -214,7 +232,7 @@ class Http:
                 await self._way(target, here)
         except TimeoutError:
             raise NoConnection(target) from None
-        if door is None or not door.is_open or self._is_due(self.refusing, target):
+        if door is None or not door.is_open or self.is_due(self.refusing, target):
             raise Refused(target)
         return door
 
@@ -270,67 +288,3 @@ class Http:
 def _close(outcome: asyncio.Future[Answer | None]) -> None:
     if not outcome.done():
         outcome.set_result(None)
-
-
-class HttpxWay(httpx.AsyncBaseTransport):
-    """The way of one broker's ``Forwarder``."""
-
-    def __init__(self, http: Http, history: History) -> None:
-        self._http = http
-        self._history = history
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        self._history.counts["forwards"] += 1
-        if IS_FORWARDED.get():
-            self._history.violate(21, f"{request.url.path} is passed on a second time")
-        limits: dict[str, float] = request.extensions["timeout"]
-        path, _, query = request.url.raw_path.partition(b"?")
-        call = CALL.get()
-        asks = int(query.removeprefix(b"partition=")) if path.endswith(b":pull") else -1
-        if call is not None:
-            call.lost[asks] += 1  # until its answer is here
-        try:
-            answer = await self._http.ask(
-                request.url.host,
-                Request(
-                    request.method,
-                    path.decode(),
-                    query,
-                    request.headers.raw,
-                    await request.aread(),
-                    call,
-                ),
-                connect_s=limits["connect"],
-                answer_s=limits["read"],
-            )
-        except Refused as error:
-            _is_known(call, asks)
-            cause = ConnectionRefusedError(errno.ECONNREFUSED, str(error))
-            raise httpx.ConnectError(str(error), request=request) from cause
-        except NoConnection as error:
-            _is_known(call, asks)
-            raise httpx.ConnectTimeout(str(error), request=request) from error
-        except Broken as error:
-            raise httpx.ReadError(str(error), request=request) from error
-        except Silent as error:
-            raise httpx.ReadTimeout(str(error), request=request) from error
-        if answer.is_whole:
-            _is_known(call, asks)
-        return httpx.Response(answer.status, headers=answer.headers, stream=_Body(answer))
-
-
-def _is_known(call: Call | None, partition: int) -> None:
-    """What became of a pull of that partition that another broker was asked for."""
-    if call is not None:
-        call.lost[partition] -= 1
-
-
-class _Body(httpx.AsyncByteStream):
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if not self._answer.is_whole:
-            yield self._answer.body[:1]
-            raise httpx.ReadError("the answer broke off")
-        yield self._answer.body

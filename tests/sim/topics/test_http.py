@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 import pytest
 
 from fencelog.broker.append.conditions import AppendFuture
@@ -21,7 +20,6 @@ from tests.sim.topics.http import (
     Broken,
     Door,
     Http,
-    HttpxWay,
     NoConnection,
     Refused,
     Request,
@@ -119,30 +117,6 @@ def test_a_death_is_heard_of_and_a_power_loss_is_not() -> None:
         with pytest.raises(raised):
             world.run(dies())
         assert world.server.served == [b"body"]
-
-
-def test_httpx_sees_what_it_would_see_of_a_network() -> None:
-    async def raised(world: World) -> Exception:
-        async def send() -> None:
-            way = HttpxWay(world.http, History())
-            async with httpx.AsyncClient(transport=way, timeout=0.5) as client:
-                await client.post("http://k1/x")
-
-        with pytest.raises(httpx.TransportError) as error:
-            await world.engine.start_process("c1").call(send())
-        return error.value
-
-    refused, unreachable, broken, silent = World(), World(), World(), World()
-    refused.http.refusing["k1"] = 1.0
-    unreachable.http.unreachable["k1"] = 1.0
-    broken.http.breaking["k1"] = 1.0
-    silent.server.takes_s = 9.0
-    error = refused.run(raised(refused))
-    assert isinstance(error, httpx.ConnectError)
-    assert isinstance(error.__cause__, ConnectionRefusedError)
-    assert isinstance(unreachable.run(raised(unreachable)), httpx.ConnectTimeout)
-    assert isinstance(broken.run(raised(broken)), httpx.ReadError)
-    assert isinstance(silent.run(raised(silent)), httpx.ReadTimeout)
 
 
 def test_what_is_sent_once_is_taken_once() -> None:

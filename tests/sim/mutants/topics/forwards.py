@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.sim.mutants.mutation import Edit, Mutant
 
 FORWARD = "fencelog.api.routing.forward"
+CORE = "fencelog.api.routing.link_core"
 OWNERSHIP = "fencelog.api.routing.owner_proxy"
 
 MUTANTS = (
@@ -41,11 +42,9 @@ MUTANTS = (
         (
             Edit(
                 FORWARD,
-                "Forwarder._send",
-                "        except httpx.TransportError as error:\n"
-                "            raise lost_answer(method, url, error) from error\n",
-                "        except httpx.TransportError as error:\n"
-                "            raise OwnerUnreachable(str(error)) from error\n",
+                "unanswered",
+                "            return lost_answer(method, url, error)",
+                "            return OwnerUnreachable(str(error))",
             ),
         ),
     ),
@@ -98,6 +97,47 @@ MUTANTS = (
                 "Forwarder.relay",
                 "if item[0] not in _REQUEST_DROPPED]",
                 'if item[0] not in _REQUEST_DROPPED and b"producer" not in item[0]]',
+            ),
+        ),
+    ),
+    Mutant(
+        "sent-again-after-a-loss",
+        "SEMANTICS.md, for producers: never twice",
+        "A request whose link was lost goes over the next connection.",
+        (
+            Edit(
+                FORWARD,
+                "Forwarder._send",
+                "            raise unanswered(head.method, url, error) from error\n",
+                "            if error.outcome is Outcome.LOST:\n"
+                "                return await self._send(url, head, body)\n"
+                "            raise unanswered(head.method, url, error) from error\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "sent-counts-as-unsent",
+        "SEMANTICS.md, for producers; I15",
+        "What was written to a connection that is lost then counts as never sent.",
+        (
+            Edit(
+                CORE,
+                "LinkCore.lose",
+                "entry.asked.failed(Outcome.LOST, why)",
+                "entry.asked.failed(Outcome.UNSENT, why)",
+            ),
+        ),
+    ),
+    Mutant(
+        "answer-of-another-request",
+        "api/routing/link_core.py: an answer belongs to the request of its id",
+        "The frames of a link answer its oldest request.",
+        (
+            Edit(
+                CORE,
+                "LinkCore.take",
+                "        entry = self._in_flight.get(frame.request_id)\n",
+                "        entry = next(iter(self._in_flight.values()), None)\n",
             ),
         ),
     ),

@@ -1,0 +1,329 @@
+"""The serving end of a link: requests of another broker, run by this one's application.
+
+Each request runs in a task of its own and answers under its own credit: an answer that nobody reads
+holds LINK_WINDOW_BYTES and stops no other. What is answered in one turn of the event loop leaves in
+one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import MutableSet
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from fencelog.api.http.asgi import AsgiApp, Event, Scope
+from fencelog.api.routing.link_connection import as_stream
+from fencelog.api.routing.link_core import Window
+from fencelog.api.routing.link_frames import (
+    FORWARDED,
+    KIND,
+    UPGRADE,
+    LinkFlag,
+    LinkOp,
+    RequestHead,
+    decode_credit,
+    decode_http_request,
+    encode_answer_head,
+)
+from fencelog.bookie.server.handshake import ServerHandshake
+from fencelog.broker.limits import LINK_CHUNK_BYTES, LINK_MAX_PENDING_BYTES, LINK_MAX_REQUESTS
+from fencelog.ledgers.errors import ErrorCode, ProtocolError
+from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS
+from fencelog.ledgers.rpc.authentication import Authenticator
+from fencelog.ledgers.rpc.wire import Frame, FrameReader, encode_error, encode_reply
+
+LAST_REQUEST_S = 0.5
+"""The time that a link stays open at the server's end for what the other broker has sent before it
+could know."""
+
+_OUT_BYTES = 4 * LINK_CHUNK_BYTES
+"""The bytes that wait for the network before answers wait for it."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class LinkHost:
+    """The serving end of all links to this broker. ``url``: the name of this broker among brokers;
+    ``authenticator``: None lets every broker in."""
+
+    app: AsgiApp
+    url: str
+    broker_id: str
+    authenticator: Authenticator | None = None
+
+
+class ServedLink(asyncio.Protocol):
+    """A connection of another broker, after ``Upgrade``.
+
+    ``connections`` and ``tasks``: those of the server, which waits for them at its end.
+    """
+
+    def __init__(
+        self,
+        host: LinkHost,
+        connections: MutableSet[Any],
+        tasks: MutableSet[asyncio.Task[None]],
+    ) -> None:
+        self.host = host
+        self._connections = connections
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._frames = FrameReader()
+        self._handshake = ServerHandshake(
+            host.url, host.broker_id, host.authenticator, features=frozenset(), kind=KIND
+        )
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._streams: dict[int, _Stream] = {}
+        self._pending_bytes = 0
+        self._out: list[bytes] = []
+        self.is_slow = False
+        """The network takes no more for now."""
+
+    # -- transport -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = stream = as_stream(transport)
+        stream.set_write_buffer_limits(high=_OUT_BYTES)
+        if (connection := stream.get_extra_info("socket")) is not None:
+            # A failed machine sends nothing: only keepalive detects the failure.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._connections.add(self)
+        self._deadline = self._loop.call_later(CONNECT_TIMEOUT_MS / 1000, self.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._connections.discard(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._out.clear()
+        for stream in list(self._streams.values()):
+            stream.leave()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._frames.feed(data):
+                self._handle(frame)
+        except ProtocolError as error:
+            # No further byte of the peer can be trusted, not even where a frame ends.
+            _log.warning("a link of another broker is closed: %s", error.detail)
+            self.abort()
+
+    def pause_writing(self) -> None:
+        self.is_slow = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.is_slow = False
+        if self._transport is not None:
+            self._transport.resume_reading()
+        for stream in self._streams.values():
+            stream.wake()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def shutdown(self) -> None:
+        """Ask the other broker to send nothing more. It closes the link when it has all answers."""
+        self.send(encode_reply(LinkOp.LEAVE, 0))
+        self._loop.call_later(LAST_REQUEST_S, self._close_if_idle)
+
+    def close_if_overdue(self, now_s: float) -> None:
+        """Keep the link: the other broker closes one that it does not use."""
+
+    def cut_off(self) -> None:
+        """End the link now, since the server has ended."""
+        self.abort()
+
+    def _close_if_idle(self) -> None:
+        if self._transport is not None and not self._streams:
+            self._transport.close()
+
+    # -- frames ----------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        """Queue a frame; all that is queued in this turn of the loop is sent in one write."""
+        if self._transport is None:
+            return
+        if not self._out:
+            self._loop.call_soon(self._write_out)
+        self._out.append(frame)
+
+    def _write_out(self) -> None:
+        if self._transport is not None and self._out:
+            out, self._out = self._out, []
+            self._transport.writelines(out)
+
+    def _handle(self, frame: Frame) -> None:
+        """Take one frame. Raises ProtocolError."""
+        op = frame.op
+        if not self._handshake.is_accepted:
+            self._take_handshake_step(frame)
+        elif op == LinkOp.REQUEST:
+            self._request(frame)
+        elif op == LinkOp.CREDIT:
+            size = decode_credit(frame)
+            if (stream := self._streams.get(frame.request_id)) is not None:
+                stream.window.give(size)
+                stream.wake()
+        elif op == LinkOp.CANCEL:
+            if (stream := self._streams.get(frame.request_id)) is not None:
+                stream.leave()
+        elif op == LinkOp.PING:
+            self.send(encode_reply(LinkOp.PING, 0))
+        else:
+            raise ProtocolError(f"operation {op} is not valid on a link")
+
+    def _take_handshake_step(self, frame: Frame) -> None:
+        if answer := self._handshake.answer(frame):
+            self.send(answer)
+        if self._handshake.is_refused:
+            self._loop.call_soon(self._hang_up)
+        elif self._handshake.is_accepted:
+            self._frames.accept_large_frames()
+            if self._deadline is not None:
+                self._deadline.cancel()
+
+    def _hang_up(self) -> None:
+        """Close the connection after all that is queued."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _request(self, frame: Frame) -> None:
+        """Begin to serve a request. Raises ProtocolError."""
+        request_id = frame.request_id
+        if request_id in self._streams:
+            raise ProtocolError(f"request {request_id} twice")
+        head, body = decode_http_request(frame.body)
+        full = len(self._streams) >= LINK_MAX_REQUESTS
+        if full or self._pending_bytes > 2 * LINK_MAX_PENDING_BYTES:
+            self.end(request_id, ErrorCode.OVERLOADED, "there are too many requests on this link")
+            return
+        stream = _Stream(self, request_id, body)
+        self._streams[request_id] = stream
+        self._pending_bytes += stream.size
+        task = self._loop.create_task(stream.run(scope_of(head)), name=f"link {head.method}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def end(self, request_id: int, code: ErrorCode, detail: str) -> None:
+        """End an answer that does not come, or not to its end."""
+        error = encode_error(LinkOp.REQUEST, request_id, code, detail)
+        self.send(error[:5] + bytes((LinkFlag.END,)) + error[6:])
+
+    def ended(self, stream: _Stream, request_id: int) -> None:
+        """Forget an answer whose last frame was sent; the id may be used again."""
+        if self._streams.pop(request_id, None) is not None:
+            self._pending_bytes -= stream.size
+
+
+def serve_link(
+    host: LinkHost,
+    transport: asyncio.Transport,
+    connections: MutableSet[Any],
+    tasks: MutableSet[asyncio.Task[None]],
+) -> None:
+    """Make a link of a connection on which HTTP has asked for that. The other broker sends nothing
+    before it has the answer."""
+    transport.write(
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %b\r\n\r\n" % UPGRADE
+    )
+    link = ServedLink(host, connections, tasks)
+    transport.set_protocol(link)
+    link.connection_made(transport)
+
+
+class _Stream:
+    """One request and its answer: ASGI's ``receive`` and ``send`` over a link."""
+
+    def __init__(self, link: ServedLink, request_id: int, body: bytes) -> None:
+        self.size = len(body)
+        self.window = Window()
+        self._link = link
+        self._id = request_id
+        self._body: bytes | None = body
+        self._gone = asyncio.Event()
+        self._may_send = asyncio.Event()
+        self._is_over = False
+
+    async def run(self, scope: Scope) -> None:
+        try:
+            await self._link.host.app(scope, self.receive, self.send)
+        finally:
+            if not self._is_over:
+                self._is_over = True
+                self._link.end(self._id, ErrorCode.INTERNAL, "the answer was not finished")
+                self._link.ended(self, self._id)
+
+    def leave(self) -> None:
+        """Note that nobody waits for the answer any more."""
+        self._gone.set()
+        self._may_send.set()
+
+    def wake(self) -> None:
+        """Note that there may be room to send."""
+        self._may_send.set()
+
+    async def receive(self) -> Event:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, event: Event) -> None:
+        if self._is_over or self._gone.is_set():
+            return
+        if event["type"] == "http.response.start":
+            head = encode_answer_head(event["status"], list(event.get("headers", ())))
+            self._link.send(encode_reply(LinkOp.REQUEST, self._id, head, LinkFlag.HEAD))
+            return
+        body = memoryview(event.get("body", b""))
+        is_last = not event.get("more_body", False)
+        while body or is_last:
+            part = body[: await self._room(len(body))]
+            if self._gone.is_set():
+                return
+            body = body[len(part) :]
+            self.window.take(len(part))
+            flags = LinkFlag.END if is_last and not body else LinkFlag.NONE
+            self._link.send(encode_reply(LinkOp.REQUEST, self._id, bytes(part), flags))
+            if flags:
+                self._is_over = True
+                self._link.ended(self, self._id)
+                return
+
+    async def _room(self, wanted: int) -> int:
+        """Return how many bytes may be sent now, when there are any."""
+        while wanted and not self._gone.is_set() and (self._link.is_slow or not self.window.room):
+            self._may_send.clear()
+            await self._may_send.wait()
+        return min(wanted, self.window.room, LINK_CHUNK_BYTES)
+
+
+def scope_of(head: RequestHead) -> Scope:
+    """Return the ASGI scope of a request that came over a link: it counts as forwarded. Raises
+    ProtocolError."""
+    path = head.path.decode("latin-1")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "server": None,
+        "client": None,
+        "scheme": "http",
+        "root_path": "",
+        "method": head.method,
+        "path": unquote(path),
+        "raw_path": head.path,
+        "query_string": head.query,
+        "headers": [*head.headers, (FORWARDED, b"1")],
+        "state": {},
+    }

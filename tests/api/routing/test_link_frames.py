@@ -1,0 +1,63 @@
+"""The frames of a link: what was encoded is decoded, and nothing else is."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.api.routing.link_frames import (
+    AnswerHead,
+    LinkOp,
+    RequestHead,
+    decode_answer_head,
+    decode_credit,
+    decode_http_request,
+    encode_answer_head,
+    encode_credit,
+    encode_http_request,
+    frame_of,
+)
+from fencelog.ledgers.errors import ProtocolError
+from fencelog.ledgers.rpc.wire import Frame, FrameReader
+
+HEADERS = st.lists(st.tuples(st.binary(max_size=8), st.binary(max_size=8)), max_size=3)
+
+
+@given(st.text(max_size=5), st.binary(max_size=9), st.binary(max_size=9), HEADERS, st.binary())
+def test_a_request_comes_back(
+    method: str, path: bytes, query: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    head = RequestHead(method, path, query, headers)
+    parts = encode_http_request(head, body)
+    (frame,) = FrameReader().feed(b"".join(frame_of(LinkOp.REQUEST, 7, parts)))
+    assert (frame.op, frame.request_id) == (LinkOp.REQUEST, 7)
+    assert decode_http_request(frame.body) == (head, body)
+
+
+@given(st.integers(0, 999), HEADERS)
+def test_the_head_of_an_answer_comes_back(status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    assert decode_answer_head(encode_answer_head(status, headers)) == AnswerHead(status, headers)
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_a_request_or_no_frame(body: bytes) -> None:
+    for decode in (decode_http_request, decode_answer_head):
+        with contextlib.suppress(ProtocolError):
+            decode(body)
+
+
+def test_bytes_that_are_no_request() -> None:
+    whole = b"".join(encode_http_request(RequestHead("GET", b"/", b"", []), b""))
+    for body in (b"", whole[:3], whole[:-1], b"\1\0\0\0\xc0", b"\1\0\0\0\x90"):
+        with pytest.raises(ProtocolError):
+            decode_http_request(body)
+
+
+def test_a_credit_is_four_bytes() -> None:
+    (frame,) = FrameReader().feed(encode_credit(3, 1000))
+    assert (frame.request_id, decode_credit(frame)) == (3, 1000)
+    with pytest.raises(ProtocolError):
+        decode_credit(Frame(LinkOp.CREDIT, 0, 0, 3, b"12345"))
