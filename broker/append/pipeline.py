@@ -184,7 +184,8 @@ class AppendPipeline:
     def acknowledged(self, last_entry_id: int) -> None:
         """Note that all entries of the current ledger up to this one are durable."""
         self._settle(last_entry_id)
-        self._pump()
+        if self.queue.items:
+            self._pump()
         if self.mode.checks_every_append or self.conditional.waiting:
             self.conditional.progressed()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from fencelog.ledgers.errors import FencelogError
 
@@ -107,8 +108,7 @@ class EndLog:
     ledger_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
+class Acknowledge(NamedTuple):
     """Notify callers that everything up to this entry of the current ledger is durable."""
 
     last_entry_id: int

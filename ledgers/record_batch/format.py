@@ -46,6 +46,12 @@ HAS_KEY, HAS_EVENT_TIME, HAS_HEADERS = 1, 2, 4
 _ALL_COLUMNS = HAS_KEY | HAS_EVENT_TIME | HAS_HEADERS
 _BUFFERS = 12
 _ABSENT = (0,) * _BUFFERS
+_PAIR = struct.Struct("<ii")
+_FIVE = struct.Struct("<5I")
+_NO_OTHER_COLUMN = bytes(4 * (_BUFFERS - 2))
+_START_OF_ONE = struct.pack("<BBHI", VERSION, CODEC_NONE, 0, 1)
+"""The header of a batch of one plain value, before its checksum."""
+_START_OF_ONE_CRC = crc32c(_START_OF_ONE)
 _PADDING = tuple(bytes(n) for n in range(8))
 
 Buffer = bytes | bytearray | memoryview
@@ -162,7 +168,19 @@ def _with_nulls(items: Sequence[Any], validity: memoryview) -> list[Any]:
 
 def encode_values(values: Sequence[bytes], *, codec: int = CODEC_NONE) -> bytes:
     """Return a batch of plain values: no keys, event times or headers."""
+    if len(values) == 1 and codec == CODEC_NONE and len(values[0]) <= MAX_ENTRY_BYTES - 16:
+        return _encode_one(values[0])
     return _assemble(len(values), 0, _binary_column(values), codec)
+
+
+def _encode_one(value: bytes) -> bytes:
+    """Return a batch of one plain value. Where there are many topics nearly all are of this
+    kind."""
+    size = len(value)
+    body = b"".join((_PAIR.pack(0, size), value, _PADDING[-size & 7]))
+    sizes = _FIVE.pack(len(body), len(body), 0, _PAIR.size, size) + _NO_OTHER_COLUMN
+    checksum = crc32c(body, crc32c(sizes, _START_OF_ONE_CRC))
+    return b"".join((_START_OF_ONE, checksum.to_bytes(4, "little"), sizes, body))
 
 
 def encode_columns(

@@ -105,6 +105,8 @@ class WriterCore:
         self._pending: deque[PendingRun] = deque()
         self._failed: dict[int, str] = {}
         self._delayed: dict[int, str] = {}
+        size = metadata.ensemble_size
+        self._all_members = tuple(range(size)) if size == metadata.write_quorum else None
 
     @property
     def has_pending(self) -> bool:
@@ -134,9 +136,9 @@ class WriterCore:
     def members_of(self, first_entry_id: int, count: int) -> tuple[int, ...]:
         """Return the write set of a run. Its entries must share one: with striping a run holds one
         entry."""
+        if self._all_members is not None:
+            return self._all_members
         metadata = self.metadata
-        if metadata.ensemble_size == metadata.write_quorum:
-            return tuple(range(metadata.ensemble_size))
         check(count == 1, "a run of a striped ledger holds one entry")
         return write_set(
             first_entry_id,
@@ -153,7 +155,8 @@ class WriterCore:
             return []
         if error is None:
             run.acks.add(index)
-            run.failed.discard(index)
+            if run.failed:
+                run.failed.discard(index)
             if self.changing:
                 return []
             if self._failed or self._delayed:
@@ -248,7 +251,10 @@ class WriterCore:
         return [*effects, *self._fail(error)]
 
     def _drain(self) -> list[Effect]:
-        pending, quorum, before = self._pending, self.metadata.ack_quorum, self.lac
+        pending = self._pending
+        if not pending:
+            return []
+        quorum, before = self.metadata.ack_quorum, self.lac
         while pending and len(pending[0].acks) >= quorum:
             run = pending.popleft()
             self.lac, self.length = run.last_entry_id, run.length

@@ -8,7 +8,7 @@ cores decided on them: so each bookie sees the runs of a ledger in that order.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.run import Run
@@ -33,17 +33,20 @@ class Outbox:
         if not self._scheduled:
             self._schedule()
 
-    def send(self, run: Run, send: Send, incarnation: str, on_reply: OnReply) -> None:
-        """Send a run to a bookie as long as it has this incarnation. ``on_reply`` gets the answer,
-        later."""
-        member = send.bookie_id, incarnation
-        waiting = self._waiting.get(member)
-        if waiting is None:
-            waiting = self._waiting[member] = [], []
-            if not self._scheduled:
-                self._schedule()
-        waiting[0].append(run)
-        waiting[1].append((on_reply, send))
+    def send(
+        self, run: Run, sends: Iterable[Send], incarnations: Mapping[str, str], on_reply: OnReply
+    ) -> None:
+        """Send a run to bookies, to each as long as it has this incarnation. ``on_reply`` gets the
+        answers, later."""
+        for send in sends:
+            member = send.bookie_id, incarnations[send.bookie_id]
+            waiting = self._waiting.get(member)
+            if waiting is None:
+                waiting = self._waiting[member] = [], []
+            waiting[0].append(run)
+            waiting[1].append((on_reply, send))
+        if not self._scheduled:
+            self._schedule()
 
     def _schedule(self) -> None:
         self._scheduled = True

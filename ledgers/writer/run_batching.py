@@ -30,6 +30,8 @@ class RunBatching:
         """Return the end of the run that begins at ``start``: by entries and by bytes, at least one
         entry."""
         limit = min(len(queue), start + self.max_entries)
+        if limit == start + 1:
+            return limit
         size, end = 0, start
         while end < limit:
             size += len(queue[end]) + self.overhead

@@ -233,13 +233,9 @@ class LedgerWriter:
             header = RunHeader(metadata.ledger_id, first, end - start, len(data))
             self._length_pushed += sum(map(len, payloads))
             sends = core.push(data, count=end - start, length=self._length_pushed)
-            self._send(Run(header, lac, data), sends)
+            run = Run(header, lac, data)
+            self._outbox.send(run, sends, self._incarnations, self._on_reply)
             start = end
-
-    def _send(self, run: Run, sends: Iterable[Send]) -> None:
-        for send in sends:
-            incarnation = self._incarnations[send.bookie_id]
-            self._outbox.send(run, send, incarnation, self._on_reply)
 
     def _on_reply(self, send: Send, error: FencelogError | None) -> None:
         run, index, bookie_id = send
@@ -256,7 +252,8 @@ class LedgerWriter:
                     self._explicit_lac.acknowledged()
                     self._settled.set()
                 case Send(run):  # once more, to a new member, before anything is acknowledged
-                    self._send(run_of(run.data), (effect,))
+                    once_more = run_of(run.data)
+                    self._outbox.send(once_more, (effect,), self._incarnations, self._on_reply)
                     self._outbox.hand_over()
                 case ChangeEnsemble():
                     self._change = asyncio.get_running_loop().create_task(

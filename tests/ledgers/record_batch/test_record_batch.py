@@ -78,6 +78,11 @@ def test_golden_entry_holds_for_ever() -> None:
     assert golden[header.header_bytes :] == batch
 
 
+@given(st.binary(max_size=60))
+def test_one_plain_value_is_packed_as_many_are(value: bytes) -> None:
+    assert encode_values([value]) == encode_columns([value])
+
+
 @given(st.lists(messages, min_size=1, max_size=20), st.sampled_from([0, CODEC_ZSTD, CODEC_LZ4]))
 def test_what_is_written_is_read(rows: list[Message], codec: int) -> None:
     batch = encode_batch(rows, codec=codec)

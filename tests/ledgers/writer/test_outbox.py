@@ -50,9 +50,9 @@ class Sender:
 
     def flush(self) -> None:
         pending = PendingRun(0, 0, 1, self.run.data, (0, 1))
-        for member, bookie_id in enumerate(self.members):
-            send = Send(pending, member, bookie_id)
-            self.outbox.send(self.run, send, f"life of {bookie_id}", self.on_reply)
+        sends = [Send(pending, place, name) for place, name in enumerate(self.members)]
+        incarnations = {name: f"life of {name}" for name in self.members}
+        self.outbox.send(self.run, sends, incarnations, self.on_reply)
 
     def on_reply(self, send: Send, error: FencelogError | None) -> None:
         self.replies.append((send.bookie_id, error))

@@ -294,10 +294,10 @@ FENCING = (
 )
 
 _INCARNATION_IGNORED = Edit(
-    "fencelog.ledgers.writer.writer",
-    "LedgerWriter._send",
-    "incarnation = self._incarnations[send.bookie_id]",
-    "incarnation = None",
+    "fencelog.ledgers.writer.outbox",
+    "Outbox.send",
+    "incarnations[send.bookie_id]",
+    "None",
 )
 """A writer sends to whoever has a member's name. By itself it does no harm as long as a bookie that
 may have forgotten fences before it serves: two guards of one rule."""
