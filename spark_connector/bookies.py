@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
+from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.rpc.absent_bookie import AbsentBookie
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.bookie_port import BookieClient, BookieInfo
@@ -34,4 +34,6 @@ class BookieTable:
 
     async def close(self) -> None:
         """Close every connection."""
-        await asyncio.gather(*(client.close() for client in self._clients.values()))
+        async with task_group() as group:
+            for client in self._clients.values():
+                group.start_soon(client.close)

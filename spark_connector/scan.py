@@ -8,12 +8,14 @@ each costs Spark as much as some thousand rows.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+import anyio
 import pyarrow as pa
+from anyio.streams.memory import MemoryObjectSendStream
 
+from fencelog.api.client.tasks import task_group
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES, EntryHeader, read_entry_header
 from fencelog.ledgers.format.run import Entry
@@ -87,30 +89,34 @@ async def _first_wanted(reader: EntrySource, wanted: EntryRange) -> int:
 async def _scan_from(
     first: int, reader: EntrySource, wanted: EntryRange, schema: pa.Schema, emit: Emit
 ) -> None:
-    loop = asyncio.get_running_loop()
-    last = wanted.last_entry
-    reading = loop.create_task(_read(reader, first, last)) if first <= last else None
     expected: int | None = None
-    try:
-        while reading is not None:
-            numbered = await reading
-            end, header = numbered[-1]
-            first = end.entry_id + 1
-            done = first > last or wanted.base_offset + header.next_number >= wanted.end_offset
-            reading = None if done else loop.create_task(_read(reader, first, last))
+    read, ahead = anyio.create_memory_object_stream[list[_Numbered]]()
+    async with task_group() as group, ahead:
+        group.start_soon(_read_from, first, reader, wanted, read)
+        async for numbered in ahead:
+            await anyio.lowlevel.checkpoint()  # the next read is requested meanwhile
             _check_sequence(numbered, expected)
-            expected = header.next_number
+            expected = numbered[-1].header.next_number
             for batch in _batches(wanted, numbered, schema):
                 await emit(batch)
-    finally:
-        if reading is not None:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
 
 
-async def _read(reader: EntrySource, first: int, last: int) -> list[_Numbered]:
-    entries = await reader.read(first, last)
-    return [_Numbered(entry, read_entry_header(entry.payload)) for entry in entries]
+async def _read_from(
+    first: int,
+    reader: EntrySource,
+    wanted: EntryRange,
+    read: MemoryObjectSendStream[list[_Numbered]],
+) -> None:
+    """Send the entries of the range from ``first`` on, as they are read."""
+    with read:
+        while first <= wanted.last_entry:
+            entries = await reader.read(first, wanted.last_entry)
+            numbered = [_Numbered(entry, read_entry_header(entry.payload)) for entry in entries]
+            await read.send(numbered)
+            end, header = numbered[-1]
+            if wanted.base_offset + header.next_number >= wanted.end_offset:
+                return
+            first = end.entry_id + 1
 
 
 def _check_sequence(numbered: Iterable[_Numbered], expected: int | None) -> None:

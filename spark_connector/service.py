@@ -3,9 +3,8 @@ driver."""
 
 from __future__ import annotations
 
-import asyncio
-
 from fencelog.api.client import FencelogClient
+from fencelog.api.client.tasks import map_concurrently
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.spark_connector.options import ReadOptions
 from fencelog.spark_connector.segments import PartitionSegments, parse_segments
@@ -19,16 +18,15 @@ async def fetch_segments(options: ReadOptions) -> list[PartitionSegments]:
 
     Raises FencelogError: TOPIC_NOT_FOUND, NO_OWNER (also when no server can be reached), ….
     """
-    slots = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
     async with FencelogClient(options.servers) as client:
 
         async def ask(partition: int) -> PartitionSegments:
-            async with slots:
-                return parse_segments(await client.segments(options.topic, partition))
+            return parse_segments(await client.segments(options.topic, partition))
 
         try:
             topic = await client.topic(options.topic)
-            return await asyncio.gather(*map(ask, range(int(topic["partitions"]))))
+            partitions = range(int(topic["partitions"]))
+            return await map_concurrently(ask, partitions, limit=MAX_CONCURRENT_REQUESTS)
         except FencelogError as error:
             raise _located(error, options) from error
 

@@ -6,13 +6,14 @@ that nothing is in its write cache; the page cache of the machine is as the adds
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+
+import anyio
 
 from fencelog.api.bench.ledger import ledger_client, pipelined_adds
 from fencelog.api.local_cluster.child_process import ChildProcess
@@ -185,7 +186,7 @@ def _tiny_runs(entries: int) -> Iterator[bytes]:
 
 async def _store(bookie: ChildProcess, runs: Iterable[bytes]) -> None:
     """Add runs, some at a time; all of them are acknowledged on return. Raises FencelogError."""
-    room = asyncio.Semaphore(RUNS_ON_THE_WAY)
+    room = anyio.Semaphore(RUNS_ON_THE_WAY, fast_acquire=True)
     errors: list[FencelogError] = []
 
     def on_reply(error: FencelogError | None) -> None:

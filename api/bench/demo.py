@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import anyio
+
 from fencelog.api.bench.demo_files import (
     DemoFile,
     choose_files,
@@ -117,9 +119,8 @@ class _Demo:
 
     async def carry(self, file: DemoFile, *, kill_owner: bool) -> FileOutcome:
         """Append a file, read it back, and compare."""
-        loop = asyncio.get_running_loop()
         await self._run("topic", "create", file.topic)
-        begun = loop.time()
+        begun = anyio.current_time()
         try:
             if kill_owner:
                 await self._append_and_kill(file)
@@ -127,7 +128,7 @@ class _Demo:
                 await self._run("append", file.topic, str(file.path), "--resume")
         except FencelogError as error:
             raise FencelogError(error.code, f"{file.path}: {error.detail}") from error
-        append_s = loop.time() - begun
+        append_s = anyio.current_time() - begun
         back = self._data_dir / "read-back"
         await self._run("read", file.topic, "--partition", "0", stdout=back)
         is_same = same_up_to_final_newline(file.path, back)
@@ -147,7 +148,7 @@ class _Demo:
                     break  # the command has ended; its own words say why
                 process.stdin.write(source.read(piece))
                 await process.stdin.drain()
-                await asyncio.sleep(PIECE_DELAY_S)
+                await anyio.sleep(PIECE_DELAY_S)
         process.stdin.close()
         await _finished(process)
 

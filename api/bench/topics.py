@@ -7,7 +7,6 @@ requested by clients that want to read, and hands them to a third one in the end
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable
@@ -16,8 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
+import anyio
+
 from fencelog.api.bench.bookie import resident_mb
 from fencelog.api.bench.load import LoadConnection, connected, encode_request, refused
+from fencelog.api.client.tasks import task_group
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.api.local_cluster.cluster import Cluster, ClusterConfig, running_cluster
 
@@ -71,7 +73,7 @@ async def measure_topics(directory: Path, seconds: float, *, topics: int) -> Top
         appended = await _all(cluster, first, names, "POST", "/messages", body=b"x" * 100)
         second = await cluster.start_broker(2)
         async with _busy_topics(cluster, second) as busy:
-            await asyncio.sleep(BUSY_S)
+            await anyio.sleep(BUSY_S)
             before_s = busy.take()
             empty = resident_mb(second.pid)[0]
             await first.kill()
@@ -132,9 +134,9 @@ async def _all(
 
     async with AsyncExitStack() as stack:
         opened = [await stack.enter_async_context(connected(url)) for _ in range(CLIENTS)]
-        async with asyncio.TaskGroup() as group:
+        async with task_group() as group:
             for connection in opened:
-                group.create_task(one_after_the_other(connection))
+                group.start_soon(one_after_the_other, connection)
     times.all_s = perf_counter() - begin
     return times
 
@@ -164,20 +166,16 @@ async def _busy_topics(cluster: Cluster, broker: ChildProcess) -> AsyncIterator[
             if answer.status != 201:
                 raise refused(answer)
             busy.latencies_s.append(perf_counter() - begin)
-            await asyncio.sleep(BUSY_PAUSE_S)
+            await anyio.sleep(BUSY_PAUSE_S)
 
-    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-        tasks = []
+    async with AsyncExitStack() as stack, task_group() as group:
         for number in range(BUSY_TOPICS):
             connection = await stack.enter_async_context(connected(url))
             name = f"/v1/topics/bench/busy{number}"
             await connection.request(encode_request("PUT", url, name))
-            tasks.append(group.create_task(append(connection, name)))
-        try:
-            yield busy
-        finally:
-            for task in tasks:
-                task.cancel()
+            group.start_soon(append, connection, name)
+        yield busy
+        group.cancel_scope.cancel()
 
 
 class _Cpu:

@@ -73,14 +73,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return int(app(shown, prog_name="fencelog", standalone_mode=False) or 0)
     except Exception as error:
-        return _explain(_first_of(error))
-
-
-def _first_of(error: Exception) -> Exception:
-    """Return the error itself, or the first error of a group of tasks."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        return _explain(error)
 
 
 def _explain(error: Exception) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,15 +39,15 @@ def stats(topic: TopicArgument, server: ServerOption = SERVER) -> None:
     """Show each partition: owner, offsets, size, and what subscriptions have before them."""
     name = topic_name(topic)
 
-    async def look(client: FencelogClient) -> list[dict[str, Any]]:
+    async def internals(client: FencelogClient) -> list[dict[str, Any]]:
+        from fencelog.api.client.tasks import map_concurrently
+
         partitions = (await client.topic(name))["partitions"]
-        semaphore = asyncio.Semaphore(_STATS_AT_ONCE)
-
-        async def one(partition: int) -> dict[str, Any]:
-            async with semaphore:
-                return await client.internals(name, partition)
-
-        return list(await asyncio.gather(*map(one, range(partitions))))
+        return await map_concurrently(
+            lambda partition: client.internals(name, partition),
+            range(partitions),
+            limit=_STATS_AT_ONCE,
+        )
 
     from rich.console import Console
     from rich.table import Table
@@ -57,7 +56,7 @@ def stats(topic: TopicArgument, server: ServerOption = SERVER) -> None:
     for column in ("earliest", "tail", "bytes", "ledgers", "pending"):
         table.add_column(column, justify="right")
     table.add_column("subscriptions")
-    for found in ask(server, look):
+    for found in ask(server, internals):
         table.add_row(
             str(found["partition"]),
             found["owner"],

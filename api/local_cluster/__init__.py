@@ -1,4 +1,4 @@
 """A cluster on one machine, for development, with a real ZooKeeper.
 
-Imports of its package: ``http``, ``processes``.
+Imports of its package: ``client``, ``http``, ``processes``.
 """

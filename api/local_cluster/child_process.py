@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 START_TIMEOUT_S = 40.0
@@ -64,18 +66,18 @@ class ChildProcess:
                 start_new_session=True,
             )
         child = cls(process, name, {})
+        line = b""
         try:
-            async with asyncio.timeout(START_TIMEOUT_S):
+            with anyio.fail_after(START_TIMEOUT_S):
                 line = await process.stdout.readline() if process.stdout else b""
-            if not line:
-                raise FencelogError(ErrorCode.BAD_REQUEST, f"{name}: {_last_line(log)}")
         except TimeoutError:
-            await child.kill()
             late = f"{name} was not ready after {START_TIMEOUT_S:.0f} s; see {log}"
             raise FencelogError(ErrorCode.BAD_REQUEST, late) from None
-        except BaseException:
-            await child.kill()
-            raise
+        finally:
+            if not line:
+                await child.kill()
+        if not line:
+            raise FencelogError(ErrorCode.BAD_REQUEST, f"{name}: {_last_line(log)}")
         child.announcement = json.loads(line)
         return child
 
@@ -83,17 +85,17 @@ class ChildProcess:
         """Send SIGTERM, and SIGKILL after STOP_TIMEOUT_S; return when it has ended."""
         if self.is_running:
             self._process.terminate()
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await self._process.wait()
-        except TimeoutError:
-            await self.kill()
+        with anyio.move_on_after(STOP_TIMEOUT_S, shield=True):
+            await self._process.wait()
+            return
+        await self.kill()
 
     async def kill(self) -> None:
         """Send SIGKILL, as a crash would; return when it has ended."""
         if self.is_running:
             self._process.kill()
-        await self._process.wait()
+        with anyio.CancelScope(shield=True):
+            await self._process.wait()
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:

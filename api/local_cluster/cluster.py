@@ -5,13 +5,13 @@ DATA/zookeeper    DATA/bookie-1 …    DATA/log/NAME.log (what each process wrot
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fencelog.api.client.tasks import task_group
 from fencelog.api.http.addresses import parse_address
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.api.local_cluster.zookeeper import TICK_MS, until_ended
@@ -170,10 +170,9 @@ async def running_cluster(config: ClusterConfig) -> AsyncIterator[Cluster]:
             (cluster.brokers, cluster.start_broker, config.brokers),
         ):
             stack.push_async_callback(_stop_all, processes)
-            starts = [start(number) for number in range(1, count + 1)]
-            for outcome in await asyncio.gather(*starts, return_exceptions=True):
-                if isinstance(outcome, BaseException):
-                    raise outcome
+            async with task_group() as group:
+                for number in range(1, count + 1):
+                    group.start_soon(start, number)
         yield cluster
 
 
@@ -192,10 +191,9 @@ async def _initialise(cluster: Cluster) -> None:
 async def cluster_service(config: ClusterConfig) -> AsyncIterator[Running]:
     """Run a cluster as a service of its own: ``fencelog cluster``. It goes on when one of its
     processes ends, and reports that on stderr."""
-    async with contextlib.AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(running_cluster(config))
-        watching = [asyncio.create_task(_report_end(process)) for process in cluster.processes]
-        stack.push_async_callback(_cancel, watching)
+    async with running_cluster(config) as cluster, task_group() as group:
+        for process in cluster.processes:
+            group.start_soon(_report_end, process)
         processes = [
             {"name": process.name, "pid": process.pid, **process.announcement}
             for process in cluster.processes
@@ -208,6 +206,7 @@ async def cluster_service(config: ClusterConfig) -> AsyncIterator[Running]:
                 "processes": processes,
             }
         )
+        group.cancel_scope.cancel()
 
 
 async def _report_end(process: ChildProcess) -> None:
@@ -215,13 +214,7 @@ async def _report_end(process: ChildProcess) -> None:
     sys.stderr.write(f"{process.name} (pid {process.pid}) ended with {code}\n")
 
 
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def _stop_all(processes: list[ChildProcess]) -> None:
-    async with asyncio.TaskGroup() as group:
+    async with task_group() as group:
         for process in processes:
-            group.create_task(process.stop())
+            group.start_soon(process.stop)

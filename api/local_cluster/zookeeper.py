@@ -17,6 +17,8 @@ import shutil
 import socket
 from pathlib import Path
 
+import anyio
+
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 MIN_JAVA = 17
@@ -105,31 +107,30 @@ class DevelopmentZooKeeper:
         """End the process that ``start`` started, and wait for its end."""
         if self._process.returncode is None:
             self._process.terminate()
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await self._process.wait()
-        except TimeoutError:
-            await self.kill()
+        with anyio.move_on_after(STOP_TIMEOUT_S, shield=True):
+            await self._process.wait()
+            return
+        await self.kill()
 
     async def kill(self) -> None:
         """End the process at once (SIGKILL), as a crash would."""
         if self._process.returncode is None:
             self._process.kill()
-        await self._process.wait()
+        with anyio.CancelScope(shield=True):
+            await self._process.wait()
 
     async def _wait_until_ready(self) -> bool:
         """Tell whether the server answers; when it does not, the process has been ended."""
         try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
+            with anyio.move_on_after(READY_TIMEOUT_S):
                 while self._process.returncode is None:
                     if await _answers(self.host, self.port):
                         return True
-                    await asyncio.sleep(_POLL_S)
-        except TimeoutError:
-            await self.kill()
+                    await anyio.sleep(_POLL_S)
         except BaseException:
             await self.kill()
             raise
+        await self.kill()
         return False
 
 
@@ -142,14 +143,7 @@ async def find_java() -> str:
     java = shutil.which("java", path=os.path.join(home, "bin") if home else None)
     if java is None:
         raise _needs_java("none was found")
-    process = await asyncio.create_subprocess_exec(
-        java,
-        "-version",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, words = await process.communicate()
+    words = (await anyio.run_process([java, "-version"], check=False)).stderr
     version = re.search(rb'version "(\d+)', words)
     if version is None or int(version[1]) < MIN_JAVA:
         first_line = words.decode(errors="replace").partition("\n")[0]
@@ -190,16 +184,15 @@ def _needs_java(found: str) -> FencelogError:
 async def until_ended(data_dir: Path) -> None:
     """Return when no server holds the directory any more. Raises FencelogError
     (DATA_DIRECTORY_IN_USE) after STOP_TIMEOUT_S."""
-    loop = asyncio.get_running_loop()
-    give_up = loop.time() + STOP_TIMEOUT_S
+    give_up = anyio.current_time() + STOP_TIMEOUT_S
     while True:
         try:
             os.close(_make_and_lock(data_dir))
             return
         except FencelogError:
-            if loop.time() > give_up:
+            if anyio.current_time() > give_up:
                 raise
-        await asyncio.sleep(_POLL_S)
+        await anyio.sleep(_POLL_S)
 
 
 def _make_and_lock(data_dir: Path) -> int:
@@ -272,17 +265,12 @@ async def _answers(host: str, port: int) -> bool:
     """Tell whether a server answers ``srvr`` (its four-letter status command) as one that
     serves."""
     try:
-        reader, writer = await asyncio.open_connection(host, port)
-    except OSError:
+        with anyio.fail_after(_PROBE_TIMEOUT_S):
+            async with await anyio.connect_tcp(host, port) as connection:
+                await connection.send(b"srvr")
+                answer = b"".join([part async for part in connection])
+    except (OSError, anyio.BrokenResourceError):  # TimeoutError is an OSError
         return False
-    try:
-        writer.write(b"srvr")
-        async with asyncio.timeout(_PROBE_TIMEOUT_S):
-            answer = await reader.read()
-    except OSError:  # TimeoutError is one of them
-        return False
-    finally:
-        writer.close()
     return b"Mode:" in answer
 
 

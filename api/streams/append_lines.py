@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
 from fencelog.api.client import FencelogClient
+from fencelog.api.client.tasks import task_group
 from fencelog.api.routing.partitioner import partition_of_key
 from fencelog.api.streams.appender import PartitionAppender
 from fencelog.api.streams.exactly_once_stream import ExactlyOnceStream
@@ -110,7 +114,7 @@ def _exactly_once_stream(
 
 
 class _Feed:
-    """A queue that deals batches out to the appenders. Once it is stopped no appender begins
+    """A stream that deals batches out to the appenders. Once it is stopped no appender begins
     another batch; the one that it has in flight ends."""
 
     def __init__(
@@ -122,8 +126,7 @@ class _Feed:
         self._batches = batches
         self._appenders = appenders
         self._on_progress = on_progress
-        self._queue: asyncio.Queue[LineBatch | None] = asyncio.Queue(maxsize=1)
-        self._reading: asyncio.Task[None] | None = None
+        self._reading = anyio.CancelScope()
         self._stopped = False
         self.error: FencelogError | None = None
         self.interrupted = False
@@ -134,10 +137,11 @@ class _Feed:
         return sum(appender.acknowledged for appender in self._appenders)
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            self._reading = group.create_task(self._read_ahead())
+        read, waiting = anyio.create_memory_object_stream[LineBatch](max_buffer_size=1)
+        async with task_group() as group, waiting:
+            group.start_soon(self._read_ahead, read)
             for appender in self._appenders:
-                group.create_task(self._run_appender(appender))
+                group.start_soon(self._run_appender, appender, waiting.clone())
 
     def interrupt(self) -> None:
         self.interrupted = True
@@ -145,23 +149,23 @@ class _Feed:
 
     def _stop(self) -> None:
         self._stopped = True
-        if self._reading is not None:
-            self._reading.cancel()
+        self._reading.cancel()
 
-    async def _read_ahead(self) -> None:
-        try:
-            async for batch in self._batches:
-                await self._queue.put(batch)
-        except FencelogError as error:
-            self._fail(error)  # what was read before it is appended all the same
-        finally:
-            for _ in self._appenders:
-                await self._queue.put(None)
+    async def _read_ahead(self, read: MemoryObjectSendStream[LineBatch]) -> None:
+        with read, self._reading:
+            try:
+                async for batch in self._batches:
+                    await read.send(batch)
+            except FencelogError as error:
+                self._fail(error)  # what was read before it is appended all the same
 
-    async def _run_appender(self, appender: Appender) -> None:
-        while (batch := await self._queue.get()) is not None:
-            if not self._stopped:
-                await self._append(appender, batch)
+    async def _run_appender(
+        self, appender: Appender, waiting: MemoryObjectReceiveStream[LineBatch]
+    ) -> None:
+        with waiting:
+            async for batch in waiting:
+                if not self._stopped:
+                    await self._append(appender, batch)
 
     async def _append(self, appender: Appender, batch: LineBatch) -> None:
         try:
@@ -195,21 +199,16 @@ async def _batches(source: BinaryIO, name: str, key: str | None) -> AsyncIterato
 async def _chunks(source: BinaryIO) -> AsyncIterator[bytes]:
     """Yield chunks as they come, from a pipe or terminal without blocking the loop; a regular file
     does not block for long."""
-    mode = os.fstat(source.fileno()).st_mode
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(source.fileno())):
-        while chunk := source.read(CHUNK_BYTES):
-            yield chunk
-        return
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=CHUNK_BYTES)
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), source
-    )
-    try:
-        while chunk := await reader.read(CHUNK_BYTES):
-            yield chunk
-    finally:
-        transport.close()
+    file = source.fileno()
+    mode = os.fstat(file).st_mode
+    may_block = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(file)
+    while True:
+        if may_block:
+            await anyio.wait_readable(file)
+        chunk = os.read(file, CHUNK_BYTES)
+        if not chunk:
+            return
+        yield chunk
 
 
 @contextlib.contextmanager

@@ -12,8 +12,9 @@ previous owner, broker/SEMANTICS.md). Without proof in time the outcome stays un
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
+
+import anyio
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.retry import RETRY_S, retry_not_applied
@@ -102,23 +103,21 @@ class PartitionAppender:
         start, partition = self._end, self._partition
         if start is None or partition is None:
             raise lost
-        try:
-            async with asyncio.timeout(RETRY_S):
-                before = await self._owner_epoch(partition)
-                while True:
-                    epoch = await self._owner_epoch(partition)
-                    if before is None:
-                        before = epoch  # an owner that was away may be back without a takeover
-                    fenced = epoch is not None and epoch != before
-                    found = await self._values_from(partition, start)
-                    if found != values[: len(found)]:
-                        raise _another_producer(lost)
-                    if fenced or len(found) == len(values):
-                        self._settle(start + len(found), len(found))
-                        return len(found)
-                    await asyncio.sleep(_PROOF_DELAY_S)
-        except TimeoutError:
-            raise lost from None
+        with anyio.move_on_after(RETRY_S):
+            before = await self._owner_epoch(partition)
+            while True:
+                epoch = await self._owner_epoch(partition)
+                if before is None:
+                    before = epoch  # an owner that was away may be back without a takeover
+                fenced = epoch is not None and epoch != before
+                found = await self._values_from(partition, start)
+                if found != values[: len(found)]:
+                    raise _another_producer(lost)
+                if fenced or len(found) == len(values):
+                    self._settle(start + len(found), len(found))
+                    return len(found)
+                await anyio.sleep(_PROOF_DELAY_S)
+        raise lost
 
     async def _owner_epoch(self, partition: int) -> int | None:
         """Return the epoch of the partition's current owner, or None if it has no owner."""

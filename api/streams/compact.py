@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
+
+import anyio
 
 from fencelog.api.client import FencelogClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -29,7 +30,7 @@ async def compact_now(
     for number in partitions:
         state = await client.compaction(topic, number)
         while state["state"] in ("waiting", "running"):
-            await asyncio.sleep(LOOK_S)
+            await anyio.sleep(LOOK_S)
             state = await client.compaction(topic, number)
         if state["state"] == "failed":
             raise FencelogError(

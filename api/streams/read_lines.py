@@ -1,15 +1,15 @@
-"""The output of a topic's messages to a byte stream; the next page is fetched while one is
-written."""
+"""The output of a topic's messages to a byte stream."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO
 
 from fencelog.api.client import FencelogClient, Page
 from fencelog.api.client.reads import LOG
 from fencelog.api.client.retry import retry_not_applied
+from fencelog.api.client.tasks import task_group
 from fencelog.broker.limits import MAX_READ_MESSAGES
 from fencelog.ledgers.record_batch import open_batch
 
@@ -51,20 +51,15 @@ async def read_lines(options: ReadLinesOptions, out: BinaryIO) -> None:
             for partition in partitions:
                 await _copy(client, options, partition, output)
             return
-        copies = [
-            asyncio.create_task(_copy(client, options, partition, output))
-            for partition in partitions
-        ]
-        try:
-            pending = set(copies)
-            while pending and not output.is_full:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for copy in done:
-                    copy.result()
-        finally:
-            for copy in copies:
-                copy.cancel()
-            await asyncio.gather(*copies, return_exceptions=True)
+        async with task_group() as group:
+
+            async def follow(partition: int) -> None:
+                await _copy(client, options, partition, output)
+                if output.is_full:
+                    group.cancel_scope.cancel()
+
+            for partition in partitions:
+                group.start_soon(follow, partition)
 
 
 class _Output:
@@ -95,42 +90,30 @@ class _Output:
 async def _copy(
     client: FencelogClient, options: ReadLinesOptions, partition: int, output: _Output
 ) -> None:
-    """Write one partition to the output; the next page is fetched while this one is written."""
+    """Write one partition to the output, page by page."""
     read = _read_json if options.as_json else _read_values
     wait_s = FOLLOW_WAIT_S if options.follow else 0
 
-    def fetch(
-        start: int | str, time_us: int | None = None
-    ) -> asyncio.Task[tuple[list[bytes], Page]]:
-        return asyncio.create_task(
-            retry_not_applied(
-                lambda: read(
-                    client,
-                    options.topic,
-                    partition,
-                    start,
-                    max_messages=output.page_limit,
-                    wait_s=wait_s,
-                    view=options.view,
-                    from_time_us=time_us,
-                )
+    start: int | str = int(options.start) if options.start.isdigit() else options.start
+    time_us = options.from_time_us
+    while not output.is_full:
+        lines, page = await retry_not_applied(
+            partial(
+                read,
+                client,
+                options.topic,
+                partition,
+                start,
+                max_messages=output.page_limit,
+                wait_s=wait_s,
+                view=options.view,
+                from_time_us=time_us,
             )
         )
-
-    start = int(options.start) if options.start.isdigit() else options.start
-    fetching = fetch(start, options.from_time_us)
-    try:
-        while not output.is_full:
-            lines, page = await fetching
-            is_last = page.at_end or (page.at_tail and not options.follow)
-            if not is_last:
-                fetching = fetch(page.next_offset)
-            output.write(lines)
-            if is_last:
-                return
-    finally:
-        fetching.cancel()
-        await asyncio.gather(fetching, return_exceptions=True)
+        output.write(lines)
+        if page.at_end or (page.at_tail and not options.follow):
+            return
+        start, time_us = page.next_offset, None
 
 
 async def _read_values(

@@ -3,12 +3,13 @@ report."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import anyio
 
 from fencelog.api.drills.bookie.acks import BookieAcks, OwnCopies, WatchedBookieClient, own_copies
 from fencelog.api.drills.bookie.load import BurstLoad, LedgerLoad, recover_and_compare
@@ -50,13 +51,12 @@ class BookieDrill:
     async def until(self, holds: Callable[[], bool], within_s: float) -> float | None:
         """Wait for a condition that registrations or answers show; return the seconds that it took,
         or None if it did not become true."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = anyio.current_time()
         while not holds():
-            if loop.time() - began > within_s:
+            if anyio.current_time() - began > within_s:
                 return None
-            await asyncio.sleep(POLL_S)
-        return round(loop.time() - began, 3)
+            await anyio.sleep(POLL_S)
+        return round(anyio.current_time() - began, 3)
 
     async def own_copies(self, bookie: ChildProcess, load: BurstLoad) -> OwnCopies:
         """Return the state of all entries that a bookie ever acknowledged."""

@@ -7,12 +7,14 @@ filler is deleted, and the bookie has to take adds again.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import anyio
+
+from fencelog.api.client.tasks import task_group
 from fencelog.api.drills.bookie.acks import OwnCopies
 from fencelog.api.drills.bookie.bookie import (
     BOOKIES,
@@ -110,13 +112,13 @@ async def _fill_and_make_room(
     def refuses() -> bool:
         return bool(acks.refusals) or VICTIM not in drill.bookies.available()
 
-    is_over = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
+    is_over = anyio.Event()
+    async with task_group() as group:
         for writer in writers:
-            group.create_task(writer.run(is_over.is_set))
+            group.start_soon(writer.run, is_over.is_set)
         seen.full_after_s = await drill.until(refuses, FULL_S)
         before = sum(writer.acknowledged for writer in writers)
-        await asyncio.sleep(WHILE_FULL_S)
+        await anyio.sleep(WHILE_FULL_S)
         seen.acknowledged_while_full = sum(writer.acknowledged for writer in writers) - before
         is_over.set()
     seen.ended = not victim.is_running

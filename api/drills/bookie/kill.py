@@ -6,10 +6,12 @@ bookie does not count.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import anyio
+
+from fencelog.api.client.tasks import task_group
 from fencelog.api.drills.bookie.bookie import BookieDrill, BookieReport, bookie_drill
 from fencelog.api.drills.bookie.load import BurstLoad, LedgerLoad
 from fencelog.api.drills.harness.directory import drill_directory
@@ -46,19 +48,19 @@ async def kill_bookie_drill(config: KillBookieConfig) -> BookieReport:
 async def _load_and_kill(drill: BookieDrill, writers: Sequence[LedgerLoad], times: int) -> float:
     """Kill and restart one bookie after the other while all write; return the slowest restart in
     s."""
-    loop, host = asyncio.get_running_loop(), SystemHost()
-    is_over = asyncio.Event()
+    host = SystemHost()
+    is_over = anyio.Event()
     slowest_s = 0.0
-    async with asyncio.TaskGroup() as group:
+    async with task_group() as group:
         for writer in writers:
-            group.create_task(writer.run(is_over.is_set))
+            group.start_soon(writer.run, is_over.is_set)
         for _ in range(times):
-            await asyncio.sleep(host.fraction() * LONGEST_PAUSE_S)
+            await anyio.sleep(host.fraction() * LONGEST_PAUSE_S)
             victim = host.shuffled(drill.cluster.bookies)[0]
             await victim.kill()
-            began = loop.time()
+            began = anyio.current_time()
             await drill.restart(victim)
-            slowest_s = max(slowest_s, loop.time() - began)
-        await asyncio.sleep(LONGEST_PAUSE_S)
+            slowest_s = max(slowest_s, anyio.current_time() - began)
+        await anyio.sleep(LONGEST_PAUSE_S)
         is_over.set()
     return slowest_s

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, field
 from functools import partial
+
+import anyio
 
 from fencelog.api.client.retry import retry_not_applied
 from fencelog.api.drills.harness.account import Account, Attempt, account, message_value
@@ -49,8 +50,7 @@ class LedgerLoad:
     def __init__(self, client: LedgerClient, load: BurstLoad) -> None:
         self._client = client
         self._load = load
-        self._loop = asyncio.get_running_loop()
-        self._changed = asyncio.Event()
+        self._changed = anyio.Event()
         self.ledgers: list[WrittenLedger] = []
         self.acknowledged = 0
         self.longest_wait_s = 0.0
@@ -71,7 +71,7 @@ class LedgerLoad:
         failure."""
         load, ledger_id, entry_id = self._load, writer.ledger_id, 0
         while writer.failure is None and not is_over():
-            began = self._loop.time()
+            began = anyio.current_time()
             for _ in range(load.burst):
                 writer.append(load.payload(ledger_id, entry_id))
                 entry_id += 1
@@ -79,18 +79,17 @@ class LedgerLoad:
                 await self._progress(began)
             if writer.failure is None:
                 self.acknowledged += load.burst
-                self.longest_wait_s = max(self.longest_wait_s, self._loop.time() - began)
-                await asyncio.sleep(load.pause_s)
+                self.longest_wait_s = max(self.longest_wait_s, anyio.current_time() - began)
+                await anyio.sleep(load.pause_s)
 
     async def _progress(self, began: float) -> None:
-        self._changed.clear()
-        try:
-            async with asyncio.timeout_at(began + GIVE_UP_S):
-                await self._changed.wait()
-        except TimeoutError:
-            raise FencelogError(
-                ErrorCode.APPEND_UNKNOWN, f"nothing was acknowledged for {GIVE_UP_S:.0f} s"
-            ) from None
+        self._changed = anyio.Event()
+        with anyio.CancelScope(deadline=began + GIVE_UP_S):
+            await self._changed.wait()
+            return
+        raise FencelogError(
+            ErrorCode.APPEND_UNKNOWN, f"nothing was acknowledged for {GIVE_UP_S:.0f} s"
+        )
 
     async def _create(self) -> LedgerWriter:
         return await retry_not_applied(

@@ -6,14 +6,16 @@ in limbo: it denies none of their entries until it has copied them from the othe
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import anyio
+
 from fencelog.api.client.retry import retry_not_applied
+from fencelog.api.client.tasks import task_group
 from fencelog.api.drills.bookie.bookie import POLL_S, BookieDrill, BookieReport, bookie_drill
 from fencelog.api.drills.bookie.load import BurstLoad, LedgerLoad
 from fencelog.api.drills.harness.directory import drill_directory
@@ -73,13 +75,13 @@ async def _load_and_lose(
     drill: BookieDrill, writers: Sequence[LedgerLoad], times: int, directory: Path
 ) -> list[_LostDisk]:
     """Have one bookie after the other lose its disk while all write."""
-    is_over = asyncio.Event()
+    is_over = anyio.Event()
     lost = []
-    async with asyncio.TaskGroup() as group:
+    async with task_group() as group:
         for writer in writers:
-            group.create_task(writer.run(is_over.is_set))
+            group.start_soon(writer.run, is_over.is_set)
         for _ in range(times):
-            await asyncio.sleep(SETTLE_S)
+            await anyio.sleep(SETTLE_S)
             victim = SystemHost().shuffled(drill.cluster.bookies)[0]
             await victim.kill()
             shutil.rmtree(directory / victim.name)
@@ -90,7 +92,7 @@ async def _load_and_lose(
             await drill.cluster.start_bookie(number, repair_cookie=True)
             drill.acks[victim.name].forget()  # by now everything that it said has arrived
             lost.append(_LostDisk(victim.name, ledgers, await _repaired(drill, victim)))
-        await asyncio.sleep(SETTLE_S)
+        await anyio.sleep(SETTLE_S)
         is_over.set()
     return lost
 
@@ -101,14 +103,13 @@ def _is_gone(drill: BookieDrill, bookie: ChildProcess) -> bool:
 
 async def _repaired(drill: BookieDrill, bookie: ChildProcess) -> float | None:
     """Return the seconds until none of the bookie's ledgers is in limbo, or None after REPAIR_S."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    began = anyio.current_time()
     await drill.until(lambda: not _is_gone(drill, bookie), REPAIR_S)
-    while loop.time() - began < REPAIR_S:
+    while anyio.current_time() - began < REPAIR_S:
         status = await drill.bookies.client(bookie.name).admin({"do": "status"})
         if status["ledgers_in_limbo"] == 0:
-            return round(loop.time() - began, 1)
-        await asyncio.sleep(POLL_S)
+            return round(anyio.current_time() - began, 1)
+        await anyio.sleep(POLL_S)
     return None
 
 

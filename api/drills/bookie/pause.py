@@ -6,11 +6,13 @@ and no answer comes. The stop lasts longer than the bookie time-out and than its
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import anyio
+
+from fencelog.api.client.tasks import task_group
 from fencelog.api.drills.bookie.bookie import BookieDrill, BookieReport, bookie_drill
 from fencelog.api.drills.bookie.load import BurstLoad, LedgerLoad
 from fencelog.api.drills.harness.directory import drill_directory
@@ -67,28 +69,28 @@ async def pause_bookie_drill(config: PauseBookieConfig) -> BookieReport:
 
 async def _load_and_pause(drill: BookieDrill, writers: Sequence[LedgerLoad], times: int) -> _Seen:
     """Pause one bookie after the other while all write."""
-    is_over = asyncio.Event()
+    is_over = anyio.Event()
     seen = _Seen()
 
     def is_there(bookie_id: str) -> bool:
         return bookie_id in drill.bookies.available()
 
-    async with asyncio.TaskGroup() as group:
+    async with task_group() as group:
         for writer in writers:
-            group.create_task(writer.run(is_over.is_set))
+            group.start_soon(writer.run, is_over.is_set)
         for _ in range(times):
-            await asyncio.sleep(SETTLE_S)
+            await anyio.sleep(SETTLE_S)
             victim = SystemHost().shuffled(drill.cluster.bookies)[0]
             before = _acknowledged(writers)
             with victim.stopped():
-                await asyncio.sleep(PAUSE_S)
+                await anyio.sleep(PAUSE_S)
             seen.all_left &= not is_there(victim.name)
             during = _acknowledged(writers) - before
             least = seen.least_acknowledged
             seen.least_acknowledged = during if least is None else min(during, least)
             back_s = await drill.until(partial(is_there, victim.name), BACK_S)
             seen.all_back &= back_s is not None
-        await asyncio.sleep(SETTLE_S)
+        await anyio.sleep(SETTLE_S)
         is_over.set()
     return seen
 

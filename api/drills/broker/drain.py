@@ -7,11 +7,14 @@ other brokers may serve ask them all the while.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import anyio
+
+from fencelog.api.client.tasks import task_group
 from fencelog.api.drills.harness.load import end_of
 from fencelog.api.drills.harness.report import DrillReport, milliseconds
 from fencelog.api.drills.harness.senders import ask
@@ -58,21 +61,21 @@ async def drain_drill(config: DrainConfig) -> DrillReport:
 async def drain_owners(cluster: Cluster, drill: TopicDrill, times: int) -> None:
     """Drain one owner after the other, by signal and by request in turn, and start it again."""
     for number in range(times):
-        await asyncio.sleep(SETTLE_S)
+        await anyio.sleep(SETTLE_S)
         owner = await drill.owner_url()
         broker = cluster.broker_at(owner)
         if number % 2 == 0:
-            await _transfer(drill, owner, broker.stop(), f"SIGTERM for {broker.name}")
+            await _transfer(drill, owner, broker.stop, f"SIGTERM for {broker.name}")
         else:
             path = f"/v1/brokers/{broker.name}:drain"
-            await _transfer(drill, owner, ask(owner, "POST", path), f"POST {path}")
+            await _transfer(drill, owner, partial(ask, owner, "POST", path), f"POST {path}")
             await broker.stop()
         await cluster.restart(broker)
-    await asyncio.sleep(SETTLE_S)
+    await anyio.sleep(SETTLE_S)
 
 
 async def _transfer(
-    drill: TopicDrill, owner: str, drain: Coroutine[Any, Any, object], what: str
+    drill: TopicDrill, owner: str, drain: Callable[[], Coroutine[Any, Any, object]], what: str
 ) -> None:
     """Have the owner give the partition up with ``drain``, and measure the time until another
     broker acknowledges; note ``what`` was done."""
@@ -81,9 +84,9 @@ async def _transfer(
     for url in others:
         probe = drill.client_of(url, retry_delay_s=PROBE_DELAY_S)
         drill.load.start_special(probe, interruption.ends)
-    draining = asyncio.create_task(drain)
-    failover_ms = await end_of(interruption)
-    await draining
+    async with task_group() as group:
+        group.start_soon(drain)
+        failover_ms = await end_of(interruption)
     drill.report.interrupted(failover_ms)
     drill.report.notes.append(
         f"{what}: another broker acknowledged the first append after {milliseconds(failover_ms)}"

@@ -6,8 +6,9 @@ reach its bookies, its clients or both: fencing keeps it from acknowledging.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
+
+import anyio
 
 from fencelog.api.drills.harness.load import end_of
 from fencelog.api.drills.harness.network import Cable, Network, hub
@@ -56,7 +57,7 @@ async def partition_drill(config: PartitionConfig) -> DrillReport:
 
     async def script(cluster: Cluster, drill: TopicDrill) -> None:
         for cables in CUTS:
-            await asyncio.sleep(BEFORE_S)
+            await anyio.sleep(BEFORE_S)
             await _cut_and_heal(cluster, drill, network, cables, 1.5 * config.session_ms / 1000)
 
     cluster = ClusterConfig(NOWHERE, BOOKIES, BROKERS, session_ms=config.session_ms, places=places)
@@ -77,7 +78,7 @@ async def _cut_and_heal(
     before = drill.load.acknowledged
     drill.load.take_silence_ms()
     network.cut(number, cables)
-    await asyncio.sleep(cut_s)
+    await anyio.sleep(cut_s)
     meanwhile = drill.load.acknowledged - before
     network.heal(number, cables)
     back_ms = await end_of(drill.load.interrupt())

@@ -8,8 +8,9 @@ was sent after the takeover.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
+
+import anyio
 
 from fencelog.api.drills.harness.load import LoadClient, end_of
 from fencelog.api.drills.harness.report import DrillReport, milliseconds
@@ -75,7 +76,6 @@ async def pause_broker_drill(config: PauseBrokerConfig) -> DrillReport:
 
 async def pause_owner(cluster: Cluster, drill: TopicDrill, session_s: float) -> None:
     """Stop the owner until another broker has taken over, and half a session more."""
-    loop = asyncio.get_running_loop()
     owner = await drill.owner_url()
     victim, zombie = cluster.broker_at(owner), _Zombie()
 
@@ -86,15 +86,15 @@ async def pause_owner(cluster: Cluster, drill: TopicDrill, session_s: float) -> 
             drill.load.start_special(client, zombie.on_acknowledged)
 
     ask_the_victim()
-    await asyncio.sleep(BEFORE_S)
+    await anyio.sleep(BEFORE_S)
     interruption = drill.load.interrupt()
     with victim.stopped():
         failover_ms = await end_of(interruption)
-        zombie.taken_over_at = loop.time()
+        zombie.taken_over_at = anyio.current_time()
         ask_the_victim()
-        await asyncio.sleep(session_s / 2)
-    stopped_s = loop.time() - interruption.began_at
-    await asyncio.sleep(AFTER_S)
+        await anyio.sleep(session_s / 2)
+    stopped_s = anyio.current_time() - interruption.began_at
+    await anyio.sleep(AFTER_S)
     drill.report.interrupted(failover_ms)
     drill.report.expect(victim.is_running, f"{victim.name} ended after it went on")
     _judge(drill.report, zombie)

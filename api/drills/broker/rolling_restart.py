@@ -3,9 +3,10 @@ one, as in an update."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import anyio
 
 from fencelog.api.client.retry import retry_not_applied
 from fencelog.api.drills.harness.report import DrillReport
@@ -43,16 +44,15 @@ async def rolling_restart_drill(config: RollingRestartConfig) -> DrillReport:
 
 async def restart_all(cluster: Cluster, drill: TopicDrill, settle_s: float) -> None:
     """Restart bookies and brokers, one at a time. The cluster has BOOKIES bookies."""
-    loop = asyncio.get_running_loop()
     took_s = {}
     for process in (*cluster.bookies, *cluster.brokers):
-        await asyncio.sleep(settle_s)
-        began = loop.time()
+        await anyio.sleep(settle_s)
+        began = anyio.current_time()
         await process.stop()
         await cluster.restart(process)
         await retry_not_applied(lambda: _all_serve(cluster.urls))
-        took_s[process.name] = loop.time() - began
-    await asyncio.sleep(settle_s)
+        took_s[process.name] = anyio.current_time() - began
+    await anyio.sleep(settle_s)
     drill.note_longest_wait()
     told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took_s.items())
     drill.report.notes.append(f"from SIGTERM until it served again: {told}")

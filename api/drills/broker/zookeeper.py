@@ -6,8 +6,9 @@ sessions are in its data, so brokers and bookies resume those they had.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
+
+import anyio
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.retry import retry_not_applied
@@ -39,7 +40,7 @@ async def zookeeper_restart_drill(config: ZooKeeperRestartConfig) -> DrillReport
     async def script(cluster: Cluster, drill: TopicDrill) -> None:
         for _ in range(config.times):
             await restart_zookeeper(cluster, drill, config.down_s)
-            await asyncio.sleep(config.session_ms / 1000)  # a lost session has been noticed by then
+            await anyio.sleep(config.session_ms / 1000)  # a lost session has been noticed by then
         drill.note_longest_wait()
 
     cluster = ClusterConfig(NOWHERE, session_ms=config.session_ms)
@@ -48,17 +49,16 @@ async def zookeeper_restart_drill(config: ZooKeeperRestartConfig) -> DrillReport
 
 async def restart_zookeeper(cluster: Cluster, drill: TopicDrill, down_s: float) -> None:
     """Kill ZooKeeper, start it again ``down_s`` later, and wait until metadata can be written."""
-    loop = asyncio.get_running_loop()
-    await asyncio.sleep(BEFORE_S)
+    await anyio.sleep(BEFORE_S)
     await cluster.kill_zookeeper()
     before = drill.load.acknowledged
-    await asyncio.sleep(down_s)
+    await anyio.sleep(down_s)
     meanwhile = drill.load.acknowledged - before
-    started_at = loop.time()
+    started_at = anyio.current_time()
     await cluster.restart_zookeeper()
     async with topic_of_its_own(drill.target.urls) as other, FencelogClient(other.urls) as client:
         await retry_not_applied(lambda: client.create_topic(other.topic, partitions=1))
-        back_s = loop.time() - started_at
+        back_s = anyio.current_time() - started_at
     drill.report.expect(meanwhile > 0, "nothing was acknowledged while ZooKeeper was away")
     drill.report.notes.append(
         f"{meanwhile:,} messages acknowledged in {down_s:g} s without ZooKeeper; a topic was "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import anyio
+
 from fencelog.api.client import FencelogClient
+from fencelog.api.client.tasks import task_group
 from fencelog.api.drills.harness.deliveries import Deliveries
 from fencelog.api.drills.harness.report import DrillReport
 from fencelog.ledgers.errors import FencelogError
@@ -32,9 +34,8 @@ class DrillConsumers:
         self._clients = clients
         self._topic = topic
         self._timeout_s = timeout_s
-        self._loop = asyncio.get_running_loop()
         self._ended = False
-        self._progress = asyncio.Event()
+        self._progress = anyio.Event()
         self.deliveries = Deliveries()
 
     @asynccontextmanager
@@ -43,9 +44,9 @@ class DrillConsumers:
         await self._clients[0].create_subscription(
             self._topic, SUBSCRIPTION, start="earliest", lease_ms=LEASE_MS
         )
-        async with asyncio.TaskGroup() as group:
+        async with task_group() as group:
             for number in range(len(self._clients)):
-                group.create_task(self._consume(number))
+                group.start_soon(self._consume, number)
             try:
                 yield
             finally:
@@ -53,13 +54,10 @@ class DrillConsumers:
 
     async def finish(self, log: Sequence[bytes]) -> None:
         """Wait until everything in the log is acknowledged, or for FINISH_S."""
-        try:
-            async with asyncio.timeout(FINISH_S):
-                while len(self.deliveries.confirmed_at) < len(log):
-                    self._progress.clear()
-                    await self._progress.wait()
-        except TimeoutError:
-            return
+        with anyio.move_on_after(FINISH_S):
+            while len(self.deliveries.confirmed_at) < len(log):
+                self._progress = anyio.Event()
+                await self._progress.wait()
 
     def report(self, log: Sequence[bytes], report: DrillReport) -> None:
         """Note the messages that the consumers got, and whether they should have."""
@@ -83,7 +81,7 @@ class DrillConsumers:
         while leased or not self._ended:
             client = self._clients[current % len(self._clients)]
             try:
-                async with asyncio.timeout(self._timeout_s):
+                with anyio.fail_after(self._timeout_s):
                     if leased:
                         await self._acknowledge(client, leased)
                     else:
@@ -92,12 +90,12 @@ class DrillConsumers:
                 if self._ended:
                     return
                 current += 1
-                await asyncio.sleep(RETRY_DELAY_S)
+                await anyio.sleep(RETRY_DELAY_S)
 
     async def _pull(self, client: FencelogClient, name: str) -> dict[str, int]:
         """Return offsets by ack id. The messages that a lost answer has leased are delivered again
         when their leases end."""
-        asked_at = self._loop.time()
+        asked_at = anyio.current_time()
         messages = await client.pull(
             self._topic,
             SUBSCRIPTION,
@@ -114,6 +112,6 @@ class DrillConsumers:
         confirmation. Removes those that are settled."""
         stale = set(await client.ack(self._topic, SUBSCRIPTION, list(leased)))
         confirmed = [offset for ack_id, offset in leased.items() if ack_id not in stale]
-        self.deliveries.acknowledged(confirmed, now=self._loop.time())
+        self.deliveries.acknowledged(confirmed, now=anyio.current_time())
         leased.clear()
         self._progress.set()

@@ -8,9 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
+import anyio
+from anyio.abc import TaskGroup
+
 from fencelog.api.client import FencelogClient
 from fencelog.api.client.conditions import Producer
 from fencelog.api.client.retry import retry_not_applied
+from fencelog.api.client.tasks import task_group
 from fencelog.api.drills.harness.account import Attempt, message_value
 from fencelog.api.drills.harness.senders import Sender
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
@@ -56,8 +60,7 @@ class LoadClient:
         self._producer_id = producer_id
         self._retry_delay_s = retry_delay_s
         self._pause_s = pause_s
-        self._loop = asyncio.get_running_loop()
-        self._served_at = self._loop.time()
+        self._served_at = anyio.current_time()
         self._next_sequence = 0
         self.attempts: list[Attempt] = []
         self.acknowledged = 0
@@ -74,11 +77,11 @@ class LoadClient:
 
         Raises FencelogError with a code of NEVER.
         """
-        self._served_at = self._loop.time()
+        self._served_at = anyio.current_time()
         while not is_over():
             await self._append_next(is_over, on_acknowledged)
             if self._pause_s:
-                await asyncio.sleep(self._pause_s)
+                await anyio.sleep(self._pause_s)
 
     async def _append_next(
         self, is_over: Callable[[], bool], on_acknowledged: Callable[[float], None]
@@ -86,7 +89,7 @@ class LoadClient:
         batch, producer = self._next_batch(), self._producer()
         is_unknown = False
         while not is_over():
-            sent_at = self._loop.time()
+            sent_at = anyio.current_time()
             try:
                 offset = await self._sender.append(batch, producer)
             except FencelogError as error:
@@ -97,7 +100,7 @@ class LoadClient:
                 is_unknown = is_unknown or is_lost
                 if is_unknown and producer is None:
                     break
-                await asyncio.sleep(self._retry_delay_s)
+                await anyio.sleep(self._retry_delay_s)
             else:
                 self.resolved += is_unknown
                 self._acknowledge(offset)
@@ -121,7 +124,7 @@ class LoadClient:
         return Producer(self._producer_id, sequence=self._next_sequence)
 
     def _acknowledge(self, offset: int) -> None:
-        now = self._loop.time()
+        now = anyio.current_time()
         self.longest_wait_s = max(self.longest_wait_s, now - self._served_at)
         self._served_at = now
         self.acknowledged += BATCH_MESSAGES
@@ -145,17 +148,16 @@ class Interruption:
         """End the interruption if the append that was just acknowledged had been sent after its
         beginning."""
         if sent_at >= self.began_at and not self.over.done():
-            self.over.set_result(asyncio.get_running_loop().time())
+            self.over.set_result(anyio.current_time())
 
 
 class ClientLoad:
     """The clients of a drill, from ``running`` on until it is left."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._group = asyncio.TaskGroup()
+        self._group: TaskGroup
         self._ended = False
-        self._started_at = self._loop.time()
+        self._started_at = anyio.current_time()
         self._heard_at = self._started_at
         self._longest_silence_s = 0.0
         self._interruptions: list[Interruption] = []
@@ -167,7 +169,7 @@ class ClientLoad:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the clients until the context is left; leaving waits for the appends in flight."""
-        async with self._group:
+        async with task_group() as self._group:
             try:
                 yield
             finally:
@@ -214,25 +216,27 @@ class ClientLoad:
     def interrupt(self, *, by_anybody: bool = True) -> Interruption:
         """Begin an interruption: to be called in the turn of the loop that breaks something. Unless
         ``by_anybody``, only acknowledgements that the caller sees end it."""
-        interruption = Interruption(self._loop.time(), self._loop.create_future())
+        interruption = Interruption(
+            anyio.current_time(), asyncio.get_running_loop().create_future()
+        )
         if by_anybody:
             self._interruptions.append(interruption)
         return interruption
 
     async def until(self, seconds: float, messages: int | None = None) -> None:
         """Return so many seconds after the start, or after so many acknowledged messages."""
-        while self._loop.time() - self._started_at < seconds:
+        while anyio.current_time() - self._started_at < seconds:
             if messages is not None and self.acknowledged >= messages:
                 return
-            await asyncio.sleep(RETRY_DELAY_S)
+            await anyio.sleep(RETRY_DELAY_S)
 
     def _run(self, client: LoadClient, on_acknowledged: Callable[[float], None]) -> None:
-        self._group.create_task(
-            client.run(is_over=lambda: self._ended, on_acknowledged=on_acknowledged)
+        self._group.start_soon(
+            partial(client.run, is_over=lambda: self._ended, on_acknowledged=on_acknowledged)
         )
 
     def _on_acknowledged(self, sent_at: float) -> None:
-        now = self._loop.time()
+        now = anyio.current_time()
         self._longest_silence_s = max(self._longest_silence_s, now - self._heard_at)
         self._heard_at = now
         for interruption in self._interruptions[:]:
@@ -243,11 +247,9 @@ class ClientLoad:
 
 async def end_of(interruption: Interruption) -> float | None:
     """Return the length of an interruption in ms when it is over, or None after GIVE_UP_S."""
-    try:
-        async with asyncio.timeout(GIVE_UP_S):
-            return round((await interruption.over - interruption.began_at) * 1000, 1)
-    except TimeoutError:
-        return None
+    with anyio.move_on_after(GIVE_UP_S):
+        return round((await interruption.over - interruption.began_at) * 1000, 1)
+    return None
 
 
 async def read_log(servers: Sequence[str], topic: str, partition: int) -> list[bytes]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import anyio
 import httpx
 
 from fencelog.api.client import BATCH_TYPE, FencelogClient, topic_path
@@ -53,7 +53,7 @@ class AnyBroker:
     async def append(self, batch: bytes, producer: Producer | None = None) -> int:
         client = self._clients[self._current % len(self._clients)]
         try:
-            async with asyncio.timeout(self._timeout_s):
+            with anyio.fail_after(self._timeout_s):
                 appended = await client.append_batch(
                     self._topic, batch, partition=self._partition, producer=producer
                 )

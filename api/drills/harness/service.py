@@ -6,9 +6,10 @@ against a cluster that others use, too.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import anyio
 
 from fencelog.api.client import topic_path
 from fencelog.api.drills.harness.report import DrillReport, milliseconds
@@ -60,9 +61,9 @@ async def unload_drill(config: ServiceDrillConfig) -> DrillReport:
         if len(brokers) < 2:
             raise FencelogError(ErrorCode.BAD_REQUEST, "a single broker has nobody to unload to")
         for _ in range(config.times):
-            await asyncio.sleep(SETTLE_S)
+            await anyio.sleep(SETTLE_S)
             await _unload(drill)
-        await asyncio.sleep(SETTLE_S)
+        await anyio.sleep(SETTLE_S)
 
     return await _run("unload", config, script)
 
@@ -73,7 +74,7 @@ async def _unload(drill: TopicDrill) -> None:
     drill.load.take_silence_ms()
     await ask(drill.target.urls[0], "POST", path)
     after = await drill.owner_url()
-    await asyncio.sleep(SETTLE_S)
+    await anyio.sleep(SETTLE_S)
     silence_ms = drill.load.take_silence_ms()
     drill.report.expect(before != after, f"{before} still owns the partition that it gave up")
     drill.report.interrupted(silence_ms)
