@@ -209,6 +209,11 @@ OWNER_LOST_MS = 1_000
 """The time after which requests that were forwarded to an owner whose node is gone end. A living
 owner creates its node again, or has answered, long before."""
 
+QUIET_CHECK_MS = 30_000
+"""The time after which an owner that is asked for messages, and has acknowledged none, looks
+whether it was replaced. Appends prove that it was not; without this, a log that is only read would
+show an old tail for ever. One metadata read per partition and period."""
+
 MAX_LISTED_PARTITIONS = 10_000
 """The partitions in one answer about a broker: some 2 MB of JSON."""
 

@@ -1,4 +1,5 @@
-"""The task that applies retention, time to live and quotas to all open logs of a broker.
+"""The task that applies retention, time to live and quotas to all open logs of a broker, and has
+quiet ones checked.
 
 Ten thousand logs do not have a timer each: within a period every log is examined once, some at a
 time, which costs microseconds where there is nothing to do. Only a log with work to do gets a task.
@@ -57,7 +58,9 @@ class RetentionScheduler:
                     await self._look_at(each)
 
     async def _look_at(self, each: PartitionLog) -> None:
-        if not each.is_serving or each in self._tending or not each.retention.is_due():
+        if not each.is_serving or each in self._tending:
+            return
+        if not each.retention.is_due() and not each.quiet_check.is_due():
             return
         while len(self._tending) >= AT_ONCE:
             await asyncio.wait(self._tending.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -67,7 +70,10 @@ class RetentionScheduler:
 
     async def _tend(self, each: PartitionLog) -> None:
         try:
-            await each.retention.tend()
+            if each.quiet_check.is_due():
+                await each.quiet_check.check()
+            if each.retention.is_due():
+                await each.retention.tend()
         except LedgerListLost:
             pass  # the log has ended
         except Exception:

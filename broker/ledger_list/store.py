@@ -106,6 +106,13 @@ class LedgerListStore:
                 self._lose(lost)
                 raise lost
 
+    async def check_epoch(self) -> None:
+        """Check that no later owner is known to the server of the store that answers, which may lag
+        behind: that costs one read. Raises LedgerListLost if there is one; METADATA_…."""
+        node = await self._store.get(self.path)
+        if decode_ledger_list(node.value).epoch > self.ledger_list.epoch:
+            await self.check_unchanged()
+
     async def change(self, next_of: Callable[[LedgerList], LedgerList]) -> None:
         """Replace the ledger list by the result of ``next_of`` on it; return once the new one is in
         the store.

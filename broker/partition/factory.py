@@ -26,6 +26,7 @@ from fencelog.broker.log.core import LogCore
 from fencelog.broker.log.log_writer import LogWriter
 from fencelog.broker.log.retention import Retention
 from fencelog.broker.partition.ownership_check import OwnershipCheck
+from fencelog.broker.partition.quiet_check import QuietCheck
 from fencelog.broker.partition.takeover import take_over
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.log_reader import LogReader
@@ -80,6 +81,7 @@ class LogParts:
     admission: Admission
     doubt: OwnershipCheck
     dispatch: DispatchRate
+    quiet: QuietCheck
 
 
 def make_parts(
@@ -132,7 +134,7 @@ def make_parts(
     view = CompactedView(node, ledgers, reader, reads, dispatch)
     compaction = LogCompaction(node, factory, reader, view, reads.steps)
     log_parts = (pipeline, reader, writer, state_log, subscriptions, compaction)
-    return LogParts(*log_parts, retention, admission, doubt, dispatch)
+    return LogParts(*log_parts, retention, admission, doubt, dispatch, QuietCheck(node, reader))
 
 
 def _pipeline(

@@ -61,6 +61,7 @@ class PartitionLog:
         self.access = AccessChanges(pipeline.conditional, parts.state_log)
         """The fencing token and exclusive producer, and their changes."""
         self._ownership_check = parts.doubt
+        self.quiet_check = parts.quiet
         self.terminate = parts.writer.terminate
         """Terminate the log for good, see ``LogWriter.terminate``."""
         # The hot path, bound once.

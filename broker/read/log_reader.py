@@ -55,6 +55,8 @@ class LogReader:
         self.on_moved: Callable[[], None] = lambda: None
         """A callback for a move of the tail, and for the close of the log."""
         self.has_ended = False
+        self.was_asked = False
+        """True once readers or subscriptions have asked, until ``QuietCheck`` resets it."""
         self.bytes_in = 0
         self.bytes_out = 0
 
@@ -191,6 +193,7 @@ class LogReader:
 
     def check_open(self) -> None:
         """Raise the error with which the log was closed, if it is closed."""
+        self.was_asked = True
         if self.closed is not None:
             raise FencelogError(self.closed.code, self.closed.detail)
 

@@ -155,6 +155,7 @@ class SubscriptionTable:
 
     def _use(self, info: SubscriptionInfo) -> SubscriptionState:
         """Return the subscription's state in memory, created at its first use."""
+        self._reader.was_asked = True
         subscription = self._in_use.get(info.subscription_id)
         if subscription is None:
             cursor = self._cursors.find(info.subscription_id)
