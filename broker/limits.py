@@ -58,6 +58,14 @@ RECENT_APPENDS = 5
 allows a producer to have in flight. An older duplicate is recognised, but its offset is not
 known."""
 
+MAX_FORMER_COUNTS = 16
+"""The former numbers of partitions that a topic remembers: an append under an idempotency key asks
+about one partition for each of them. More growth within ``idempotency_window_ms`` is refused."""
+
+LATE_GROWTH_MS = 60_000
+"""The time after which every broker knows of a topic's new partitions: many times what a watch, or
+a new session with the metadata store, takes."""
+
 MAX_IDEMPOTENCY_KEYS = 50_000
 """The idempotency keys that a partition remembers, 300 bytes each; above, the oldest are forgotten
 before their window has passed. At more than 80 keys a second over ten minutes a producer id serves

@@ -38,6 +38,7 @@ class Endpoint(Enum):
     TERMINATE = "terminate"
     TERMINATE_ALL = "terminate-all"
     FENCE = "fence"
+    FIND_KEY = "find-key"
     PRODUCERS = "producers"
     PRODUCER = "producer"
     CLAIM = "claim"
@@ -74,7 +75,13 @@ SUBSCRIPTION_VERBS = {
 
 _PARTITION_VERBS = {
     endpoint.value: endpoint
-    for endpoint in (Endpoint.FENCE, Endpoint.TRIM, Endpoint.TERMINATE, Endpoint.COMPACT)
+    for endpoint in (
+        Endpoint.FENCE,
+        Endpoint.FIND_KEY,
+        Endpoint.TRIM,
+        Endpoint.TERMINATE,
+        Endpoint.COMPACT,
+    )
 }
 """The endpoints of ``POST …/partitions/P:VERB``."""
 

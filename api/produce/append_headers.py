@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from fencelog.api.http.asgi import RawHeaders
+from fencelog.api.http.asgi import RawHeaders, parse_number
 from fencelog.broker.append.conditions import FORGOTTEN, AppendConditions
-from fencelog.broker.limits import MAX_FENCING_TOKEN_BYTES, MAX_IDEMPOTENCY_KEY_BYTES
+from fencelog.broker.limits import (
+    MAX_FENCING_TOKEN_BYTES,
+    MAX_IDEMPOTENCY_KEY_BYTES,
+    MAX_PARTITIONS,
+)
 from fencelog.broker.names import check_name
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
@@ -34,6 +38,9 @@ CONDITION_HEADERS = frozenset(
 PRODUCERS_REMEMBERED = 4096
 """The limit of producers whose names need not be checked and digested again: those that append at
 about the same time."""
+
+ROUTED_BY = "routed_by"
+"""The query parameter that brokers add for an idempotency key that has chosen the partition."""
 
 _DUPLICATE = [(b"duplicate", b"true")]
 _MAX_NUMBER = 2**63 - 1
@@ -64,20 +71,34 @@ def conditions_of(given: Mapping[bytes, bytes]) -> AppendConditions | None:
 def check_partition_is_certain(
     conditions: AppendConditions, *, partition: bool, key: bool, partitions: int
 ) -> None:
-    """Check that a repetition comes to the same partition: the request names it, or, if its
-    conditions are no sequence and no offset, the ``key`` that chooses it. Raises
-    FencelogError(BAD_REQUEST)."""
+    """Check that the partition of a conditional append is certain: the request names it, or a
+    ``key`` chooses it; an idempotency key alone does, too. Raises FencelogError(BAD_REQUEST)."""
     if partition or partitions == 1:
         return
     if conditions.if_offset is not None or (
         conditions.run is not None and conditions.run.kind == RUN_SEQUENCE
     ):
         raise _bad("the topic has several partitions: Producer-Id and If-Offset need ?partition=")
-    if not key:
+    if conditions.fencing_token is not None and not key:
         raise _bad(
-            "the topic has several partitions: Idempotency-Key and Fencing-Token need ?partition=, "
-            "or a key for all messages"
+            "the topic has several partitions: Fencing-Token needs ?partition=, or a key for all "
+            "messages"
         )
+
+
+def routed_by(query: Mapping[str, str]) -> int | None:
+    """Return the number of partitions by which another broker has routed this append. Raises
+    FencelogError(BAD_REQUEST)."""
+    if ROUTED_BY not in query:
+        return None
+    return parse_number(ROUTED_BY, query[ROUTED_BY], low=1, high=MAX_PARTITIONS)
+
+
+def routed_query(partition: int, conditions: AppendConditions | None) -> bytes:
+    """Return the query by which another broker finds the partition of an append."""
+    if conditions is None or conditions.routed_by is None:
+        return b"partition=%d" % partition
+    return b"partition=%d&%b=%d" % (partition, ROUTED_BY.encode(), conditions.routed_by)
 
 
 def appended_status(duplicate: bool) -> tuple[int, list[tuple[bytes, bytes]]]:

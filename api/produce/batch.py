@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,11 +24,15 @@ from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.problems import problem
 from fencelog.api.http.targets import Target
 from fencelog.api.produce.append_headers import (
+    ROUTED_BY,
     appended_status,
     check_partition_is_certain,
     read_conditions,
+    routed_by,
+    routed_query,
 )
 from fencelog.api.produce.batch_bodies import parse_json, parse_ndjson, parse_text
+from fencelog.api.produce.once import Once
 from fencelog.api.routing.forward import Forwarder
 from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.routing.partitioner import (
@@ -37,6 +42,7 @@ from fencelog.api.routing.partitioner import (
     partition_of_key,
 )
 from fencelog.broker.append.conditions import FORGOTTEN, AppendResult
+from fencelog.broker.append.once import is_routed_by_key
 from fencelog.broker.limits import MAX_BODY_BYTES
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
@@ -54,7 +60,7 @@ if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
     from fencelog.broker.partition.partition_log import PartitionLog
 
-PARAMETERS = frozenset(("partition", "key"))
+PARAMETERS = frozenset(("partition", "key", ROUTED_BY))
 
 _PARSERS: Mapping[bytes, Callable[[bytes], Columns]] = {
     JSON: parse_json,
@@ -90,6 +96,7 @@ class ProduceBatch:
         ownership: OwnerProxy,
         forwarder: Forwarder,
         round_robin: RoundRobin,
+        once: Once,
         bodies: BodyReader,
         metrics: ApiMetrics,
     ) -> None:
@@ -97,6 +104,7 @@ class ProduceBatch:
         self._ownership = ownership
         self._forwarder = forwarder
         self._round_robin = round_robin
+        self._once = once
         self._bodies = bodies
         self._metrics = metrics
 
@@ -112,7 +120,8 @@ class ProduceBatch:
         query = exchange.query(PARAMETERS)
         body = await self._bodies.read(exchange, MAX_BODY_BYTES)
         topic = target.topic
-        count = (await self._broker.topic(topic)).config.partitions
+        info = await self._broker.topic(topic)
+        count = info.config.partitions
         partition = _chosen_partition(query, count, topic)
         conditions = read_conditions(exchange.headers)
         if conditions is not None:
@@ -120,6 +129,15 @@ class ProduceBatch:
             check_partition_is_certain(
                 conditions, partition=named, key="key" in query, partitions=count
             )
+            conditions = replace(conditions, routed_by=routed_by(query))
+            if not named and is_routed_by_key(conditions):
+                batch = _one_batch(media_type, body, is_keyed="key" in query or count == 1)
+                key = _key(query)
+                routed = await self._once.route(info, conditions.of(batch), key)
+                if isinstance(routed, AppendResult):
+                    await self._answer(exchange, [_part(routed)], len(body), started, True)
+                    return
+                partition, conditions = routed
         if partition is None:
             partition = self._round_robin.next(topic, count)
             if count > 1 and (media_type != BATCH or has_keys(body)):
@@ -132,16 +150,17 @@ class ProduceBatch:
                 partition = next(iter(groups), partition)
 
         async def append(log: PartitionLog) -> None:
+            self._once.check(topic, conditions)
             batch = body
             if media_type != BATCH:
                 batch = encode_columns(*_PARSERS[media_type](body))
-            info = check_batch(batch)
+            checked = check_batch(batch)
             held = None if conditions is None else conditions.of(batch)
-            appended = await log.append_batch(batch, info, held)
+            appended = await log.append_batch(batch, checked, held)
             await self._answer(exchange, [_part(appended)], len(body), started, appended.duplicate)
 
         # All of it to one partition; another owner gets the body as it came.
-        passed = b"partition=%d" % partition
+        passed = routed_query(partition, conditions)
         await self._ownership.serve(exchange, topic, partition, append, query=passed, body=body)
 
     async def _scatter(
@@ -239,9 +258,25 @@ def _chosen_partition(query: dict[str, str], count: int, topic: TopicName) -> in
                 ErrorCode.BAD_REQUEST, "partition and key cannot both choose", parameter="key"
             )
         return named_partition(query["partition"], count, topic)
-    if "key" in query:
-        return partition_of_key(query["key"].encode("utf-8", "surrogateescape"), count)
-    return None
+    key = _key(query)
+    return None if key is None else partition_of_key(key, count)
+
+
+def _key(query: Mapping[str, str]) -> bytes | None:
+    return query["key"].encode("utf-8", "surrogateescape") if "key" in query else None
+
+
+def _one_batch(media_type: bytes, body: bytes, *, is_keyed: bool) -> bytes:
+    """Return the record batch of messages that go to one partition together. Raises
+    FencelogError(BAD_REQUEST) if they have keys of their own, and none for all (``is_keyed``)."""
+    batch = body if media_type == BATCH else encode_columns(*_PARSERS[media_type](body))
+    if not is_keyed and has_keys(batch):
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            "the topic has several partitions, and the messages have keys: Idempotency-Key needs "
+            "?partition=, or ?key= for all of them",
+        )
+    return batch
 
 
 def _all_or_problem(

@@ -11,7 +11,7 @@ and one future, no model and no task.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -28,14 +28,19 @@ from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.targets import Target
 from fencelog.api.produce.append_headers import (
     CONDITION_HEADERS,
+    ROUTED_BY,
     appended_status,
     check_partition_is_certain,
     conditions_of,
     number_or_null,
+    routed_by,
+    routed_query,
 )
+from fencelog.api.produce.once import Once
 from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.routing.partitioner import RoundRobin, named_partition, partition_of_key
 from fencelog.broker.append.conditions import AppendConditions, AppendFuture, AppendResult
+from fencelog.broker.append.once import is_routed_by_key, place_of
 from fencelog.broker.limits import MAX_DELIVERY_DELAY_MS
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -47,7 +52,7 @@ if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
     from fencelog.broker.partition.partition_log import PartitionLog
 
-PARAMETERS = frozenset(("partition", "key", "delay_ms"))
+PARAMETERS = frozenset(("partition", "key", "delay_ms", ROUTED_BY))
 
 _SCANNED = METADATA_HEADERS | CONDITION_HEADERS
 
@@ -68,12 +73,14 @@ class Produce:
         broker: Broker,
         ownership: OwnerProxy,
         round_robin: RoundRobin,
+        once: Once,
         bodies: BodyReader,
         metrics: ApiMetrics,
     ) -> None:
         self._broker = broker
         self._ownership = ownership
         self._round_robin = round_robin
+        self._once = once
         self._bodies = bodies
         self._metrics = metrics
         # Kept, for asking asyncio for the loop is a system call (getpid) on every request.
@@ -88,20 +95,31 @@ class Produce:
         started = self._loop.time()
         post = read_post(exchange.headers, exchange.scope["query_string"], target.topic)
         body = await self._bodies.read(exchange, MAX_MESSAGE_BYTES)
-        partitions = (await self._broker.topic(post.topic)).config.partitions
-        partition = self._partition(post, partitions)
+        topic = await self._broker.topic(post.topic)
+        partition = self._partition(post, topic.config.partitions)
+        conditions = post.conditions_of(body)
 
-        async def append(log: PartitionLog) -> None:
-            message = post.message(body, self._broker.host)
-            appended = await log.append_message(message, post.conditions_of(body))
+        async def answer(appended: AppendResult) -> None:
             status, headers = appended_status(appended.duplicate)
             await exchange.respond(status, JSON, receipt(appended), headers)
             if not appended.duplicate:
                 self._metrics.appended(1, len(body), self._loop.time() - started)
 
+        if post.partition is None and is_routed_by_key(conditions):
+            routed = await self._once.route(topic, conditions, post.key)
+            if isinstance(routed, AppendResult):
+                await answer(routed)
+                return
+            partition, conditions = routed
+
+        async def append(log: PartitionLog) -> None:
+            self._once.check(post.topic, conditions)
+            message = post.message(body, self._broker.host)
+            await answer(await log.append_message(message, conditions))
+
         raw_query: bytes = exchange.scope["query_string"]
         if post.partition is None:
-            raw_query += b"%bpartition=%d" % (b"&" if raw_query else b"", partition)
+            raw_query += (b"&" if raw_query else b"") + routed_query(partition, conditions)
         await self._ownership.serve(
             exchange, post.topic, partition, append, query=raw_query, body=body
         )
@@ -110,7 +128,9 @@ class Produce:
         """Append at once, if the partition is open here; None: the request has to go the ordinary
         way."""
         topic = self._broker.known(post.topic)
-        if topic is None:
+        conditions = post.conditions
+        is_keyed = is_routed_by_key(conditions)
+        if topic is None or (is_keyed and (topic.former or post.partition is not None)):
             return None
         try:
             partition = self._partition(post, topic.config.partitions)
@@ -118,11 +138,14 @@ class Produce:
             return None
         log = self._broker.open_log(post.topic, partition)
         if log is None:
-            if post.partition is None and post.key is None:
+            if post.partition is None and post.key is None and not is_keyed:
                 self._round_robin.take_back(post.topic)
             return None
         message = post.message(body, self._broker.host)
-        return log.append_message(message, post.conditions_of(body))
+        conditions = post.conditions_of(body)
+        if conditions is not None and is_keyed:
+            conditions = replace(conditions, routed_by=topic.config.partitions)
+        return log.append_message(message, conditions)
 
     def appended_now(self, body: bytes, seconds: float) -> None:
         """Count an append of ``append_now``."""
@@ -140,6 +163,8 @@ class Produce:
             return named_partition(post.partition, partitions, post.topic)
         if post.key is not None:
             return partition_of_key(post.key, partitions)
+        if is_routed_by_key(post.conditions):
+            return place_of(post.conditions, None) % partitions
         return self._round_robin.next(post.topic, partitions)
 
 
@@ -191,6 +216,8 @@ def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
     if "delay_ms" in query:
         delay_ms = parse_number("delay_ms", query["delay_ms"], low=0, high=MAX_DELIVERY_DELAY_MS)
     conditions = conditions_of(given)
+    if conditions is not None and ROUTED_BY in query:
+        conditions = replace(conditions, routed_by=routed_by(query))
     partition = query.get("partition")
     return Post(topic, partition, key, event_time, message_headers, delay_ms, conditions)
 

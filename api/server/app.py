@@ -35,6 +35,7 @@ from fencelog.api.http.targets import MAX_REMEMBERED_PATHS, Endpoint, Target, Ta
 from fencelog.api.http.waits import Waits
 from fencelog.api.produce.access import Producers
 from fencelog.api.produce.batch import ProduceBatch
+from fencelog.api.produce.once import Once
 from fencelog.api.produce.single import Post, Produce, read_post
 from fencelog.api.read.compaction_routes import Compactions
 from fencelog.api.read.offsets import OffsetRoutes
@@ -207,8 +208,9 @@ def build_app(
     ownership = OwnerProxy(broker, forwarder, waits)
     round_robin = RoundRobin()
     bodies = BodyReader()
-    produce = Produce(broker, ownership, round_robin, bodies, metrics)
-    batch = ProduceBatch(broker, ownership, forwarder, round_robin, bodies, metrics)
+    once = Once(broker, ownership, forwarder, bodies)
+    produce = Produce(broker, ownership, round_robin, once, bodies, metrics)
+    batch = ProduceBatch(broker, ownership, forwarder, round_robin, once, bodies, metrics)
     read = Read(ownership, waits, metrics)
     offsets = OffsetRoutes(broker, ownership, forwarder)
     compactions = Compactions(broker, ownership, bodies)
@@ -228,6 +230,7 @@ def build_app(
     producers = Producers(ownership, forwarder, bodies)
     endpoints |= {
         Endpoint.FENCE: {"POST": producers.fence},
+        Endpoint.FIND_KEY: {"POST": once.find_key},
         Endpoint.CLAIM: {"POST": producers.claim},
         Endpoint.PRODUCERS: {"GET": producers.get},
         Endpoint.PRODUCER: {"GET": producers.get_one, "DELETE": producers.release},

@@ -65,6 +65,7 @@ QUERY: Mapping[str, tuple[Shape, str]] = {
     "limit": (Annotated[int, Meta(ge=1, le=MAX_READ_MESSAGES)], "Messages at most"),
     "max_bytes": (Annotated[int, Meta(ge=1, le=MAX_READ_BYTES)], "Stored bytes at most"),
     "partition": (Partition, "This partition only"),
+    "routed_by": (Partition, "From another broker: the number of partitions it chose among"),
     "time": (Offset, "Which offset is the first that was published at or after it?"),
     "view": (Literal["log", "compacted"], "compacted: the newest of every key"),
     "wait": (WaitSeconds, "Seconds to wait at the tail"),

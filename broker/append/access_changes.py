@@ -18,13 +18,14 @@ from contextlib import suppress
 from typing import Any
 
 from fencelog.broker.append.conditional_appends import ConditionalAppends
+from fencelog.broker.append.conditions import AppendResult
 from fencelog.broker.append.producer_access import WAIT
 from fencelog.broker.append.producer_table import ProducerState
 from fencelog.broker.ledger_list.state_core import Event
 from fencelog.broker.ledger_list.state_log import StateLog
 from fencelog.broker.limits import MAX_WAITING_CHANGES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import producer_digest
+from fencelog.ledgers.format.entry_header import SequenceRange, producer_digest
 
 
 class AccessChanges:
@@ -75,6 +76,14 @@ class AccessChanges:
         """Allow all producers to append again. Raises PRODUCER_FENCED besides what ``fence``
         raises."""
         await self._change(lambda: self._access.release(producer_id, epoch))
+
+    async def find_key(self, run: SequenceRange, partitions: int) -> AppendResult | None:
+        """Return the append under an idempotency key, if it is here; None: it is not, and none that
+        was routed by less than ``partitions`` ever will be. Raises IDEMPOTENCY_KEY_REUSED besides
+        what ``fence`` and the append in flight raise."""
+        if self._access.partitions < partitions:
+            await self._change(lambda: self._access.grow(partitions))
+        return await self._appends.find_key(run)
 
     async def producer(self, producer_id: str) -> ProducerState | None:
         """Return what the log holds of a producer, once all its appends in flight are settled.

@@ -19,6 +19,7 @@ from fencelog.broker.append.conditions import (
     NO_CONDITIONS,
     AppendConditions,
     AppendFuture,
+    AppendResult,
     Repeated,
     Runs,
     Tracked,
@@ -292,6 +293,19 @@ class ConditionalAppends:
         """Decide the appends that have waited, and all new ones, by the access as it is now."""
         self._mode.open_access(is_limited=not self.access.is_open)
         self._retry()
+
+    async def find_key(self, run: SequenceRange) -> AppendResult | None:
+        """Return the append under an idempotency key, in the log or once it is settled; None: there
+        is none. Raises IDEMPOTENCY_KEY_REUSED, why the append failed, or why it is not settled."""
+        found = self.producers.find(run, now_us=self._pipeline.now_us())
+        if found is None:
+            return None
+        check_contents(run, found)
+        if isinstance(found, Tracked) and self._mode.refusal is not None:
+            raise copy_of(self._mode.refusal)
+        future: AppendFuture = self._loop.create_future()
+        self._repeat(future, run, found)
+        return await future
 
     async def producer(self, producer: bytes) -> ProducerState | None:
         """Return what is settled of a producer once all its appends in flight are. Raises

@@ -43,12 +43,14 @@ class AppendConditions(NamedTuple):
     ``run``: the producer's sequence numbers, or the idempotency key; its ``rows`` count
     once it is admitted.
     ``if_offset``: the offset that its first message must get. ``fencing_token``: that of the
-    partition.
+    partition. ``routed_by``: the number of partitions among which an idempotency key has chosen
+    this one (``once``); None: the caller named it.
     """
 
     run: SequenceRange | None = None
     if_offset: int | None = None
     fencing_token: str | None = None
+    routed_by: int | None = None
 
     def of(self, batch: bytes) -> AppendConditions:
         """Return the conditions of an append of this batch, whose contents they remember."""

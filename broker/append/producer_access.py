@@ -35,11 +35,14 @@ class ExclusiveProducer(NamedTuple):
 class Access:
     """The access to one partition. ``token`` and ``holder`` are None where there is none."""
 
-    kinds = ("fencing_token", "claimed", "released", "lowest_epoch", "given_epoch")
+    kinds = ("fencing_token", "claimed", "released", "lowest_epoch", "given_epoch", "partitions")
 
     def __init__(self) -> None:
         self.token: str | None = None
         self.holder: ExclusiveProducer | None = None
+        self.partitions = 0
+        """The number of partitions that the topic is known to have, once that has mattered to an
+        idempotency key: no key that was routed by fewer is written any more."""
         self._given_epoch = 0
         self._lowest: OrderedDict[str, int] = OrderedDict()
         self._lowest_of: dict[bytes, int] = {}
@@ -51,7 +54,14 @@ class Access:
 
     def check(self, conditions: AppendConditions) -> None:
         """Check an append against the access. Raises PRECONDITION_FAILED, PRODUCER_BUSY,
-        PRODUCER_FENCED; BAD_REQUEST: an epoch that is too high."""
+        PRODUCER_FENCED; BAD_REQUEST: an epoch that is too high; METADATA_CONFLICT: a partition that
+        was chosen before the topic got more."""
+        if conditions.routed_by is not None and conditions.routed_by < self.partitions:
+            raise FencelogError(
+                ErrorCode.METADATA_CONFLICT,
+                f"the partition was chosen among {conditions.routed_by}; the topic has "
+                f"{self.partitions}",
+            )
         if conditions.fencing_token != self.token:
             why = "has another fencing token" if self.token is not None else "has no fencing token"
             raise FencelogError(ErrorCode.PRECONDITION_FAILED, f"the partition {why}")
@@ -102,6 +112,10 @@ class Access:
             )
         return ["released", producer_id, epoch]
 
+    def grow(self, partitions: int) -> Event:
+        """Return the event that the topic has so many partitions, or more."""
+        return ["partitions", max(partitions, self.partitions)]
+
     # -- the section -----------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
@@ -118,6 +132,8 @@ class Access:
                 self.holder = None
             case ["lowest_epoch", str(producer_id), int(epoch)]:
                 self._raise_lowest(producer_id, epoch)
+            case ["partitions", int(partitions)]:
+                self.partitions = partitions
             case ["given_epoch", int(epoch)]:
                 self._given_epoch = epoch
             case _:
@@ -126,6 +142,8 @@ class Access:
     def snapshot(self) -> Iterator[Event]:
         if self.token is not None:
             yield ["fencing_token", self.token]
+        if self.partitions:
+            yield ["partitions", self.partitions]
         if self._given_epoch:
             yield ["given_epoch", self._given_epoch]
         for producer_id, epoch in self._lowest.items():

@@ -1,7 +1,10 @@
 """A topic's metadata node, ``/topics/{namespace}/{topic}``: its value, and its watch.
 
 {"v": 2, "topic_id": "…", "partitions": 4, "settings": {"retention_ms": 86400000},
- "created_us": 17…}
+ "created_us": 17…, "former": [[1, 17…]]}
+
+``former``: the numbers of partitions that it had before, each with the time until when (not in
+topics that have never grown).
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from fencelog.broker.limits import MAX_PARTITIONS
+from fencelog.broker.limits import LATE_GROWTH_MS, MAX_FORMER_COUNTS, MAX_PARTITIONS
 from fencelog.broker.names import TopicName
 from fencelog.broker.policy import Overrides, Policy
 from fencelog.broker.registry.namespaces import TOPICS_PATH, Namespaces
@@ -41,11 +45,19 @@ class TopicConfig:
         inherited.with_overrides(self.overrides)
 
 
+class FormerCount(NamedTuple):
+    """A number of partitions that a topic had; ``until_us`` since 1970 UTC."""
+
+    partitions: int
+    until_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
     """A topic as the registry has it. ``created_us``: since 1970 UTC. ``policy``: the effective
     settings, its own and those it inherits. ``version``: that of its node, which counts the changes
-    of the topic's own settings."""
+    of the topic's own settings. ``former``: the numbers of partitions before the present one, as
+    far as appends under idempotency keys depend on them."""
 
     name: TopicName
     topic_id: str
@@ -53,6 +65,25 @@ class TopicInfo:
     created_us: int
     policy: Policy = field(default_factory=Policy)
     version: Version = NO_VERSION
+    former: tuple[FormerCount, ...] = ()
+
+    def grown_at(self, now_us: int) -> tuple[FormerCount, ...]:
+        """Return the former numbers of the topic when it gets more partitions. Raises
+        FencelogError(LIMIT_REACHED)."""
+        kept = [former for former in self.former if self.matters(former, now_us)]
+        if len(kept) >= MAX_FORMER_COUNTS:
+            raise FencelogError(
+                ErrorCode.LIMIT_REACHED,
+                f"topic {self.name} grew {len(kept)} times within the time for which it "
+                "remembers idempotency keys; once more is possible when that is over",
+            )
+        return (*kept, FormerCount(self.config.partitions, now_us))
+
+    def matters(self, former: FormerCount, now_us: int) -> bool:
+        """Tell whether an append that is remembered may have gone to its partition by this
+        number."""
+        kept_ms = self.policy.idempotency_window_ms + LATE_GROWTH_MS
+        return now_us < former.until_us + kept_ms * 1000
 
 
 class TopicWatch:
@@ -103,13 +134,15 @@ def topic_path(name: TopicName) -> str:
 
 
 def encode_topic(info: TopicInfo) -> bytes:
-    fields = {
+    fields: dict[str, Any] = {
         "v": FORMAT_VERSION,
         "topic_id": info.topic_id,
         "partitions": info.config.partitions,
         "settings": dict(info.config.overrides),
         "created_us": info.created_us,
     }
+    if info.former:
+        fields["former"] = info.former
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -122,6 +155,7 @@ def decode_topic(name: TopicName, node: Versioned, inherited: Policy) -> TopicIn
         config = TopicConfig(int(fields["partitions"]), dict(fields["settings"]))
         policy = inherited.inherited_by(config.overrides)
         topic_id, created_us = str(fields["topic_id"]), int(fields["created_us"])
-        return TopicInfo(name, topic_id, config, created_us, policy, node.version)
+        former = tuple(FormerCount(int(n), int(until)) for n, until in fields.get("former", ()))
+        return TopicInfo(name, topic_id, config, created_us, policy, node.version, former)
     except (KeyError, TypeError, ValueError) as error:
         raise FencelogError(ErrorCode.CORRUPT, f"topic {name} is not valid: {error}") from error

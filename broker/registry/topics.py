@@ -119,7 +119,7 @@ class TopicRegistry:
         partition than earlier ones. ``bookies``: as in ``create``.
 
         Raises FencelogError: TOPIC_NOT_FOUND, BAD_REQUEST (fewer partitions too),
-        NOT_ENOUGH_BOOKIES, METADATA_….
+        NOT_ENOUGH_BOOKIES, LIMIT_REACHED (too often), METADATA_….
         """
         while True:
             inherited = await self._inherited(name.namespace)
@@ -135,7 +135,10 @@ class TopicRegistry:
             config.validate(inherited)
             policy = inherited.inherited_by(config.overrides)
             policy.check_bookies(bookies, info.policy)
-            changed = replace(info, config=config, policy=policy)
+            former = info.former
+            if wanted > info.config.partitions:
+                former = info.grown_at(self._host.now_us())
+            changed = replace(info, config=config, policy=policy, former=former)
             try:
                 # The version is that of this very topic: a new one with the same name stays as it
                 # is.

@@ -11,7 +11,11 @@ from __future__ import annotations
 
 from fencelog.ledgers.record_batch.check import check_batch, decode_batch, open_batch
 from fencelog.ledgers.record_batch.codecs import CODEC_LZ4, CODEC_NONE, CODEC_ZSTD
-from fencelog.ledgers.record_batch.contents import contents_digest, message_digest
+from fencelog.ledgers.record_batch.contents import (
+    CONTENTS_BYTES,
+    contents_digest,
+    message_digest,
+)
 from fencelog.ledgers.record_batch.format import (
     HAS_EVENT_TIME,
     HAS_HEADERS,
@@ -33,6 +37,7 @@ __all__ = [
     "CODEC_LZ4",
     "CODEC_NONE",
     "CODEC_ZSTD",
+    "CONTENTS_BYTES",
     "HAS_EVENT_TIME",
     "HAS_HEADERS",
     "HAS_KEY",

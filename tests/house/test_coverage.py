@@ -76,7 +76,11 @@ CORES = {
     "broker/background/sweep_core.py": ["tests/broker/background/test_sweep_core.py"],
     "broker/append/mode.py": LOG_CORE,
     "broker/append/conditions.py": ["tests/broker/append/test_producer_table.py"],
-    "broker/append/producer_access.py": ["tests/broker/append/test_producer_access.py"],
+    "broker/append/producer_access.py": [
+        "tests/broker/append/test_producer_access.py",
+        "tests/broker/append/test_once.py",
+    ],
+    "broker/append/once.py": ["tests/broker/append/test_once.py"],
     "broker/append/contents.py": ["tests/broker/append/test_contents.py"],
     "broker/append/producer_table.py": ["tests/broker/append/test_producer_table.py"],
     "broker/read/time_index.py": ["tests/broker/read/test_time_index.py"],

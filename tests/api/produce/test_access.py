@@ -205,7 +205,7 @@ async def test_a_repetition_has_to_find_its_partition(real: str) -> None:
     async with httpx.AsyncClient(base_url=f"{real}/v1/topics/ns/", trust_env=False) as http:
         await http.put("many", json={"partitions": 2})
         key, text = {"Idempotency-Key": "k"}, {"Content-Type": "text/plain"}
-        for headers in (by(0), key, {"If-Offset": "0"}, {"Fencing-Token": "t"}):
+        for headers in (by(0), {"If-Offset": "0"}, {"Fencing-Token": "t"}):
             for path in ("messages", "messages:batch"):
                 answer = await http.post(f"many/{path}", content=b"a", headers=headers | text)
                 assert "has several partitions" in answer.json()["detail"]

@@ -4,6 +4,7 @@ service."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ import pytest_asyncio
 
 from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.ledgers.record_batch import encode_values
+from tests.support.subscription_service import running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -122,3 +124,75 @@ async def test_what_the_headers_say_is_kept_or_refused(http: httpx.AsyncClient) 
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_request")
     assert "Fencelog-Kye" in refused.json()["detail"]
     assert await tail(http) == 2
+
+
+async def test_a_key_is_written_once_although_partitions_are_added(http: httpx.AsyncClient) -> None:
+    base = str(http.base_url).rstrip("/")
+    requests = [
+        (path, {"Idempotency-Key": f"{path}-{query}-{number}"} | TEXT)
+        for number in range(8)
+        for query in ("", f"?key=user-{number}")
+        for path in (f"/messages{query}", f"/messages:batch{query}")
+    ]
+    places = []
+    for partitions in (1, 4, 6, 7):
+        assert (await http.patch(base, json={"partitions": partitions})).status_code == 200
+        answers = [
+            await http.post(path, content=b"once", headers=headers) for path, headers in requests
+        ]
+        written = 201 if partitions == 1 else 200
+        assert {answer.status_code for answer in answers} == {written}
+        places.append([_place(answer.json()) for answer in answers])
+    assert places[1:] == places[:1] * 3
+    path, headers = requests[0]
+    other = await http.post(path, content=b"another", headers=headers)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    new = await http.post("/messages?key=user-1", content=b"x", headers={"Idempotency-Key": "new"})
+    plain = await http.post("/messages?key=user-1", content=b"x")
+    assert (new.status_code, new.json()["partition"]) == (201, plain.json()["partition"])
+
+
+def _place(answer: dict[str, Any]) -> tuple[int, int]:
+    (part,) = answer.get("appended", [answer])
+    return part["partition"], part["offset"]
+
+
+async def test_a_key_alone_is_certain_of_one_partition_only(http: httpx.AsyncClient) -> None:
+    base = str(http.base_url).rstrip("/")
+    await http.patch(base, json={"partitions": 4})
+    keyed = b'{"text": "a", "key": "x"}'
+    headers = KEY | {"Content-Type": "application/x-ndjson"}
+    refused = await http.post("/messages:batch", content=keyed, headers=headers)
+    assert refused.status_code == 400
+    assert "?key= for all" in refused.json()["detail"]
+    refused = await http.post("/messages", headers=KEY | {"Fencing-Token": "t"})
+    assert refused.status_code == 400
+    for path in (":find-key", ":find-key?partition=1"):
+        wrong = await http.post(f"/partitions/0{path}", json={"id": "", "contents": ""})
+        assert wrong.status_code == 400
+    short = {"id": "AAAA", "contents": "", "partitions": 4}
+    assert (await http.post("/partitions/0:find-key", json=short)).status_code == 400
+
+
+async def test_another_broker_asks_the_former_partition_and_an_old_route_is_refused() -> None:
+    async with running() as service:
+        a, b = await service.topic([await service.site("a"), await service.site("b")])
+        partitions = 2
+        first: dict[int, tuple[int, int]] = {}
+        for step in range(3):
+            for number in range(12):
+                site = (a, b)[(number + step) % 2]
+                path = f"{site.topic}/messages?key=user-{number}"
+                headers = {"Idempotency-Key": f"k{number}"}
+                answer = await site.http.post(path, content=b"once", headers=headers)
+                place = _place(answer.json())
+                assert answer.status_code == (201 if step == 0 else 200)
+                assert first.setdefault(number, place) == place
+            partitions += 3
+            grown = await a.http.patch(a.topic, json={"partitions": partitions})
+            assert grown.status_code == 200
+        for site in (a, b):
+            old = f"{site.topic}/messages?partition=1&routed_by=2"
+            refused = await site.http.post(old, headers={"Idempotency-Key": "late"})
+            assert (refused.status_code, refused.json()["code"]) == (409, "metadata_conflict")
+            assert refused.json()["retryable"] is True

@@ -30,7 +30,7 @@ PLACES = {
     "producer": "p",
     "subscription": "s",
 }
-BETWEEN_BROKERS = {"WaitRequest", "LeaseRequest", "CursorRequest"}
+BETWEEN_BROKERS = {"FindKeyRequest", "WaitRequest", "LeaseRequest", "CursorRequest"}
 BASE64 = {"base64": "/w==", "key_base64": "/w==", "headers_base64": [["h", "/w=="]]}
 BODIES: Json = {
     "append_batch": {"messages": [{"json": [1], "key": "k", "headers": {"h": "v"}}, BASE64]},

@@ -4,14 +4,11 @@ own, which asks any broker and goes where it is sent."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random  # noqa: TID251 - for its type: the streams are the engine's
-from typing import Any, TypeVar
 
 from fencelog.broker.append.conditions import NO_CONDITIONS, AppendConditions
 from fencelog.broker.append.producer_access import MODES
-from fencelog.broker.broker import Broker
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
     RUN_KEY,
@@ -19,52 +16,19 @@ from fencelog.ledgers.format.entry_header import (
     SequenceRange,
     producer_digest,
 )
+from tests.sim.admin.asking import Asking
 from tests.sim.admin.edge import Edge
+from tests.sim.admin.router import Router
 from tests.sim.admin.subscriptions import Groups
 from tests.sim.oracle.log_history import Sent
 from tests.sim.plan.admin_plan import GroupPlan, WriterPlan
 from tests.sim.plan.topic_plan import ReaderPlan
-from tests.sim.topics.brokers import BrokerMachine, Unanswered, Unreached
 from tests.sim.topics.clients import RETRY_PAUSE_S, Clients
-
-T = TypeVar("T")
 
 KEYS = (None, b"one", b"two", b"three")
 TRIES = 12
 STALE = 0.3
 """How often a writer goes by an older fencing token."""
-
-Ask = Callable[[Callable[[Broker], Coroutine[Any, Any, T]]], Coroutine[Any, Any, T]]
-
-
-class Asking:
-    """One client's way to the brokers. ``error``: what became of the last request."""
-
-    def __init__(self, clients: Clients, chance: Random) -> None:
-        self._clients = clients
-        self._chance = chance
-        self._machine: BrokerMachine = clients.some_broker(chance)
-        self.error: Exception | None = None
-
-    async def ask(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T | None:
-        """None where there was no answer, or an error."""
-        self.error = None
-        try:
-            return await self._machine.ask(work)
-        except (FencelogError, Unreached, Unanswered) as error:
-            self.error = error
-            if isinstance(error, FencelogError):
-                self._clients.logs[0].counts[f"admin: {error.code.slug}"] += 1
-            self._machine = self._clients.directed(self._chance, error)
-            await asyncio.sleep(self._chance.uniform(0, RETRY_PAUSE_S))
-            return None
-
-    def has(self, *codes: ErrorCode) -> bool:
-        """Whether the last request ended with one of these."""
-        return isinstance(self.error, FencelogError) and self.error.code in codes
-
-    def wander(self) -> None:
-        self._machine = self._clients.some_broker(self._chance)
 
 
 class AdminClients:
@@ -138,6 +102,7 @@ class Writer:
         self._number = 0
         self._claim: tuple[str, int] | None = None
         self._sequence = 0
+        self._router = Router(self._asking, self._edge, self._chance)
         self._removals = clients.clients.chance(f"{plan.machine}, removals")
 
     async def run(self) -> None:
@@ -147,6 +112,8 @@ class Writer:
                 break
             if self._plan.conditions == "claim":
                 await self._write_alone()
+            elif self._plan.conditions == "routed":
+                await self._router.write(self._new(self._plan.sizes[0]))
             else:
                 await self._write()
         await self._release()
@@ -207,7 +174,7 @@ class Writer:
         self._number += 1
         payloads = tuple(f"{name}.{place}".encode() for place in range(max(1, size)))
         conditions = NO_CONDITIONS
-        if self._plan.conditions == "key":
+        if self._plan.conditions in ("key", "routed"):
             conditions = AppendConditions(
                 SequenceRange(len(payloads), RUN_KEY, producer_digest(name.encode()))
             )

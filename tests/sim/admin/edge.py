@@ -9,13 +9,19 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
 
-from fencelog.broker.append.conditions import NO_CONDITIONS, AppendConditions, AppendFuture
+from fencelog.broker.append.conditions import (
+    NO_CONDITIONS,
+    AppendConditions,
+    AppendFuture,
+    AppendResult,
+)
 from fencelog.broker.append.producer_access import WAIT
 from fencelog.broker.broker import Broker
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.read.stored import CompactedBatch, ReadResult
-from fencelog.ledgers.errors import Effects, FencelogError
-from fencelog.ledgers.format.entry_header import producer_digest
+from fencelog.broker.registry.topics import TopicInfo
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
+from fencelog.ledgers.format.entry_header import SequenceRange, producer_digest
 from fencelog.ledgers.record_batch import decode_batch
 from tests.sim.oracle.access_history import Change, Held, Register
 from tests.sim.oracle.incarnation_lists import IncarnationLedgerLists
@@ -103,6 +109,23 @@ class Edge:
             log.violate(25, wrong)
         if log.end is not None and told.offset >= log.end:
             log.violate(24, f"{told.offset} is acknowledged, it ended at {log.end}")
+
+    async def find_key(
+        self, partition: int, want: Sent, run: SequenceRange, topic: TopicInfo, broker: Broker
+    ) -> tuple[AppendResult | None]:
+        """What the partition, of this incarnation, has under an idempotency key."""
+        instance, log = await self.open(broker, partition)
+        if log.topic_id != topic.topic_id:
+            raise FencelogError(ErrorCode.METADATA_CONFLICT, "another incarnation")
+        found = await instance.access.find_key(run, topic.config.partitions)
+        if found is not None:
+            sent = log.sent.get(want.payloads[0])
+            if sent is None:
+                log.violate(26, f"{want.payloads[0]!r} is there, and was never sent there")
+            else:
+                log.acknowledged(sent, found, instance, instance.epoch)
+            log.counts["keys found"] += 1
+        return (found,)
 
     # -- reads -----------------------------------------------------------------------------------
 

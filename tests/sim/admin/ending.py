@@ -81,6 +81,7 @@ class AdminEnding:
             await within(f"subscriptions of {log.partition} end", self._drain(log))
             if self._plan.compacts:
                 await within(f"partition {log.partition} is compacted", self._check_view(log))
+        self._incarnations.check_once()
         await within("everything is swept", self._sweep(), SWEPT_S)
         await self._end_brokers(logs)
         for bookie in self._cluster.bookies.values():

@@ -13,7 +13,8 @@ from fencelog.broker.registry.subscription_registry import SUBSCRIPTIONS_PATH
 from fencelog.broker.registry.topic_deletion import LOGS_PATH
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.errors import ErrorCode
-from tests.sim.admin.clients import AdminClients, Asking
+from tests.sim.admin.asking import Asking
+from tests.sim.admin.clients import AdminClients
 from tests.sim.engine.process import current_process
 from tests.sim.ledgers.faults import Moments
 from tests.sim.plan.admin_plan import AdminPlan, AdminStep

@@ -3,6 +3,8 @@
 24 an incarnation of the topic keeps its id, its partitions and what was confirmed of its settings;
    nothing of a former one comes back or is left; what has ended stays so; the compacted view
    equals the naive one                                    oracle/incarnations.py, admin/edge.py
+26 an append under an idempotency key that finds its partition is in one partition only, however
+   often the topic grows                                   oracle/incarnations.py, admin/edge.py
 25 nothing is acknowledged under a token or a claim that is over           oracle/access_history.py
 """
 

@@ -23,6 +23,7 @@ from tests.sim.mutants.topics import forwards as mutants_forwards
 from tests.sim.mutants.topics import log_core as mutants_broker_log
 from tests.sim.mutants.topics import logs as mutants_broker
 from tests.sim.mutants.topics import lost_bookies as mutants_broker_bookies
+from tests.sim.mutants.topics import once as mutants_once
 from tests.sim.mutants.topics import reads as mutants_broker_reads
 from tests.sim.mutants.topics import state as mutants_broker_state
 
@@ -44,6 +45,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_cursors.MUTANTS,
     *mutants_broker_admin.MUTANTS,
     *mutants_broker_access.MUTANTS,
+    *mutants_once.MUTANTS,
     *mutants_broker_bookies.MUTANTS,
     *mutants_broker_reads.MUTANTS,
     *mutants_broker_letters.MUTANTS,

@@ -128,6 +128,19 @@ class Incarnations:
         if topic is None or info.config not in topic.configs:
             self.history.violate(24, f"topic {info.topic_id[:4]} never had {info.config}")
 
+    def check_once(self) -> None:
+        """What was sent under an idempotency key that finds its own partition is in one of them."""
+        for topic in self.all.values():
+            homes: dict[bytes, int] = {}
+            for log in self._logs_of(topic):
+                for payload in log.places:
+                    sent = log.sent.get(payload)
+                    if sent is None or sent.conditions.routed_by is None:
+                        continue
+                    home = homes.setdefault(payload, log.partition)
+                    if home != log.partition:
+                        log.violate(26, f"{payload!r} is in partition {home}, too")
+
     def _logs_of(self, topic: Incarnation) -> list[AdminLog]:
         return [log for (topic_id, _), log in self.logs.items() if topic_id == topic.topic_id]
 

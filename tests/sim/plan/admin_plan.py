@@ -70,8 +70,9 @@ class AdminStep:
 
 @dataclass(frozen=True, slots=True)
 class WriterPlan:
-    """``conditions``: ``none``; ``key``: sent again under an idempotency key; ``claim``: it holds
-    the partition while it writes. ``releases``: how often it gives the partition up after it has
+    """``conditions``: ``none``; ``key``: sent again under an idempotency key; ``routed``: likewise,
+    now and later, to the partition that the key finds; ``claim``: it holds the partition while it
+    writes. ``releases``: how often it gives the partition up after it has
     written; ``removes``: … it removes a key instead of giving it a message."""
 
     machine: str

@@ -209,5 +209,29 @@ HELD = Story(
 )
 """A topic comes while a sweep waits to hear what there is."""
 
-STAGED = ((40, 0, UNSEEN), (60, 52, HELD))
+GROWN = Story(
+    first=("grow", "grow"),
+    steps=("grow", "unload", "unload"),
+    step_counts=(1, 3),
+    events=("append ack", "append ack", "grown", "takeover"),
+    conditions=("routed",),
+    groups=(0,),
+    retention=0.0,
+    faults=(
+        *("metadata lags",) * 6,
+        *("slow metadata",) * 6,
+        "kill broker",
+        "pause broker",
+        "session expires",
+        "answers lost",
+    ),
+    fault_counts=(1, 2, 4),
+    is_slow=True,
+    pauses_ms=(3, 10),
+    writers=(2, 3, 4),
+    partitions=(1, 1, 2),
+)
+"""A topic grows while appends under idempotency keys that name no partition are repeated."""
+
+STAGED = ((40, 0, UNSEEN), (60, 52, HELD), (48, 12, GROWN))
 """Stories that some seeds have for themselves: of so many in a row, the one at that place."""

@@ -19,6 +19,7 @@ from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.targets import Endpoint
 from fencelog.api.http.waits import Waits
 from fencelog.api.produce.batch import ProduceBatch
+from fencelog.api.produce.once import Once
 from fencelog.api.produce.single import Produce
 from fencelog.api.routing.forward import Forwarder
 from fencelog.api.routing.owner_proxy import OwnerProxy
@@ -172,8 +173,9 @@ def _application(broker: Broker, taken: Taken, links: SimLinks) -> Application:
     metrics, waits, round_robin, bodies = ApiMetrics(), Waits(), RoundRobin(), BodyReader()
     forwarder = Forwarder(links)
     ownership = OwnerProxy(taking, forwarder, waits)
-    produce = Produce(taking, ownership, round_robin, bodies, metrics)
-    batch = ProduceBatch(taking, ownership, forwarder, round_robin, bodies, metrics)
+    once = Once(taking, ownership, forwarder, bodies)
+    produce = Produce(taking, ownership, round_robin, once, bodies, metrics)
+    batch = ProduceBatch(taking, ownership, forwarder, round_robin, once, bodies, metrics)
     endpoints: dict[Endpoint, dict[str, Handler]] = {
         Endpoint.PRODUCE: {"POST": produce.post},
         Endpoint.PRODUCE_BATCH: {"POST": batch.post},

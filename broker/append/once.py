@@ -1,0 +1,71 @@
+"""The partition of an append under an idempotency key that names no partition: the same key finds
+its first append again, also after the topic got more partitions.
+
+The hash of the message's key, or else of the idempotency key, modulo the number of partitions
+chooses. Where the topic had fewer partitions so recently that a first append may be remembered, the
+partitions that the hash chose then are asked first. The owner of each answers with the append, or
+with a promise that outlives it: no append that was routed by a smaller number is written there any
+more (``Access.partitions``). So a broker that has not heard of the new partitions yet cannot write
+the key a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeGuard
+
+from fencelog.broker.append.conditions import AppendConditions, AppendResult
+from fencelog.broker.registry.topics import TopicInfo
+from fencelog.ledgers.format.digest import crc32c
+from fencelog.ledgers.format.entry_header import RUN_KEY, SequenceRange
+
+Find = Callable[[int, SequenceRange], Awaitable[AppendResult | None]]
+"""Asks the owner of a partition: ``AccessChanges.find_key``."""
+
+
+def is_routed_by_key(conditions: AppendConditions | None) -> TypeGuard[AppendConditions]:
+    """Tell whether an append, if it names no partition, has one by its idempotency key."""
+    return (
+        conditions is not None
+        and conditions.run is not None
+        and conditions.run.kind == RUN_KEY
+        and conditions.if_offset is None
+    )
+
+
+async def route_once(
+    topic: TopicInfo, conditions: AppendConditions, key: bytes | None, *, now_us: int, find: Find
+) -> AppendResult | tuple[int, AppendConditions]:
+    """Return the first append under an idempotency key, if a former partition has it, or else the
+    partition to append to, with the conditions of that.
+
+    Raises what ``find`` raises: nothing is known then, and nothing was written by this request.
+    """
+    run, place = _run(conditions), place_of(conditions, key)
+    for partition in former_partitions(topic, place, now_us):
+        found = await find(partition, run)
+        if found is not None:
+            return found
+    partitions = topic.config.partitions
+    return place % partitions, replace(conditions, routed_by=partitions)
+
+
+def place_of(conditions: AppendConditions, key: bytes | None) -> int:
+    """Return the hash that chooses the partition of an append under an idempotency key."""
+    return crc32c(_run(conditions).id if key is None else key)
+
+
+def _run(conditions: AppendConditions) -> SequenceRange:
+    if conditions.run is None:
+        raise AssertionError("an append without an idempotency key")
+    return conditions.run
+
+
+def former_partitions(topic: TopicInfo, place: int, now_us: int) -> list[int]:
+    """Return the partitions other than the present one that a hash chose, as far as appends of that
+    time are remembered."""
+    counts = [former.partitions for former in topic.former if topic.matters(former, now_us)]
+    found = dict.fromkeys(place % count for count in counts)
+    found.pop(place % topic.config.partitions, None)
+    return list(found)

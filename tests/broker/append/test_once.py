@@ -1,0 +1,135 @@
+"""The partition of an append under an idempotency key, after the topic has grown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fencelog.broker.append.conditions import AppendConditions, AppendResult, Repeated
+from fencelog.broker.append.once import former_partitions, is_routed_by_key, route_once
+from fencelog.broker.append.producer_access import Access
+from fencelog.broker.limits import LATE_GROWTH_MS, MAX_FORMER_COUNTS
+from fencelog.broker.names import TopicName
+from fencelog.broker.policy import Policy
+from fencelog.broker.registry.topic_node import (
+    FormerCount,
+    TopicConfig,
+    TopicInfo,
+    decode_topic,
+    encode_topic,
+)
+from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.format.digest import crc32c
+from fencelog.ledgers.format.entry_header import (
+    RUN_KEY,
+    RUN_SEQUENCE,
+    SequenceRange,
+    producer_digest,
+)
+from fencelog.ledgers.metastore.port import Version, Versioned
+from fencelog.ledgers.record_batch import Message
+from tests.support.broker_stage import Stage
+
+NAME = TopicName("ns", "t")
+RUN = SequenceRange(0, RUN_KEY, producer_digest(b"order 7"))
+KEYED = AppendConditions(RUN)
+WINDOW_US = (Policy().idempotency_window_ms + LATE_GROWTH_MS) * 1000
+
+
+def topic(partitions: int, *former: FormerCount) -> TopicInfo:
+    return TopicInfo(NAME, "id", TopicConfig(partitions), 0, former=former)
+
+
+def test_former_partitions_are_asked_as_long_as_their_appends_are_remembered() -> None:
+    grown = topic(7, FormerCount(1, 10), FormerCount(4, 20), FormerCount(5, 30))
+    place = 4 * 5 * 7 + 6  # of 1, 4, 5 and 7: 0, 2, 1 and 6
+    assert former_partitions(grown, place, 0) == [0, 2, 1]
+    assert former_partitions(grown, place, 10 + WINDOW_US) == [2, 1]
+    assert former_partitions(grown, place, 30 + WINDOW_US) == []
+    assert former_partitions(grown, 0, 0) == []
+
+
+@pytest.mark.parametrize("key", [None, b"user-7"])
+async def test_the_first_append_is_found_where_it_was_written(key: bytes | None) -> None:
+    place = crc32c(RUN.id if key is None else key)
+    grown = topic(1000, FormerCount(997, 10), FormerCount(998, 20))
+    asked: list[int] = []
+    original = Repeated(place % 998, 5, 1, 7)
+
+    async def find(partition: int, run: SequenceRange) -> AppendResult | None:
+        assert run == RUN
+        asked.append(partition)
+        return original if partition == original.partition else None
+
+    assert await route_once(grown, KEYED, key, now_us=0, find=find) is original
+    assert asked == [place % 997, place % 998]
+    late = 20 + WINDOW_US
+    routed = await route_once(grown, KEYED, key, now_us=late, find=find)
+    assert routed == (place % 1000, replace(KEYED, routed_by=1000))
+    with pytest.raises(AssertionError, match="without an idempotency key"):
+        await route_once(grown, AppendConditions(), key, now_us=0, find=find)
+
+
+def test_only_idempotency_keys_choose_a_partition() -> None:
+    assert is_routed_by_key(KEYED)
+    numbered = AppendConditions(RUN._replace(kind=RUN_SEQUENCE))
+    for other in (None, AppendConditions(), numbered, replace(KEYED, if_offset=3)):
+        assert not is_routed_by_key(other)
+
+
+def test_a_topic_remembers_what_it_was_as_long_as_that_matters() -> None:
+    info = topic(1)
+    assert info.grown_at(10) == (FormerCount(1, 10),)
+    twice = replace(info, config=TopicConfig(2), former=info.grown_at(10))
+    assert twice.grown_at(10 + WINDOW_US) == (FormerCount(2, 10 + WINDOW_US),)
+    node = Versioned(encode_topic(twice), Version(1, 1))
+    assert decode_topic(NAME, node, Policy()).former == twice.former
+    often = topic(50, *(FormerCount(n + 1, n) for n in range(MAX_FORMER_COUNTS)))
+    with pytest.raises(FencelogError, match="grew 16 times") as caught:
+        often.grown_at(100)
+    assert caught.value.code is ErrorCode.LIMIT_REACHED
+
+
+def is_refused(access: Access, conditions: AppendConditions) -> bool:
+    try:
+        access.check(conditions)
+    except FencelogError as error:
+        return error.code is ErrorCode.METADATA_CONFLICT
+    return False
+
+
+def test_a_route_by_a_former_number_of_partitions_is_over() -> None:
+    access = Access()
+    routed = replace(KEYED, routed_by=2)
+    for partitions in (2, 4, 3):
+        assert not is_refused(access, routed) or partitions == 3
+        access.apply(access.grow(partitions))
+    assert access.partitions == 4
+    (event,) = access.snapshot()
+    restored = Access()
+    restored.apply(event)
+    assert is_refused(restored, routed)
+    assert not is_refused(restored, KEYED)
+    assert not is_refused(restored, replace(KEYED, routed_by=4))
+    assert access.is_open
+
+
+async def test_a_key_that_is_not_there_never_comes_by_a_former_route(stage: Stage) -> None:
+    log = await stage.open()
+    run = SequenceRange(0, RUN_KEY, producer_digest(b"k"))
+    routed = AppendConditions(run, routed_by=1)
+    await log.append_message(Message(b"a"), routed)
+    first = await log.access.find_key(run, 2)
+    assert first is not None
+    assert first.offset == 0
+    other = run._replace(id=producer_digest(b"other"))
+    assert await log.access.find_key(other, 2) is None
+    for _ in range(2):
+        with pytest.raises(FencelogError) as caught:
+            await log.append_message(Message(b"a"), replace(routed, run=other))
+        assert caught.value.code is ErrorCode.METADATA_CONFLICT
+        log = await stage.open()  # the next owner knows it, too
+        assert await log.access.find_key(run, 2) == first
+    now = replace(routed, run=other, routed_by=2)
+    assert (await log.append_message(Message(b"a"), now)).offset == 1
