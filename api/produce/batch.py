@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -129,7 +128,7 @@ class ProduceBatch:
             check_partition_is_certain(
                 conditions, partition=named, key="key" in query, partitions=count
             )
-            conditions = replace(conditions, routed_by=routed_by(query))
+            conditions = conditions._replace(routed_by=routed_by(query))
             if not named and is_routed_by_key(conditions):
                 batch = _one_batch(media_type, body, is_keyed="key" in query or count == 1)
                 key = _key(query)

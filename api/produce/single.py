@@ -11,7 +11,7 @@ and one future, no model and no task.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -144,7 +144,7 @@ class Produce:
         message = post.message(body, self._broker.host)
         conditions = post.conditions_of(body)
         if conditions is not None and is_keyed:
-            conditions = replace(conditions, routed_by=topic.config.partitions)
+            conditions = conditions._replace(routed_by=topic.config.partitions)
         return log.append_message(message, conditions)
 
     def appended_now(self, body: bytes, seconds: float) -> None:
@@ -217,7 +217,7 @@ def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
         delay_ms = parse_number("delay_ms", query["delay_ms"], low=0, high=MAX_DELIVERY_DELAY_MS)
     conditions = conditions_of(given)
     if conditions is not None and ROUTED_BY in query:
-        conditions = replace(conditions, routed_by=routed_by(query))
+        conditions = conditions._replace(routed_by=routed_by(query))
     partition = query.get("partition")
     return Post(topic, partition, key, event_time, message_headers, delay_ms, conditions)
 

@@ -1,4 +1,4 @@
 """The append path: batches in flight, conditions, admission, deduplication of producers.
 
-Imports of its package: ``ledger_list``, ``limits``, ``policy``, ``read``.
+Imports of its package: ``ledger_list``, ``limits``, ``policy``, ``read``, ``registry``.
 """

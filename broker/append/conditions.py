@@ -64,7 +64,7 @@ class AppendConditions(NamedTuple):
             return self
         rows, kind, id_, epoch, sequence, _ = self.run
         run = SequenceRange(rows, kind, id_, epoch, sequence, digest)
-        return AppendConditions(run, self.if_offset, self.fencing_token)
+        return AppendConditions(run, self.if_offset, self.fencing_token, self.routed_by)
 
 
 NO_CONDITIONS = AppendConditions()

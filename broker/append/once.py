@@ -12,7 +12,6 @@ the key a second time.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TypeGuard
 
 from fencelog.broker.append.conditions import AppendConditions, AppendResult
@@ -48,7 +47,7 @@ async def route_once(
         if found is not None:
             return found
     partitions = topic.config.partitions
-    return place % partitions, replace(conditions, routed_by=partitions)
+    return place % partitions, conditions._replace(routed_by=partitions)
 
 
 def place_of(conditions: AppendConditions, key: bytes | None) -> int:

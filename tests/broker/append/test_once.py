@@ -66,7 +66,7 @@ async def test_the_first_append_is_found_where_it_was_written(key: bytes | None)
     assert asked == [place % 997, place % 998]
     late = 20 + WINDOW_US
     routed = await route_once(grown, KEYED, key, now_us=late, find=find)
-    assert routed == (place % 1000, replace(KEYED, routed_by=1000))
+    assert routed == (place % 1000, KEYED._replace(routed_by=1000))
     with pytest.raises(AssertionError, match="without an idempotency key"):
         await route_once(grown, AppendConditions(), key, now_us=0, find=find)
 
@@ -74,7 +74,7 @@ async def test_the_first_append_is_found_where_it_was_written(key: bytes | None)
 def test_only_idempotency_keys_choose_a_partition() -> None:
     assert is_routed_by_key(KEYED)
     numbered = AppendConditions(RUN._replace(kind=RUN_SEQUENCE))
-    for other in (None, AppendConditions(), numbered, replace(KEYED, if_offset=3)):
+    for other in (None, AppendConditions(), numbered, KEYED._replace(if_offset=3)):
         assert not is_routed_by_key(other)
 
 
@@ -101,7 +101,7 @@ def is_refused(access: Access, conditions: AppendConditions) -> bool:
 
 def test_a_route_by_a_former_number_of_partitions_is_over() -> None:
     access = Access()
-    routed = replace(KEYED, routed_by=2)
+    routed = KEYED._replace(routed_by=2)
     for partitions in (2, 4, 3):
         assert not is_refused(access, routed) or partitions == 3
         access.apply(access.grow(partitions))
@@ -111,7 +111,7 @@ def test_a_route_by_a_former_number_of_partitions_is_over() -> None:
     restored.apply(event)
     assert is_refused(restored, routed)
     assert not is_refused(restored, KEYED)
-    assert not is_refused(restored, replace(KEYED, routed_by=4))
+    assert not is_refused(restored, KEYED._replace(routed_by=4))
     assert access.is_open
 
 
@@ -127,9 +127,9 @@ async def test_a_key_that_is_not_there_never_comes_by_a_former_route(stage: Stag
     assert await log.access.find_key(other, 2) is None
     for _ in range(2):
         with pytest.raises(FencelogError) as caught:
-            await log.append_message(Message(b"a"), replace(routed, run=other))
+            await log.append_message(Message(b"a"), routed._replace(run=other))
         assert caught.value.code is ErrorCode.METADATA_CONFLICT
         log = await stage.open()  # the next owner knows it, too
         assert await log.access.find_key(run, 2) == first
-    now = replace(routed, run=other, routed_by=2)
+    now = routed._replace(run=other, routed_by=2)
     assert (await log.append_message(Message(b"a"), now)).offset == 1
