@@ -15,6 +15,7 @@ from time import perf_counter
 
 import anyio
 
+from fencelog.api.bench.alone_adds import measure_alone_adds
 from fencelog.api.bench.ledger import ledger_client, pipelined_adds
 from fencelog.api.local_cluster.child_process import ChildProcess
 from fencelog.ledgers.client import Replication
@@ -44,6 +45,9 @@ them."""
 
 RUNS_ON_THE_WAY = 16
 
+ALONE_ADDS = 40_000
+"""Adds for their CPU time: enough for some flushes."""
+
 NEVER_MS = 24 * 3600 * 1000
 
 
@@ -59,6 +63,7 @@ class Sizes:
 @dataclass(frozen=True, slots=True)
 class BookieMetrics:
     """The metrics of a bookie. ``restart_s``: from the start of the process until it serves.
+    ``alone_add_cpu_us``: of an embedded bookie, for an add of 1 KiB that is alone in its ledger.
     ``rss_mb`` (VmRSS) and ``peak_rss_mb`` (VmHWM) of the process that has stored the small
     entries."""
 
@@ -68,6 +73,7 @@ class BookieMetrics:
     restart_s: float
     rss_mb: float
     peak_rss_mb: float
+    alone_add_cpu_us: float
 
 
 async def measure_bookie(directory: Path, seconds: float, *, sizes: Sizes) -> BookieMetrics:
@@ -95,6 +101,7 @@ async def measure_bookie(directory: Path, seconds: float, *, sizes: Sizes) -> Bo
         restart_s=restart_s,
         rss_mb=rss_mb,
         peak_rss_mb=peak_rss_mb,
+        alone_add_cpu_us=await measure_alone_adds(directory / "alone", ALONE_ADDS),
     )
 
 

@@ -206,15 +206,12 @@ def verify_run(run: Buffer) -> RunHeader:
     (expected,) = struct.unpack_from("<I", view, 24)
     if crc32c(view[RUN_HEADER.size :], crc32c(view[:24])) != expected:
         raise ProtocolError(f"run checksum mismatch (ledger {header.ledger_id})")
-    starts = run_starts(view, header)
-    floor = RUN_HEADER.size + ((header.entries * 4 + 7) & ~7)
-    smallest = ENTRY_HEADER.size + 8
-    ordered = list(starts)
+    starts = run_starts(view, header).tolist()
     if (
-        ordered[0] != floor
-        or ordered != sorted(ordered)
-        or ordered[-1] + smallest > header.size
-        or len(set(ordered)) != len(ordered)
+        starts[0] != _entries_start(header.entries)
+        or starts[-1] + ENTRY_HEADER.size + 8 > header.size
+        or starts != sorted(starts)
+        or len(set(starts)) != len(starts)
     ):
         raise ProtocolError(f"run index is not valid (ledger {header.ledger_id})")
     return header
@@ -228,8 +225,8 @@ def run_of(run: bytes) -> Run:
 
 def read_run(run: bytes) -> Run:
     """Return a run that came from outside, verified. Raises ProtocolError."""
-    verify_run(run)
-    return run_of(run)
+    header = verify_run(run)
+    return Run(header, run_lac(run, header), run)
 
 
 def run_starts(run: Buffer, header: RunHeader) -> array[int]:

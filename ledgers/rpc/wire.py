@@ -53,9 +53,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -96,8 +95,7 @@ class Flag(IntFlag):
     """Flag of the reply to AUTH: the client is accepted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """A frame as received. ``status`` is 0 in requests and in successful replies."""
 
     op: int

@@ -27,6 +27,7 @@ METRICS = {
         "restart_s",
         "rss_mb",
         "peak_rss_mb",
+        "alone_add_cpu_us",
     },
     "http": {
         "post_per_s",
