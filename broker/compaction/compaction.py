@@ -240,7 +240,7 @@ class ViewWriter:
     async def _write(self) -> None:
         if self._ledger is None:
             self._ledger = await self._factory.create(self._epoch)
-            self._ledger.listener = self
+            self._ledger.notify(self)
         ledger = self._ledger
         self._last_entry = ledger.writer.append(self._entry.pack())
         self._messages += len(self._entry)

@@ -28,7 +28,7 @@ class LedgerListener(Protocol):
 class OpenLedger:
     """A ledger that this instance writes, and what became of it.
 
-    Events are kept until there is a listener: a ledger may fail before it is used.
+    It may be created, and fail, long before it is used: events are kept until ``notify``.
     """
 
     opened_at_s: float
@@ -37,7 +37,7 @@ class OpenLedger:
     writer: EntryWriter = field(init=False)
     last_confirmed: int = -1
     failure: FencelogError | None = None
-    listener: LedgerListener | None = None
+    _listener: LedgerListener | None = field(default=None, init=False)
     closed: LedgerMetadata | None = None
     """The metadata with which a recovery has closed the ledger."""
     facts: Sealed | None = None
@@ -47,15 +47,23 @@ class OpenLedger:
     def entries(self) -> int:
         return self.last_confirmed + 1
 
+    def notify(self, listener: LedgerListener) -> None:
+        """Notify this listener from now on, and at once of what has happened before."""
+        self._listener = listener
+        if self.last_confirmed >= 0:
+            listener.on_ack(self)
+        if self.failure is not None:
+            listener.on_failure(self)
+
     def acknowledged(self, lac: int) -> None:
         self.last_confirmed = lac
-        if self.listener is not None:
-            self.listener.on_ack(self)
+        if self._listener is not None:
+            self._listener.on_ack(self)
 
     def failed(self, error: FencelogError) -> None:
         self.failure = error
-        if self.listener is not None:
-            self.listener.on_failure(self)
+        if self._listener is not None:
+            self._listener.on_failure(self)
 
 
 @dataclass(slots=True)

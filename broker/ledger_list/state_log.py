@@ -224,7 +224,7 @@ class StateLog:
         except FencelogError as error:
             await self._rest(error)
             return
-        ledger.listener = self
+        ledger.notify(self)
         former, sizes = self._ledger, (self._in_ledger, self._ledger_bytes)
         self._in_ledger = self._ledger_bytes = 0
         taken, self._waiting = self._waiting, []

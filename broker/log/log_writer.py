@@ -225,10 +225,8 @@ class LogWriter:
 
     def _write(self, ledger: OpenLedger) -> None:
         self._reader.begin(ledger.writer)
-        ledger.listener = self
         self._pipeline.start_ledger(ledger.writer)
-        if ledger.failure is not None:  # before it was used
-            self.on_failure(ledger)
+        ledger.notify(self)
 
     def _on_append_timeout(self) -> None:
         self._execute(self._core.deadline_passed())

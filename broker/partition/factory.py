@@ -104,7 +104,13 @@ def make_parts(
     )
     doubt = OwnershipCheck(node, timeout_s=timeout_s)
     dispatch = DispatchRate(policy, asyncio.get_running_loop().time)
-    reader = LogReader(ledgers, node.ledger_list, caches, reads)
+    reader = LogReader(
+        ledgers,
+        node.ledger_list,
+        caches,
+        reads,
+        on_tail_moved=lambda: subscriptions.tail_moved(),
+    )
     subscriptions = Subscriptions(
         reader,
         state_log,

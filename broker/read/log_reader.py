@@ -24,11 +24,19 @@ class LogReader:
     messages."""
 
     def __init__(
-        self, ledgers: Ledgers, ledger_list: LedgerList, caches: TailCaches, reads: BrokerReads
+        self,
+        ledgers: Ledgers,
+        ledger_list: LedgerList,
+        caches: TailCaches,
+        reads: BrokerReads,
+        *,
+        on_tail_moved: Callable[[], None],
     ) -> None:
         """Create a reader. ``ledger_list``: as committed at takeover: all its segments are sealed,
-        except the ledger that is about to be written (a terminated log has none)."""
+        except the ledger that is about to be written (a terminated log has none).
+        ``on_tail_moved`` is called when the tail has moved, and when the log is closed."""
         self._ledgers = ledgers
+        self._on_tail_moved = on_tail_moved
         self._cache = TailCache(caches)
         self._catch_up = LogReadAhead(reads, self._load, is_worth=self._is_in_ledgers_alone)
         self._notifier = TailNotifier()
@@ -52,8 +60,6 @@ class LogReader:
         first = self._bases[0] if self._bases else self.tail_offset
         self.earliest_offset = max(ledger_list.start_offset, first)
         self.closed: FencelogError | None = None
-        self.on_moved: Callable[[], None] = lambda: None
-        """A callback for a move of the tail, and for the close of the log."""
         self.has_ended = False
         self.was_asked = False
         """True once readers or subscriptions have asked, until ``QuietCheck`` resets it."""
@@ -83,7 +89,7 @@ class LogReader:
         self.last_publish_us = batches[-1].publish_time_us
         self._segments[-1].last_publish_us = self.last_publish_us
         self._notifier.notify()
-        self.on_moved()
+        self._on_tail_moved()
 
     def confirm(self, last_entry_id: int) -> None:
         """Confirm the current ledger up to this entry, which ends at the tail."""
@@ -119,7 +125,7 @@ class LogReader:
         self._cache.clear()
         self._catch_up.clear()
         self._notifier.notify()
-        self.on_moved()
+        self._on_tail_moved()
 
     def _add(self, segment: SegmentReader) -> None:
         self._segments.append(segment)

@@ -65,7 +65,6 @@ class Subscriptions(SubscriptionTable):
         self._deliveries = 0
         self._waiting: dict[SubscriptionState, None] = {}
         """The waiting subscriptions, in the order in which they began to wait."""
-        reader.on_moved = self._moved
 
     # -- delivery --------------------------------------------------------------------------------
 
@@ -282,6 +281,7 @@ class Subscriptions(SubscriptionTable):
                 stale.append(text)
         return sorted(offsets), stale
 
-    def _moved(self) -> None:
+    def tail_moved(self) -> None:
+        """Wake what waits for messages: the tail has moved, or the log was closed."""
         for subscription in self._waiting:
             subscription.notifier.notify()
