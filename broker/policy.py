@@ -99,13 +99,13 @@ class Policy:
             ack_quorum=replication.ack_quorum,
         )
 
-    def check_bookies(self, registered: int | None, former: Policy | None = None) -> None:
+    def check_bookies(self, registered: int | None, previous: Policy | None = None) -> None:
         """Check that ledgers could be created now. ``registered``: the number of bookies (None: any
-        number will do). ``former``: the policy that this one replaces; if it needed as many, so
+        number will do). ``previous``: the policy that this one replaces; if it needed as many, so
         may this one. Raises FencelogError(NOT_ENOUGH_BOOKIES)."""
         if registered is None or self.ensemble_size <= registered:
             return
-        if former is None or self.ensemble_size > former.ensemble_size:
+        if previous is None or self.ensemble_size > previous.ensemble_size:
             raise FencelogError(
                 ErrorCode.NOT_ENOUGH_BOOKIES,
                 f"ensemble_size {self.ensemble_size} needs {self.ensemble_size} bookies, "

@@ -161,7 +161,7 @@ def _add_sweep(router: APIRouter, broker: Broker) -> None:
         """Remove ledgers on no list and leftovers of deleted topics. Brokers do it every hour;
         `dry_run` only reports what would be removed."""
         refuse_query(request, "dry_run")
-        swept = await (broker.sweep.look() if dry_run else broker.sweep.sweep())
+        swept = await (broker.sweep.find() if dry_run else broker.sweep.sweep())
         return SweepReport.model_validate(asdict(swept))
 
 

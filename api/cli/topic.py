@@ -8,7 +8,7 @@ import typer
 
 from fencelog.api.cli import topic_admin as cli_topic_admin
 from fencelog.api.cli.settings import SetOption, ask, parse_settings, show_json
-from fencelog.api.console import SERVER, ServerOption, TopicArgument, topic_name
+from fencelog.api.console import SERVER, AnyPartitionOption, ServerOption, TopicArgument, topic_name
 
 if TYPE_CHECKING:
     from fencelog.api.client import FencelogClient
@@ -68,10 +68,10 @@ def show(topic: TopicArgument, server: ServerOption = SERVER) -> None:
     """Show a topic and the owners of its partitions, as JSON."""
     name = topic_name(topic)
 
-    async def look(client: FencelogClient) -> dict[str, object]:
+    async def describe(client: FencelogClient) -> dict[str, object]:
         return await client.topic(name) | {"owners": await client.owners(name)}
 
-    show_json(ask(server, look))
+    show_json(ask(server, describe))
 
 
 def delete(topic: TopicArgument, server: ServerOption = SERVER) -> None:
@@ -83,7 +83,7 @@ def delete(topic: TopicArgument, server: ServerOption = SERVER) -> None:
 
 def compact(
     topic: TopicArgument,
-    partition: Annotated[int | None, typer.Option(min=0, help="By default all.")] = None,
+    partition: AnyPartitionOption = None,
     server: ServerOption = SERVER,
 ) -> None:
     """Bring the compacted view up to date now, and wait for it."""

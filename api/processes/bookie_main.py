@@ -123,7 +123,7 @@ async def serving_bookie(
         stack.push_async_callback(bookie.close)
         await fence_before_serving(bookie, store)
         watch = DiskWatch(bookie, config)
-        await watch.look()  # before it announces that it takes adds
+        await watch.check()  # before it announces that it takes adds
         server = await BookieServer.start(bookie, listen_host, listen_port, authenticator=secret)
         stack.push_async_callback(server.close)
         bookies = await _peers(store, bookie, secret, stack)

@@ -77,11 +77,11 @@ def merged(runs: Iterable[CachedRun]) -> Iterator[bytes]:
         yield group[0] if len(group) == 1 else merge_runs(group)
 
 
-def missing_ranges(wanted: Range, present: Iterable[Range]) -> list[Range]:
-    """Return the parts of ``wanted`` that none of the ranges ``present`` holds, ascending."""
+def missing_ranges(wanted: Range, held: Iterable[Range]) -> list[Range]:
+    """Return the parts of ``wanted`` that none of the ranges ``held`` contains, ascending."""
     missing: list[Range] = []
     position, last = wanted
-    for low, high in sorted(present):
+    for low, high in sorted(held):
         if low > last:
             break
         if low > position:

@@ -52,7 +52,7 @@ async def claim_directories(
     METADATA_NOT_FOUND (a store without an instance), METADATA_CONFLICT (another process was
     faster), METADATA_UNAVAILABLE, METADATA_UNKNOWN.
     """
-    found = await io_thread.run(directory.look)
+    found = await io_thread.run(directory.inspect)
     bookie_id = config.bookie_id or (found.identity and found.identity.bookie_id)
     bookie_id = bookie_id or f"bookie-{host.random_bytes(4).hex()}"
     held = await registry.read(bookie_id) if registry else _believed(found)

@@ -80,7 +80,7 @@ class DataDirectory:
 
     # -- who it is ---------------------------------------------------------------------------
 
-    def look(self) -> Found:
+    def inspect(self) -> Found:
         """Return the content of the directories, durably: a killed process may have left the latest
         of it in memory alone. Raises FencelogError: CORRUPT, UNSUPPORTED_VERSION."""
         for path in (self.path, *self.given.values()):

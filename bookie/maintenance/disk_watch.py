@@ -39,7 +39,7 @@ class DiskWatch:
         self._space: DiskSpace | None = None
         bookie.status_parts["disk"] = self.status
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check the disks now. Raises FencelogError(STORAGE_FAILED) where their space cannot be
         read."""
         space = await self._bookie.space()
@@ -74,7 +74,7 @@ class DiskWatch:
         """Check the disks every DISK_WATCH_MS, for ever."""
         while True:
             try:
-                await self.look()
+                await self.check()
             except FencelogError as error:
                 _log.warning("bookie %s: %s", self._bookie.bookie_id, error.detail)
             await asyncio.sleep(DISK_WATCH_MS / 1000)

@@ -71,7 +71,7 @@ def verify(data: Offline) -> Iterator[VerifyProblem]:
 def _marks(data: Offline, identity: Identity) -> Iterator[VerifyProblem]:
     """Yield the problems of the marks in the given directories."""
     try:
-        found = data.directory.look().directories
+        found = data.directory.inspect().directories
     except FencelogError as error:
         yield _problem(data.directory.path, error)
         return

@@ -35,11 +35,11 @@ class Admission:
 
     def apply_policy(self, policy: Policy) -> None:
         """Apply the policy from now on; the debt of a rate is dropped if the rate has changed."""
-        former = self._policy
+        previous = self._policy
         self._policy = policy
         self._pipeline.pending_limit.limit = policy.max_pending_bytes
         names = ("publish_messages_per_s", "publish_bytes_per_s")
-        if self._rate is None or any(getattr(policy, n) != getattr(former, n) for n in names):
+        if self._rate is None or any(getattr(policy, n) != getattr(previous, n) for n in names):
             self._rate = publish_rate(policy, self._loop.time)
         self.over_quota(self._over)
 

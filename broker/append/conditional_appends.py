@@ -39,7 +39,7 @@ from fencelog.ledgers.format.entry_header import RUN, SequenceRange
 from fencelog.ledgers.record_batch import BatchInfo, Message
 
 Record = Callable[[Event], "asyncio.Future[None]"]
-Look = Callable[[], "asyncio.Future[bool]"]
+CheckOwner = Callable[[], "asyncio.Future[bool]"]
 
 
 @dataclass(slots=True, eq=False)
@@ -76,8 +76,8 @@ class ConditionalAppends:
     """The conditional appends of one pipeline, whose ``mode`` also says whether producer access is
     being changed.
 
-    ``record`` writes the changes of producers to the state log. ``look`` checks whether the log
-    still belongs to this owner: it is called before an append is refused that builds on others
+    ``record`` writes the changes of producers to the state log. ``check_owner`` checks whether the
+    log still belongs to this owner: it is called before an append is refused that builds on others
     which are not known here, since another owner may have them.
     """
 
@@ -87,7 +87,7 @@ class ConditionalAppends:
         producers: ProducerTable,
         access: Access,
         record: Record | None,
-        look: Look | None,
+        check_owner: CheckOwner | None,
     ) -> None:
         self.producers = producers
         self.access = access
@@ -98,7 +98,7 @@ class ConditionalAppends:
         self.waiting: deque[_ConditionalAppend] = deque()
         """Appends that cannot be decided yet."""
         self._drained: asyncio.Future[None] | None = None
-        self._look = look
+        self._check_owner = check_owner
         self._mode.open_access(is_limited=not access.is_open)
         self._loop = asyncio.get_running_loop()
 
@@ -183,8 +183,10 @@ class ConditionalAppends:
             if conditions.if_offset is not None and not self._is_next(conditions.if_offset):
                 return False
         except FencelogError as error:
-            if self._look is not None and _builds_on_unknown(conditions, error):
-                self._look().add_done_callback(partial(self._refuse_after_check, append, error))
+            if self._check_owner is not None and _builds_on_unknown(conditions, error):
+                self._check_owner().add_done_callback(
+                    partial(self._refuse_after_check, append, error)
+                )
             else:
                 self._refuse(append, error)
             return True

@@ -22,7 +22,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from fencelog.broker.append.conditional_appends import ConditionalAppends, Look, Record
+from fencelog.broker.append.conditional_appends import CheckOwner, ConditionalAppends, Record
 from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.append.pending import (
@@ -74,7 +74,7 @@ class AppendPipeline:
         producers: ProducerTable | None = None,
         access: Access | None = None,
         record: Record | None = None,
-        look: Look | None = None,
+        check_owner: CheckOwner | None = None,
     ) -> None:
         self.partition = partition
         self.mode = mode
@@ -94,7 +94,7 @@ class AppendPipeline:
         self._pump_scheduled = False
         self._loop = asyncio.get_running_loop()
         self.conditional = ConditionalAppends(
-            self, producers or ProducerTable(), access or Access(), record, look
+            self, producers or ProducerTable(), access or Access(), record, check_owner
         )
 
     # -- for callers -----------------------------------------------------------------------------

@@ -55,9 +55,9 @@ class CursorReconciler:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(SUBSCRIPTION_LOOK_MS / 1000)
-            await self.look()
+            await self.reconcile()
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         """Examine all partitions once. Failed steps are repeated the next time. Never raises."""
         found: dict[str, list[RegisteredSubscription]] = {}
         doubtful: dict[str, list[tuple[PartitionLog, set[str]]]] = {}

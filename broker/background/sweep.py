@@ -82,7 +82,7 @@ class Sweep:
         self._grace_s = grace_s
         self._sweeping = False
 
-    async def look(self) -> Swept:
+    async def find(self) -> Swept:
         """Return what a sweep would remove now. Raises FencelogError(METADATA_…)."""
         return await self._all(_Pass(dry_run=True, session_id=self._store.session_id, pause_s=0))
 

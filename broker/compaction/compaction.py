@@ -145,20 +145,20 @@ class LogCompaction:
         output = ViewWriter(self._factory, self._node.ledger_list.epoch)
         try:
             async for rows in self._rows(0, horizon):
-                await output.add([row for row in rows if newest.keeps_former(row[0], row[2])])
+                await output.add([row for row in rows if newest.keeps_previous(row[0], row[2])])
             async for rows in self._rows(begin, end):
                 await output.add([row for row in rows if newest.keeps(row[0], row[2])])
             compacted = await output.close(end_offset=end)
         except BaseException:
             await output.abandon()
             raise
-        former = self._node.ledger_list.compacted
+        previous = self._node.ledger_list.compacted
         try:
             await self._node.change(lambda ledger_list: ledger_list.with_compacted(compacted))
         except LedgerListLost as lost:
             await output.discard(lost)
             raise
-        for ledger_id in () if former is None else former.ledgers:
+        for ledger_id in () if previous is None else previous.ledgers:
             with suppress(FencelogError):  # on no list any more: the sweep finds it
                 await self._factory.ledgers.delete(ledger_id, unfenced=True)
 

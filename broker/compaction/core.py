@@ -43,7 +43,7 @@ class NewestOffsets:
             newest[key] = offset
         return None
 
-    def keeps_former(self, offset: int, message: Message) -> bool:
+    def keeps_previous(self, offset: int, message: Message) -> bool:
         """Tell whether a message of the previous view stays in it."""
         if message.key is None:
             return True

@@ -164,11 +164,11 @@ class KeySharedDispatch(SharedDispatch):
                 place = self._free
             elif key.waiting[0] > key.latest:
                 place = self._bound.setdefault(key.holder, {})
-        former = key.listed
-        if place is not former:
-            if former is not None:
-                del former[key.name]
-                if not former and former is not self._free:
+        previous = key.listed
+        if place is not previous:
+            if previous is not None:
+                del previous[key.name]
+                if not previous and previous is not self._free:
                     del self._bound[key.holder]
             if place is not None:
                 place[key.name] = key

@@ -171,8 +171,8 @@ class LedgerList:
 
     def with_compacted(self, compacted: Compacted) -> LedgerList:
         """Return the list with a new compacted view, in place of the previous one."""
-        former = 0 if self.compacted is None else self.compacted.end_offset
-        check(compacted.end_offset >= former, "the compacted view goes back")
+        previous = 0 if self.compacted is None else self.compacted.end_offset
+        check(compacted.end_offset >= previous, "the compacted view goes back")
         return _checked(replace(self, compacted=compacted))
 
     def trimmed(self, ledger_ids: Sequence[int]) -> LedgerList:

@@ -225,7 +225,7 @@ class StateLog:
             await self._rest(error)
             return
         ledger.notify(self)
-        former, sizes = self._ledger, (self._in_ledger, self._ledger_bytes)
+        previous, sizes = self._ledger, (self._in_ledger, self._ledger_bytes)
         self._in_ledger = self._ledger_bytes = 0
         taken, self._waiting = self._waiting, []
         try:
@@ -236,7 +236,7 @@ class StateLog:
                 self._in_ledger, self._ledger_bytes = sizes
                 await self._rest(ledger.failure)
                 return
-            former_id = self._node.ledger_list.state_ledger
+            previous_id = self._node.ledger_list.state_ledger
             await self._node.change(lambda ledger_list: ledger_list.with_state(ledger.ledger_id))
         except BaseException as error:
             self._waiting = taken + self._waiting
@@ -245,17 +245,17 @@ class StateLog:
                 raise
             # Listed or not: in neither of the two is anything durable until the list says more.
             self._ledger = None
-            for each in (ledger, former):
+            for each in (ledger, previous):
                 if each is not None:
                     await each.writer.abandon()
             raise
         self._snapshot_bytes = self._ledger_bytes
         self._ledger = ledger
         _succeed(taken)
-        if former is not None:
-            await former.writer.abandon()
-        if former_id is not None:
-            await self._delete(former_id)
+        if previous is not None:
+            await previous.writer.abandon()
+        if previous_id is not None:
+            await self._delete(previous_id)
 
     async def _append(self, ledger: OpenLedger, events: list[Event]) -> bool:
         """Append the events; return whether they are durable in the ledger. False: it has

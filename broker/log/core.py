@@ -46,10 +46,10 @@ class LogCore(LogSteps):
         """Tell whether requests are accepted; once False it never becomes True again."""
         return self.state is not LogState.LOST and not self._is_closing
 
-    def open(self, former: Iterable[int], *, is_terminated: bool) -> list[Effect]:
+    def open(self, to_recover: Iterable[int], *, is_terminated: bool) -> list[Effect]:
         """Take the log over: recover these ledgers of the list, restore the state of the partition,
         create a ledger unless the log is terminated, and write the list."""
-        self._former.extend(former)
+        self._to_recover.extend(to_recover)
         self.is_terminated = is_terminated
         return self._open_next()
 

@@ -116,7 +116,7 @@ class Retention:
 
     def extents(self) -> list[Extent]:
         """Return the extents of the log's ledgers as they are now."""
-        return extents(self._node.ledger_list, self._present())
+        return extents(self._node.ledger_list, self._written())
 
     async def trim(self, before: int) -> Trimmed:
         """Drop everything below ``before``: at once for readers, its space as whole ledgers.
@@ -211,7 +211,7 @@ class Retention:
     def _trimmable(self, ledger_list: LedgerList) -> Sequence[int]:
         return trimmable(
             ledger_list,
-            self._present(),
+            self._written(),
             self.policy,
             now_us=self._host.now_us(),
             unacknowledged=self._cursors.slowest_offset(),
@@ -220,7 +220,7 @@ class Retention:
     def _is_roll_wanted(self) -> bool:
         return is_roll_wanted(
             self._node.ledger_list,
-            self._present(),
+            self._written(),
             self.policy,
             now_us=self._host.now_us(),
             unacknowledged=self._cursors.slowest_offset(),
@@ -230,7 +230,7 @@ class Retention:
         if self._is_roll_wanted():
             self._writer.want_roll()
 
-    def _present(self) -> Extent | None:
+    def _written(self) -> Extent | None:
         ledger, pipeline = self._writer.ledger, self._pipeline
         if ledger is None:
             return None

@@ -27,7 +27,7 @@ class Extent:
     last_publish_us: int
 
 
-def extents(ledger_list: LedgerList, present: Extent | None) -> list[Extent]:
+def extents(ledger_list: LedgerList, written: Extent | None) -> list[Extent]:
     """Return the extents of the ledger list's sealed ledgers and of the one that is written (None:
     the log is terminated).
 
@@ -35,12 +35,12 @@ def extents(ledger_list: LedgerList, present: Extent | None) -> list[Extent]:
     moment.
     """
     sealed = [part for part in map(_extent, ledger_list.segments) if part is not None]
-    return sealed if present is None else [*sealed, present]
+    return sealed if written is None else [*sealed, written]
 
 
 def trimmable(
     ledger_list: LedgerList,
-    present: Extent | None,
+    written: Extent | None,
     policy: Policy,
     *,
     now_us: int,
@@ -53,7 +53,7 @@ def trimmable(
     """
     after = 0
     if policy.retention_bytes is not None:
-        after = sum(part.size for part in extents(ledger_list, present))
+        after = sum(part.size for part in extents(ledger_list, written))
     gone = []
     candidates = ledger_list.segments if ledger_list.terminated else ledger_list.segments[:-1]
     for segment in candidates:
@@ -74,7 +74,7 @@ def trimmable(
 
 def is_roll_wanted(
     ledger_list: LedgerList,
-    present: Extent | None,
+    written: Extent | None,
     policy: Policy,
     *,
     now_us: int,
@@ -82,16 +82,16 @@ def is_roll_wanted(
 ) -> bool:
     """Tell whether the current ledger should be followed by another, so that it can be deleted: all
     its messages may be deleted, or it alone holds as much as is kept."""
-    if present is None or present.end_offset == present.base_offset:
+    if written is None or written.end_offset == written.base_offset:
         return False
-    if present.end_offset <= ledger_list.start_offset:
+    if written.end_offset <= ledger_list.start_offset:
         return True
-    if _is_unacknowledged(present.end_offset, unacknowledged, policy):
+    if _is_unacknowledged(written.end_offset, unacknowledged, policy):
         return False
-    if not _is_compacted(ledger_list, present.base_offset + 1, policy):
+    if not _is_compacted(ledger_list, written.base_offset + 1, policy):
         return False  # once for each compaction: the next one has the rest of it
-    too_large = policy.retention_bytes is not None and present.size >= policy.retention_bytes
-    return too_large or _is_expired(present, policy, now_us)
+    too_large = policy.retention_bytes is not None and written.size >= policy.retention_bytes
+    return too_large or _is_expired(written, policy, now_us)
 
 
 def start_after_trim(wanted: int, tail: int, *, unacknowledged: int | None, policy: Policy) -> int:

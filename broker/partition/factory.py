@@ -56,7 +56,7 @@ class TakenLog:
 
     async def take(self, owner: str) -> None:
         """Take the log over, see ``take_over``."""
-        former = self.node.ledger_list.ledgers
+        listed = self.node.ledger_list.ledgers
         try:
             self.ledger = await take_over(
                 self.core, self.node, self.factory, self.state, self.producers, owner=owner
@@ -64,7 +64,7 @@ class TakenLog:
         except BaseException:
             await self.node.close()
             raise
-        self.dropped = former - self.node.ledger_list.ledgers
+        self.dropped = listed - self.node.ledger_list.ledgers
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class LogParts:
     compaction: LogCompaction
     retention: Retention
     admission: Admission
-    doubt: OwnershipCheck
+    ownership_check: OwnershipCheck
     dispatch: DispatchRate
     quiet: QuietCheck
 
@@ -102,7 +102,7 @@ def make_parts(
     state_log = StateLog(
         node, factory, log.state, timeout_s=timeout_s, on_stop=lambda error: writer.finish(error)
     )
-    doubt = OwnershipCheck(node, timeout_s=timeout_s)
+    ownership_check = OwnershipCheck(node, timeout_s=timeout_s)
     dispatch = DispatchRate(policy, asyncio.get_running_loop().time)
     reader = LogReader(
         ledgers,
@@ -121,7 +121,9 @@ def make_parts(
         epoch=node.ledger_list.epoch,
         rate=dispatch,
     )
-    pipeline = _pipeline(log, reader, state_log, doubt, partition=partition, pending=pending)
+    pipeline = _pipeline(
+        log, reader, state_log, ownership_check, partition=partition, pending=pending
+    )
     writer = LogWriter(
         log.core,
         node,
@@ -140,14 +142,16 @@ def make_parts(
     view = CompactedView(node, ledgers, reader, reads, dispatch)
     compaction = LogCompaction(node, factory, reader, view, reads.steps)
     log_parts = (pipeline, reader, writer, state_log, subscriptions, compaction)
-    return LogParts(*log_parts, retention, admission, doubt, dispatch, QuietCheck(node, reader))
+    return LogParts(
+        *log_parts, retention, admission, ownership_check, dispatch, QuietCheck(node, reader)
+    )
 
 
 def _pipeline(
     log: TakenLog,
     reader: LogReader,
     state_log: StateLog,
-    doubt: OwnershipCheck,
+    ownership_check: OwnershipCheck,
     *,
     partition: int,
     pending: PendingBytes,
@@ -163,7 +167,7 @@ def _pipeline(
         producers=log.producers,
         access=log.access,
         record=state_log.recorded,
-        look=doubt.check_soon,
+        check_owner=ownership_check.check_soon,
     )
 
 

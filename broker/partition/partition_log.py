@@ -60,7 +60,7 @@ class PartitionLog:
         self.compaction = parts.compaction
         self.access = AccessChanges(pipeline.conditional, parts.state_log)
         """The fencing token and exclusive producer, and their changes."""
-        self._ownership_check = parts.doubt
+        self._ownership_check = parts.ownership_check
         self.quiet_check = parts.quiet
         self.terminate = parts.writer.terminate
         """Terminate the log for good, see ``LogWriter.terminate``."""

@@ -180,7 +180,7 @@ class PartitionSlot:
         return await self._owner.while_owner(url, work)
 
     def _let_go(self) -> FencelogError:
-        return FencelogError(ErrorCode.NO_OWNER, f"{self} was let go")
+        return FencelogError(ErrorCode.NO_OWNER, f"{self} was closed here")
 
     # -- opening ---------------------------------------------------------------------------------
 

@@ -81,17 +81,17 @@ class _Takeover:
         self._state = state
         self._producers = producers
         self._owner = owner
-        self._former = node.ledger_list
-        self._segments = {segment.ledger_id: segment for segment in self._former.to_recover}
+        self._loaded = node.ledger_list
+        self._segments = {segment.ledger_id: segment for segment in self._loaded.to_recover}
         self._sealed: dict[int, Sealed] = {}
         self.ledger: OpenLedger | None = None
 
     async def run(self) -> None:
         """Return when the list names this owner; the caller continues from there."""
-        former = self._former
-        if former.deleted:
-            raise LedgerListLost(self._node.path, former)
-        effects = self._core.open(self._segments, is_terminated=former.terminated)
+        loaded = self._loaded
+        if loaded.deleted:
+            raise LedgerListLost(self._node.path, loaded)
+        effects = self._core.open(self._segments, is_terminated=loaded.terminated)
         while effects:
             (step,) = effects
             effects = await self._carry_out(step)
@@ -105,7 +105,7 @@ class _Takeover:
                 await self._restore()
                 return core.restored()
             case CreateLedger():
-                ledger = self.ledger = await self._factory.create(self._former.epoch + 1)
+                ledger = self.ledger = await self._factory.create(self._loaded.epoch + 1)
                 return core.created(ledger.ledger_id, opened_at_s=ledger.opened_at_s)
             case TakeOver():
                 await self._write_list()
@@ -130,11 +130,11 @@ class _Takeover:
     async def _restore(self) -> None:
         """Read the state log, and the entries of the recovered ledgers about producers beyond
         it."""
-        former, ledgers = self._former, self._factory.ledgers
-        if former.state_ledger is not None:
-            metadata = await ledgers.recover(former.state_ledger)
+        loaded, ledgers = self._loaded, self._factory.ledgers
+        if loaded.state_ledger is not None:
+            metadata = await ledgers.recover(loaded.state_ledger)
             await _read_state(ledgers, metadata, self._state)
-        await replay_producers(ledgers, former, self._sealed, self._producers)
+        await replay_producers(ledgers, loaded, self._sealed, self._producers)
 
     async def _write_list(self) -> None:
         factory, ledger = self._factory, self.ledger

@@ -67,8 +67,8 @@ class SubscriptionState:
 
     def configure(self, info: SubscriptionInfo) -> None:
         """Replace the configuration, which has changed."""
-        former, self.info = self.info, info
-        if former.config.type == info.config.type:
+        previous, self.info = self.info, info
+        if previous.config.type == info.config.type:
             self.dispatch.config = info.config
         else:
             self.restart()

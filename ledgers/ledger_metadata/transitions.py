@@ -14,16 +14,16 @@ from fencelog.ledgers.ledger_metadata.model import Fragment, LedgerMetadata, Led
 
 
 def with_new_ensemble(
-    base: LedgerMetadata, *, former: Fragment, fragment: Fragment
+    base: LedgerMetadata, *, previous: Fragment, fragment: Fragment
 ) -> LedgerMetadata | None:
-    """Add ``fragment`` after ``former``, or in its place where both begin at the same entry: the
+    """Add ``fragment`` after ``previous``, or in its place where both begin at the same entry: the
     writer's step, possible only while OPEN (rule 2).
 
     Earlier fragments are accepted as they are: the repair of lost copies may change them. The last
     one belongs to the writer; if another client changed it, the writer has lost the ledger. Raises
     LEDGER_FENCED; BAD_REQUEST where there is no space for another fragment.
     """
-    if base.state is not LedgerState.OPEN or base.last_fragment not in (former, fragment):
+    if base.state is not LedgerState.OPEN or base.last_fragment not in (previous, fragment):
         raise _taken_away(base)
     if base.last_fragment == fragment:
         return None

@@ -49,15 +49,15 @@ class Quarantine:
         return now >= self.until + FORGET_S
 
 
-def after_failure(former: Quarantine | None, now: float) -> Quarantine:
+def after_failure(previous: Quarantine | None, now: float) -> Quarantine:
     """Return the quarantine after one more failure. Failures while the bookie is barred count as
     the same one: all requests in flight to it fail together."""
-    if former is None or former.is_forgotten(now):
+    if previous is None or previous.is_forgotten(now):
         failures = 1
-    elif now < former.barred_until:
-        return former
+    elif now < previous.barred_until:
+        return previous
     else:
-        failures = former.failures + 1
+        failures = previous.failures + 1
     # The exponent is bounded, because a float is not: 2.0 ** 1024 raises.
     length = min(FIRST_QUARANTINE_S * 2.0 ** min(failures - 1, 10), MAX_QUARANTINE_S)
     return Quarantine(failures, now + length, now + min(length, LAST_RESORT_S))

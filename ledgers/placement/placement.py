@@ -36,12 +36,12 @@ class Placement:
         """Record that a request to this bookie failed; many that fail together count as one
         failure."""
         now = asyncio.get_running_loop().time()
-        former = self._quarantine.get(bookie_id)
-        present = after_failure(former, now)
-        if present is not former:
+        previous = self._quarantine.get(bookie_id)
+        renewed = after_failure(previous, now)
+        if renewed is not previous:
             kept = self._quarantine.items()
             self._quarantine = {b: q for b, q in kept if not q.is_forgotten(now)}
-            self._quarantine[bookie_id] = present
+            self._quarantine[bookie_id] = renewed
 
     def choose(self, count: int, *, exclude: Collection[str] = ()) -> tuple[str, ...]:
         """Return ``count`` different writable bookies, none of ``exclude``.

@@ -142,12 +142,12 @@ def expected_entry_bytes(expected: int, seen: int) -> int:
     return max(seen, expected * 7 // 8)
 
 
-def is_older(metadata: LedgerMetadata, present: LedgerMetadata) -> bool:
-    """Tell whether ``metadata`` is certainly older than ``present``, of the same ledger: a closed
+def is_older(metadata: LedgerMetadata, known: LedgerMetadata) -> bool:
+    """Tell whether ``metadata`` is certainly older than ``known``, of the same ledger: a closed
     ledger is never opened again, and an open ledger's fragments only grow in number."""
-    if present.is_closed or metadata.is_closed:
+    if known.is_closed or metadata.is_closed:
         return not metadata.is_closed
-    return metadata.last_fragment.first_entry_id < present.last_fragment.first_entry_id
+    return metadata.last_fragment.first_entry_id < known.last_fragment.first_entry_id
 
 
 def no_such_entry(ledger_id: int, entry_id: int) -> FencelogError:

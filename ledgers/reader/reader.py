@@ -141,7 +141,7 @@ class LedgerReader:
                 break
             wait_ms = min(LAC_POLL_MS, max(1, int(left * 1000)))
             round_ = await self._polls.round(
-                self.metadata, above, wait_ms=wait_ms, look=self._has_changed
+                self.metadata, above, wait_ms=wait_ms, has_changed=self._has_changed
             )
             self.confirm(round_.highest)
             if round_.highest <= above and not await self._look_briefly():

@@ -43,22 +43,22 @@ class LacPolls:
         above: int,
         *,
         wait_ms: int,
-        look: Callable[[], Awaitable[bool]],
+        has_changed: Callable[[], Awaitable[bool]],
     ) -> LacRound:
         """Ask all members; ends at the first LAC greater than ``above``, when all have answered or
-        failed, when the wait is over, or when ``look`` (called once, after the first answer without
-        news) says that metadata has changed."""
+        failed, when the wait is over, or when metadata has changed: ``has_changed`` is called once,
+        after the first answer without news."""
         round_ = LacRound(metadata)
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000 + GRACE_S
-        looked = False
+        is_checked = False
         while not round_.is_over and round_.highest <= above:
             done = await self._next(round_, above, wait_ms, deadline)
             if not done:
                 break
-            if looked or not round_.answered:
+            if is_checked or not round_.answered:
                 continue
-            looked = True
-            if round_.highest <= above and await look():
+            is_checked = True
+            if round_.highest <= above and await has_changed():
                 break
         return round_
 

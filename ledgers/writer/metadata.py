@@ -47,17 +47,17 @@ class WriterMetadata:
         ledger (rule 10). Raises NOT_ENOUGH_BOOKIES, METADATA_UNAVAILABLE, BAD_REQUEST (no space for
         another fragment): nothing was changed; LEDGER_FENCED: the writer has lost the ledger.
         """
-        former = self.metadata.last_fragment
+        previous = self.metadata.last_fragment
         strangers = {b for b, known in self.incarnations.items() if known != self._incarnation(b)}
         ensemble = self._placement.replace(
-            former.bookies,
+            previous.bookies,
             change.failed,
             exclude=strangers,
             write_quorum=self.metadata.write_quorum,
         )
-        joining = {b: self._incarnation(b) for b in ensemble if b not in former.bookies}
+        joining = {b: self._incarnation(b) for b in ensemble if b not in previous.bookies}
         fragment = Fragment(change.first_entry_id, ensemble)
-        await self._update(partial(with_new_ensemble, former=former, fragment=fragment))
+        await self._update(partial(with_new_ensemble, previous=previous, fragment=fragment))
         self.incarnations.update(joining)
         return self.metadata
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,21 @@ def test_thresholds_in_no_order_are_refused(low: float, high: float) -> None:
     assert caught.value.code is ErrorCode.BAD_REQUEST
 
 
+@dataclass
+class Space:
+    """The free space of a disk of 1,000 MiB."""
+
+    free: int = 500 * MIB
+
+
+@pytest.fixture
+def space(faulty_disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> Space:
+    """Make the disk of the bookie one whose free space the test says."""
+    space = Space()
+    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, space.free))
+    return space
+
+
 async def code_of(requests: Requests, bookie: Bookie, run: bytes, **how: Any) -> ErrorCode | None:
     error: FencelogError | None = await requests.add(bookie, run, **how)
     return error.code if error else None
@@ -106,63 +122,59 @@ async def test_a_bookie_on_a_disk_that_fills_up_and_empties_again(
     open_bookie: OpenBookie,
     requests: Requests,
     faulty_disk: FaultyDisk,
-    monkeypatch: pytest.MonkeyPatch,
+    space: Space,
 ) -> None:
-    free = 500 * MIB
-    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, free))
     bookie = await open_bookie(disk=faulty_disk)
     watch = DiskWatch(bookie, CONFIG)
     changes: list[bool] = []
     bookie.on_read_only[lambda: changes.append(bookie.is_read_only)] = None
-    await watch.look()
+    await watch.check()
     assert await requests.add(bookie, requests.run(1, 0)) is None
 
-    free = 40 * MIB
-    await watch.look()
+    space.free = 40 * MIB
+    await watch.check()
     assert await code_of(requests, bookie, requests.run(1, 1)) is ErrorCode.READ_ONLY
     assert await requests.add(bookie, requests.run(1, 1), recovery=True) is None
 
-    free = 10 * MIB
-    await watch.look()
+    space.free = 10 * MIB
+    await watch.check()
     full = await code_of(requests, bookie, requests.run(1, 2), recovery=True)
     assert full is ErrorCode.OUT_OF_SPACE
     assert await bookie.read_lac(1, fence=True) == -1
     assert len(await requests.read(bookie, 1, 0)) > 200
 
-    free = 95 * MIB
-    await watch.look()
+    space.free = 95 * MIB
+    await watch.check()
     assert await requests.add(bookie, requests.run(1, 2), recovery=True) is None
     assert await code_of(requests, bookie, requests.run(2, 0)) is ErrorCode.READ_ONLY
 
-    free = 101 * MIB
-    await watch.look()
+    space.free = 101 * MIB
+    await watch.check()
     assert await requests.add(bookie, requests.run(2, 0)) is None
     assert changes == [True, False]
-    assert watch.status()["free_bytes"] == free
+    assert watch.status()["free_bytes"] == space.free
 
 
 async def test_a_flush_waits_for_room_and_nothing_is_lost(
     open_bookie: OpenBookie,
     requests: Requests,
     faulty_disk: FaultyDisk,
-    monkeypatch: pytest.MonkeyPatch,
+    space: Space,
 ) -> None:
-    free = 500 * MIB
-    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, free))
     bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=5)
     await requests.until(lambda: bookie.shards[0].flusher.completed > 0)
     assert await requests.add(bookie, requests.run(1, 0)) is None
     watch = DiskWatch(bookie, CONFIG)
-    free = 0
-    await watch.look()
+    space.free = 0
+    await watch.check()
     flusher = bookie.shards[0].flusher
     held = flusher.completed
     for entry_id in range(1, 60):  # each takes a sync; the interval passes again and again
         assert await requests.add(bookie, requests.run(1, entry_id), recovery=False) is not None
         await bookie.read_lac(entry_id + 1, fence=True)
     assert flusher.completed <= held + 1  # one may have been under way
-    free = 500 * MIB
-    await watch.look()
+    space.free = 500 * MIB
+    await watch.check()
     await requests.until(lambda: flusher.completed > held + 1)
     assert len(await requests.read(bookie, 1, 0)) > 100
 
@@ -171,11 +183,9 @@ async def test_no_add_waits_for_a_flush_that_waits_for_room(
     open_bookie: OpenBookie,
     requests: Requests,
     faulty_disk: FaultyDisk,
-    monkeypatch: pytest.MonkeyPatch,
+    space: Space,
 ) -> None:
     """While any does, transports read nothing: no read and no fence would be served."""
-    free = 500 * MIB
-    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, free))
     bookie = await open_bookie(disk=faulty_disk, write_cache_bytes=20_000)
     watch = DiskWatch(bookie, CONFIG)
     faulty_disk.waits.add("write index")
@@ -188,8 +198,8 @@ async def test_no_add_waits_for_a_flush_that_waits_for_room(
             for first in range(9, 36, 9)
         ]
         await requests.until(lambda: bookie.is_under_pressure)
-        free = 0
-        await watch.look()
+        space.free = 0
+        await watch.check()
         assert not bookie.is_under_pressure
         late = await requests.add(bookie, requests.run(1, 36, 9, size=1000))
         answers = [error and error.code for error in await asyncio.gather(*adds)]
@@ -224,16 +234,14 @@ async def test_a_bookie_that_is_closed_without_room_leaves_it_to_the_journal(
     open_bookie: OpenBookie,
     requests: Requests,
     faulty_disk: FaultyDisk,
-    monkeypatch: pytest.MonkeyPatch,
+    space: Space,
 ) -> None:
-    free = 500 * MIB
-    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, free))
     bookie = await open_bookie(disk=faulty_disk)
     watch = DiskWatch(bookie, CONFIG)
     assert await requests.add(bookie, requests.run(1, 0)) is None
     await requests.until(lambda: bookie.shards[0].flusher._begun is None)
-    free = 0
-    await watch.look()
+    space.free = 0
+    await watch.check()
     calls = len(faulty_disk.calls)
     await bookie.close()
     assert bookie.failure.result().code is ErrorCode.STORAGE_FAILED
@@ -248,18 +256,17 @@ async def test_journal_files_kept_to_be_written_over_go_when_room_is_short(
     faulty_disk: FaultyDisk,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    space: Space,
 ) -> None:
-    free = 500 * MIB
-    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, free))
     await (await open_bookie(disk=faulty_disk)).close()
     bookie = await open_bookie(disk=faulty_disk)
     spares = tmp_path / "data" / "journal"
     await requests.until(lambda: bool(list(spares.glob("*.spare"))))
     watch = DiskWatch(bookie, CONFIG)
-    await watch.look()
+    await watch.check()
     assert list(spares.glob("*.spare"))
-    free = 40 * MIB
-    await watch.look()
+    space.free = 40 * MIB
+    await watch.check()
     assert not list(spares.glob("*.spare"))
 
     def unreadable(_path: Path) -> list[str]:
@@ -268,7 +275,7 @@ async def test_journal_files_kept_to_be_written_over_go_when_room_is_short(
     with monkeypatch.context() as broken:
         broken.setattr(faulty_disk, "names", unreadable)
         with pytest.raises(FencelogError, match="spare journal files") as caught:
-            await watch.look()
+            await watch.check()
     assert caught.value.code is ErrorCode.STORAGE_FAILED
 
 
@@ -302,20 +309,19 @@ async def test_a_start_on_a_full_disk_waits_with_its_first_flush(
     open_bookie: OpenBookie,
     requests: Requests,
     faulty_disk: FaultyDisk,
-    monkeypatch: pytest.MonkeyPatch,
+    space: Space,
 ) -> None:
     bookie = await open_bookie(disk=faulty_disk)
     await requests.until(lambda: bookie.shards[0].flusher.completed > 0)
     assert await requests.add(bookie, requests.run(1, 0)) is None
     bookie._fail(FencelogError(ErrorCode.STORAGE_FAILED, "killed"))
     await bookie.close()
-    free = 1 * MIB
-    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * MIB, free))
+    space.free = 1 * MIB
     bookie = await open_bookie(disk=faulty_disk, flush_interval_ms=1)
     assert len(await requests.read(bookie, 1, 0)) > 100
     for _ in range(20):
         await bookie.free_bytes()
     assert bookie.shards[0].flusher.completed == 0
-    free = 500 * MIB
-    await DiskWatch(bookie, CONFIG).look()
+    space.free = 500 * MIB
+    await DiskWatch(bookie, CONFIG).check()
     await requests.until(lambda: bookie.shards[0].flusher.completed > 0)

@@ -82,18 +82,18 @@ async def scene(stage: Stage) -> AsyncIterator[Scene]:
 async def test_cursors_that_are_missing_are_opened(scene: Scene) -> None:
     one = await scene.create("one")
     await scene.create("fleeting", durable=False)
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert scene.cursors(0) == scene.cursors(1) == [one]
     two = await scene.create("two", partitions=2)
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert scene.cursors(0) == scene.cursors(1) == [one, two]
 
 
 async def test_a_cursor_is_opened_in_a_log_that_was_seen_without_any(scene: Scene) -> None:
     """Who created the subscription died before it had told the owner."""
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     one = await scene.create("one")
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert scene.cursors(0) == scene.cursors(1) == [one]
 
 
@@ -108,11 +108,11 @@ async def test_topics_that_never_had_a_subscription_are_not_asked_about(
         return list(await children(path))
 
     monkeypatch.setattr(scene.store, "children", noted)
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert listed == ["/subscriptions"]
     one = await scene.create("one")
     listed.clear()
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert listed == ["/subscriptions", "/subscriptions/t1"]
     assert scene.cursors(0) == [one]
 
@@ -159,19 +159,19 @@ async def test_who_completes_cursors_is_told_when_that_cannot_be_done(scene: Sce
 async def test_what_is_left_over_is_dropped(scene: Scene) -> None:
     one = await scene.create("one", partitions=2)
     two = await scene.create("two", partitions=2)
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     await scene.registry.delete("t1", "one")
     assert scene.cursors(0) == [one, two]
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert scene.cursors(0) == scene.cursors(1) == [two]
 
 
 async def test_one_that_was_made_anew_is_another(scene: Scene) -> None:
     old = await scene.create("one", partitions=2)
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     await scene.registry.delete("t1", "one")
     new = await scene.create("one", partitions=2)
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert scene.cursors(0) == [new]
     assert old != new
 
@@ -182,7 +182,7 @@ async def test_what_is_remembered_of_a_name_drops_no_cursor(
     """The watch that says that another subscription has the name now is late."""
     monkeypatch.setattr(scene.registry, "_on_node", lambda *args: None)
     old = await scene.create("one", partitions=2)
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     creator = SubscriptionRegistry(scene.store, host=scene.host)
     await creator.delete("t1", "one")
     made, _ = await creator.create(
@@ -191,10 +191,10 @@ async def test_what_is_remembered_of_a_name_drops_no_cursor(
     for log in scene.logs:
         await log.subscriptions.begin(made)
     for _ in range(3):
-        await scene.reconciler.look()
+        await scene.reconciler.reconcile()
     assert scene.cursors(0) == scene.cursors(1) == [old, made.info.subscription_id]
     scene.registry._forget("t1", "one")
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert scene.cursors(0) == scene.cursors(1) == [made.info.subscription_id]
 
 
@@ -203,7 +203,7 @@ async def test_what_a_lagging_server_does_not_show_is_not_gone(
 ) -> None:
     """Looks follow each other, and before each the session comes to another server that lags."""
     one = await scene.create("one", partitions=2)
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     children, write = scene.store.children, scene.store.set
     writes = 0
 
@@ -219,7 +219,7 @@ async def test_what_a_lagging_server_does_not_show_is_not_gone(
     monkeypatch.setattr(scene.store, "set", written)
     for _ in range(3):
         writes = 0
-        await scene.reconciler.look()
+        await scene.reconciler.reconcile()
         assert writes == 1  # for both partitions
     assert scene.cursors(0) == scene.cursors(1) == [one]
 
@@ -228,10 +228,10 @@ async def test_nothing_is_dropped_while_nobody_knows_what_is_registered(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await scene.create("one", partitions=2)
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     await scene.registry.delete("t1", "one")
     scene.store.disconnect()
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     scene.store.reconnect()
     with monkeypatch.context() as broken:
 
@@ -239,24 +239,24 @@ async def test_nothing_is_dropped_while_nobody_knows_what_is_registered(
             raise FencelogError(ErrorCode.METADATA_UNKNOWN, "no answer")
 
         broken.setattr(scene.store, "set", unknown)
-        await scene.reconciler.look()
+        await scene.reconciler.reconcile()
     assert scene.cursors(0) == scene.cursors(1) == [one]
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert scene.cursors(0) == scene.cursors(1) == []
 
 
 async def test_a_partition_that_fails_does_not_stop_the_others(scene: Scene) -> None:
     scene.logs[0].subscriptions.failure = FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")
     one = await scene.create("one", partitions=2)
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert (scene.cursors(0), scene.cursors(1)) == ([], [one])
     scene.logs[0].subscriptions.failure = None
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert scene.cursors(0) == [one]
     scene.logs[0].subscriptions.failure = FencelogError(ErrorCode.STATE_UNKNOWN, "no answer")
     await scene.registry.delete("t1", "one")
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert (scene.cursors(0), scene.cursors(1)) == ([one], [])
     scene.logs[0].subscriptions.failure = None
-    await scene.reconciler.look()
+    await scene.reconciler.reconcile()
     assert scene.cursors(0) == []

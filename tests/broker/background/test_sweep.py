@@ -144,7 +144,7 @@ async def test_looking_removes_nothing(scene: Scene, ledgers: ScriptedLedgers) -
     left = await orphan(scene, f"{info.topic_id}/0", 0)
     await scene.log()
     before = set(ledgers.deleted)
-    found = await scene.sweep.look()
+    found = await scene.sweep.find()
     assert (found.ledgers, found.looked_at) == ([left], 2)
     assert ledgers.deleted == before
 

@@ -31,7 +31,7 @@ def compact(
     newest = NewestOffsets(limit, tombstones_from=begin_of(part) if began is None else began)
     stop = newest.add(part[0][0], [message for _, message in part]) if part else None
     taken = part if stop is None else [row for row in part if row[0] < stop]
-    view = [row for row in former if newest.keeps_former(*row)]
+    view = [row for row in former if newest.keeps_previous(*row)]
     view += [row for row in taken if newest.keeps(*row)]
     return view, part[len(taken) :]
 

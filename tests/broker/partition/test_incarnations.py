@@ -91,7 +91,7 @@ async def test_settings_of_a_deleted_topic_do_not_bring_its_id_back(
         assert changed.topic_id == found.topic_id != old.topic_id
         assert found.policy.retention_ms == 1000
         sweep = Sweep(slow, other, ledgers, LedgerStore(slow), host=stage.host, grace_s=0)
-        assert (await sweep.look()).topics == []
+        assert (await sweep.find()).topics == []
     finally:
         await broker.close()
 

@@ -29,19 +29,19 @@ CLOSED = OPEN.closed(last_entry_id=4, length=40)
 
 
 def test_a_new_fragment_follows_the_former_or_takes_its_place() -> None:
-    assert with_new_ensemble(OPEN, former=FIRST, fragment=SECOND) == GROWN
+    assert with_new_ensemble(OPEN, previous=FIRST, fragment=SECOND) == GROWN
     third = Fragment(5, ("a", "e", "c"))
-    replaced = with_new_ensemble(GROWN, former=SECOND, fragment=third)
+    replaced = with_new_ensemble(GROWN, previous=SECOND, fragment=third)
     assert replaced is not None
     assert replaced.fragments == (FIRST, third)
 
 
 def test_a_change_knows_its_own_work() -> None:
-    assert with_new_ensemble(GROWN, former=FIRST, fragment=SECOND) is None
+    assert with_new_ensemble(GROWN, previous=FIRST, fragment=SECOND) is None
 
 
 def test_a_change_back_to_the_former_bookies_is_a_change() -> None:
-    back = with_new_ensemble(GROWN, former=SECOND, fragment=Fragment(9, FIRST.bookies))
+    back = with_new_ensemble(GROWN, previous=SECOND, fragment=Fragment(9, FIRST.bookies))
     assert back is not None
     assert [fragment.first_entry_id for fragment in back.fragments] == [0, 5, 9]
 
@@ -58,13 +58,13 @@ def test_a_change_back_to_the_former_bookies_is_a_change() -> None:
 )
 def test_a_change_is_refused_where_somebody_else_was(found: LedgerMetadata) -> None:
     with pytest.raises(FencelogError, match="somebody else") as caught:
-        with_new_ensemble(found, former=FIRST, fragment=SECOND)
+        with_new_ensemble(found, previous=FIRST, fragment=SECOND)
     assert caught.value.code is ErrorCode.LEDGER_FENCED
 
 
 def test_a_fragment_below_the_last_one_is_our_own_mistake() -> None:
     with pytest.raises(AssertionError, match="fragment at 4 after"):
-        with_new_ensemble(GROWN, former=SECOND, fragment=Fragment(4, FIRST.bookies))
+        with_new_ensemble(GROWN, previous=SECOND, fragment=Fragment(4, FIRST.bookies))
 
 
 def test_the_writer_closes_from_open_only() -> None:

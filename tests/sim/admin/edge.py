@@ -257,9 +257,9 @@ class Edge:
         return True
 
 
-def check_view(log: AdminLog, found: dict[int, bytes], horizon: int, former: int = 0) -> None:
+def check_view(log: AdminLog, found: dict[int, bytes], horizon: int, previous: int = 0) -> None:
     """The view holds the newest message of every key, and all without one. A removal is in
-    the first view alone that has read it: in this one, if it is not below the ``former`` horizon.
+    the first view alone that has read it: in this one, if it is not below the ``previous`` horizon.
     Some messages below the horizon were reported to no client; their senders are known."""
     log.counts["views read"] += 1
     for offset, payload in found.items():
@@ -282,11 +282,11 @@ def check_view(log: AdminLog, found: dict[int, bytes], horizon: int, former: int
             log.violate(24, f"the view has {keys[sent.key]} and {offset} of {sent.key!r}")
         elif sent.key is not None:
             keys[sent.key] = offset
-    removed = {key for key, offset in newest.items() if offset < former and _removes(log, offset)}
+    removed = {key for key, offset in newest.items() if offset < previous and _removes(log, offset)}
     wanted = {key: offset for key, offset in newest.items() if key not in removed}
     untold = {key for key in wanted if key not in keys} & _perhaps_removed(log)
     if keys != {key: offset for key, offset in wanted.items() if key not in untold}:
-        log.violate(24, f"the view from {former} to {horizon} has {keys}, newest are {wanted}")
+        log.violate(24, f"the view from {previous} to {horizon} has {keys}, newest are {wanted}")
     log.counts["keys removed"] += len(removed)
 
 

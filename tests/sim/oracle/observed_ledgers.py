@@ -140,10 +140,10 @@ def observe_changes(broker: Broker, history: History) -> None:
 def observe_looks(broker: Broker, history: History) -> None:
     """Moments can be tied to when its reconciler begins to compare cursors."""
     reconciler: Any = broker._cursor_reconciler
-    look = reconciler.look
+    look = reconciler.reconcile
 
     async def looked() -> None:
         history.on_event("looking")
         await look()
 
-    reconciler.look = looked
+    reconciler.reconcile = looked

@@ -284,21 +284,21 @@ def test_what_was_confirmed_is_durable() -> None:
 
 
 def test_a_state_ledger_that_forgets_who_is_shut_out_is_seen() -> None:
-    former = DurableAccess()
+    previous = DurableAccess()
     for event in (["claimed", "p", 1], ["claimed", "q", 2], ["released", "q", 2]):
-        former.apply(event)
-    assert (former.holder, former.given, former.lowest) == (None, 2, {"p": 2, "q": 2})
+        previous.apply(event)
+    assert (previous.holder, previous.given, previous.lowest) == (None, 2, {"p": 2, "q": 2})
     now = DurableAccess()
     now.apply(["lowest_epoch", "p", 2])
-    assert list(now.forgotten(former)) == [
+    assert list(now.forgotten(previous)) == [
         "epoch 2 was given",
         "q may not append below epoch 2",
     ]
     now.apply(["given_epoch", 2])
     now.apply(["lowest_epoch", "q", 2])
-    assert list(now.forgotten(former)) == []
+    assert list(now.forgotten(previous)) == []
     now.apply(["claimed", "p", 3])
-    assert list(now.forgotten(former)) == []
+    assert list(now.forgotten(previous)) == []
 
 
 def test_a_cursor_that_is_dropped_without_a_deletion_is_seen() -> None:
@@ -357,21 +357,21 @@ def test_a_view_is_the_newest_of_every_key_and_all_without_one() -> None:
 
 
 def test_a_view_shows_a_removal_once() -> None:
-    def view(*offsets: int, former: int = 0, is_told: bool = True) -> list[str]:
+    def view(*offsets: int, previous: int = 0, is_told: bool = True) -> list[str]:
         log = AdminLog(History(), 0)
         for offset, removes in enumerate((False, True)):
             sent = log.new(b"%d" % offset, is_batch=False, key=b"k")
             sent.removes, sent.attempts = removes, 1
             if is_told or not removes:
                 log.seen(offset, sent.payloads, "read")
-        check_view(log, {offset: b"%d" % offset for offset in offsets}, 2, former)
+        check_view(log, {offset: b"%d" % offset for offset in offsets}, 2, previous)
         return log.history.violations
 
-    assert view(1) == view(1, former=1) == view(former=2) == []
-    assert view(is_told=False, former=2) == []
-    assert "has {}, newest are {b'k': 1}" in view(former=1)[0]
-    assert "has {b'k': 1}, newest are {}" in view(1, former=2)[0]
-    assert "has {b'k': 0}" in view(0, former=2)[0]
+    assert view(1) == view(1, previous=1) == view(previous=2) == []
+    assert view(is_told=False, previous=2) == []
+    assert "has {}, newest are {b'k': 1}" in view(previous=1)[0]
+    assert "has {b'k': 1}, newest are {}" in view(1, previous=2)[0]
+    assert "has {b'k': 0}" in view(0, previous=2)[0]
 
 
 def test_an_empty_message_is_told_by_its_name() -> None:

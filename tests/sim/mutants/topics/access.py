@@ -44,7 +44,7 @@ COMPACTED = (
         (
             Edit(
                 COMPACTION_CORE,
-                "NewestOffsets.keeps_former",
+                "NewestOffsets.keeps_previous",
                 "return _digest(message.key) not in self._newest",
                 "return False",
             ),
@@ -57,7 +57,7 @@ COMPACTED = (
         (
             Edit(
                 COMPACTION_CORE,
-                "NewestOffsets.keeps_former",
+                "NewestOffsets.keeps_previous",
                 "return _digest(message.key) not in self._newest",
                 "return True",
             ),
@@ -83,7 +83,7 @@ COMPACTED = (
         (
             Edit(
                 COMPACTION_CORE,
-                "NewestOffsets.keeps_former",
+                "NewestOffsets.keeps_previous",
                 "if not message.value and offset < self._tombstones_from:",
                 "if False:",
             ),

@@ -276,7 +276,7 @@ MISSING_CURSORS = (
         (
             Edit(
                 RECONCILER,
-                "CursorReconciler.look",
+                "CursorReconciler.reconcile",
                 "if topic_id not in subscribed and not opened.subscriptions.all():",
                 "if not opened.subscriptions.all():",
             ),

@@ -33,7 +33,7 @@ TAKING_OVER = (
                 TAKEOVER,
                 "_Takeover._recover",
                 "        metadata = await factory.ledgers.recover(ledger_id)\n",
-                "        if segment is self._former.segments[-1]:\n"
+                "        if segment is self._loaded.segments[-1]:\n"
                 "            metadata = await factory.ledgers.recover(ledger_id)\n"
                 "        else:\n" + _UNFENCED,
             ),
@@ -340,7 +340,7 @@ OWNER_NODES = (
             Edit(
                 "fencelog.broker.append.conditional_appends",
                 "ConditionalAppends._decide",
-                "            if self._look is not None and _builds_on_unknown(conditions, "
+                "            if self._check_owner is not None and _builds_on_unknown(conditions, "
                 "error):\n",
                 "            if False:\n",
             ),

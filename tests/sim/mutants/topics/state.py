@@ -20,7 +20,7 @@ PRODUCERS = (
             Edit(
                 TAKEOVER,
                 "_Takeover._restore",
-                "        await replay_producers(ledgers, former, self._sealed, self._producers)\n",
+                "        await replay_producers(ledgers, loaded, self._sealed, self._producers)\n",
                 "",
             ),
         ),
@@ -149,8 +149,8 @@ STATE_LOGS = (
             Edit(
                 TAKEOVER,
                 "_Takeover._restore",
-                "            metadata = await ledgers.recover(former.state_ledger)\n",
-                "            reader = await ledgers.open(former.state_ledger)\n"
+                "            metadata = await ledgers.recover(loaded.state_ledger)\n",
+                "            reader = await ledgers.open(loaded.state_ledger)\n"
                 "            last = await reader.read_lac()\n"
                 '            replace = __import__("dataclasses").replace\n'
                 "            metadata = replace(\n"
@@ -181,10 +181,10 @@ STATE_LOGS = (
             Edit(
                 STATE_LOG,
                 "StateLog._roll",
-                "            former_id = self._node.ledger_list.state_ledger\n",
-                "            former_id = self._node.ledger_list.state_ledger\n"
-                "            if former_id is not None:\n"
-                "                await self._delete(former_id)\n",
+                "            previous_id = self._node.ledger_list.state_ledger\n",
+                "            previous_id = self._node.ledger_list.state_ledger\n"
+                "            if previous_id is not None:\n"
+                "                await self._delete(previous_id)\n",
             ),
         ),
     ),
@@ -196,8 +196,8 @@ STATE_LOGS = (
             Edit(
                 STATE_LOG,
                 "StateLog._roll",
-                "            former_id = self._node.ledger_list.state_ledger\n",
-                "            former_id = self._node.ledger_list.state_ledger\n"
+                "            previous_id = self._node.ledger_list.state_ledger\n",
+                "            previous_id = self._node.ledger_list.state_ledger\n"
                 "            succeed(taken)\n",
             ),
         ),
