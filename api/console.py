@@ -37,6 +37,23 @@ LedgerDirsOption = Annotated[
     typer.Option(metavar="DIR", help="Where entries are; again for each. Never to be changed."),
 ]
 
+DataOption = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is stored.")]
+
+BookiesOption = Annotated[int, typer.Option(min=1, max=32, help="Storage nodes.")]
+
+SessionOption = Annotated[
+    int, typer.Option(min=1000, max=60_000, help="How long a silent process counts as there.")
+]
+
+AnyPartitionOption = Annotated[int | None, typer.Option(min=0, help="By default all.")]
+
+FollowOption = Annotated[bool, typer.Option("--follow", help="Wait for more at the end.")]
+
+LimitOption = Annotated[int | None, typer.Option(min=1, help="End after so many messages.")]
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+"""``--json`` of every command whose output is otherwise a text or a table."""
+
 ChildOption = Annotated[bool, typer.Option("--child", hidden=True)]
 """The mark of a process that another fencelog process has started: see
 ``lifecycle.run_service``."""

@@ -13,6 +13,7 @@ import typer
 from fencelog.api.console import (
     EXIT_ERROR,
     JournalDirsOption,
+    JsonOption,
     LedgerDirsOption,
     absolute,
     complain,
@@ -25,7 +26,6 @@ DataOption = Annotated[
     Path, typer.Option("--data", metavar="DIR", help="Where the bookie's data is.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it, do not only say what.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 FileArgument = Annotated[
     Path | None, typer.Argument(metavar="FILE", help="Only this file.", show_default=False)
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from fencelog.api.cli.run import SecretOption
-from fencelog.api.console import MetadataOption, complain
+from fencelog.api.console import JsonOption, MetadataOption, complain
 
 if TYPE_CHECKING:
     from fencelog.ledgers.format.entry_list import EntryList
@@ -45,7 +45,7 @@ def add_to(app: typer.Typer) -> None:
 
 def list_bookies(
     metadata: MetadataOption,
-    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the bookies that are registered."""
 

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from fencelog.api.console import SERVER, ServerOption, topic_name
+from fencelog.api.console import SERVER, JsonOption, ServerOption, topic_name
 
 _KIB = 1024
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The broker, as it is registered.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
 
 def add_to(app: typer.Typer) -> None:

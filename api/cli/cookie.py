@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fencelog.api.cli.metadata import with_metadata
 from fencelog.api.console import (
+    DataOption,
     JournalDirsOption,
     LedgerDirsOption,
     MetadataOption,
@@ -79,7 +79,7 @@ def delete(
 def repair(
     metadata: MetadataOption,
     id: IdOption,
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Where everything is stored.")],
+    data: DataOption,
     journal_dir: JournalDirsOption = None,
     ledger_dir: LedgerDirsOption = None,
 ) -> None:

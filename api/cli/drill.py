@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fencelog.api.console import JsonOption, SessionOption
+
 if TYPE_CHECKING:
     from fencelog.api.drills.harness.report import Report
 
@@ -35,22 +37,19 @@ def add_to(app: typer.Typer) -> None:
 
 
 KeepOption = Annotated[bool, typer.Option("--keep", help="Keep the data and the logs.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 InsideOption = Annotated[bool, typer.Option("--inside", hidden=True)]
-SessionOption = Annotated[
-    int, typer.Option(min=1000, max=60_000, help="How long a silent process counts as there.")
-]
 ClusterOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL,...", help="Brokers of a cluster that is there; a topic is made and deleted."
     ),
 ]
+SecondsOption = Annotated[float, typer.Option(min=1, help="How long to append.")]
 TimesOption = Annotated[int, typer.Option(min=1, help="How often.")]
 
 
 def kill_broker(
-    seconds: Annotated[float, typer.Option(min=1, help="How long to append.")] = 15.0,
+    seconds: SecondsOption = 15.0,
     messages: Annotated[
         int | None, typer.Option(min=1, help="End after so many acknowledged ones.")
     ] = None,
@@ -184,7 +183,7 @@ def full_disk(
 
 
 def load(
-    seconds: Annotated[float, typer.Option(min=1, help="How long to append.")] = 10.0,
+    seconds: SecondsOption = 10.0,
     cluster: ClusterOption = None,
     keep: KeepOption = False,
     as_json: JsonOption = False,
@@ -214,7 +213,7 @@ def run_all(
         list[str] | None, typer.Argument(metavar="[DRILL]...", help="These alone.")
     ] = None,
     cluster: ClusterOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run all drills one after the other, and print a table.
 

@@ -13,6 +13,8 @@ import typer
 from fencelog.api.console import (
     EXIT_BROKEN_PIPE,
     SERVER,
+    FollowOption,
+    LimitOption,
     ServerOption,
     TopicArgument,
     topic_name,
@@ -61,8 +63,8 @@ def read(
     view: Annotated[
         View, typer.Option(help="All messages, or the newest of every key where compacted.")
     ] = View.LOG,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="End after so many messages.")] = None,
+    follow: FollowOption = False,
+    limit: LimitOption = None,
     output: Annotated[
         Output, typer.Option(help="Bytes and a newline, or JSON lines.")
     ] = Output.TEXT,

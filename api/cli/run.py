@@ -13,10 +13,13 @@ import typer
 from fencelog.api.cli import bookie as cli_bookie
 from fencelog.api.console import (
     EXIT_ERROR,
+    BookiesOption,
     ChildOption,
+    DataOption,
     JournalDirsOption,
     LedgerDirsOption,
     MetadataOption,
+    SessionOption,
     absolute,
     complain,
 )
@@ -25,7 +28,6 @@ from fencelog.ledgers.errors import FencelogError
 if TYPE_CHECKING:
     from fencelog.api.processes.lifecycle import Running
 
-DataOption = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is stored.")]
 HttpOption = Annotated[
     str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
 ]
@@ -53,7 +55,7 @@ def add_to(app: typer.Typer) -> None:
 def standalone(
     http: HttpOption = "127.0.0.1:8080",
     data: DataOption = Path("data"),
-    bookies: Annotated[int, typer.Option(min=1, max=32, help="Storage nodes.")] = 3,
+    bookies: BookiesOption = 3,
     child: ChildOption = False,
 ) -> None:
     """Run the whole service in one process."""
@@ -169,15 +171,13 @@ def zookeeper(
 
 
 def cluster(
-    bookies: Annotated[int, typer.Option(min=1, max=32, help="Storage nodes.")] = 3,
+    bookies: BookiesOption = 3,
     brokers: Annotated[int, typer.Option(min=1, max=32, help="Brokers.")] = 2,
     data: DataOption = Path("data/cluster"),
     http_port: Annotated[
         int, typer.Option(min=0, max=65_000, help="Of the first broker; 0 takes free ones.")
     ] = 8080,
-    session_ms: Annotated[
-        int, typer.Option(min=1000, max=60_000, help="How long a silent process counts as there.")
-    ] = 6000,
+    session_ms: SessionOption = 6000,
     tick_ms: TickOption = 500,
     secret_file: SecretOption = None,
     child: ChildOption = False,

@@ -15,6 +15,8 @@ from fencelog.api.cli.read import Output
 from fencelog.api.console import (
     EXIT_BROKEN_PIPE,
     SERVER,
+    FollowOption,
+    LimitOption,
     ServerOption,
     TopicArgument,
     topic_name,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LeaseOption = Annotated[int | None, typer.Option(min=1, help="Time to acknowledge.")]
 NameArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Its name.")]
 
 
@@ -55,7 +58,7 @@ def create(
         str | None,
         typer.Option("--from", metavar="earliest|latest|OFFSET", help="Default: latest."),
     ] = None,
-    lease_ms: Annotated[int | None, typer.Option(min=1, help="Time to acknowledge.")] = None,
+    lease_ms: LeaseOption = None,
     max_deliveries: Annotated[
         int | None, typer.Option(min=1, help="Then a message goes to the dead letters.")
     ] = None,
@@ -114,10 +117,10 @@ def pull(
     acknowledge: Annotated[
         bool, typer.Option("--ack", help="Acknowledge messages once they are printed.")
     ] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for more.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="End after so many messages.")] = None,
+    follow: FollowOption = False,
+    limit: LimitOption = None,
     consumer: Annotated[str, typer.Option(help="Who pulls, where that matters.")] = "",
-    lease_ms: Annotated[int | None, typer.Option(min=1, help="Time to acknowledge.")] = None,
+    lease_ms: LeaseOption = None,
     output: Annotated[
         Output, typer.Option(help="Bytes and a newline, or JSON lines with ack ids.")
     ] = Output.TEXT,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fencelog.api.cli.settings import SetOption, ask, parse_settings, show_json
-from fencelog.api.console import SERVER, ServerOption, TopicArgument, topic_name
+from fencelog.api.console import SERVER, AnyPartitionOption, ServerOption, TopicArgument, topic_name
 
 if TYPE_CHECKING:
     from fencelog.api.client import FencelogClient
@@ -96,7 +96,7 @@ def trim(
 
 def terminate(
     topic: TopicArgument,
-    partition: Annotated[int | None, typer.Option(min=0, help="By default all.")] = None,
+    partition: AnyPartitionOption = None,
     server: ServerOption = SERVER,
 ) -> None:
     """End a topic for good: nothing is appended any more, all of it can be read."""
