@@ -102,7 +102,7 @@ def make_parts(
     state_log = StateLog(
         node, factory, log.state, timeout_s=timeout_s, on_stop=lambda error: writer.finish(error)
     )
-    ownership_check = OwnershipCheck(node, timeout_s=timeout_s)
+    check = OwnershipCheck(node, timeout_s=timeout_s)
     dispatch = DispatchRate(policy, asyncio.get_running_loop().time)
     reader = LogReader(
         ledgers,
@@ -121,9 +121,7 @@ def make_parts(
         epoch=node.ledger_list.epoch,
         rate=dispatch,
     )
-    pipeline = _pipeline(
-        log, reader, state_log, ownership_check, partition=partition, pending=pending
-    )
+    pipeline = _pipeline(log, reader, state_log, check, partition=partition, pending=pending)
     writer = LogWriter(
         log.core,
         node,
@@ -142,9 +140,7 @@ def make_parts(
     view = CompactedView(node, ledgers, reader, reads, dispatch)
     compaction = LogCompaction(node, factory, reader, view, reads.steps)
     log_parts = (pipeline, reader, writer, state_log, subscriptions, compaction)
-    return LogParts(
-        *log_parts, retention, admission, ownership_check, dispatch, QuietCheck(node, reader)
-    )
+    return LogParts(*log_parts, retention, admission, check, dispatch, QuietCheck(node, reader))
 
 
 def _pipeline(
