@@ -1,15 +1,11 @@
-"""Request bodies, read within limits: of one body, of all bodies together, and of time."""
+"""Request bodies, read within limits: of one body, and of all bodies together. The connection
+limits the time that they take."""
 
 from __future__ import annotations
-
-import asyncio
 
 from fencelog.api.http.asgi import Exchange
 from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-
-BODY_TIMEOUT_S = 60
-"""The time for a body to arrive; one that takes longer holds memory for too long."""
 
 
 class BodyReader:
@@ -22,8 +18,7 @@ class BodyReader:
     async def read(self, exchange: Exchange, max_bytes: int) -> bytes:
         """Read the whole body. One that announces more than ``max_bytes`` is refused unread.
 
-        Raises FencelogError (PAYLOAD_TOO_LARGE, OVERLOADED, BAD_REQUEST when it does not arrive in
-        BODY_TIMEOUT_S; nothing was done) and ClientGone.
+        Raises FencelogError (PAYLOAD_TOO_LARGE, OVERLOADED; nothing was done) and ClientGone.
         """
         announced = exchange.header(b"content-length")
         if announced is not None and int(announced) > max_bytes:
@@ -41,20 +36,15 @@ class BodyReader:
         size = len(first)
         self.pending_bytes += size
         try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                more = True
-                while more:
-                    event = await exchange.receive()
-                    part: bytes = event.get("body", b"")
-                    more = event.get("more_body", False)
-                    parts.append(part)
-                    size += len(part)
-                    self.pending_bytes += len(part)
-                    self._check(size, max_bytes)
-        except TimeoutError:
-            raise FencelogError(
-                ErrorCode.BAD_REQUEST, f"the body did not arrive within {BODY_TIMEOUT_S} s"
-            ) from None
+            more = True
+            while more:
+                event = await exchange.receive()
+                part: bytes = event.get("body", b"")
+                more = event.get("more_body", False)
+                parts.append(part)
+                size += len(part)
+                self.pending_bytes += len(part)
+                self._check(size, max_bytes)
         finally:
             self.pending_bytes -= size
         return b"".join(parts)

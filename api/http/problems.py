@@ -91,10 +91,12 @@ async def send_problem(exchange: Exchange, error: FencelogError) -> None:
     """Answer with a problem. The caller makes sure that nothing was sent yet.
 
     A client that waits for ``100 Continue`` keeps its body; without ``Connection: close`` the
-    server would take its next request for that body.
+    server would take its next request for that body. Nor is a body that is too large read to its
+    end.
     """
     headers = problem_headers(error)
-    if exchange.header(b"expect") is not None:
+    too_large = error.code is ErrorCode.PAYLOAD_TOO_LARGE
+    if too_large or exchange.header(b"expect") is not None:
         headers.append((b"connection", b"close"))
     body = problem_body(error, exchange.path)
     await exchange.respond(error.code.status, MEDIA_TYPE, body, headers)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from fencelog.api.http.asgi import JSON
+from fencelog.api.server.limits import MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ADDRESS
+from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _CREATED = 201
 
@@ -30,6 +33,28 @@ class Connections(ServerState):
         super().__init__()
         self.now_s = asyncio.get_running_loop().time()
         self._created = b""
+        self._of_address: Counter[str] = Counter()
+
+    def admit(self, connection: HttpConnection, address: str) -> FencelogError | None:
+        """Add a connection; return the error to refuse it with if there are too many."""
+        self.connections.add(cast("Any", connection))
+        self._of_address[address] += 1
+        if len(self.connections) > MAX_CONNECTIONS:
+            return FencelogError(
+                ErrorCode.OVERLOADED, f"this broker has {MAX_CONNECTIONS} connections"
+            )
+        if self._of_address[address] > MAX_CONNECTIONS_OF_ADDRESS:
+            return FencelogError(
+                ErrorCode.OVERLOADED,
+                f"{MAX_CONNECTIONS_OF_ADDRESS} connections come from the same address",
+            )
+        return None
+
+    def remove(self, connection: HttpConnection, address: str) -> None:
+        self.connections.discard(cast("Any", connection))
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]
 
     def tick(self) -> None:
         """Note the time, and close the connections whose time is over. ``default_headers`` are

@@ -122,6 +122,8 @@ def _add_error_handlers(app: FastAPI, on_problem: OnProblem) -> None:
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, FencelogError):
+            return answer(request, error.__cause__)  # The body did not arrive, see ``Cycle``.
         code = _CODES.get(error.status_code, ErrorCode.BAD_REQUEST)
         where = f"{request.method} {request.url.path}"
         allow = (error.headers or {}).get("allow") or (error.headers or {}).get("Allow")

@@ -10,15 +10,18 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from fencelog.api.server.limits import LINGER_S
+
 _GATHER_BYTES = 64 * 1024
 """The limit of the gathered bytes: above it copying costs more than a system call, and the
 transport below has to see the bytes, so that it can tell the writer to pause."""
 
 
 class GatheringTransport(asyncio.Transport):
-    """Joins what is written in one turn of the event loop. Order is kept; closing writes first."""
+    """Joins what is written in one turn of the event loop. Order is kept; closing writes first, and
+    lingers."""
 
-    __slots__ = ("_loop", "_size", "_transport", "_waiting")
+    __slots__ = ("_has_ended", "_loop", "_size", "_transport", "_waiting", "has_unread")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__()
@@ -26,6 +29,9 @@ class GatheringTransport(asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes | bytearray | memoryview[Any]] = []
         self._size = 0
+        self._has_ended = False
+        self.has_unread = False
+        """True while the client is still sending a request."""
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if not self._waiting:
@@ -37,7 +43,7 @@ class GatheringTransport(asyncio.Transport):
 
     def write_now(self, data: bytes) -> None:
         """Write what is whole already, and whatever waits before it."""
-        if self._waiting:
+        if self._waiting or self._has_ended:
             self._waiting.append(data)
             self._flush()
         else:
@@ -45,7 +51,7 @@ class GatheringTransport(asyncio.Transport):
 
     def _flush(self) -> None:
         waiting, self._waiting, self._size = self._waiting, [], 0
-        if self._transport.is_closing():
+        if self.is_closing():
             return  # the connection was lost since, so nothing can be written
         if len(waiting) == 1:
             self._transport.write(waiting[0])
@@ -57,8 +63,18 @@ class GatheringTransport(asyncio.Transport):
             self.write(data)
 
     def close(self) -> None:
+        """Close after what was written has left. A client that is still sending is read from for
+        LINGER_S, or the reset of its connection might reach it before the answer."""
+        if self.is_closing():
+            return
         self._flush()
-        self._transport.close()
+        if self.has_unread and self._transport.can_write_eof():
+            self._has_ended = True
+            self._transport.write_eof()
+            self._transport.resume_reading()
+            self._loop.call_later(LINGER_S, self._transport.close)
+        else:
+            self._transport.close()
 
     def abort(self) -> None:
         self._waiting.clear()
@@ -72,7 +88,7 @@ class GatheringTransport(asyncio.Transport):
     # -- passed on ---------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
-        return self._transport.is_closing()
+        return self._has_ended or self._transport.is_closing()
 
     def pause_reading(self) -> None:
         self._transport.pause_reading()

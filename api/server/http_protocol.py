@@ -19,31 +19,35 @@ from typing import Any, cast
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from fencelog.api.http.asgi import JSON
 from fencelog.api.http.problems import cut_off
 from fencelog.api.produce.append_headers import appended_status
 from fencelog.api.produce.single import Post, receipt
-from fencelog.api.routing.link_frames import FORWARDED, UPGRADE
+from fencelog.api.routing.link_frames import FORWARDED
 from fencelog.api.routing.served_link import serve_link
 from fencelog.api.server.app import Application
 from fencelog.api.server.connections import Connections
 from fencelog.api.server.gathering_transport import GatheringTransport
-from fencelog.api.server.limits import KEEP_ALIVE_S, LAST_REQUEST_S, MAX_DIRECT_BODY_BYTES
-from fencelog.api.server.request import Endpoints, Headers, HttpRequest
-from fencelog.broker.append.conditions import AppendFuture
-from fencelog.ledgers.errors import Effects, FencelogError
-
-_FRAMING = frozenset(
-    (b"content-length", b"connection", b"expect", b"transfer-encoding", b"upgrade", FORWARDED)
+from fencelog.api.server.limits import (
+    KEEP_ALIVE_S,
+    LAST_REQUEST_S,
+    MAX_DIRECT_BODY_BYTES,
 )
-"""The headers that say how a request is to be received and passed on."""
+from fencelog.api.server.request import (
+    Cycle,
+    Endpoints,
+    HttpRequest,
+    path_of,
+)
+from fencelog.api.server.request_reader import RequestReader
+from fencelog.broker.append.conditions import AppendFuture
+from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 
 _NOT_DIRECT = frozenset((b"expect", b"transfer-encoding", b"upgrade", FORWARDED))
-"""The ones of requests that are more than a head and a body, or may not be forwarded again."""
+"""The headers of posts that are more than a head and a body, or may not be forwarded again."""
 
 _CLOSE = b"connection: close\r\n"
 
@@ -66,40 +70,36 @@ class HttpProtocol(asyncio.Protocol):
         self._all = server_state
         self._app_state = app_state
         self._loop = _loop or asyncio.get_running_loop()
-        self._parser = httptools.HttpRequestParser(self)
-        # A client may send more after ``Connection: close``; it is ignored, not an error.
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._transport: GatheringTransport
         self._flow: FlowControl
+        self._reader: RequestReader
         self._endpoints: Endpoints
-        # The head that is being received.
-        self._url = b""
-        self._headers: Headers = []
-        self._framing: dict[bytes, bytes] = {}
         # The requests, in order: one is answered at a time.
         self._current: HttpRequest | None = None
         self._following: deque[HttpRequest] = deque()
-        self._receiving: HttpRequest | None = None
         self._held: list[bytes] = []
-        self._closing = False
-        self._since_s = server_state.now_s
+        self._closing = self._has_ended = False
+        self._idle_since_s = server_state.now_s
         self._started_s = 0.0
 
     # -- the connection --------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         given = cast("asyncio.Transport", transport)
-        self._all.connections.add(self)  # type: ignore[arg-type]  # names uvicorn's own protocols
         self._transport = GatheringTransport(given)
         self._flow = FlowControl(self._transport)
+        self._reader = RequestReader(self, self._all, self._flow)
         scheme = "https" if is_ssl(given) else "http"
         self._endpoints = Endpoints(
             get_local_addr(given), get_remote_addr(given), scheme, self._app_state
         )
+        refusal = self._all.admit(self, self._address)
+        if refusal is not None:
+            self.refuse(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._all.connections.discard(self)
-        for request in (self._current, self._receiving, *self._following):
+        self._all.remove(self, self._address)
+        for request in (self._current, self._reader.receiving, *self._following):
             cycle = None if request is None else request.cycle
             if cycle is not None:
                 cycle.disconnected = not cycle.response_complete
@@ -107,15 +107,16 @@ class HttpProtocol(asyncio.Protocol):
         self._following.clear()
         self._held.clear()
         self._flow.resume_writing()
-        if exc is None:
-            self._transport.close()
+        self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._has_ended or self._transport.is_closing():
+            return
         if self._is_held:
             self._held.append(data)
             self._flow.pause_reading()
         else:
-            self._parse(data)
+            self._reader.feed(data)
 
     def pause_writing(self) -> None:
         self._flow.pause_writing()
@@ -135,8 +136,15 @@ class HttpProtocol(asyncio.Protocol):
             self._loop.call_later(LAST_REQUEST_S, self._close_if_idle)
 
     def close_if_overdue(self, now_s: float) -> None:
-        """Close the connection if it has been idle for too long."""
-        if now_s - self._since_s > KEEP_ALIVE_S:
+        """Close the connection if it has been idle for too long, or if its client is too slow in
+        sending a request."""
+        if self._is_held or self._flow.read_paused or self._has_ended:
+            return  # It is the server's turn.
+        if self._reader.is_in_message:
+            error = self._reader.overdue(now_s)
+            if error is not None:
+                self.refuse(error)
+        elif now_s - self._idle_since_s > KEEP_ALIVE_S:
             self._close_if_idle()
 
     def cut_off(self) -> None:
@@ -147,17 +155,19 @@ class HttpProtocol(asyncio.Protocol):
             self._transport.close()
         elif request.cycle is None:
             self._closing = True
-            path = self._endpoints.scope(request)["path"]
-            self._send(*self._app.problem_answer(cut_off("POST", path), path))
-            self._finish()
+            self._fail(request, cut_off("POST", path_of(request)))
 
     def _close_if_idle(self) -> None:
         if not self._is_answering and not self._transport.is_closing():
             self._transport.close()
 
     @property
+    def _address(self) -> str:
+        return "" if self._endpoints.client is None else self._endpoints.client[0]
+
+    @property
     def _is_answering(self) -> bool:
-        receiving = self._receiving
+        receiving = self._reader.receiving
         return self._current is not None or (receiving is not None and receiving.cycle is None)
 
     @property
@@ -165,27 +175,14 @@ class HttpProtocol(asyncio.Protocol):
         """True while nothing more is parsed: the answer to a whole request has to leave first."""
         return self._flow.write_paused or (self._current is not None and self._current.is_received)
 
-    def _parse(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Any other one was taken as HTTP/1.1, and the answer to it ends the connection.
-            self._make_link()
-        except httptools.HttpParserError:
-            self._send(400, b"text/plain; charset=utf-8", b"Invalid HTTP request received.")
-            self._transport.close()
-
-    def _make_link(self) -> None:
-        """Make a link of the connection, if the head that was received asks for one and nothing
-        else is under way."""
-        host = self._app.host
-        if host is not None and self._asks_for_link and self._current is None:
-            self._all.connections.discard(self)
-            serve_link(host, self._transport.detach(), self._all.connections, self._all.tasks)
-
     @property
-    def _asks_for_link(self) -> bool:
-        return self._framing.get(b"upgrade") == UPGRADE and self._parser.should_upgrade()
+    def may_become_link(self) -> bool:
+        return self._app.host is not None and self._current is None
+
+    def become_link(self) -> None:
+        if (host := self._app.host) is not None:
+            self._all.remove(self, self._address)
+            serve_link(host, self._transport.detach(), self._all.connections, self._all.tasks)
 
     def _go_on(self) -> None:
         """Take up the next request, and what has arrived since."""
@@ -195,98 +192,58 @@ class HttpProtocol(asyncio.Protocol):
             elif self._held:
                 data = b"".join(self._held)
                 self._held.clear()
-                self._parse(data)
+                self._reader.feed(data)
             else:
                 self._flow.resume_reading()
                 return
 
-    # -- what the parser finds -------------------------------------------------------------------
+    # -- what was received -----------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
-        self._since_s = self._all.now_s
-        self._url = b""
-        self._headers = []
-        self._framing = {}
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        if name in _FRAMING:
-            self._framing[name] = value
-        self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        parser, framing = self._parser, self._framing
-        if framing and self._asks_for_link and self._current is None:
+    def take_head(self, request: HttpRequest) -> None:
+        request.post = self._direct_post(request)
+        if request.post is not None:
             return
-        method, keep_alive = parser.get_method(), parser.should_keep_alive()
-        if method == b"POST" and keep_alive:
-            post = self._direct_post()
-            if post is not None:
-                request = HttpRequest(method, self._url, self._headers, True, post=post)
-                self._receiving = request
-                return
-        version = parser.get_http_version()
-        request = HttpRequest(
-            method,
-            self._url,
-            self._headers,
-            keep_alive and version != "1.0" and not parser.should_upgrade(),
-            version,
-            framing.get(b"expect", b"").lower() == b"100-continue",
-        )
-        self._receiving = request
-        self._make_cycle(request)
+        try:
+            self._make_cycle(request)
+        except httptools.HttpParserInvalidURLError:
+            self.refuse(FencelogError(ErrorCode.BAD_REQUEST, "the request names no path"))
+            return
+        self._transport.has_unread = True
         if self._current is None:
             self._start(request)
         else:
             self._flow.pause_reading()
             self._following.append(request)
 
-    def on_body(self, body: bytes) -> None:
-        request = self._receiving
-        if request is None:
-            return
-        if request.cycle is None:
-            request.body = request.body + body if request.body else body
-        elif not request.cycle.response_complete:
-            request.cycle.body += body
-            if len(request.cycle.body) > HIGH_WATER_LIMIT:
-                self._flow.pause_reading()
-            request.cycle.message_event.set()
-
-    def on_message_complete(self) -> None:
-        request, self._receiving = self._receiving, None
-        if request is None:
-            return
-        request.is_received = True
+    def take_request(self, request: HttpRequest) -> None:
+        self._transport.has_unread = False
         if request.cycle is not None:
-            request.cycle.more_body = False
-            request.cycle.message_event.set()
-        elif self._current is None:
+            return  # It was started, or queued, when its head came.
+        if self._current is None:
             self._start(request)
         else:
             self._following.append(request)
 
-    def _direct_post(self) -> Post | None:
-        """Return the content of the head that was received, if it is that of a single post that
-        may be appended from here."""
-        framing = self._framing
-        length = framing.get(b"content-length")
+    def _direct_post(self, request: HttpRequest) -> Post | None:
+        """Return the content of a request's head, if it is a single post that may be appended from
+        here."""
+        if request.method != b"POST" or not request.keep_alive:
+            return None
+        length = request.framing.get(b"content-length")
         if length is None or int(length) > MAX_DIRECT_BODY_BYTES:
             return None
-        if len(framing) > 1 and (
-            not _NOT_DIRECT.isdisjoint(framing) or self._parser.get_http_version() != "1.1"
-        ):
+        if not _NOT_DIRECT.isdisjoint(request.framing):
             return None
-        return self._app.single_post(self._url, self._headers)
+        return self._app.single_post(request.url, request.headers)
 
     # -- answers ---------------------------------------------------------------------------------
 
     def _start(self, request: HttpRequest) -> None:
         self._current = request
+        if request.refusal is not None:
+            self._closing = self._transport.has_unread = True
+            self._fail(request, request.refusal)
+            return
         if request.post is None or request.cycle is not None:
             self._run(request)
             return
@@ -317,9 +274,34 @@ class HttpProtocol(asyncio.Protocol):
             # It is certain that nothing was written: the ASGI way knows what to do.
             self._run(request)
         else:
-            path = self._endpoints.scope(request)["path"]
-            self._send(*self._app.problem_answer(error, path))
-            self._finish()
+            self._fail(request, error)
+
+    def _fail(self, request: HttpRequest, error: BaseException) -> None:
+        """Answer with a problem."""
+        self._send(*self._app.problem_answer(error, path_of(request)))
+        self._finish()
+
+    def refuse(self, error: FencelogError) -> None:
+        """Answer with an error when all requests before are answered, and end the connection.
+        Nothing that arrives from now on is a request."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._held.clear()
+        broken = self._reader.receiving
+        self._reader.end()
+        if broken is not None and broken.cycle is not None:
+            if broken.cycle.response_started:
+                self._transport.close()  # The rest of its answer is missing, or nothing is.
+            else:
+                broken.cycle.break_off(error)
+                broken.is_received = True
+            return
+        request = HttpRequest(b"", self._reader.url, [], {}, False, refusal=error, is_received=True)
+        if self._current is None:
+            self._start(request)
+        else:
+            self._following.append(request)
 
     def _send(
         self,
@@ -340,14 +322,14 @@ class HttpProtocol(asyncio.Protocol):
     def _answered(self) -> None:
         self._all.total_requests += 1
         self._current = None
-        self._since_s = self._all.now_s
+        self._idle_since_s = self._all.now_s
         if self._held or self._following or self._flow.read_paused:
             self._go_on()
 
     # -- the ASGI way ----------------------------------------------------------------------------
 
-    def _make_cycle(self, request: HttpRequest) -> RequestResponseCycle:
-        cycle = RequestResponseCycle(
+    def _make_cycle(self, request: HttpRequest) -> Cycle:
+        cycle = Cycle(
             scope=cast("Any", self._endpoints.scope(request)),
             transport=cast("asyncio.Transport", self._transport),
             flow=self._flow,
@@ -356,7 +338,7 @@ class HttpProtocol(asyncio.Protocol):
             access_log=False,
             default_headers=self._all.default_headers,
             message_event=asyncio.Event(),
-            expect_100_continue=request.expects_continue,
+            expect_100_continue=request.framing.get(b"expect", b"").lower() == b"100-continue",
             keep_alive=request.keep_alive,
             on_response=self._answered,
         )

@@ -15,3 +15,29 @@ before it could know; the answer to it ends the connection."""
 MAX_DIRECT_BODY_BYTES = 64 * KIB
 """The longest body of a single post that is gathered by the connection itself. Above it, reading
 takes longer than dispatching, and bodies that arrive are counted together (``BodyReader``)."""
+
+MAX_HEAD_BYTES = 64 * KIB
+"""The limit of a request's line and headers: a message's headers may have 32 KiB."""
+
+HEAD_S = 10
+"""The time for a head to arrive. Clients send it in one piece; one that drips it holds a
+connection."""
+
+BODY_S = 60
+"""The time for a body to arrive; one that takes longer holds memory for too long."""
+
+BODY_STALL_S = 20
+"""The time within which more of a body has to arrive: longer than what TCP needs to repeat lost
+packets a few times."""
+
+LINGER_S = 1.0
+"""The time that a connection goes on reading after an answer that ends it with a body unread: a
+reset might destroy the answer before the client has read it."""
+
+MAX_CONNECTIONS = 16_384
+"""The limit of connections: some 10 KiB each while they are idle, 64 KiB and more while they send
+bodies, and one file descriptor each."""
+
+MAX_CONNECTIONS_OF_ADDRESS = MAX_CONNECTIONS // 2
+"""The limit of connections from one address, which cannot exclude all others by itself; a load
+balancer is one address, so that it may have many."""

@@ -3,35 +3,59 @@
 from __future__ import annotations
 
 import urllib.parse
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
+from uvicorn._types import ASGIReceiveEvent
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from fencelog.api.produce.single import Post
+from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 
 Headers = list[tuple[bytes, bytes]]
 
 
+class Cycle(RequestResponseCycle):
+    """The way of a request through the ASGI application, and of the answer to its client."""
+
+    failure: FencelogError | None = None
+
+    def break_off(self, error: FencelogError) -> None:
+        """Fail the reading of a body that will not be complete. The connection ends with the
+        answer, which is the application's: it knows whether it has done anything."""
+        self.failure = error
+        self.keep_alive = False
+        self.message_event.set()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        event = await super().receive()
+        if self.failure is not None and event["type"] == "http.request":
+            raise copy_of(self.failure)
+        return event
+
+
 @dataclass(slots=True, eq=False)
 class HttpRequest:
-    """A request of a connection. ``post``: the content of its head, if it is a single post that the
-    connection may append itself; its ``body`` is gathered then. ``cycle``: its way through the
-    ASGI application, if it goes there; the cycle takes the body.
+    """A request of a connection. ``framing``: the headers that say how it is received.
 
-    ``is_received``: no part of it is missing.
+    ``post``: the content of its head, if it is a single post that the connection may append itself;
+    its ``body`` is gathered then. ``cycle``: its way through the ASGI application, if it goes that
+    way; the cycle takes the body. ``refusal``: the error that it is answered with, as the last
+    request of its connection. ``is_received``: no part of it is missing.
     """
 
     method: bytes
     url: bytes
     headers: Headers
+    framing: dict[bytes, bytes]
     keep_alive: bool
     http_version: str = "1.1"
-    expects_continue: bool = False
     post: Post | None = None
     body: bytes = b""
-    cycle: RequestResponseCycle | None = None
+    cycle: Cycle | None = None
+    refusal: FencelogError | None = None
     is_received: bool = False
 
 
@@ -63,3 +87,24 @@ class Endpoints:
             "headers": request.headers,
             "state": self.state.copy(),
         }
+
+
+def path_of(request: HttpRequest) -> str:
+    """Return the path of a request whose URL may be none, for its problem document."""
+    try:
+        return urllib.parse.unquote(httptools.parse_url(request.url).path.decode("ascii"))
+    except (httptools.HttpParserInvalidURLError, AttributeError):
+        return "/"
+
+
+def check_framing(framing: Mapping[bytes, bytes], version: str) -> FencelogError | None:
+    """Return what is wrong with the headers that say how a request is received, or None."""
+    host, coding = framing.get(b"host"), framing.get(b"transfer-encoding")
+    if version == "1.1" and (host is None or b"," in host):
+        return FencelogError(ErrorCode.BAD_REQUEST, "a request of HTTP/1.1 has one Host header")
+    if coding is not None and (coding.strip().lower() != b"chunked" or version != "1.1"):
+        shown = coding[:80].decode("latin-1")
+        return FencelogError(
+            ErrorCode.BAD_REQUEST, f"the only Transfer-Encoding is chunked, not {shown!r}"
+        )
+    return None

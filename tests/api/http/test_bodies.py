@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from fencelog.api.http import bodies
 from fencelog.api.http.asgi import ClientGone, Event, Exchange
 from fencelog.api.http.bodies import BodyReader
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -68,11 +67,8 @@ async def test_an_announced_body_is_refused_unread() -> None:
     assert caught.value.extra["limit"] == 5
 
 
-async def test_a_client_that_goes_or_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.01)
+async def test_a_client_that_goes() -> None:
     reader = BodyReader()
     with pytest.raises(ClientGone):
         await reader.read(exchange(b"ab", None), 10)
-    with pytest.raises(FencelogError, match="did not arrive"):
-        await reader.read(exchange(b"ab"), 10)
     assert reader.pending_bytes == 0

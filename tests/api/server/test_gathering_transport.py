@@ -27,6 +27,12 @@ class RecordingTransport(asyncio.Transport):
     def close(self) -> None:
         self.calls.append("close")
 
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.calls.append("eof")
+
     def abort(self) -> None:
         self.calls.append("abort")
 
@@ -106,6 +112,32 @@ async def test_aborting_writes_nothing_more(
     transport.abort()
     await asyncio.sleep(0)
     assert below.calls == ["abort"]
+
+
+async def test_a_client_that_still_sends_gets_time_to_read(
+    below: RecordingTransport, transport: GatheringTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.api.server.gathering_transport.LINGER_S", 0.01)
+    transport.has_unread = True
+    transport.write(b"too large")
+    transport.close()
+    assert below.calls == [b"too large", "eof", "resume"]
+    assert transport.is_closing()
+
+    transport.close()
+    transport.write(b"more")
+    transport.write_now(b"and more")
+    await asyncio.sleep(0.05)
+    assert below.calls == [b"too large", "eof", "resume", "close"]
+
+
+async def test_a_whole_answer_leaves_at_once_in_its_order(
+    below: RecordingTransport, transport: GatheringTransport
+) -> None:
+    transport.write_now(b"one")
+    transport.write(b"two ")
+    transport.write_now(b"three")
+    assert below.calls == [b"one", b"two three"]
 
 
 async def test_the_rest_is_passed_on(
