@@ -3,10 +3,14 @@ answers at once."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 ServerOption = Annotated[
     str,
@@ -60,6 +64,9 @@ ChildOption = Annotated[bool, typer.Option("--child", hidden=True)]
 
 SERVER = "http://127.0.0.1:8080"
 
+PIPED_COLUMNS = 10_000
+"""The width of a table that no terminal shows: nothing is cut, nor wrapped."""
+
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_UNKNOWN = 3
@@ -74,10 +81,25 @@ def complain(what: str) -> None:
     typer.echo(f"fencelog: {' '.join(what.split())}", err=True)
 
 
+def print_table(table: Table) -> None:
+    """Print a table: as wide as the terminal, and whole where it is piped or redirected."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else PIPED_COLUMNS
+    Console(highlight=False, width=width).print(table)
+
+
 def topic_name(name: str) -> str:
     """Return ``NAMESPACE/NAME`` of what was typed; ``NAME`` alone is in the namespace
     ``default``."""
+    if name.count("/") > 1:
+        raise typer.BadParameter(f"{name!r} is not NAMESPACE/NAME, or NAME", param_hint="'TOPIC'")
     return name if "/" in name else f"default/{name}"
+
+
+def told(created: bool) -> str:
+    """Return what a command says of the thing that it was to create."""
+    return "is created" if created else "is there already"
 
 
 def absolute(directories: list[Path] | None) -> tuple[Path, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from fencelog.api.cli.run import SecretOption
-from fencelog.api.console import JsonOption, MetadataOption, complain
+from fencelog.api.console import JsonOption, MetadataOption, complain, print_table
 
 if TYPE_CHECKING:
     from fencelog.ledgers.format.entry_list import EntryList
@@ -66,7 +66,6 @@ def list_bookies(
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("id", "address", "rack", "read-only", "free", box=None, pad_edge=False)
@@ -74,7 +73,7 @@ def list_bookies(
         free = f"{bookie['free_bytes'] / _GIB:.1f} GiB" if bookie["free_bytes"] else "not known"
         read_only = "yes" if bookie["read_only"] else "no"
         table.add_row(bookie["id"], bookie["address"], bookie["rack"], read_only, free)
-    Console(highlight=False).print(table)
+    print_table(table)
 
 
 def status(bookie: IdArgument, metadata: MetadataOption, secret_file: SecretOption = None) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fencelog.api.console import SERVER, JsonOption, ServerOption, topic_name
+from fencelog.api.console import SERVER, JsonOption, ServerOption, print_table, topic_name
 
 _KIB = 1024
 
@@ -28,7 +28,6 @@ def list_brokers(server: ServerOption = SERVER, as_json: JsonOption = False) -> 
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("broker", "url", box=None, pad_edge=False)
@@ -43,7 +42,7 @@ def list_brokers(server: ServerOption = SERVER, as_json: JsonOption = False) -> 
             *(_kib(broker[of]) for of in ("in_bytes_per_s", "out_bytes_per_s", "pending_bytes")),
             "draining" if broker["draining"] else "",
         )
-    Console(highlight=False).print(table)
+    print_table(table)
 
 
 def show(

@@ -22,6 +22,7 @@ from fencelog.api.console import (
     SessionOption,
     absolute,
     complain,
+    print_table,
 )
 from fencelog.ledgers.errors import FencelogError
 
@@ -231,14 +232,13 @@ Ctrl-C ends it; everything that was acknowledged stays."""
 
 
 def _print_addresses_cluster(running: Running) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("process", "pid", "address", box=None, pad_edge=False)
     for process in running.announcement["processes"]:
         address = process.get("http") or process["address"]
         table.add_row(process["name"], str(process["pid"]), address)
-    Console(highlight=False).print(table)
+    print_table(table)
     typer.echo(
         f"\nmetadata: {running.announcement['metadata']}\n"
         f"docs: {running.announcement['http']}/docs\n"

@@ -19,6 +19,7 @@ from fencelog.api.console import (
     LimitOption,
     ServerOption,
     TopicArgument,
+    told,
     topic_name,
 )
 
@@ -70,7 +71,7 @@ def create(
 ) -> None:
     """Create a subscription; that it is there with the same settings is no error."""
     name = topic_name(topic)
-    _ask(
+    created = _ask(
         server,
         lambda client: client.create_subscription(
             name,
@@ -83,7 +84,7 @@ def create(
             max_outstanding=max_outstanding,
         ),
     )
-    typer.echo(f"subscription {subscription} of {name} is there")
+    typer.echo(f"subscription {subscription} of {name} {told(created['created'])}")
 
 
 def list_subscriptions(topic: TopicArgument, server: ServerOption = SERVER) -> None:

@@ -8,7 +8,14 @@ import typer
 
 from fencelog.api.cli import topic_admin as cli_topic_admin
 from fencelog.api.cli.settings import SetOption, ask, parse_settings, show_json
-from fencelog.api.console import SERVER, AnyPartitionOption, ServerOption, TopicArgument, topic_name
+from fencelog.api.console import (
+    SERVER,
+    AnyPartitionOption,
+    ServerOption,
+    TopicArgument,
+    told,
+    topic_name,
+)
 
 if TYPE_CHECKING:
     from fencelog.api.client import FencelogClient
@@ -39,7 +46,7 @@ def create(
     """Create a topic; that it is there with the same settings is no error."""
     name = topic_name(topic)
     others = parse_settings(settings)
-    ask(
+    created = ask(
         server,
         lambda client: client.create_topic(
             name,
@@ -51,7 +58,7 @@ def create(
             **others,
         ),
     )
-    typer.echo(f"topic {name} is there")
+    typer.echo(f"topic {name} {told(created['created'])}")
 
 
 def list_topics(

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fencelog.api.cli.settings import SetOption, ask, parse_settings, show_json
-from fencelog.api.console import SERVER, AnyPartitionOption, ServerOption, TopicArgument, topic_name
+from fencelog.api.console import (
+    SERVER,
+    AnyPartitionOption,
+    ServerOption,
+    TopicArgument,
+    print_table,
+    topic_name,
+)
 
 if TYPE_CHECKING:
     from fencelog.api.client import FencelogClient
@@ -49,7 +56,6 @@ def stats(topic: TopicArgument, server: ServerOption = SERVER) -> None:
             limit=_STATS_AT_ONCE,
         )
 
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("partition", "owner", box=None, pad_edge=False)
@@ -70,7 +76,7 @@ def stats(topic: TopicArgument, server: ServerOption = SERVER) -> None:
                 for subscription, each in sorted(found["subscriptions"].items())
             ),
         )
-    Console(highlight=False).print(table)
+    print_table(table)
 
 
 def internal(

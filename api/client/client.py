@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Unpack
 from urllib.parse import quote, urlencode
 
@@ -80,7 +81,8 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
     async def create_topic(
         self, topic: str, *, allow_missing_bookies: bool = False, **config: Any
     ) -> dict[str, Any]:
-        """Create a topic, or find it with the same settings (``partitions``, and those of HTTP.md).
+        """Create a topic, or find it with the same settings (``partitions``, and those of HTTP.md);
+        return it, with ``created``: whether this call created it.
 
         Raises FencelogError: ALREADY_EXISTS (with other settings), INVALID_NAME,
         NOT_ENOUGH_BOOKIES (for its ensembles, unless they may be missing), ….
@@ -88,7 +90,7 @@ class FencelogClient(ReadCalls, SubscriptionCalls, AdminCalls):
         body = {name: value for name, value in config.items() if value is not None}
         query = {"allow_missing_bookies": "true"} if allow_missing_bookies else {}
         answer = await self._service.request("PUT", topic_path(topic), json=body, params=query)
-        return json_object(answer)
+        return json_object(answer) | {"created": answer.status_code == HTTPStatus.CREATED}
 
     async def topic(self, topic: str) -> dict[str, Any]:
         """Return a topic's name, id and configuration. Raises TOPIC_NOT_FOUND."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -46,13 +47,15 @@ class SubscriptionCalls:
     ) -> dict[str, Any]:
         """Create a subscription, or find it with the same settings (``type``, ``start``,
         ``lease_ms``, ``max_deliveries``, …; None: the service's default). It begins after the
-        current tail, unless ``start`` says otherwise.
+        current tail, unless ``start`` says otherwise. Return it, with ``created``: whether this
+        call created it.
 
         Raises FencelogError: ALREADY_EXISTS (with others), TOPIC_NOT_FOUND, LIMIT_REACHED, ….
         """
         body = {name: value for name, value in settings.items() if value is not None}
         path = subscription_path(topic, subscription)
-        return json_object(await self._service.request("PUT", path, json=body))
+        answer = await self._service.request("PUT", path, json=body)
+        return json_object(answer) | {"created": answer.status_code == HTTPStatus.CREATED}
 
     async def subscription(self, topic: str, subscription: str) -> dict[str, Any]:
         """Return a subscription's id and settings. Raises SUBSCRIPTION_NOT_FOUND."""

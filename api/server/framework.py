@@ -55,9 +55,23 @@ def build_framework(
     return app
 
 
+_START = """<!doctype html>
+<title>fencelog</title>
+<h1>fencelog</h1>
+<p>A log service. <a href="/docs">All requests</a>, <a href="/openapi.json">for machines</a>;
+<a href="/v1/topics">topics</a>, <a href="/v1/brokers">brokers</a>,
+<a href="/v1/bookies">bookies</a>; <a href="/healthz">health</a>,
+<a href="/readyz">readiness</a>, <a href="/metrics">metrics</a>.
+"""
+
+
 def _add_docs(app: FastAPI) -> None:
     """Add the page of all requests, with its scripts from here: a service may have no internet."""
     app.mount(_ASSETS, StaticFiles(packages=[("fastapi_offline", "static")]), name="docs assets")
+
+    @app.get("/", include_in_schema=False)
+    async def start() -> HTMLResponse:
+        return HTMLResponse(_START)
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:

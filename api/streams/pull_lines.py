@@ -44,6 +44,8 @@ async def pull_lines(options: PullOptions, out: BinaryIO) -> None:
     """
     left = options.limit
     async with FencelogClient(options.server) as client:
+        # Pulls are repeated through outages; that there is a service has to be said at once.
+        await client.subscription(options.topic, options.subscription)
         while left is None or left > 0:
             messages = await retry_idempotent(
                 partial(

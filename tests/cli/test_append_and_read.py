@@ -152,7 +152,7 @@ def test_topics_are_created_listed_shown_and_deleted(service: str) -> None:
 
     assert topic("create", "shop/a", "--partitions", "2", "--ack-quorum", "3").returncode == 0
     assert topic("create", "shop/b").returncode == 0
-    assert topic("create", "alone").stdout == b"topic default/alone is there\n"
+    assert topic("create", "alone").stdout == b"topic default/alone is created\n"
     assert topic("list", "shop").stdout == b"shop/a\nshop/b\n"
     assert topic("list", "shop", "--prefix", "b").stdout == b"shop/b\n"
     shown = json.loads(topic("show", "shop/a").stdout)

@@ -51,9 +51,11 @@ def append(service: str, topic: str, *lines: str) -> None:
 
 def test_from_creation_to_deletion(cli: Cli, service: str, topic: str) -> None:
     append(service, topic, "one", "two", "three")
-    created = f"subscription s of {topic} is there\n"
+    created = f"subscription s of {topic} is created\n"
     options = ("--from", "earliest", "--max-deliveries", "1", "--type", "failover")
     assert cli("create", topic, "s", *options) == created
+    again = created.replace("created", "there already")
+    assert cli("create", topic, "s", *options) == again
     assert "other settings" in cli.complaint("create", topic, "s")
     assert cli("list", topic) == "s\n"
     first = json.loads(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
+
+import pytest
 
 from tests.support.fencelog_cli import complaint, fencelog
 
@@ -80,3 +83,47 @@ def test_a_sweep_finds_nothing_where_nothing_was_left(service: str) -> None:
     assert (looked["ledgers"], looked["topics"]) == ([], [])
     assert looked["looked_at"] > 0
     assert shown(service, "topic", "sweep")["failed"] == {}
+
+
+def test_a_topic_is_created_once_and_has_a_name_of_two_parts(service: str) -> None:
+    assert said(service, "topic", "create", "cli/made") == "topic cli/made is created\n"
+    assert said(service, "topic", "create", "cli/made") == "topic cli/made is there already\n"
+    for command in (("topic", "create"), ("read",), ("topic", "show")):
+        done = fencelog(*command, "a/b/c", "--server", service)
+        assert done.returncode == 2
+        assert "'a/b/c' is not NAMESPACE/NAME" in " ".join(done.stderr.decode().split())
+
+
+def test_a_table_that_is_piped_is_whole(service: str) -> None:
+    name = f"cli/{'long-name-' * 12}"
+    said(service, "topic", "create", name)
+    for subscription in "abc":
+        said(service, "subscription", "create", name, subscription * 30)
+    lines = said(service, "topic", "stats", name).splitlines()
+    assert len(lines) == 2
+    assert f"{'c' * 30} 0" in lines[1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topic", "list"),
+        ("topic", "create", "t"),
+        ("append", "t"),
+        ("read", "t"),
+        ("read", "t", "--follow"),
+        ("subscription", "pull", "t", "s"),
+        ("subscription", "pull", "t", "s", "--follow"),
+        ("subscription", "show", "t", "s"),
+        ("brokers", "list"),
+        ("namespace", "list"),
+    ],
+    ids=" ".join,
+)
+def test_a_service_that_is_not_there_is_named_at_once(command: tuple[str, ...]) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        done = fencelog(*command, "--server", url, stdin=b"x\n", timeout_s=25)
+    assert done.returncode == 1
+    assert f"cannot reach {url}" in complaint(done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -38,6 +39,14 @@ def examples(heading: str) -> list[str]:
     return re.findall(r"^```bash\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
 
 
+def snippet(heading: str) -> str:
+    """The Python example below a heading."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    section = readme.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    (found,) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
 def run(script: str, server: str) -> str:
     """What a shell example prints; it must not fail in any line."""
     script = script.replace(ADDRESS, server).replace(
@@ -55,6 +64,26 @@ def run(script: str, server: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+async def first_line(program: str) -> str:
+    """What a Python program that goes on for ever prints first."""
+    return await first_line_of([sys.executable, "-u", "-c", program], "")
+
+
+async def first_line_of(command: list[str], server: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env={**os.environ, "FENCELOG_SERVER": server},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(30):
+            return (await process.stdout.readline()).decode()
+    finally:
+        process.kill()
+        await process.wait()
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -76,3 +105,17 @@ async def test_numbered_appends_and_subscriptions_work_as_they_stand(server: str
     assert "appended 0 messages" in run(twice, server)
     (shared,) = examples("Subscriptions")
     assert '"acked_to": 10,' in run(shared, server)
+    first = await first_line(snippet("Subscriptions").replace(ADDRESS, server))
+    eleventh = (ROOT / "README.md").read_bytes().split(b"\n")[10]
+    assert first == f"{eleventh!r}\n"
+
+
+async def test_a_follower_shows_what_comes(server: str) -> None:
+    (script,) = examples("From the command line")
+    run("\n".join(line for line in script.splitlines() if "--follow" not in line), server)
+    (follow,) = (line for line in script.splitlines() if "--follow" in line)
+    command = [
+        word.replace(".venv/bin/", f"{Path(sys.executable).parent}/") for word in follow.split()
+    ]
+    command[command.index("latest")] = "earliest"  # where it begins is not certain here
+    assert await first_line_of(command, server) == "# fencelog\n"

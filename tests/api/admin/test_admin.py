@@ -171,6 +171,7 @@ ROUTES = {
     "/v1/brokers",
     "/v1/brokers/{broker_id}",
     "/v1/brokers/{broker_id}:drain",
+    "/v1/brokers/{broker_id}:undrain",
     "/v1/bookies",
     "/v1/sweep",
     "/healthz",
@@ -209,3 +210,11 @@ def _references(node: Any) -> list[str]:
     if isinstance(node, list):
         return [ref for value in node for ref in _references(value)]
     return []
+
+
+async def test_the_root_is_a_page_of_links(http: httpx.AsyncClient) -> None:
+    page = await http.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    links = re.findall(r'href="([^"]+)"', page.text)
+    assert len(links) >= 8
+    assert {link: (await http.get(link)).status_code for link in links} == dict.fromkeys(links, 200)
