@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MAX_BOOKIE_DIRECTORIES, MAX_RUN_BYTES, MIB
+
+SMALL_DISK_SHARE = 16
+
+_SMALLEST_FILE_BYTES = 2 * MAX_RUN_BYTES
+_SMALLEST_CACHE_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,10 @@ class BookieConfig:
     writable_at: float = 0.90
     """Share of a disk in use below which regular adds are taken again."""
 
+    sharers: int = 1
+    """The number of bookies whose data is on the same disks, this one included. Each counts on its
+    part of the free space alone: all write their copies of the same entries at the same time."""
+
     flush_interval_ms: int = 10_000
     """Longest time an entry waits in the write cache. It bounds the replay after a crash."""
 
@@ -72,6 +81,18 @@ class BookieConfig:
     again without confirmation (BP-46). The bookie then counts as one that may have lost entries.
     This is safe, but mounting the wrong disk yields an empty bookie."""
 
+    def fitted(self, disk_bytes: int) -> BookieConfig:
+        """Return the configuration with files and a cache that suit disks of this size: each takes
+        at most a SMALL_DISK_SHARE of the bookie's part of the smallest one, so that a small disk
+        holds more entries than preparations for them."""
+        most = disk_bytes // self.sharers // SMALL_DISK_SHARE
+        return replace(
+            self,
+            write_cache_bytes=min(self.write_cache_bytes, max(most, _SMALLEST_CACHE_BYTES)),
+            journal_file_bytes=min(self.journal_file_bytes, max(most, _SMALLEST_FILE_BYTES)),
+            entry_log_bytes=min(self.entry_log_bytes, max(most, _SMALLEST_FILE_BYTES)),
+        )
+
     @property
     def is_synced(self) -> bool:
         """Tell whether all that is acknowledged is on disk, so that a crash loses nothing."""
@@ -82,7 +103,7 @@ class BookieConfig:
         return max(len(self.journal_dirs), len(self.ledger_dirs), 1)
 
     def __post_init__(self) -> None:
-        smallest = 2 * MAX_RUN_BYTES
+        smallest = _SMALLEST_FILE_BYTES
         for name in ("journal_file_bytes", "entry_log_bytes"):
             if getattr(self, name) < smallest:
                 raise FencelogError(

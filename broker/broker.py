@@ -276,10 +276,9 @@ class Broker:
         }
 
     async def check_ready(self) -> None:
-        """Check that requests can be served. Raises FencelogError if not: DRAINING,
-        METADATA_UNAVAILABLE, NOT_ENOUGH_BOOKIES (none is registered)."""
+        """Check that an append to a new topic could be acknowledged. Raises FencelogError if not:
+        DRAINING, METADATA_UNAVAILABLE, NOT_ENOUGH_BOOKIES, OUT_OF_SPACE."""
         if self.is_draining:
             raise FencelogError(ErrorCode.DRAINING, f"{self.config.broker_id} is draining")
         await self._store.get(f"{BROKERS_PATH}/{self.config.broker_id}")
-        if not self._bookies.values:
-            raise FencelogError(ErrorCode.NOT_ENOUGH_BOOKIES, "no bookie is registered")
+        self._services.ledgers.check_placement(self.config.policy.replication)

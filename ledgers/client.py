@@ -86,6 +86,11 @@ class LedgerClient:
         self.ledgers = LedgerStore(store)
         self._placement = Placement(bookies, host=host)
 
+    def check_placement(self, replication: Replication) -> None:
+        """Check that there are bookies for a new ledger. Raises FencelogError as
+        ``Placement.check``."""
+        self._placement.check(replication.ensemble_size)
+
     async def create(
         self,
         replication: Replication,
@@ -98,8 +103,8 @@ class LedgerClient:
         """Make a new ledger and its writer. Ids are never reused; a create whose reply was lost is
         recognised by its token.
 
-        Raises BAD_REQUEST, NOT_ENOUGH_BOOKIES, METADATA_UNAVAILABLE, METADATA_UNKNOWN (an empty
-        ledger that is not in use may be left behind).
+        Raises BAD_REQUEST, NOT_ENOUGH_BOOKIES, OUT_OF_SPACE, METADATA_UNAVAILABLE, METADATA_UNKNOWN
+        (an empty ledger that is not in use may be left behind).
         """
         replication.validate()
         ensemble = self._placement.choose(replication.ensemble_size, exclude=exclude)

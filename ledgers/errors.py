@@ -70,7 +70,7 @@ class ErrorCode(Enum):
     NO_SUCH_LEDGER = (25, 404, _C, False, _NONE)
     OFFSET_BEYOND_TAIL = (26, 416, _C, True, _NONE)
     OFFSET_TRIMMED = (27, 410, _C, False, _NONE)
-    OUT_OF_SPACE = (28, 503, _E, True, _NONE)
+    OUT_OF_SPACE = (28, 507, _E, True, _NONE)
     OVERLOADED = (29, 503, _E, True, _NONE)
     PAYLOAD_TOO_LARGE = (30, 413, _C, False, _NONE)
     PRECONDITION_FAILED = (46, 412, _C, False, _NONE)

@@ -173,8 +173,16 @@ ADMIN_WAIT_MS = 30_000
 is only started, and ``status`` reports on it."""
 
 DISK_WATCH_MS = 1_000
-"""The interval at which a bookie checks how full its disks are: within this time the fastest disks
-write less than the reserve that is kept free."""
+MIN_DISK_WATCH_MS = 10
+MAX_DISK_BYTES_PER_S = 2 * 1024 * MIB
+"""The interval at which a bookie checks how full its disks are: the time in which a disk of this
+speed writes what is left for adds, but within these bounds."""
+
+DISK_RESERVE_SHARE = 16
+MAX_DISK_RESERVE_FILE_BYTES = 64 * MIB
+"""The size of the file that a standalone service removes when its disk is full: this share of the
+disk, but not more than deleting topics and starting again needs (metadata, a journal file of each
+bookie)."""
 
 SPECULATIVE_READ_MS = 200
 """The time after which another bookie of the write set is asked as well if one has not answered a

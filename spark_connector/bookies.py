@@ -29,6 +29,9 @@ class BookieTable:
     def available(self) -> list[str]:
         return sorted(self._addresses)
 
+    def read_only(self) -> list[str]:
+        return []
+
     def describe(self, bookie_id: str) -> BookieInfo:
         return BookieInfo(bookie_id)  # a task only reads
 

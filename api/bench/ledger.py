@@ -64,6 +64,9 @@ class FixedBookies:
     def available(self) -> list[str]:
         return sorted(self._clients)
 
+    def read_only(self) -> list[str]:
+        return []
+
     def describe(self, bookie_id: str) -> BookieInfo:
         return self._infos[bookie_id]
 

@@ -23,7 +23,8 @@ def add_to(app: typer.Typer) -> None:
     drill.callback()(lambda: None)
     commands: tuple[Callable[..., None], ...] = (
         *(kill_broker, pause_broker, partition, drain, rolling_restart, zookeeper_restart),
-        *(kill_bookie, pause_bookie, lose_bookie_disk, full_disk, load, unload),
+        *(kill_bookie, pause_bookie, lose_bookie_disk, full_disk, full_standalone),
+        *(load, unload),
     )
     for command in commands:
         drill.command()(command)
@@ -180,6 +181,30 @@ def full_disk(
         options = ["--size-mib", str(size_mib), *_flags(keep, as_json)]
         enter_namespace(["drill", "full-disk", "--inside", *options])
     _run(full_disk_drill(FullDiskConfig(size_mib, keep)), as_json=as_json)
+
+
+def full_standalone(
+    size_mib: Annotated[
+        int, typer.Option("--size-mib", min=300, help="Of the service's disk, a tmpfs.")
+    ] = 400,
+    keep: KeepOption = False,
+    as_json: JsonOption = False,
+    inside: InsideOption = False,
+) -> None:
+    """Fill the only disk of a service, start it again there, delete a topic; lose nothing.
+
+    The disk is a tmpfs in a mount namespace of the drill's own (Linux).
+    """
+    from fencelog.api.drills.bookie.full_standalone import (
+        FullStandaloneConfig,
+        full_standalone_drill,
+    )
+    from fencelog.api.drills.harness.namespace import enter_namespace
+
+    if not inside:
+        options = ["--size-mib", str(size_mib), *_flags(keep, as_json)]
+        enter_namespace(["drill", "full-standalone", "--inside", *options])
+    _run(full_standalone_drill(FullStandaloneConfig(size_mib, keep)), as_json=as_json)
 
 
 def load(

@@ -30,6 +30,7 @@ DRILLS = (
     "pause-bookie",
     "lose-bookie-disk",
     "full-disk",
+    "full-standalone",
 )
 
 OPTIONS: Mapping[str, Sequence[str]] = {

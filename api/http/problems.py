@@ -20,6 +20,10 @@ RETRY_AFTER_S = 1
 """The time after which a client retries: owners move and queues drain within about a second, and a
 longer time would idle a healthy client."""
 
+RETRY_FULL_S = 30
+"""The same for appends for which no disk has space: bookies look for deleted data about so often
+while their disks are full."""
+
 _RESERVED = frozenset(
     ("type", "title", "status", "detail", "instance", "code", "retryable", "side_effects")
 )
@@ -58,7 +62,7 @@ def problem_headers(error: FencelogError) -> list[tuple[bytes, bytes]]:
     """Return Retry-After where waiting helps; Allow, Next-Offset and the like if the error brings
     them."""
     headers: list[tuple[bytes, bytes]] = []
-    if error.code.status in (429, 503):
+    if error.code.status in (429, 503, 507):
         headers.append((b"retry-after", b"%d" % retry_after_s(error)))
     if "allow" in error.extra:
         headers.append((b"allow", ", ".join(error.extra["allow"]).encode()))
@@ -67,7 +71,8 @@ def problem_headers(error: FencelogError) -> list[tuple[bytes, bytes]]:
 
 def retry_after_s(error: FencelogError) -> int:
     """Return the error's ``retry_after_ms``, where it has one, rounded up."""
-    wait_ms = int(error.extra.get("retry_after_ms", RETRY_AFTER_S * 1000))
+    usual_s = RETRY_FULL_S if error.code is ErrorCode.OUT_OF_SPACE else RETRY_AFTER_S
+    wait_ms = int(error.extra.get("retry_after_ms", usual_s * 1000))
     return max(1, -(-wait_ms // 1000))
 
 

@@ -14,6 +14,7 @@ from fencelog.api.processes.lifecycle import Running
 from fencelog.api.processes.secret_file import secret_from
 from fencelog.bookie.disk.port import Disk
 from fencelog.bookie.disk.posix import PosixDisk
+from fencelog.bookie.disk.space import BY_DISK, smallest_disk_bytes
 from fencelog.bookie.engine.bookie import Bookie, BookieConfig
 from fencelog.bookie.engine.boot import fence_before_serving
 from fencelog.bookie.identity.cookie_registry import CookieRegistry
@@ -118,6 +119,7 @@ async def serving_bookie(
         )
     listen_host, listen_port = parse_address(listen)
     disk = disk or PosixDisk()
+    config = await _fitted(config, disk)
     async with contextlib.AsyncExitStack() as stack:
         bookie = await Bookie.open(config, disk=disk, host=host, cookies=CookieRegistry(store))
         stack.push_async_callback(bookie.close)
@@ -141,6 +143,15 @@ async def serving_bookie(
         address = advertise or server.address
         await stack.enter_async_context(_registered(store, bookie, address, rack, host=host))
         yield bookie, address
+
+
+async def _fitted(config: BookieConfig, disk: Disk) -> BookieConfig:
+    """Return the configuration with sizes that suit the smallest disk."""
+    io_thread = disk.io_thread("bookie-fit")
+    try:
+        return config.fitted(await io_thread.run(lambda: smallest_disk_bytes(disk, config)))
+    finally:
+        await io_thread.close()
 
 
 async def _peers(
@@ -176,6 +187,7 @@ async def _registered(
             rack,
             await bookie.free_bytes(),
             bookie.is_read_only,
+            BY_DISK in bookie.read_only_for,
         )
         return bookie_registration(address, info, started_us=started_us)
 

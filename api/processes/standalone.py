@@ -4,6 +4,7 @@ The broker calls the bookies directly, the same code that a bookie process runs;
 on loopback, for Spark. One directory holds all of it:
 
     DATA/lock               held by the process that uses the directory
+    DATA/reserve            space that is released when the disk is full
     DATA/metadata.sqlite    topics, lists of ledgers, ledgers
     DATA/bookie-1 …         one storage node each
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from fencelog.api.processes.bookie_main import serving_bookie
 from fencelog.api.processes.broker_main import serving_broker
+from fencelog.api.processes.disk_reserve import kept_reserve
 from fencelog.api.processes.lifecycle import Running
 from fencelog.bookie.engine.bookie import Bookie, BookieConfig
 from fencelog.bookie.identity.cookie_registry import initialise_cluster
@@ -52,6 +54,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
     host = SystemHost()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(locked_directory(config.data_dir))
+        await stack.enter_async_context(kept_reserve(config.data_dir))
         store = open_metadata_store(f"sqlite:{config.data_dir / 'metadata.sqlite'}", host=host)
         await store.start()
         stack.push_async_callback(store.close)
@@ -68,6 +71,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
                         # The disk is a person's own, and may be full to any degree.
                         read_only_at=1.0,
                         writable_at=1.0,
+                        sharers=config.bookies,
                     ),
                     host=host,
                     listen="127.0.0.1:0",

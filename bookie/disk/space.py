@@ -1,13 +1,17 @@
-"""The decision which writes the free space of a bookie's disks allows. Pure;
-``maintenance/disk_watch.py`` acts on it."""
+"""The decision which writes the free space of a bookie's disks allows. ``room`` is
+pure; ``maintenance/disk_watch.py`` acts on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.disk.port import DiskSpace
+from fencelog.bookie.disk.port import Disk, DiskSpace
 from fencelog.ledgers.limits import MAX_DISK_RESERVE_BYTES, MIB
+
+BY_DISK = "disk"
+"""The reason of a bookie that is read-only because a disk has no space for adds."""
 
 _FLUSH_BYTES = 4 * MIB
 """The space that a flush needs besides the runs: headers, index, checkpoint."""
@@ -31,6 +35,30 @@ def reserve_bytes(total_bytes: int) -> int:
     return min(total_bytes // 50, MAX_DISK_RESERVE_BYTES)
 
 
+def smallest_disk_bytes(disk: Disk, config: BookieConfig) -> int:
+    """Return the size of the smallest disk that the bookie's directories are on, or will be. It
+    blocks. Raises OSError."""
+    paths = (config.data_dir, *config.journal_dirs, *config.ledger_dirs)
+    return min(disk.space(_existing(path)).total_bytes for path in paths)
+
+
+def _existing(path: Path) -> Path:
+    """Return the directory, or the nearest parent that exists."""
+    path = path.absolute()
+    return next(each for each in (path, *path.parents) if each.is_dir())
+
+
+def part_of(space: DiskSpace, sharers: int) -> DiskSpace:
+    """Return a bookie's part of the space of a disk on which so many bookies have their data."""
+    return DiskSpace(space.total_bytes // sharers, space.free_bytes // sharers)
+
+
+def bytes_kept_from_adds(space: DiskSpace, cached_bytes: int, config: BookieConfig) -> int:
+    """Return the free space that adds may not use: for the flush of what is cached, the next
+    journal file, recovery and compaction."""
+    return cached_bytes + reserve_bytes(space.total_bytes) + config.journal_file_bytes
+
+
 def room(
     space: DiskSpace, *, cached_bytes: int, flush_bytes: int, had_room: bool, config: BookieConfig
 ) -> Room:
@@ -44,8 +72,10 @@ def room(
     for_flush = has_room_for_flush(space, flush_bytes)
     kept = cached_bytes + reserve_bytes(space.total_bytes)
     for_recovery = for_flush and space.free_bytes > kept
-    # On a small disk, the share is less than what is written between two checks.
-    for_journal = space.free_bytes > kept + config.journal_file_bytes
+    kept_from_adds = bytes_kept_from_adds(space, cached_bytes, config)
+    if not had_room:  # the next flush only moves bytes from one account to the other
+        kept_from_adds += config.write_cache_bytes
+    for_journal = space.free_bytes > kept_from_adds
     return Room(
         for_adds=used < limit and for_recovery and for_journal,
         for_recovery=for_recovery,

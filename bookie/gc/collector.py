@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from fencelog.bookie.disk.port import IoThread
+from fencelog.bookie.disk.space import BY_DISK
 from fencelog.bookie.engine.admin import arguments
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.engine.shard import Shard
@@ -73,6 +74,7 @@ class Garbage:
         ]
         self._is_suspended = False
         self._asked = asyncio.Event()
+        bookie.on_read_only[self._on_read_only] = None
         self._asked_below = 0.0
         self._minor_s = self._major_s = self._loop.time()
         self._is_running = False
@@ -87,12 +89,27 @@ class Garbage:
         """Run a pass after each interval, or when asked, for ever."""
         while True:
             try:
-                async with asyncio.timeout(self._config.interval_ms / 1000):
+                async with asyncio.timeout(self._interval_ms / 1000):
                     await self._asked.wait()
             except TimeoutError:
                 pass
             self._asked.clear()
             await self.collect(max(self._due_below(), self._asked_below))
+
+    def _on_read_only(self) -> None:
+        """Begin a pass when a disk has become full."""
+        if self._is_disk_full:
+            self._asked.set()
+
+    @property
+    def _interval_ms(self) -> int:
+        """The time to the next pass, which is short while a full disk waits for space."""
+        usual_ms = self._config.interval_ms
+        return min(usual_ms, self._config.full_interval_ms) if self._is_disk_full else usual_ms
+
+    @property
+    def _is_disk_full(self) -> bool:
+        return BY_DISK in self._bookie.read_only_for
 
     async def collect(self, below: float) -> None:
         """Run one pass. It compacts entry logs of which less than a share ``below`` is live, unless
@@ -114,6 +131,7 @@ class Garbage:
 
     def close(self) -> None:
         """Close the files. Call it after the I/O thread has ended."""
+        self._bookie.on_read_only.pop(self._on_read_only, None)
         for files in self._files:
             files.close()
 
@@ -172,6 +190,8 @@ class Garbage:
     def _due_below(self) -> float:
         """Return the threshold of the compaction that is due; 0 if none is."""
         now, config = self._loop.time(), self._config
+        if self._is_disk_full:
+            return config.full_below
         if now - self._major_s >= config.major_interval_ms / 1000:
             self._major_s = self._minor_s = now
             return config.major_below

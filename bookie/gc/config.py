@@ -33,12 +33,18 @@ class GarbageConfig:
     """A major compaction takes enough entry logs to bring the space back to within a tenth of the
     live bytes: 1 / 0.91 < 1.1."""
 
+    full_interval_ms: int = 30_000
+    full_below: float = 0.5
+    """While a disk is full, a pass begins at once and after each ``full_interval_ms``, and compacts
+    entry logs of which less than ``full_below`` is live: each gives back as much as it takes."""
+
     compaction_bytes_per_s: int = 64 * MIB
     """Highest rate of copying, which leaves disk bandwidth for readers and writers."""
 
     def __post_init__(self) -> None:
         positive = (
             self.interval_ms,
+            self.full_interval_ms,
             self.minor_interval_ms,
             self.major_interval_ms,
             self.compaction_bytes_per_s,
@@ -47,7 +53,8 @@ class GarbageConfig:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST, f"intervals and rates must be positive: {self}"
             )
-        if not 0 <= self.minor_below <= self.major_below <= 1:
+        shares = (0, self.minor_below, self.full_below, self.major_below, 1)
+        if list(shares) != sorted(shares):
             raise FencelogError(
-                ErrorCode.BAD_REQUEST, f"thresholds must be shares, minor below major: {self}"
+                ErrorCode.BAD_REQUEST, f"thresholds must be shares, minor, full, major: {self}"
             )

@@ -14,6 +14,10 @@ from fencelog.ledgers.rpc.bookie_port import AddCallback
 
 _SUFFIX = ".journal"
 
+_LEFT_BY_FILE = 4
+"""The free space that a new file needs to have its size reserved, in files: on a nearly full disk
+flushes and metadata need the space more. Bookies may share the disk and begin files together."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class JournalPosition:
@@ -68,12 +72,8 @@ class JournalFile:
         self._seed = header.seed
         size = max(self._file.size(), max_bytes)
         size += -size % RESERVE_UNIT
-        try:
-            self._file.reserve(size)
-        except OSError as error:
-            if error.errno != ENOSPC:
-                raise
-            # There is no space for a whole file, but perhaps for the next records. The partial
+        if not self._has_reserved(size, disk.space(directory).free_bytes):
+            # There is no space for a whole file, but perhaps for the next records. A partial
             # reservation is released: the flush needs the space.
             self._file.close()
             disk.remove(spare)
@@ -85,6 +85,20 @@ class JournalFile:
         self._file.sync()
         disk.rename(spare, directory / journal_name(header.file_id))
         disk.sync_directory(directory)
+
+    def _has_reserved(self, size: int, free_bytes: int) -> bool:
+        """Reserve space up to ``size``, unless little would be left of the disk; return whether the
+        file has all of it. Raises OSError."""
+        more = size - self._file.size()
+        if more > 0 and free_bytes < _LEFT_BY_FILE * more:
+            return False
+        try:
+            self._file.reserve(size)
+        except OSError as error:
+            if error.errno != ENOSPC:
+                raise
+            return False
+        return True
 
     def write(self, group: Group, *, durable: int) -> None:
         """Write a group after the last one. ``durable``: all records up to this sequence have been

@@ -77,8 +77,8 @@ class LedgerFactory:
     log_name: str
 
     async def create(self, epoch: int) -> OpenLedger:
-        """Create a ledger. Raises FencelogError (NOT_ENOUGH_BOOKIES, METADATA_UNAVAILABLE,
-        METADATA_UNKNOWN)."""
+        """Create a ledger. Raises FencelogError (NOT_ENOUGH_BOOKIES, OUT_OF_SPACE,
+        METADATA_UNAVAILABLE, METADATA_UNKNOWN)."""
         ledger = OpenLedger(asyncio.get_running_loop().time())
         ledger.writer = await self.ledgers.create(
             self.replication,

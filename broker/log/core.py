@@ -35,7 +35,7 @@ from fencelog.broker.log.effects import (
 from fencelog.broker.log.roll_core import CurrentLedger
 from fencelog.broker.log.steps_core import LogSteps, unknown
 from fencelog.broker.policy import Policy
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import FencelogError
 
 
 class LogCore(LogSteps):
@@ -87,12 +87,10 @@ class LogCore(LogSteps):
         fail, and new ones are refused meanwhile."""
         if not self._has_deadline:
             return []
-        replaced = "its ledger failed and is being replaced"
-        why = "it is being terminated" if self._is_terminating else replaced
-        error = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, f"{self.path} cannot be written: {why}")
+        error = self._unwritable()
         if self.mode.refusal is None:
             self.mode.refusal = error
-        return [RefuseAppends(error, unknown(why))]
+        return [RefuseAppends(error, unknown(error.detail))]
 
     def roll_timer_fired(self) -> list[Effect]:
         """Note that a roll may have become due."""

@@ -70,6 +70,9 @@ class LogWriter:
             core, node, factory, ledger, pipeline, reader, is_leader, self._wakeup
         )
         self._step: Step | None = None
+        self._complaint = ""
+        """The report of the last step that failed: a step that fails again for the same reason is
+        not reported again."""
         self._terminated: asyncio.Future[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._roll_timer: asyncio.TimerHandle | None = None
@@ -176,7 +179,10 @@ class LogWriter:
         except LedgerListLost:
             raise
         except FencelogError as error:
-            log.warning("%s: %s: %s", self._node.path, step, error)
+            complaint = f"{step}: {error}"
+            if complaint != self._complaint:
+                log.warning("%s: %s", self._node.path, complaint)
+            self._complaint = complaint
             return self._core.step_failed(error, now_s=self._loop.time())
 
     def _advance(self) -> list[Effect]:

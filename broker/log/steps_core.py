@@ -38,6 +38,9 @@ reason."""
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 2.0
 """Pauses between attempts, doubling."""
 
+_TELLING = (ErrorCode.OUT_OF_SPACE, ErrorCode.NOT_ENOUGH_BOOKIES)
+"""The errors of a step that say what an operator has to change before appends are taken again."""
+
 
 class LogSteps:
     """The steps by which a log's ledgers change. Each report returns the effects that follow.
@@ -62,6 +65,8 @@ class LogSteps:
         self._retried: Step | None = None
         """The step that follows a check of the ownership."""
         self._pause_s = RETRY_MIN_S
+        self._obstacle: FencelogError | None = None
+        """The error of the last attempt to replace a ledger that failed."""
         self._is_closing = self._is_terminating = self._has_deadline = False
 
     def _open_next(self) -> list[Effect]:
@@ -182,7 +187,7 @@ class LogSteps:
                 return [self._roll_timer(ledger)]
             case CreateLedger() | Recover():
                 pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, RETRY_MAX_S)
-                self._retried = step
+                self._retried, self._obstacle = step, error
                 return self._do(CheckOwnership(pause_s))
             case CloseLedger(ledger_id):
                 return self._retry_until_done(Recover(ledger_id))
@@ -262,7 +267,7 @@ class LogSteps:
         """Continue in the new ledger: everything in the old one is settled."""
         ledger, self._following = self._following, None
         assert ledger is not None
-        self.ledger = ledger
+        self.ledger, self._obstacle = ledger, None
         self.mode.hold(False)
         if not self._is_closing:
             self.mode.refusal = None
@@ -291,6 +296,18 @@ class LogSteps:
     def _stop_deadline(self) -> list[Effect]:
         had, self._has_deadline = self._has_deadline, False
         return [StopDeadline()] if had else []
+
+    def _unwritable(self) -> FencelogError:
+        """Return the error for appends that have waited for the next ledger, or for the log's
+        termination, until their deadline."""
+        why = "its ledger failed and is being replaced"
+        if self._is_terminating:
+            why = "it is being terminated"
+        code, obstacle = ErrorCode.BOOKIE_UNAVAILABLE, self._obstacle
+        if obstacle is not None:
+            why = f"{why}: {obstacle.detail}"
+            code = obstacle.code if obstacle.code in _TELLING else code
+        return FencelogError(code, f"{self.path} cannot be written: {why}")
 
     def _draining(self) -> FencelogError:
         return FencelogError(ErrorCode.DRAINING, f"{self.path} is being closed")

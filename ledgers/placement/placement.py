@@ -46,21 +46,43 @@ class Placement:
     def choose(self, count: int, *, exclude: Collection[str] = ()) -> tuple[str, ...]:
         """Return ``count`` different writable bookies, none of ``exclude``.
 
-        Raises FencelogError(NOT_ENOUGH_BOOKIES), which says how many there are.
+        Raises FencelogError as ``check``.
         """
         available = self._available(exclude)
-        if len(available) < count:
-            raise FencelogError(
-                ErrorCode.NOT_ENOUGH_BOOKIES,
-                f"need {count} bookies, {len(available)} are registered"
-                + (f" besides {sorted(exclude)}" if exclude else ""),
-            )
+        self.check(count, exclude=exclude)
         now = asyncio.get_running_loop().time()
         return choose_ensemble(
             [bookie for bookie in available if self._is_well(bookie, now)],
             [bookie for bookie in available if not self._is_well(bookie, now)],
             fractions=[self._host.fraction() for _ in range(count)],
             start=self._host.fraction(),
+        )
+
+    def check(self, count: int, *, exclude: Collection[str] = ()) -> None:
+        """Check that there are ``count`` writable bookies, none of ``exclude``.
+
+        Raises FencelogError: OUT_OF_SPACE if there would be, had their disks space for adds;
+        NOT_ENOUGH_BOOKIES. Both say how many there are, and which take no adds.
+        """
+        available = self._available(exclude)
+        if len(available) >= count:
+            return
+        read_only = [
+            self._bookies.describe(bookie)
+            for bookie in self._bookies.read_only()
+            if bookie not in exclude
+        ]
+        full = [bookie for bookie in read_only if bookie.is_full]
+        is_full = len(available) + len(full) >= count
+        refusing = ", ".join(
+            f"{bookie.bookie_id} ({'its disk is full' if bookie.is_full else 'read-only'})"
+            for bookie in read_only
+        )
+        raise FencelogError(
+            ErrorCode.OUT_OF_SPACE if is_full else ErrorCode.NOT_ENOUGH_BOOKIES,
+            f"need {count} bookies that take adds, there are {len(available)}"
+            + (f" besides {sorted(exclude)}" if exclude else "")
+            + (f"; no adds are taken by {refusing}" if refusing else ""),
         )
 
     def replace(

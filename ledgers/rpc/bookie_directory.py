@@ -85,8 +85,13 @@ class RegisteredBookies:
         return client
 
     def available(self) -> list[str]:
-        known = self._local.keys() | (self._registered.values.keys() & self._infos.keys())
-        return sorted(b for b in known if not self.describe(b).is_read_only)
+        return sorted(b for b in self._known() if not self.describe(b).is_read_only)
+
+    def read_only(self) -> list[str]:
+        return sorted(b for b in self._known() if self.describe(b).is_read_only)
+
+    def _known(self) -> set[str]:
+        return self._local.keys() | (self._registered.values.keys() & self._infos.keys())
 
     def describe(self, bookie_id: str) -> BookieInfo:
         info = self._infos.get(bookie_id) or BookieInfo(bookie_id)
@@ -131,6 +136,7 @@ def bookie_registration(address: str, info: BookieInfo, *, started_us: int) -> b
         "rack": info.rack,
         "free_bytes": info.free_bytes,
         "read_only": info.is_read_only,
+        "full": info.is_full,
         "started_us": started_us,
     }
     return json.dumps(fields).encode()
@@ -144,6 +150,7 @@ def _parse(bookie_id: str, value: bytes) -> tuple[str, BookieInfo]:
         str(fields.get("rack", DEFAULT_RACK)),
         int(fields.get("free_bytes", 0)),
         bool(fields.get("read_only", False)),
+        bool(fields.get("full", False)),
     )
     return str(fields["address"]), info
 

@@ -40,6 +40,8 @@ class BookieInfo:
     free_bytes: int = 0
     """The free space on its disks; 0: not stated."""
     is_read_only: bool = False
+    is_full: bool = False
+    """Tells whether it is read-only because its disks have no space for adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,9 @@ class BookieDirectory(Protocol):
 
     def available(self) -> list[str]:
         """Return the ids of the bookies that are registered now and accept regular adds, sorted."""
+
+    def read_only(self) -> list[str]:
+        """Return the registered bookies that take no adds, sorted."""
 
     def describe(self, bookie_id: str) -> BookieInfo:
         """Return the contents of the bookie's last registration; for an unknown bookie nothing but

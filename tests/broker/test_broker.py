@@ -219,12 +219,16 @@ async def test_a_deleted_topic_is_gone_everywhere(make_broker: BrokerMaker) -> N
     assert (fresh.tail_offset, fresh.epoch) == (0, 1)
 
 
-async def test_readiness_says_what_is_missing(make_broker: BrokerMaker, stage: Stage) -> None:
+async def test_readiness_says_what_is_missing(
+    make_broker: BrokerMaker, stage: Stage, ledgers: ScriptedLedgers
+) -> None:
     store = await stage.store()
     a = await make_broker("a", store=store)
+    ledgers.placement_error = FencelogError(ErrorCode.OUT_OF_SPACE, "no disk has space")
     with pytest.raises(FencelogError) as raised:
         await a.check_ready()
-    assert raised.value.code is ErrorCode.NOT_ENOUGH_BOOKIES
+    assert raised.value is ledgers.placement_error
+    ledgers.placement_error = None
     await store.create("/bookies/b1", b'{"address": "127.0.0.1:1"}', ephemeral=True)
     await settle()
     await a.check_ready()

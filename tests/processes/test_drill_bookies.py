@@ -60,6 +60,19 @@ def test_a_bookie_whose_disk_is_full_serves_on_and_comes_back() -> None:
     assert report["own_copies_unknown"] == 0
 
 
+@pytest.mark.timeout(300)
+def test_a_service_whose_only_disk_is_full_starts_on_it_and_goes_on_after_a_deletion() -> None:
+    done = fencelog("drill", "full-standalone", "--json", timeout_s=280)
+    if done.returncode == 1 and NO_NAMESPACES.encode() in done.stderr:
+        pytest.skip(complaint(done))
+    assert done.stdout, done.stderr.decode()
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == 0, report
+    assert report["acknowledged"] > 100
+    assert report["lost"] == report["duplicated"] == report["out_of_order"] == 0
+    assert any("out_of_space" in note for note in report["notes"])
+
+
 def test_a_bookie_that_lost_its_disk_has_everything_again() -> None:
     report = drill("lose-bookie-disk", "--session-ms", "1500")
     assert report["disks_lost"] == 1

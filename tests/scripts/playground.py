@@ -223,6 +223,9 @@ class Client:
     def available(self) -> list[str]:
         return sorted(b.bookie_id for b in self.playground.bookies.values() if not b.is_down)
 
+    def read_only(self) -> list[str]:
+        return []
+
     def describe(self, bookie_id: str) -> BookieInfo:
         return BookieInfo(bookie_id, self.playground.bookies[bookie_id].incarnation)
 

@@ -70,6 +70,9 @@ class LocalCluster:
     def available(self) -> list[str]:
         return sorted(self.bookies)
 
+    def read_only(self) -> list[str]:
+        return []
+
     def describe(self, bookie_id: str) -> BookieInfo:
         bookie = self.bookies.get(bookie_id)
         return BookieInfo(bookie_id, bookie.incarnation if bookie else "")

@@ -15,6 +15,7 @@ from random import Random  # noqa: TID251 - for its type: tests bring their seed
 from typing import Any
 
 from fencelog.bookie.disk.io_thread import QueuedIoThread
+from fencelog.bookie.disk.port import DiskSpace
 
 Buffer = bytes | bytearray | memoryview
 
@@ -82,6 +83,9 @@ class MemoryDisk:
 
     def names(self, _path: Path) -> list[str]:
         return sorted(self.files)
+
+    def space(self, _path: Path) -> DiskSpace:
+        return DiskSpace(1 << 40, 1 << 40)
 
     def create(self, path: Path) -> MemoryFile:
         file = self.files[path.name] = MemoryFile(self)

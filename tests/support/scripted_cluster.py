@@ -239,6 +239,9 @@ class Cluster:
     def available(self) -> list[str]:
         return sorted(self.bookies)
 
+    def read_only(self) -> list[str]:
+        return []
+
     def describe(self, bookie_id: str) -> BookieInfo:
         return BookieInfo(bookie_id, self.bookies[bookie_id].incarnation)
 

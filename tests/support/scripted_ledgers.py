@@ -136,6 +136,7 @@ class ScriptedLedgers:
     def __init__(self) -> None:
         self.auto_ack = True
         self.create_errors: list[FencelogError] = []
+        self.placement_error: FencelogError | None = None
         self.recover_errors: list[FencelogError] = []
         self.before_create: Callable[[], None] = lambda: None
         self.before_recover: Callable[[], None] = lambda: None
@@ -185,6 +186,10 @@ class ScriptedLedgers:
         self.writers[ledger_id] = ScriptedWriter(self, metadata, on_ack, on_failure)
         self.log.append(f"create {ledger_id}")
         return self.writers[ledger_id]
+
+    def check_placement(self, replication: Replication) -> None:
+        if self.placement_error is not None:
+            raise self.placement_error
 
     async def open(self, ledger_id: int) -> ScriptedReader:
         await asyncio.sleep(0)

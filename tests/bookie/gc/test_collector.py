@@ -104,6 +104,21 @@ async def test_a_pass_brings_the_space_of_deleted_ledgers_back(scene: Scene) -> 
     assert found == scene.requests.run(9, 99, size=1000)
 
 
+async def test_a_full_disk_is_collected_at_once_and_sparse_files_with_it(scene: Scene) -> None:
+    """The interval is a quarter of an hour, and nobody asks for a pass."""
+    for ledger_id in range(1, 9):
+        await scene.ledgers.delete(ledger_id)
+    scene.bookie.set_read_only("operator", True)
+    await scene.collected()
+    assert used_bytes(scene) > 500_000  # a ninth of the file is live
+    scene.bookie.set_read_only("operator", False)
+    scene.bookie.set_read_only("disk", True)
+    while used_bytes(scene) > 112_000:  # noqa: ASYNC110 - files cannot be awaited
+        await asyncio.sleep(0.01)
+    found = await scene.requests.read(scene.bookie, 9, 99)
+    assert found == scene.requests.run(9, 99, size=1000)
+
+
 async def test_the_metadata_of_another_cluster_is_reported_and_empties_nothing(
     scene: Scene,
 ) -> None:
@@ -171,6 +186,8 @@ async def test_arguments_that_mean_nothing_are_refused(
         {"grace_ms": -1},
         {"compaction_bytes_per_s": 0},
         {"minor_below": 0.95},
+        {"full_below": 0.1},
+        {"full_interval_ms": 0},
         {"major_below": 1.1},
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencelog.bookie.disk.port import DiskSpace
 from fencelog.bookie.disk.posix import PosixDisk, PosixFile
 from fencelog.bookie.format.records import (
     FILE_HEADER_BYTES,
@@ -187,6 +188,25 @@ async def test_a_file_for_which_there_is_no_room_is_not_reserved(
     bytes_of_records = sum(record_bytes(len(run)) for run in runs)
     rolled = [path.stat().st_size for path in files(tmp_path)[1:]]
     assert sum(rolled) < bytes_of_records + 64 * len(rolled)
+
+
+async def test_a_nearly_full_disk_keeps_its_last_space_for_flushes(
+    journal: Journal, requests: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new file's size is reserved only where several times as much is free."""
+    most = journal._max_file_bytes
+    free = 3 * most
+    monkeypatch.setattr(PosixDisk, "space", lambda *_: DiskSpace(1 << 40, free))
+    runs = [requests.run(1, i, 5) for i in range(0, 50, 5)]
+    await append_all(journal, runs)
+    header = decode_file_header((tmp_path / journal_name(2)).read_bytes())
+    assert header is not None
+    assert header.reserved == 0
+    free = 5 * most
+    await append_all(journal, runs)
+    header = decode_file_header(files(tmp_path)[-1].read_bytes())
+    assert header is not None
+    assert header.reserved >= most
 
 
 async def test_space_that_cannot_be_reserved_for_another_reason_stops_the_journal(

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.bookie.config import BookieConfig
-from fencelog.bookie.disk.port import DiskSpace
-from fencelog.bookie.disk.space import Room, reserve_bytes, room
+from fencelog.bookie.disk.port import Disk, DiskSpace
+from fencelog.bookie.disk.space import (
+    Room,
+    bytes_kept_from_adds,
+    part_of,
+    reserve_bytes,
+    room,
+    smallest_disk_bytes,
+)
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.maintenance.disk_watch import DiskWatch
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -66,6 +73,74 @@ def test_a_flush_waits_for_no_more_room_than_it_takes() -> None:
     space = DiskSpace(200 * MIB, 50 * MIB)
     now = room_for(space, 60 * MIB, True, flush=20 * MIB)
     assert now == Room(for_adds=False, for_recovery=False, for_flush=True)
+
+
+def test_adds_begin_again_with_space_for_what_the_next_flush_moves() -> None:
+    """Else a bookie whose limits are no shares would stop and begin with every flush."""
+    config = BookieConfig(Path("unused"), read_only_at=1, writable_at=1)
+    for free, had_room, for_adds in ((70, True, True), (70, False, False), (140, False, True)):
+        space = DiskSpace(200 * MIB, free * MIB)
+        now = room(space, cached_bytes=0, flush_bytes=0, had_room=had_room, config=config)
+        assert now.for_adds == for_adds
+
+
+@given(st.integers(1, 8), st.integers(0, 1 << 40))
+def test_bookies_that_share_a_disk_never_count_on_more_than_there_is(
+    sharers: int, free: int
+) -> None:
+    part = part_of(DiskSpace(1 << 40, free), sharers)
+    assert part.free_bytes * sharers <= free < (part.free_bytes + 1) * sharers
+
+
+@pytest.mark.parametrize(
+    ("gib", "sharers", "journal_mib", "cache_mib", "entry_log_mib"),
+    [(1000, 1, 64, 64, 1024), (1000, 3, 64, 64, 1024), (12, 3, 64, 64, 256), (0.4, 3, 24, 16, 24)],
+)
+def test_files_suit_the_disk(
+    gib: float, sharers: int, journal_mib: int, cache_mib: int, entry_log_mib: int
+) -> None:
+    fitted = BookieConfig(Path("unused"), sharers=sharers).fitted(int(gib * GIB))
+    assert fitted.journal_file_bytes == journal_mib * MIB
+    assert fitted.write_cache_bytes == cache_mib * MIB
+    assert fitted.entry_log_bytes == entry_log_mib * MIB
+
+
+def test_the_smallest_of_its_disks_counts_before_its_directories_exist(tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    sizes = {tmp_path: 10 * GIB, tmp_path / "large": 90 * GIB}
+
+    class Disks:
+        def space(self, path: Path) -> DiskSpace:
+            return DiskSpace(sizes[path], 0)
+
+    config = BookieConfig(tmp_path / "large" / "a" / "b", journal_dirs=(tmp_path / "journal",))
+    assert smallest_disk_bytes(cast("Disk", Disks()), config) == 10 * GIB
+
+
+async def test_a_disk_is_checked_more_often_the_less_is_left_for_adds(
+    open_bookie: OpenBookie, faulty_disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = 500 * GIB
+    monkeypatch.setattr(faulty_disk, "space", lambda _path: DiskSpace(1000 * GIB, free))
+    bookie = await open_bookie(disk=faulty_disk)
+    config = BookieConfig(Path("unused"), read_only_at=1, writable_at=1)
+    watch = DiskWatch(bookie, config)
+    pauses_s: list[float] = []
+
+    async def sleep(pause_s: float) -> None:
+        nonlocal free
+        pauses_s.append(pause_s)
+        free = (free - bytes_kept_from_adds(DiskSpace(1000 * GIB, 0), 0, config)) // 4
+        free += bytes_kept_from_adds(DiskSpace(1000 * GIB, 0), 0, config)
+        if len(pauses_s) == 12:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr("fencelog.bookie.maintenance.disk_watch.asyncio.sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await watch.run()
+    assert pauses_s[0] == 1.0
+    assert pauses_s == sorted(pauses_s, reverse=True)
+    assert pauses_s[-1] == 0.01
 
 
 def test_a_small_disk_keeps_room_for_a_journal_file() -> None:
@@ -148,7 +223,7 @@ async def test_a_bookie_on_a_disk_that_fills_up_and_empties_again(
     assert await requests.add(bookie, requests.run(1, 2), recovery=True) is None
     assert await code_of(requests, bookie, requests.run(2, 0)) is ErrorCode.READ_ONLY
 
-    space.free = 101 * MIB
+    space.free = 160 * MIB
     await watch.check()
     assert await requests.add(bookie, requests.run(2, 0)) is None
     assert changes == [True, False]

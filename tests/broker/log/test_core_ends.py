@@ -119,6 +119,34 @@ def test_callers_are_told_when_a_repair_takes_too_long() -> None:
     assert core.deadline_passed() == []
 
 
+@pytest.mark.parametrize(
+    ("obstacle", "told"),
+    [
+        (ErrorCode.OUT_OF_SPACE, ErrorCode.OUT_OF_SPACE),
+        (ErrorCode.NOT_ENOUGH_BOOKIES, ErrorCode.NOT_ENOUGH_BOOKIES),
+        (ErrorCode.METADATA_UNKNOWN, ErrorCode.BOOKIE_UNAVAILABLE),
+    ],
+)
+def test_callers_are_told_what_prevents_a_repair(obstacle: ErrorCode, told: ErrorCode) -> None:
+    core = repairing()
+    core.owned()
+    core.recovered(0)
+    core.settled()
+    core.step_failed(FencelogError(obstacle, "three disks are full"), now_s=1.0)
+    (refuse,) = core.deadline_passed()
+    assert isinstance(refuse, RefuseAppends)
+    assert refuse.waiting.code is told
+    assert "is being replaced: three disks are full" in refuse.waiting.detail
+    assert refuse.handed.code is ErrorCode.APPEND_UNKNOWN
+    core.owned()
+    core.created(2, opened_at_s=1.0)
+    core.listed()
+    core.ledger_failed(2, GONE)
+    (refuse,) = core.deadline_passed()
+    assert isinstance(refuse, RefuseAppends)
+    assert "full" not in refuse.waiting.detail
+
+
 # -- terminating -----------------------------------------------------------------------------------
 
 

@@ -29,6 +29,9 @@ class Directory:
     def available(self) -> list[str]:
         return sorted(b for b, info in self.infos.items() if not info.is_read_only)
 
+    def read_only(self) -> list[str]:
+        return sorted(b for b, info in self.infos.items() if info.is_read_only)
+
     def describe(self, bookie_id: str) -> BookieInfo:
         return self.infos.get(bookie_id) or BookieInfo(bookie_id)
 
@@ -82,10 +85,27 @@ async def test_only_writable_bookies_that_are_not_excluded() -> None:
     directory.infos["b4"] = BookieInfo("b4", is_read_only=True)
     for _ in range(20):
         assert set(placement.choose(3, exclude={"b0"})) == {"b1", "b2", "b3"}
-    assert "need 4 bookies, 3 are registered besides ['b0']" in str(
-        refused(lambda: placement.choose(4, exclude={"b0"}))
+    assert str(refused(lambda: placement.choose(4, exclude={"b0"}))) == (
+        "not_enough_bookies: need 4 bookies that take adds, there are 3 besides ['b0']; "
+        "no adds are taken by b4 (read-only)"
     )
-    assert "need 5 bookies, 4 are registered" in str(refused(lambda: placement.choose(5)))
+    assert "there are 4" in str(refused(lambda: placement.choose(5)))
+    placement.check(4)
+
+
+def test_full_disks_are_the_reason_only_where_they_suffice() -> None:
+    placement, directory = placement_over("aaaa")
+    directory.infos["b0"] = BookieInfo("b0", is_read_only=True, is_full=True)
+    directory.infos["b1"] = BookieInfo("b1", is_read_only=True)
+    with pytest.raises(FencelogError) as caught:
+        placement.check(3)
+    assert caught.value.code is ErrorCode.OUT_OF_SPACE
+    assert caught.value.detail == (
+        "need 3 bookies that take adds, there are 2; "
+        "no adds are taken by b0 (its disk is full), b1 (read-only)"
+    )
+    assert "b1 (read-only)" in str(refused(lambda: placement.check(4)))
+    assert "b0 " not in str(refused(lambda: placement.check(3, exclude={"b0"})))
 
 
 async def test_one_that_failed_comes_last_until_its_quarantine_ends(clock: Clock) -> None:

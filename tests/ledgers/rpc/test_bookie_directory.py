@@ -173,7 +173,7 @@ async def test_a_client_does_not_outlive_the_incarnation_it_was_made_for(
 async def test_what_a_bookie_says_of_itself(
     cluster: MemoryCluster, store: MemoryMetadataStore
 ) -> None:
-    full = BookieInfo("b1", "7", "rack-2", 1 << 40, is_read_only=True)
+    full = BookieInfo("b1", "7", "rack-2", 1 << 40, is_read_only=True, is_full=True)
     cluster.create("/bookies/b1", bookie_registration("10.0.0.1:1", full, started_us=5))
     register(cluster, "b2", "10.0.0.2:1")
     bookies = RegisteredBookies(store, connect=FakeClient)
@@ -182,6 +182,7 @@ async def test_what_a_bookie_says_of_itself(
     assert bookies.describe("b2") == BookieInfo("b2", "0")
     assert bookies.describe("nobody") == BookieInfo("nobody")
     assert bookies.available() == ["b2"]  # b1 takes no regular adds
+    assert bookies.read_only() == ["b1"]
     await bookies.close()
 
 

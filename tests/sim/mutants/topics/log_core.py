@@ -137,7 +137,7 @@ REPAIRING = (
             Edit(
                 CORE,
                 "LogCore.deadline_passed",
-                "        return [RefuseAppends(error, unknown(why))]\n",
+                "        return [RefuseAppends(error, unknown(error.detail))]\n",
                 "        return [RefuseAppends(error, error)]\n",
             ),
         ),
