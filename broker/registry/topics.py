@@ -225,18 +225,19 @@ class TopicRegistry:
         except FencelogError as error:
             if error.code is not ErrorCode.METADATA_NOT_FOUND:
                 raise
-            is_new = await node.create()
-            # No server that lags can make a living topic look deleted here. ``info`` was read, or
-            # written, before this create, so the topic's node is older than it; and a read after a
-            # write, or a refused one, has seen it. Within a session that is the store's promise,
-            # for any server. A session that follows one that has expired begins with a write of its
-            # own at ZooKeeper, and its first read is synced (``ZooKeeperSession``). A create of
-            # unknown outcome does not reach this point.
-            if not await self._is_alive(info):
-                await self.deletion.delete_ledger_list(info.topic_id, partition)
-                raise _not_found(info.name) from None
-            if not is_new:
+            if not await node.create():
                 await node.load()
+        if node.ledger_list.epoch == 0 and not await self._is_alive(info):
+            # Nobody has taken it over yet: if it was created too late, whoever did so is about to
+            # remove it. No server that lags can make a living topic look deleted here. ``info`` was
+            # read, or written, before the list was, so the topic's node is older than the list; and
+            # a read after a write, a refused one, or another read has seen what those have seen.
+            # Within a session that is the store's promise, for any server. A session that follows
+            # one that has expired begins with a write of its own at ZooKeeper, and its first read
+            # is synced (``ZooKeeperSession``). A create of unknown outcome does not reach this
+            # point.
+            await self.deletion.delete_ledger_list(info.topic_id, partition)
+            raise _not_found(info.name)
         return node
 
     async def _names(self, namespace: str | None, prefix: str) -> builtins.list[TopicName]:

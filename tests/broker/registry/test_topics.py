@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+from fencelog.broker.ledger_list.store import LedgerListStore, ledger_list_path
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -154,6 +155,21 @@ async def test_an_opener_that_knows_a_deleted_topic_leaves_nothing_behind(
     registry = TopicRegistry(store, host=host, ledgers=stage.ledgers)
     info, _ = await registry.create(NAME, TopicConfig())
     await registry.delete(NAME)
+    with pytest.raises(FencelogError) as raised:
+        await registry.open_ledger_list(info, 0)
+    assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND
+    assert await store.children(f"/logs/{info.topic_id}") == []
+
+
+async def test_a_list_that_another_opener_made_too_late_is_not_opened(
+    stage: Stage, host: Host
+) -> None:
+    """Its creator is about to find that the topic is gone, and to remove it."""
+    store = await stage.store()
+    registry = TopicRegistry(store, host=host, ledgers=stage.ledgers)
+    info, _ = await registry.create(NAME, TopicConfig())
+    await registry.delete(NAME)
+    await LedgerListStore(store, ledger_list_path(info.topic_id, 0), host=host).create()
     with pytest.raises(FencelogError) as raised:
         await registry.open_ledger_list(info, 0)
     assert raised.value.code is ErrorCode.TOPIC_NOT_FOUND

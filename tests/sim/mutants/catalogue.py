@@ -60,6 +60,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     *mutants_replay.BOOT,
     *mutants_storage.DECAYED_HEADERS,
     *mutants_broker_cursors.REWOUND,
+    *mutants_broker_admin.LATE_LISTS,
 )
 """What histories would come to once in thousands: a test of the part has to see it
 (``mutants/unit_layer.py``)."""

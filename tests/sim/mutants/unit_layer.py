@@ -73,6 +73,7 @@ TESTS = {
     "tests/bookie/journal/test_damage.py": ("journal-damage-is-its-end",),
     "tests/bookie/repair/test_integrity.py": ("repaired-without-a-copy", "unanswered-is-no"),
     "tests/bookie/repair/test_scrubber.py": ("replaced-behind-the-damage",),
+    "tests/broker/registry/test_topics.py": ("opened-on-the-word-of-the-list",),
     "tests/broker/log/test_core.py": (
         "serves-while-opening",
         "roll-forgets-a-failure",

@@ -19,6 +19,24 @@ TABLE = "fencelog.broker.subscriptions.table"
 RECONCILER = "fencelog.broker.background.cursor_reconciler"
 RUNNER = "fencelog.broker.log.step_runner"
 
+LATE_LISTS = (
+    Mutant(
+        "opened-on-the-word-of-the-list",
+        "SEMANTICS.md, delete; broker/registry/topics.py",
+        "Whoever finds the list of a partition takes it over, even if another broker has just made "
+        "it, for a topic that is gone.",
+        (
+            Edit(
+                TOPICS,
+                "TopicRegistry.open_ledger_list",
+                "            await node.load()\n        except",
+                "            await node.load()\n            return node\n        except",
+            ),
+        ),
+    ),
+)
+"""A list is created too late, and another broker opens it before it is removed."""
+
 TOPIC = (
     Mutant(
         "opened-without-a-topic",
@@ -28,7 +46,7 @@ TOPIC = (
             Edit(
                 TOPICS,
                 "TopicRegistry.open_ledger_list",
-                "if not await self._is_alive(info):",
+                "if node.ledger_list.epoch == 0 and not await self._is_alive(info):",
                 "if False:",
             ),
         ),
