@@ -39,6 +39,13 @@ _SILENT_TICKS = 4
 timeout, which leaves time to reach another one. Ticks are counted, not seconds, so a pause of this
 process is not taken for the server's."""
 
+_MANY_IN_FLIGHT = 16
+"""The requests in flight from which on the next ones wait for each other: thousands of partitions
+are being opened, and a system call for each request would take longer than the request."""
+
+_GATHER_S = 0.001
+"""The time for which they wait, less than the server takes to sync a change."""
+
 _MAX_XID = (1 << 31) - 1
 
 _LENGTH = Struct(">i")
@@ -217,7 +224,10 @@ class ZooKeeperConnection(asyncio.Protocol):
 
     def _write(self, packet: bytes) -> None:
         if not self._to_send:
-            self._loop.call_soon(self._flush)
+            if len(self._in_flight) < _MANY_IN_FLIGHT:
+                self._loop.call_soon(self._flush)
+            else:
+                self._loop.call_later(_GATHER_S, self._flush)
         self._to_send.append(packet)
 
     def _flush(self) -> None:

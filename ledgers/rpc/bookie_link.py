@@ -25,6 +25,15 @@ RECONNECT_DELAY_S = 0.2
 """The time after a failed attempt for which requests are refused at once instead of dialling
 again."""
 
+_MANY_IN_FLIGHT = 16
+"""The requests in flight from which on a read waits for others to be sent with it: the partitions
+of another broker are being taken over, and a system call costs more than a request."""
+
+_GATHER_S = 0.001
+"""The time for which such a read waits."""
+
+_READS = frozenset({Op.READ, Op.READ_LAC})
+
 _FOR_OPERATORS = frozenset({ErrorCode.UNAUTHORIZED, ErrorCode.UNSUPPORTED_VERSION})
 
 
@@ -51,6 +60,8 @@ class BookieLink:
         self._polls: dict[int, _Request] = {}
         self._waiting: list[tuple[int, bytes, bytes]] = []
         self._waiting_bytes = 0
+        self._to_send: list[bytes] = []
+        self._flushing: asyncio.TimerHandle | None = None
         self._last_request_id = 0
         self._connection: BookieConnection | None = None
         self._transport: asyncio.Transport | None = None
@@ -85,7 +96,7 @@ class BookieLink:
         if self._timer is None:
             self._timer = loop.call_at(deadline, self._check_deadlines)
         if self._transport is not None:
-            self._transport.writelines((header, body))
+            self._send(op, header, body)
             return
         self._waiting.append((request_id, header, body))
         self._waiting_bytes += len(body)
@@ -191,7 +202,24 @@ class BookieLink:
                 del table[request_id]
                 request.reply(unfit)
             else:
-                self._transport.writelines((header, body))
+                self._send(request.op, header, body)
+
+    def _send(self, op: Op, header: bytes, body: bytes) -> None:
+        """Send a request; a read, when many requests are in flight, together with those that follow
+        soon."""
+        self._to_send += (header, body)
+        if op not in _READS or len(self._outstanding) < _MANY_IN_FLIGHT:
+            self._flush()
+        elif self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_later(_GATHER_S, self._flush)
+
+    def _flush(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        to_send, self._to_send = self._to_send, []
+        if to_send and self._transport is not None:
+            self._transport.writelines(to_send)
 
     def _take_waiting(self) -> list[tuple[int, bytes, bytes]]:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
@@ -205,6 +233,7 @@ class BookieLink:
         """Answer all requests in flight after the loss of the connection, each with what is
         known."""
         connection, self._connection, self._transport = self._connection, None, None
+        self._to_send = []
         if connection is not None:
             connection.abort()
         outstanding = self._outstanding | self._polls

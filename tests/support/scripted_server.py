@@ -48,6 +48,12 @@ class ScriptedServer:
                     writer.write(self.answer(frame))
         writer.close()
 
+    async def received(self, count: int) -> None:
+        """Wait until so many frames have arrived."""
+        async with asyncio.timeout(10):
+            while len(self.frames) < count:  # noqa: ASYNC110 - what is waited for knows no event
+                await asyncio.sleep(0.005)
+
     async def close(self) -> None:
         assert self.server is not None
         self.server.close()

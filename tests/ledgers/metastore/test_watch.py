@@ -83,3 +83,48 @@ async def test_watches_of_a_path_read_in_the_order_in_which_they_came() -> None:
     await asyncio.sleep(0)
     assert order == list(range(50))
     await table.close()
+
+
+async def test_after_a_lost_connection_not_all_watches_are_read_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fencelog.ledgers.metastore.watch.REFRESHES_AT_ONCE", 3)
+    table = WatchTable()
+    reads: list[asyncio.Event] = []
+    reading = 0
+    at_most = 0
+
+    async def read() -> int:
+        nonlocal reading, at_most
+        reading += 1
+        at_most = max(at_most, reading)
+        reads.append(end := asyncio.Event())
+        try:
+            await end.wait()
+        finally:
+            reading -= 1
+        return len(reads)
+
+    async def finish(expected: int) -> None:
+        while len(reads) < expected or any(not end.is_set() for end in reads):
+            for end in reads:
+                end.set()
+            await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    watches = [table.watch_value(f"/{n}", read, Listener()) for n in range(10)]
+    await finish(10)
+    at_most = 0
+
+    table.refresh_all()
+    watches[9].close()  # while it waits for its turn
+    await finish(19)
+    assert (at_most, len(reads)) == (3, 19)
+
+    table.refresh_all()
+    await asyncio.sleep(0)
+    table.refresh_all()  # the connection was lost again: everything may have changed anew
+    await finish(19 + 3 + 9)
+    assert (at_most, len(reads)) == (3, 19 + 3 + 9)
+    await table.close()

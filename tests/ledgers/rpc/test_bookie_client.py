@@ -13,7 +13,7 @@ from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.run import build_run
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.limits import MIB
-from fencelog.ledgers.rpc import bookie_connection
+from fencelog.ledgers.rpc import bookie_connection, bookie_link
 from fencelog.ledgers.rpc.authentication import SharedSecret
 from fencelog.ledgers.rpc.bookie_client import TcpBookieClient
 from fencelog.ledgers.rpc.wire import (
@@ -307,4 +307,37 @@ async def test_an_add_is_for_one_incarnation(server: ScriptedServer) -> None:
     assert error is not None
     assert error.detail.startswith("bookie b1 is incarnation 2")
     assert await add_to(client, "2") is None
+    await client.close()
+
+
+async def test_many_reads_leave_together_and_an_add_takes_them_along(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A takeover of thousands of partitions reads from every bookie for each of them."""
+    server.answer = lambda frame: b""
+    client = TcpBookieClient("b1", await server.start())
+    monkeypatch.setattr(bookie_link, "_MANY_IN_FLIGHT", 4)
+    monkeypatch.setattr(bookie_link, "_GATHER_S", 3600.0)  # only what an add takes along leaves
+    loop = asyncio.get_running_loop()
+    reads = [loop.create_task(client.read_lac(1)) for _ in range(3)]
+    await server.received(3)
+    reads += [loop.create_task(client.read_lac(1)) for _ in range(5)]
+    await asyncio.sleep(0.05)
+    assert len(server.frames) == 3
+    adding = loop.create_task(add(client))
+    await server.received(9)
+    assert [frame.op for frame in server.frames] == [Op.READ_LAC] * 8 + [Op.ADD]
+    await client.close()
+    await asyncio.wait([*reads, adding])
+    assert all(isinstance(read.exception(), FencelogError) for read in reads)
+
+
+async def test_a_read_that_waits_for_others_leaves_soon(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answer = lambda frame: encode_reply(frame.op, frame.request_id, LAC_BODY.pack(5))
+    client = TcpBookieClient("b1", await server.start())
+    monkeypatch.setattr(bookie_link, "_MANY_IN_FLIGHT", 1)
+    assert await asyncio.gather(*(client.read_lac(1) for _ in range(9))) == [5] * 9
+    assert await client.read_lac(1) == 5
     await client.close()
