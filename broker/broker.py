@@ -246,9 +246,11 @@ class Broker:
         a living owner creates its node again. Raises TOPIC_NOT_FOUND, METADATA_….
         """
         info = await self.topic(topic)
-        await self._ownership.remove_dead(info.topic_id, partition, url)
-        for slot in self._slots.values():  # once for all that it owned: they are claimed next
-            slot.forget_owner(url)
+        if await self._ownership.remove_dead(info.topic_id, partition, url):
+            for slot in self._slots.values():  # once for all that it owned: they are claimed next
+                slot.forget_owner(url)
+        else:
+            self.forget_owner(topic, partition, url)
 
     def forget_owner(self, topic: TopicName, partition: int, url: str) -> None:
         """Forget that the broker at ``url`` is the owner, which it is not: the next request reads

@@ -205,9 +205,10 @@ with more, each would only take longer, in the end until its timeout."""
 SLOW_OPENING_MS = 2_000
 """The time after which an opening, which then waits for a bookie, lets another begin beside it."""
 
-MAX_MOVING_PARTITIONS = 16
+MAX_MOVING_PARTITIONS = MAX_OPENING_PARTITIONS
 """The partitions that a broker transfers at the same time when it drains. Each is closed for as
-long as its transfer takes at both brokers, so few at a time keep the gap short."""
+long as its transfer takes at both brokers; more than the other broker opens at a time would only
+wait there."""
 
 OFFER_TIMEOUT_MS = 5_000
 """The time for which a partition's previous owner waits for the next one to open it, together with

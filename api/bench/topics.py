@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,9 +41,10 @@ class TopicMetrics:
     """The metrics of many topics of one partition with one message.
 
     ``first_takeover_s``: from the death of the owner to the first answer of the next one.
-    ``…_cpu_ms``: CPU time of a takeover in each kind of process. ``busy_p99_ms_…``: of appends to
-    other topics at the broker that takes over. ``bytes_per_idle_topic``: resident memory that a
-    topic adds there. ``drained``: the topics that the third broker had taken when the drain ended.
+    ``…_cpu_ms``: CPU time of a takeover in each kind of process, without that of the appends to
+    other topics. ``busy_p99_ms_…``: of those appends, at the broker that takes over.
+    ``bytes_per_idle_topic``: resident memory that a topic adds there. ``drained``: the topics that
+    the third broker had taken when the drain ended.
     """
 
     topics: int
@@ -73,17 +74,23 @@ async def measure_topics(directory: Path, seconds: float, *, topics: int) -> Top
         appended = await _all(cluster, first, names, "POST", "/messages", body=b"x" * 100)
         second = await cluster.start_broker(2)
         async with _busy_topics(cluster, second) as busy:
+            cpu = _Cpu(cluster, second)
             await anyio.sleep(BUSY_S)
-            before_s = busy.take()
+            before_s, appends = busy.take()
+            append_cpu_s = [used_s / max(appends, 1) for used_s in cpu.used_s()]
             empty = resident_mb(second.pid)[0]
             await first.kill()
             cluster.brokers.remove(first)
             cpu = _Cpu(cluster, second)
             taken = await _all(cluster, second, names, "HEAD", "/partitions/0/messages")
-            cpu.stop()
-            during_s = busy.take()
+            used_s = cpu.used_s()
+            during_s, appends = busy.take()
         full = resident_mb(second.pid)[0]
         drain_s, drained = await _drain(cluster, second)
+    broker_ms, bookies_ms, zookeeper_ms = (
+        (of_all_s - appends * of_append_s) * 1000 / topics
+        for of_all_s, of_append_s in zip(used_s, append_cpu_s, strict=True)
+    )
     return TopicMetrics(
         topics=topics,
         created_per_s=topics / created.all_s,
@@ -91,9 +98,9 @@ async def measure_topics(directory: Path, seconds: float, *, topics: int) -> Top
         takeovers_per_s=topics / taken.all_s,
         takeover_s=taken.all_s,
         first_takeover_s=taken.first_s,
-        broker_cpu_ms=cpu.broker_s * 1000 / topics,
-        bookies_cpu_ms=cpu.bookies_s * 1000 / topics,
-        zookeeper_cpu_ms=cpu.zookeeper_s * 1000 / topics,
+        broker_cpu_ms=broker_ms,
+        bookies_cpu_ms=bookies_ms,
+        zookeeper_cpu_ms=zookeeper_ms,
         busy_p99_ms_before=before_s * 1000,
         busy_p99_ms_during=during_s * 1000,
         bytes_per_idle_topic=(full - empty) * 1e6 / topics,
@@ -146,11 +153,13 @@ class _BusyTopics:
     """The times of appends to topics that have nothing to do with the takeover."""
 
     latencies_s: list[float] = field(default_factory=list)
+    has_ended: bool = False
 
-    def take(self) -> float:
-        """Return the 99th percentile of the appends since the last call."""
+    def take(self) -> tuple[float, int]:
+        """Return the 99th percentile of the appends since the last call, and their number."""
         latencies_s, self.latencies_s = sorted(self.latencies_s), []
-        return latencies_s[len(latencies_s) * 99 // 100] if latencies_s else 0.0
+        count = len(latencies_s)
+        return (latencies_s[count * 99 // 100] if latencies_s else 0.0), count
 
 
 @asynccontextmanager
@@ -160,7 +169,7 @@ async def _busy_topics(cluster: Cluster, broker: ChildProcess) -> AsyncIterator[
 
     async def append(connection: LoadConnection, name: str) -> None:
         request = encode_request("POST", url, f"{name}/messages", body=b"x" * 100)
-        while True:
+        while not busy.has_ended:
             begin = perf_counter()
             answer = await connection.request(request)
             if answer.status != 201:
@@ -174,25 +183,25 @@ async def _busy_topics(cluster: Cluster, broker: ChildProcess) -> AsyncIterator[
             name = f"/v1/topics/bench/busy{number}"
             await connection.request(encode_request("PUT", url, name))
             group.start_soon(append, connection, name)
-        yield busy
-        group.cancel_scope.cancel()
+        try:
+            yield busy
+        finally:
+            busy.has_ended = True
 
 
 class _Cpu:
-    """The CPU time that the processes of a cluster use, from the beginning until ``stop``."""
+    """The CPU time of a broker, the bookies, and ZooKeeper, from the beginning on."""
 
     def __init__(self, cluster: Cluster, broker: ChildProcess) -> None:
-        self._now: Callable[[], tuple[float, ...]] = lambda: (
-            _cpu_s(broker.pid),
-            sum(_cpu_s(bookie.pid) for bookie in cluster.bookies),
-            _cpu_s(cluster.zookeeper.pid),
-        )
-        self._begin = self._now()
-        self.broker_s = self.bookies_s = self.zookeeper_s = 0.0
+        self._kinds = ([broker], cluster.bookies, [cluster.zookeeper])
+        self._begin_s = self._now_s()
 
-    def stop(self) -> None:
-        used = [now - then for now, then in zip(self._now(), self._begin, strict=True)]
-        self.broker_s, self.bookies_s, self.zookeeper_s = used
+    def used_s(self) -> list[float]:
+        """Return the CPU seconds that each of the three has used."""
+        return [now - then for now, then in zip(self._now_s(), self._begin_s, strict=True)]
+
+    def _now_s(self) -> list[float]:
+        return [sum(_cpu_s(process.pid) for process in kind) for kind in self._kinds]
 
 
 def _cpu_s(pid: int) -> float:

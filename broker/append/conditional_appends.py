@@ -9,7 +9,6 @@ refused because of an append that may vanish.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -95,7 +94,7 @@ class ConditionalAppends:
         self._mode = pipeline.mode
         self._record = record
         self._recorded: asyncio.Future[None] | None = None
-        self.waiting: deque[_ConditionalAppend] = deque()
+        self.waiting: list[_ConditionalAppend] = []
         """Appends that cannot be decided yet."""
         self._drained: asyncio.Future[None] | None = None
         self._check_owner = check_owner
@@ -237,7 +236,7 @@ class ConditionalAppends:
         fail_all([append.future], error)
 
     def _retry(self) -> None:
-        waiting, self.waiting = self.waiting, deque()
+        waiting, self.waiting = self.waiting, []
         for append in waiting:
             if append.future.done():
                 self._pipeline.count(-append.size)  # its caller has gone away
@@ -265,7 +264,7 @@ class ConditionalAppends:
 
     def give_up(self, error: FencelogError) -> None:
         """Refuse all appends that wait here: none of them was sent, or will be."""
-        waiting, self.waiting = self.waiting, deque()
+        waiting, self.waiting = self.waiting, []
         for append in waiting:
             self._refuse(append, error)
         if self._drained is not None and not self._drained.done():

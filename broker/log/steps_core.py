@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from fencelog.broker.append.mode import AppendMode
 from fencelog.broker.log.effects import (
     CheckOwnership,
@@ -57,7 +55,7 @@ class LogSteps:
         self.error: FencelogError | None = None
         self.is_terminated = False
         self._rolls = RollRule(policy)
-        self._to_recover: deque[int] = deque()
+        self._to_recover: list[int] = []
         self._following: CurrentLedger | None = None
         self._ending: CurrentLedger | None = None
         """The ledger that is rolled, replaced or closed."""
@@ -70,7 +68,7 @@ class LogSteps:
         self._is_closing = self._is_terminating = self._has_deadline = False
 
     def _open_next(self) -> list[Effect]:
-        return self._do(Recover(self._to_recover.popleft()) if self._to_recover else RestoreState())
+        return self._do(Recover(self._to_recover.pop(0)) if self._to_recover else RestoreState())
 
     def restored(self) -> list[Effect]:
         """Report that the state log and the producers are read."""

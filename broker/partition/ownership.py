@@ -70,6 +70,10 @@ class Ownership:
         its address, or by an owner that was found dead a moment ago is replaced. Raises METADATA_….
         """
         path = _path(topic_id, partition)
+        if any(map(self._is_dead, self._dead)):  # a read is cheaper than a create that is refused
+            former = await self.get(topic_id, partition)
+            if former is not None and self._is_dead(former.session_id):
+                await self._remove(path, former.version)
         while True:
             try:
                 await self._store.create(path, self._value, ephemeral=True)
@@ -82,7 +86,7 @@ class Ownership:
                 continue
             if self.is_ours(owner):
                 return None
-            if not self.is_this_broker(owner) and not self._is_dead(owner):
+            if not self.is_this_broker(owner) and not self._is_dead(owner.session_id):
                 return owner
             await self._remove(path, owner.version)
 
@@ -133,19 +137,23 @@ class Ownership:
         if owner is not None and self.is_ours(owner):
             await self._remove(_path(topic_id, partition), owner.version)
 
-    async def remove_dead(self, topic_id: str, partition: int, url: str) -> None:
+    async def remove_dead(self, topic_id: str, partition: int, url: str) -> bool:
         """Remove the node of an owner that does not listen at ``url`` any more, if the node is
         still that owner's; ``claim`` removes the others of that owner for a while. An owner that is
-        alive restores its node and receives requests again."""
+        alive restores its node and receives requests again. Return whether the owner was not known
+        to be dead."""
         owner = await self.get(topic_id, partition)
         if owner is not None and owner.url == url and not self.is_ours(owner):
             now = asyncio.get_running_loop().time()
             self._dead = {session: until for session, until in self._dead.items() if until > now}
+            is_new = owner.session_id not in self._dead
             self._dead[owner.session_id] = now + DEAD_FOR_S
             await self._remove(_path(topic_id, partition), owner.version)
+            return is_new
+        return True
 
-    def _is_dead(self, owner: Owner) -> bool:
-        until = self._dead.get(owner.session_id, 0.0)
+    def _is_dead(self, session_id: int) -> bool:
+        until = self._dead.get(session_id, 0.0)
         return asyncio.get_running_loop().time() < until
 
     def watch(

@@ -44,7 +44,8 @@ class _Shared:
     watch: Watch | None = None
     overrides: Overrides | None = None
     """The last overrides, None until they were read."""
-    listeners: list[Callable[[Overrides], None]] = field(default_factory=list)
+    listeners: dict[object, Callable[[Overrides], None]] = field(default_factory=dict)
+    """Watchers, each by its ``Watch``: there are thousands, and any of them may end."""
 
 
 class Namespaces:
@@ -172,14 +173,15 @@ class Namespaces:
     def watch(self, name: str, callback: Callable[[Overrides], None]) -> Watch:
         """Call back with the namespace's overrides now and after every change."""
         shared = self._shared.setdefault(name, _Shared())
-        shared.listeners.append(callback)
+        listening = _Listening(self, name)
+        shared.listeners[listening] = callback
         if shared.watch is None:
             shared.watch = self._store.watch_value(
                 _path(name), lambda node: self._on_change(name, shared, node)
             )
         elif shared.overrides is not None:
             callback(shared.overrides)
-        return _Listening(self, name, callback)
+        return listening
 
     def _on_change(self, name: str, shared: _Shared, node: Versioned | None) -> None:
         try:
@@ -187,12 +189,12 @@ class Namespaces:
         except FencelogError as error:
             log.error("%s", error)
             return
-        for listener in list(shared.listeners):
-            listener(shared.overrides)
+        for callback in list(shared.listeners.values()):
+            callback(shared.overrides)
 
-    def unlisten(self, name: str, callback: Callable[[Overrides], None]) -> None:
+    def unlisten(self, name: str, listening: object) -> None:
         shared = self._shared[name]
-        shared.listeners.remove(callback)
+        del shared.listeners[listening]
         if not shared.listeners and shared.watch is not None:
             shared.watch.close()
             del self._shared[name]
@@ -232,15 +234,16 @@ class Namespaces:
 class _Listening:
     """The ``Watch`` of one watcher of a shared watch."""
 
-    def __init__(
-        self, namespaces: Namespaces, name: str, callback: Callable[[Overrides], None]
-    ) -> None:
-        self._end: Callable[[], None] | None = lambda: namespaces.unlisten(name, callback)
+    __slots__ = ("_name", "_namespaces")
+
+    def __init__(self, namespaces: Namespaces, name: str) -> None:
+        self._namespaces: Namespaces | None = namespaces
+        self._name = name
 
     def close(self) -> None:
-        if self._end is not None:
-            self._end()
-            self._end = None
+        if self._namespaces is not None:
+            self._namespaces.unlisten(self._name, self)
+            self._namespaces = None
 
 
 def _path(name: str) -> str:

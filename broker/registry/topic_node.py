@@ -89,6 +89,17 @@ class TopicInfo:
 class TopicWatch:
     """A ``Watch`` of a topic's node and of its namespace's settings together."""
 
+    __slots__ = (
+        "_callback",
+        "_default",
+        "_inherited",
+        "_name",
+        "_namespace",
+        "_node",
+        "_seen",
+        "_topic",
+    )
+
     def __init__(
         self,
         store: MetadataStore,
