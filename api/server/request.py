@@ -97,7 +97,9 @@ def path_of(request: HttpRequest) -> str:
         return "/"
 
 
-def check_framing(framing: Mapping[bytes, bytes], version: str) -> FencelogError | None:
+def check_framing(
+    framing: Mapping[bytes, bytes], version: str, *, upgrades: bool
+) -> FencelogError | None:
     """Return what is wrong with the headers that say how a request is received, or None."""
     host, coding = framing.get(b"host"), framing.get(b"transfer-encoding")
     if version == "1.1" and (host is None or b"," in host):
@@ -107,4 +109,7 @@ def check_framing(framing: Mapping[bytes, bytes], version: str) -> FencelogError
         return FencelogError(
             ErrorCode.BAD_REQUEST, f"the only Transfer-Encoding is chunked, not {shown!r}"
         )
+    if upgrades and (coding is not None or int(framing.get(b"content-length", b"0"))):
+        # The parser would take the body for the other protocol.
+        return FencelogError(ErrorCode.BAD_REQUEST, "a request with a body cannot ask for Upgrade")
     return None

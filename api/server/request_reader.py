@@ -152,7 +152,8 @@ class RequestReader:
         if self._has_ended:
             return
         parser, version = self._parser, self._parser.get_http_version()
-        refusal = check_framing(self._framing, version)
+        upgrades = b"upgrade" in self._framing and parser.should_upgrade()
+        refusal = check_framing(self._framing, version, upgrades=upgrades)
         is_large = self._silent_bytes + self._piece_bytes > MAX_HEAD_BYTES
         if is_large and self._head_bytes() > MAX_HEAD_BYTES:
             refusal = _HEAD_TOO_LARGE
@@ -160,9 +161,7 @@ class RequestReader:
             self._receiver.refuse(refusal)
             return
         self._is_link = (
-            self._framing.get(b"upgrade") == UPGRADE
-            and parser.should_upgrade()
-            and self._receiver.may_become_link
+            upgrades and self._framing[b"upgrade"] == UPGRADE and self._receiver.may_become_link
         )
         if self._is_link:
             return

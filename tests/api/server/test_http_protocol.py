@@ -12,7 +12,12 @@ import httpx
 import pytest
 
 from fencelog.api.produce.single import Post, Produce
-from fencelog.broker.append.conditions import AppendConditions, AppendFuture, AppendResult
+from fencelog.broker.append.conditions import (
+    AppendConditions,
+    AppendFuture,
+    AppendResult,
+    Repeated,
+)
 from fencelog.broker.names import TopicName
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.broker.subscriptions.batch import DELIVER_AT
@@ -267,3 +272,46 @@ async def test_a_closing_server_answers_what_is_under_way(
     assert (status, document["offset"], headers["connection"]) == (201, 1, "close")
     assert await client.reader.read() == b""
     client.writer.close()
+
+
+async def test_a_duplicate_is_answered_as_one(
+    connection: Connection, fake_broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await connection.exchange(post(b"0"))
+    seen: list[AppendConditions | None] = []
+
+    def repeated(_: Message, conditions: AppendConditions | None) -> AppendFuture:
+        seen.append(conditions)
+        future: AppendFuture = asyncio.get_running_loop().create_future()
+        future.set_result(Repeated(0, 7, 1, 9))
+        return future
+
+    monkeypatch.setattr(fake_broker.logs[T, 0], "append_message", repeated)
+    request = post(b"1", "Producer-Id: p", "Producer-Seq: 3", "If-Offset: 7", "Fencing-Token: f")
+    status, headers, document = await connection.exchange(request)
+    assert (status, headers["duplicate"]) == (200, "true")
+    assert document == {"partition": 0, "offset": 7, "publish_time": 9}
+    [conditions] = seen
+    assert conditions is not None
+    assert conditions.run is not None
+    assert (conditions.run.sequence, conditions.if_offset, conditions.fencing_token) == (3, 7, "f")
+
+
+async def test_an_upgrade_that_is_not_known_is_taken_as_http(connection: Connection) -> None:
+    """As curl asks for HTTP/2; the answer ends the connection."""
+    upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    await connection.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + upgrade)
+    status, headers, _ = await connection.answer()
+    assert (status, headers["connection"]) == (200, "close")
+    assert await connection.reader.read() == b""
+
+
+@pytest.mark.parametrize("coding", ["Content-Length: 2", "Transfer-Encoding: chunked"])
+async def test_an_upgrade_with_a_body_is_refused(
+    connection: Connection, fake_broker: FakeBroker, coding: str
+) -> None:
+    """The parser takes the body for the other protocol: an empty message would be stored."""
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n{coding}"
+    status, _, document = await connection.exchange(head.encode() + b"\r\n\r\n2\r\nab\r\n0\r\n\r\n")
+    assert (status, document["code"]) == (400, "bad_request")
+    assert fake_broker.logs == {}
