@@ -25,8 +25,8 @@ class Producer:
 
 
 class AppendPreconditions(TypedDict, total=False):
-    """The keyword arguments of an append. All of them require a definite partition: ``partition``,
-    or a topic that has one only.
+    """The keyword arguments of an append. All but ``idempotency_key``, which finds its own,
+    require a definite partition: ``partition``, or a topic that has one only.
 
     ``producer`` or ``idempotency_key`` (up to 256 bytes): the append may be sent again and is
     written once. ``if_offset``: write only if the first message gets this offset.
