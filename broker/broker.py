@@ -191,6 +191,11 @@ class Broker:
         slot = self._slots.get((topic, partition))
         return None if slot is None else slot.open_log
 
+    def owner_elsewhere(self, topic: TopicName, partition: int) -> str | None:
+        """Return the URL of the broker that owns a partition, if that is another one and known."""
+        slot = self._slots.get((topic, partition))
+        return None if slot is None else slot.owner_elsewhere
+
     async def _slot(self, topic: TopicName, partition: int) -> PartitionSlot:
         info = await self._known.find(topic, partition)
         if self._closed:

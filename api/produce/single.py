@@ -11,50 +11,33 @@ and one future, no model and no task.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from fencelog.api.http.asgi import JSON, Exchange, RawHeaders, parse_number, parse_query
+from fencelog.api.http.asgi import JSON, Exchange
 from fencelog.api.http.bodies import BodyReader
-from fencelog.api.http.message_headers import (
-    METADATA_HEADERS,
-    deliver_at_header,
-    metadata_of,
-    scan_headers,
-)
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.targets import Target
 from fencelog.api.produce.append_headers import (
-    CONDITION_HEADERS,
-    ROUTED_BY,
     appended_status,
     check_partition_is_certain,
-    conditions_of,
     number_or_null,
-    routed_by,
     routed_query,
 )
 from fencelog.api.produce.once import Once
+from fencelog.api.produce.post import Post, decode_post, encode_post, read_post
 from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.routing.partitioner import RoundRobin, named_partition, partition_of_key
-from fencelog.broker.append.conditions import AppendConditions, AppendFuture, AppendResult
+from fencelog.broker.append.conditions import AppendFuture, AppendResult
 from fencelog.broker.append.once import is_routed_by_key, place_of
-from fencelog.broker.limits import MAX_DELIVERY_DELAY_MS
-from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.host import Host
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
-from fencelog.ledgers.record_batch import Message, message_digest
 
 if TYPE_CHECKING:
     from fencelog.broker.broker import Broker
     from fencelog.broker.partition.partition_log import PartitionLog
-
-PARAMETERS = frozenset(("partition", "key", "delay_ms", ROUTED_BY))
-
-_SCANNED = METADATA_HEADERS | CONDITION_HEADERS
 
 
 class AppendedMessage(Struct):
@@ -124,9 +107,11 @@ class Produce:
             exchange, post.topic, partition, append, query=raw_query, body=body
         )
 
-    def append_now(self, post: Post, body: bytes) -> AppendFuture | None:
-        """Append at once, if the partition is open here; None: the request has to go the ordinary
-        way."""
+    def append_now(
+        self, post: Post, body: bytes, *, may_forward: bool = True
+    ) -> AppendFuture | None:
+        """Append at once, if the partition is open here or at a broker that is known; None: the
+        request has to go the ordinary way, as after an error that excludes an effect."""
         topic = self._broker.known(post.topic)
         conditions = post.conditions
         is_keyed = is_routed_by_key(conditions)
@@ -138,6 +123,11 @@ class Produce:
             return None
         log = self._broker.open_log(post.topic, partition)
         if log is None:
+            # Where an idempotency key belongs is for the owner to check: that takes an exchange.
+            if may_forward and not is_keyed:
+                future = self.append_elsewhere(post, partition, body)
+                if future is not None:
+                    return future
             if post.partition is None and post.key is None and not is_keyed:
                 self._round_robin.take_back(post.topic)
             return None
@@ -147,8 +137,37 @@ class Produce:
             conditions = conditions._replace(routed_by=topic.config.partitions)
         return log.append_message(message, conditions)
 
+    def append_elsewhere(self, post: Post, partition: int, body: bytes) -> AppendFuture | None:
+        """Append at once through the other broker that owns the partition; None: there is none, as
+        far as is known."""
+        return self._ownership.append_elsewhere(
+            post.topic, partition, partial(encode_post, post, partition, body)
+        )
+
+    def append_for_peer(self, frame: bytes) -> AppendFuture:
+        """Append for another broker, if the partition is open here. Raises FencelogError: NOT_OWNER
+        (nothing was done); ProtocolError."""
+        post, partition, body = decode_post(frame)
+        log = self._broker.open_log(post.topic, partition)
+        if log is None:
+            raise FencelogError(
+                ErrorCode.NOT_OWNER, f"partition {partition} of {post.topic} is not open here"
+            )
+        message = post.message(body, self._broker.host)
+        future = log.append_message(message, post.conditions_of(body))
+        started_s = self._loop.time()
+
+        def count(future: AppendFuture) -> None:
+            if future.cancelled() or future.exception() is not None:
+                return
+            if not future.result().duplicate:
+                self.appended_now(body, self._loop.time() - started_s)
+
+        future.add_done_callback(count)
+        return future
+
     def appended_now(self, body: bytes, seconds: float) -> None:
-        """Count an append of ``append_now``."""
+        """Count an append of ``append_now`` that this broker has done."""
         self._metrics.appended(1, len(body), seconds)
 
     def _partition(self, post: Post, partitions: int) -> int:
@@ -166,60 +185,6 @@ class Produce:
         if is_routed_by_key(post.conditions):
             return place_of(post.conditions, None) % partitions
         return self._round_robin.next(post.topic, partitions)
-
-
-@dataclass(slots=True)
-class Post:
-    """The properties of a message in the head of its single post."""
-
-    topic: TopicName
-    partition: str | None
-    key: bytes | None
-    event_time: int | None
-    headers: tuple[tuple[str, bytes], ...]
-    delay_ms: int | None
-    conditions: AppendConditions | None
-
-    def message(self, body: bytes, host: Host) -> Message:
-        """Return the message as it is appended now. Its delay counts from here, by the host's
-        clock."""
-        headers = self.headers
-        if self.delay_ms is not None:
-            due_us = host.now_us() + self.delay_ms * 1000
-            headers = (*headers, deliver_at_header(b"%d" % due_us))
-        return Message(body, self.key, self.event_time, headers)
-
-    def conditions_of(self, body: bytes) -> AppendConditions | None:
-        """Return the conditions of an append of this body. A delay counts as it was
-        given: a repetition has another due time."""
-        if self.conditions is None or self.conditions.run is None:
-            return self.conditions
-        headers = self.headers
-        if self.delay_ms is not None:
-            headers = (*headers, ("delay_ms", b"%d" % self.delay_ms))
-        message = Message(body, self.key, self.event_time, headers)
-        return self.conditions.with_contents(message_digest(message))
-
-
-def read_post(headers: RawHeaders, raw_query: bytes, topic: TopicName) -> Post:
-    """Parse the head of a single post. Raises FencelogError(BAD_REQUEST)."""
-    query = parse_query(raw_query, PARAMETERS) if raw_query else {}
-    given, others = scan_headers(headers, _SCANNED)
-    key, event_time, message_headers = metadata_of(given, others)
-    if "key" in query:
-        if key is not None:
-            raise FencelogError(
-                ErrorCode.BAD_REQUEST, "both Fencelog-Key and ?key= are given", parameter="key"
-            )
-        key = query["key"].encode("utf-8", "surrogateescape")
-    delay_ms = None
-    if "delay_ms" in query:
-        delay_ms = parse_number("delay_ms", query["delay_ms"], low=0, high=MAX_DELIVERY_DELAY_MS)
-    conditions = conditions_of(given)
-    if conditions is not None and ROUTED_BY in query:
-        conditions = conditions._replace(routed_by=routed_by(query))
-    partition = query.get("partition")
-    return Post(topic, partition, key, event_time, message_headers, delay_ms, conditions)
 
 
 def receipt(appended: AppendResult) -> bytes:

@@ -21,9 +21,9 @@ import msgspec
 from fencelog.api.http.asgi import BATCH, JSON, Exchange
 from fencelog.api.http.problems import error_from_problem
 from fencelog.api.routing.link import Links
-from fencelog.api.routing.link_answer import LinkAnswer, Unanswered
-from fencelog.api.routing.link_core import Outcome
+from fencelog.api.routing.link_answer import LinkAnswer, Unanswered, lost_answer, unanswered
 from fencelog.api.routing.link_frames import FORWARDED, RequestHead
+from fencelog.broker.append.conditions import AppendFuture
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 OWNER_HEADER = b"fencelog-owner"
@@ -43,10 +43,6 @@ _HOP_BY_HOP = frozenset(
 )
 _REQUEST_DROPPED = _HOP_BY_HOP | {b"host", b"content-length", b"expect", FORWARDED}
 _ANSWER_DROPPED = _HOP_BY_HOP | {b"date", b"server"}
-
-
-class OwnerUnreachable(Exception):
-    """The owner's address refuses connections; nothing was sent."""
 
 
 class RemoteAppended(msgspec.Struct):
@@ -86,6 +82,12 @@ class Forwarder:
             raise lost_answer(exchange.method, url, error) from error
         finally:
             answer.close()
+
+    def append(self, url: str, parts: tuple[bytes, ...]) -> AppendFuture:
+        """Append a message (``produce/post.py``) through its owner, at once: the future
+        gets FencelogErrors. Raises FencelogError: OVERLOADED, PAYLOAD_TOO_LARGE (nothing was
+        sent)."""
+        return self._links.append(url, parts)
 
     async def append_batch(
         self, url: str, path: str, partition: int, batch: bytes
@@ -156,28 +158,3 @@ async def _pass_on(exchange: Exchange, answer: LinkAnswer, url: str) -> None:
         await exchange.send_body(part, more=True)
         part = await answer.read()
     await exchange.send_body(b"")
-
-
-def unanswered(method: str, url: str, error: Unanswered) -> Exception:
-    """Return what is to be raised for a request that no answer has come for."""
-    match error.outcome:
-        case Outcome.REFUSED:
-            return OwnerUnreachable(f"{url}: {error}")
-        case Outcome.UNSENT:
-            return FencelogError(
-                ErrorCode.NO_OWNER, f"there is no connection to the owner at {url}: {error}"
-            )
-        case Outcome.LEAVING:
-            return FencelogError(ErrorCode.NOT_OWNER, f"{url}: {error}")
-        case Outcome.OVERLOADED:
-            return FencelogError(ErrorCode.OVERLOADED, f"the owner at {url}: {error}")
-        case Outcome.LOST:
-            return lost_answer(method, url, error)
-
-
-def lost_answer(method: str, url: str, error: Exception) -> FencelogError:
-    """Return the error of a request that was sent and not answered."""
-    why = f"the owner at {url} did not answer: {error or type(error).__name__}"
-    if method == "POST":
-        return FencelogError(ErrorCode.APPEND_UNKNOWN, why)
-    return FencelogError(ErrorCode.READ_UNKNOWN, why)

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from fencelog.api.routing.link_answer import LinkAnswer
+from fencelog.api.routing.link_answer import AppendAnswer, LinkAnswer
 from fencelog.api.routing.link_connection import Connect, LinkConnection, connect_tcp, dial
 from fencelog.api.routing.link_core import Awaited, LinkCore, Outcome
 from fencelog.api.routing.link_frames import (
@@ -22,6 +22,7 @@ from fencelog.api.routing.link_frames import (
     encode_credit,
     encode_http_request,
 )
+from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.limits import LINK_IDLE_MS, LINK_MAX_MISSED_PINGS, LINK_PING_MS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.rpc.authentication import Credentials
@@ -84,6 +85,13 @@ class Link:
             answer.close()
             raise
         return answer
+
+    def append(self, parts: tuple[bytes, ...]) -> AppendFuture:
+        """Send an append; the future gets the errors of ``unanswered``. Raises FencelogError as
+        ``ask`` does."""
+        future: AppendFuture = self._loop.create_future()
+        self.ask(AppendAnswer(self.url, future), LinkOp.APPEND, parts)
+        return future
 
     async def close(self) -> None:
         """Drop the connection. What is in flight is lost, what waits was not sent."""
@@ -223,6 +231,10 @@ class Links:
     async def request(self, url: str, head: RequestHead, body: bytes) -> LinkAnswer:
         """Return the answer of the broker at this URL, see ``Link.request``."""
         return await self.to(url).request(head, body)
+
+    def append(self, url: str, parts: tuple[bytes, ...]) -> AppendFuture:
+        """Append through the broker at this URL, see ``Link.append``."""
+        return self.to(url).append(parts)
 
     async def close(self) -> None:
         """Close all links; later requests dial again."""

@@ -1,4 +1,4 @@
-"""The answer to an HTTP request that went over a link, as the asking broker receives it."""
+"""The answers to what went over a link, as the asking broker receives them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from fencelog.api.routing.link_frames import (
     Headers,
     LinkFlag,
     decode_answer_head,
+    decode_appended,
 )
+from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.limits import LINK_WINDOW_BYTES
-from fencelog.ledgers.errors import ErrorCode, ProtocolError, code_from_wire
+from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError, code_from_wire
 from fencelog.ledgers.rpc.wire import Frame
 
 
@@ -25,6 +27,59 @@ class Unanswered(Exception):
     def __init__(self, outcome: Outcome, why: str) -> None:
         super().__init__(why)
         self.outcome = outcome
+
+
+class AppendAnswer:
+    """The answer to an append, in a future that gets FencelogErrors. Implements ``Awaited``."""
+
+    def __init__(self, url: str, future: AppendFuture) -> None:
+        self._url = url
+        self._future = future
+
+    def answered(self, frame: Frame) -> bool:
+        answer = decode_appended(frame, self._url)
+        if not self._future.done():
+            if isinstance(answer, FencelogError):
+                self._future.set_exception(answer)
+            else:
+                self._future.set_result(answer)
+        return True
+
+    def failed(self, outcome: Outcome, why: str) -> None:
+        if not self._future.done():
+            self._future.set_exception(unanswered("POST", self._url, Unanswered(outcome, why)))
+
+
+class OwnerUnreachable(FencelogError):
+    """The error of a request to an address that refuses connections; nothing was sent."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(ErrorCode.NO_OWNER, detail)
+
+
+def unanswered(method: str, url: str, error: Unanswered) -> FencelogError:
+    """Return the error of a request that no answer has come for."""
+    match error.outcome:
+        case Outcome.REFUSED:
+            return OwnerUnreachable(f"{url}: {error}")
+        case Outcome.UNSENT:
+            return FencelogError(
+                ErrorCode.NO_OWNER, f"there is no connection to the owner at {url}: {error}"
+            )
+        case Outcome.LEAVING:
+            return FencelogError(ErrorCode.NOT_OWNER, f"{url}: {error}")
+        case Outcome.OVERLOADED:
+            return FencelogError(ErrorCode.OVERLOADED, f"the owner at {url}: {error}")
+        case Outcome.LOST:
+            return lost_answer(method, url, error)
+
+
+def lost_answer(method: str, url: str, error: Exception) -> FencelogError:
+    """Return the error of a request that was sent and not answered."""
+    why = f"the owner at {url} did not answer: {error or type(error).__name__}"
+    if method == "POST":
+        return FencelogError(ErrorCode.APPEND_UNKNOWN, why)
+    return FencelogError(ErrorCode.READ_UNKNOWN, why)
 
 
 class LinkAnswer:

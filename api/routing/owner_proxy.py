@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fencelog.api.http.asgi import Exchange
 from fencelog.api.http.waits import Waits
-from fencelog.api.routing.forward import OWNER_HEADER, Forwarder, OwnerUnreachable, lost_answer
+from fencelog.api.routing.forward import OWNER_HEADER, Forwarder
+from fencelog.api.routing.link_answer import OwnerUnreachable, lost_answer
 from fencelog.api.routing.link_frames import FORWARDED
+from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.forwards import OwnerLost
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -65,6 +67,20 @@ class OwnerProxy:
                 await self._waits.run(exchange, relay)
 
         await self.at_owner(exchange, topic, partition, local, remote)
+
+    def append_elsewhere(
+        self, topic: TopicName, partition: int, message: Callable[[], tuple[bytes, ...]]
+    ) -> AppendFuture | None:
+        """Append a message at once where another broker is known to own the partition; None: it is
+        not, or cannot be asked. An error that excludes an effect says nothing of the owner: the
+        way of ``serve`` finds out."""
+        url = self._broker.owner_elsewhere(topic, partition)
+        if url is None:
+            return None
+        try:
+            return self._forwarder.append(url, message())
+        except (FencelogError, UnicodeEncodeError, OverflowError):
+            return None
 
     async def at_owner(
         self,

@@ -7,8 +7,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from fencelog.api.routing.forward import Forwarder, OwnerUnreachable
+from fencelog.api.routing.forward import Forwarder
 from fencelog.api.routing.link import Links
+from fencelog.api.routing.link_answer import OwnerUnreachable
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 

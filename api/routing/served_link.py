@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import MutableSet
+from collections.abc import Callable, MutableSet
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -28,10 +29,13 @@ from fencelog.api.routing.link_frames import (
     decode_credit,
     decode_http_request,
     encode_answer_head,
+    encode_append_error,
+    encode_appended,
 )
 from fencelog.bookie.server.handshake import ServerHandshake
+from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.limits import LINK_CHUNK_BYTES, LINK_MAX_PENDING_BYTES, LINK_MAX_REQUESTS
-from fencelog.ledgers.errors import ErrorCode, ProtocolError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS
 from fencelog.ledgers.rpc.authentication import Authenticator
 from fencelog.ledgers.rpc.wire import Frame, FrameReader, encode_error, encode_reply
@@ -49,9 +53,11 @@ _log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class LinkHost:
     """The serving end of all links to this broker. ``url``: the name of this broker among brokers;
+    ``append``: takes the body of an APPEND, raises FencelogError with nothing done;
     ``authenticator``: None lets every broker in."""
 
     app: AsgiApp
+    append: Callable[[bytes], AppendFuture]
     url: str
     broker_id: str
     authenticator: Authenticator | None = None
@@ -81,6 +87,7 @@ class ServedLink(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._streams: dict[int, _Stream] = {}
         self._pending_bytes = 0
+        self._appending = 0
         self._out: list[bytes] = []
         self.is_slow = False
         """The network takes no more for now."""
@@ -143,7 +150,7 @@ class ServedLink(asyncio.Protocol):
         self.abort()
 
     def _close_if_idle(self) -> None:
-        if self._transport is not None and not self._streams:
+        if self._transport is not None and not (self._streams or self._appending):
             self._transport.close()
 
     # -- frames ----------------------------------------------------------------------------------
@@ -168,6 +175,8 @@ class ServedLink(asyncio.Protocol):
             self._take_handshake_step(frame)
         elif op == LinkOp.REQUEST:
             self._request(frame)
+        elif op == LinkOp.APPEND:
+            self._append(frame)
         elif op == LinkOp.CREDIT:
             size = decode_credit(frame)
             if (stream := self._streams.get(frame.request_id)) is not None:
@@ -212,6 +221,30 @@ class ServedLink(asyncio.Protocol):
         task = self._loop.create_task(stream.run(scope_of(head)), name=f"link {head.method}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _append(self, frame: Frame) -> None:
+        """Append a message, without a task. Raises ProtocolError."""
+        request_id = frame.request_id
+        try:
+            future = self.host.append(frame.body)
+        except ProtocolError:
+            raise
+        except FencelogError as error:
+            self.send(encode_append_error(request_id, error))
+        else:
+            self._appending += 1
+            future.add_done_callback(partial(self._appended, request_id))
+
+    def _appended(self, request_id: int, future: AppendFuture) -> None:
+        self._appending -= 1
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled() or not isinstance(error, FencelogError | None):
+            _log.error("an append of another broker failed", exc_info=error)
+            error = FencelogError(ErrorCode.INTERNAL, "an unexpected error, logged there")
+        if error is None:
+            self.send(encode_appended(request_id, future.result()))
+        else:
+            self.send(encode_append_error(request_id, error))
 
     def end(self, request_id: int, code: ErrorCode, detail: str) -> None:
         """End an answer that does not come, or not to its end."""

@@ -36,7 +36,8 @@ from fencelog.api.http.waits import Waits
 from fencelog.api.produce.access import Producers
 from fencelog.api.produce.batch import ProduceBatch
 from fencelog.api.produce.once import Once
-from fencelog.api.produce.single import Post, Produce, read_post
+from fencelog.api.produce.post import Post, read_post
+from fencelog.api.produce.single import Produce
 from fencelog.api.read.compaction_routes import Compactions
 from fencelog.api.read.offsets import OffsetRoutes
 from fencelog.api.read.read import Read
@@ -75,6 +76,8 @@ class Application:
         produce: Produce,
     ) -> None:
         self.append_now = produce.append_now
+        self.append_elsewhere = produce.append_elsewhere
+        self.append_for_peer = produce.append_for_peer
         self.appended_now = produce.appended_now
         self.host: LinkHost | None = None
         """The serving end of links (None: there is none)."""
@@ -245,5 +248,6 @@ def build_app(
     endpoints |= build_subscriptions(router, broker, ownership, forwarder, waits, bodies, metrics)
     framework = build_framework(router, broker.check_ready, [metrics, *collectors], metrics.problem)
     app = Application(endpoints, framework, links, waits, metrics, produce)
-    app.host = LinkHost(app, broker.config.url, broker.config.broker_id, secret)
+    config = broker.config
+    app.host = LinkHost(app, produce.append_for_peer, config.url, config.broker_id, secret)
     return app

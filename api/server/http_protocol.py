@@ -25,11 +25,13 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from fencelog.api.http.asgi import JSON
 from fencelog.api.http.problems import cut_off
 from fencelog.api.produce.append_headers import appended_status
-from fencelog.api.produce.single import Post, receipt
+from fencelog.api.produce.post import Post
+from fencelog.api.produce.single import receipt
+from fencelog.api.routing.forward import OWNER_HEADER
 from fencelog.api.routing.link_frames import FORWARDED
 from fencelog.api.routing.served_link import serve_link
 from fencelog.api.server.app import Application
-from fencelog.api.server.connections import Connections
+from fencelog.api.server.connections import Connections, header_lines
 from fencelog.api.server.gathering_transport import GatheringTransport
 from fencelog.api.server.limits import (
     KEEP_ALIVE_S,
@@ -43,7 +45,7 @@ from fencelog.api.server.request import (
     path_of,
 )
 from fencelog.api.server.request_reader import RequestReader
-from fencelog.broker.append.conditions import AppendFuture
+from fencelog.broker.append.conditions import AppendFuture, AppendResult
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 
 _NOT_DIRECT = frozenset((b"expect", b"transfer-encoding", b"upgrade", FORWARDED))
@@ -247,7 +249,8 @@ class HttpProtocol(asyncio.Protocol):
         if request.post is None or request.cycle is not None:
             self._run(request)
             return
-        future = self._app.append_now(request.post, request.body)
+        may_forward = b"prefer" not in request.framing
+        future = self._app.append_now(request.post, request.body, may_forward=may_forward)
         if future is None:
             self._run(request)
             return
@@ -259,22 +262,25 @@ class HttpProtocol(asyncio.Protocol):
         if request is None or self._transport.is_closing():
             return
         if error is None:
-            result = future.result()
-            body = receipt(result)
-            if result.duplicate:
-                status, headers = appended_status(True)
-                self._send(status, JSON, body, headers)
-            else:
-                seconds = self._loop.time() - self._started_s
-                self._app.appended_now(request.body, seconds)
-                last = _CLOSE if self._closing else b""
-                self._transport.write_now(self._all.created(body, last))
+            self._answer_post(request, future.result())
             self._finish()
         elif isinstance(error, FencelogError) and error.code.effects is Effects.NONE:
             # It is certain that nothing was written: the ASGI way knows what to do.
             self._run(request)
         else:
             self._fail(request, error)
+
+    def _answer_post(self, request: HttpRequest, result: AppendResult) -> None:
+        body = receipt(result)
+        owner = [] if result.owner is None else [(OWNER_HEADER, result.owner.encode())]
+        if result.duplicate:
+            status, headers = appended_status(True)
+            self._send(status, JSON, body, [*headers, *owner])
+            return
+        last = header_lines(owner) + (_CLOSE if self._closing else b"")
+        self._transport.write_now(self._all.created(body, last))
+        if not owner:
+            self._app.appended_now(request.body, self._loop.time() - self._started_s)
 
     def _fail(self, request: HttpRequest, error: BaseException) -> None:
         """Answer with a problem."""

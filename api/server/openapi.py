@@ -97,9 +97,14 @@ class _Generator:
         if asked.answer_headers:
             done["headers"] = self._headers(asked.answer_headers)
         answers = {str(asked.status): done, **_PROBLEM}
+        if b"prefer" in asked.headers:
+            there = {"description": "Another broker owns the partition; nothing was done"}
+            answers["307"] = there | {"headers": self._headers({"Location": str})}
         if created:
             repeated = {"description": "It was durable before", "content": done["content"]}
-            answers["200"] = repeated | {"headers": self._headers({"Duplicate": bool})}
+            answers["200"] = repeated | {
+                "headers": self._headers({"Duplicate": bool, **asked.answer_headers})
+            }
         return answers
 
     def _headers(self, shapes: Mapping[str, Shape]) -> Json:

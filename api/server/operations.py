@@ -17,12 +17,13 @@ from fencelog.api.http.json_messages import AnyMessage
 from fencelog.api.http.json_render import StoredMessage, ValueForm
 from fencelog.api.http.message_headers import DELIVER_AT, EVENT_TIME, KEY, KEY_BASE64
 from fencelog.api.http.read_request import NamedPosition
-from fencelog.api.produce import access, batch, single
+from fencelog.api.produce import access, batch, post, single
 from fencelog.api.produce.append_headers import CONDITION_HEADERS
 from fencelog.api.produce.batch_bodies import AnyBatch
 from fencelog.api.read import offsets
 from fencelog.api.read.answers import MessagePage
 from fencelog.api.read.compaction_routes import CompactionState
+from fencelog.api.routing.forward import OWNER_HEADER
 from fencelog.api.subscriptions import parts, requests, views
 from fencelog.api.subscriptions.pull import DeliveredMessages
 from fencelog.api.subscriptions.requests import Consumer, LeaseMs, Offset, Partition, WaitSeconds
@@ -76,12 +77,15 @@ REQUIRED = frozenset(("epoch",))
 """The query parameters without a default."""
 
 LAST_EVENT_ID = b"last-event-id"
+PREFER = frozenset((b"prefer",))
+OWNER = {OWNER_HEADER.decode().title(): str}
 MESSAGE_HEADERS = frozenset((KEY, KEY_BASE64, EVENT_TIME, DELIVER_AT))
 HEADERS: Mapping[bytes, tuple[Shape, str]] = {
     KEY: (str, "The message's key"),
     KEY_BASE64: (str, "The key in base64, instead of `Fencelog-Key`"),
     EVENT_TIME: (int, "µs since 1970 UTC"),
     DELIVER_AT: (int, "Subscriptions hand it out then; µs since 1970 UTC"),
+    b"prefer": (str, "`redirect`: to the owner, with 307, instead of being forwarded to it"),
     LAST_EVENT_ID: (Offset, "Event streams go on after this offset"),
     b"producer-id": (str, "Who appends; the append is written once"),
     b"producer-epoch": (Offset, "Which instance of it; a higher one ends the lower ones"),
@@ -120,8 +124,9 @@ MESSAGES = (
         single.AppendedMessage,
         status=201,
         body={"*/*": BYTES},
-        query=single.PARAMETERS,
-        headers=CONDITION_HEADERS | MESSAGE_HEADERS,
+        query=post.PARAMETERS,
+        headers=CONDITION_HEADERS | MESSAGE_HEADERS | PREFER,
+        answer_headers=OWNER,
     ),
     Operation(
         f"POST {TOPIC}/messages:batch",
@@ -133,7 +138,8 @@ MESSAGES = (
         status=201,
         body={JSON: AnyBatch, NDJSON: AnyMessage, TEXT: LINES, BATCH: BYTES},
         query=batch.PARAMETERS,
-        headers=CONDITION_HEADERS,
+        headers=CONDITION_HEADERS | PREFER,
+        answer_headers=OWNER,
     ),
     Operation(
         f"GET {PARTITION}/messages",
@@ -142,8 +148,9 @@ MESSAGES = (
         "`control`, `ping` and `problem` events and resumes after `Last-Event-ID`.",
         {JSON: MessagePage, NDJSON: StoredMessage, BATCH: BYTES, EVENTS: str},
         query=read_request.PARAMETERS,
-        headers=frozenset((LAST_EVENT_ID,)),
-        answer_headers=dict.fromkeys(("Start-Offset", "Next-Offset", "Tail-Offset"), int)
+        headers=frozenset((LAST_EVENT_ID,)) | PREFER,
+        answer_headers=OWNER
+        | dict.fromkeys(("Start-Offset", "Next-Offset", "Tail-Offset"), int)
         | dict.fromkeys(("At-Tail", "End-Of-Topic"), bool),
     ),
     Operation(
@@ -151,7 +158,8 @@ MESSAGES = (
         "read_message",
         "One message's bytes. Its metadata travels in headers, as in an append.",
         {OCTETS: BYTES},
-        answer_headers={"Fencelog-Key": str}
+        headers=PREFER,
+        answer_headers={"Fencelog-Key": str, **OWNER}
         | dict.fromkeys(("Fencelog-Event-Time", "Fencelog-Publish-Time"), int),
     ),
     Operation(
@@ -160,6 +168,8 @@ MESSAGES = (
         "The ledgers of a partition, for readers of storage. Up to the end that the owner has "
         "confirmed, with the bookies that hold them.",
         dict[str, Any],
+        headers=PREFER,
+        answer_headers=OWNER,
     ),
 )
 

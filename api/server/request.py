@@ -11,7 +11,7 @@ import httptools
 from uvicorn._types import ASGIReceiveEvent
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from fencelog.api.produce.single import Post
+from fencelog.api.produce.post import Post
 from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 
 Headers = list[tuple[bytes, bytes]]

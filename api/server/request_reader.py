@@ -20,6 +20,7 @@ _FRAMING = frozenset(
         b"content-length",
         b"connection",
         b"expect",
+        b"prefer",
         b"transfer-encoding",
         b"upgrade",
         FORWARDED,

@@ -24,6 +24,8 @@ class AppendResult:
     offset: int
     count: int
     publish_time_us: int
+    owner: str | None = None
+    """The URL of the broker that has answered, if that is another one."""
 
 
 class Repeated(AppendResult):

@@ -126,16 +126,17 @@ class OwnerNode:
         OwnerLost when that broker no longer owns the partition and has not answered."""
         if self._forwards is None:
             self._forwards = Forwards()
-        return await self._forwards.run(url, work, owner_url=self._other_url)
+        return await self._forwards.run(url, work, owner_url=self.other_url)
 
     @property
-    def _other_url(self) -> str | None:
+    def other_url(self) -> str | None:
+        """The URL of the other broker that owns the partition, as far as is known."""
         return None if self.other is None else self.other.url
 
     def _set_other(self, owner: Owner | None) -> None:
         self.other = owner
         if self._forwards is not None:
-            self._forwards.owner_is(self._other_url)
+            self._forwards.owner_is(self.other_url)
 
     def _check(self, owner: Owner | None) -> None:
         if self._watch is None:

@@ -78,6 +78,13 @@ class PartitionSlot:
         """Tell whether the log is open here, or being opened."""
         return self._log is not None or self._opening is not None
 
+    @property
+    def owner_elsewhere(self) -> str | None:
+        """The URL of the broker that owns the partition, if that is another one and known."""
+        if self._moved is not None or self._closed is not None or self.is_here:
+            return None
+        return self._owner.other_url
+
     async def log(self, *, take: bool = False) -> PartitionLog:
         """Return the open log. ``take``: another broker has chosen this one, so this broker does
         not choose again. Raises NotOwner, or why it could not be opened."""

@@ -197,6 +197,9 @@ class FakeBroker:
             return None
         return self.logs.get((topic, partition))
 
+    def owner_elsewhere(self, topic: TopicName, partition: int) -> str | None:
+        return self.elsewhere.get((topic, partition))
+
     async def owners(self, topic: TopicName) -> list[dict[str, Any]]:
         await self.topics.get(topic)
         return []

@@ -156,7 +156,7 @@ async def test_an_owner_that_only_cannot_be_reached_from_here_is_not_reported_de
 
 
 async def hang_up(peer: LinkPeer) -> None:
-    await peer.request()
+    await peer.frame()
 
 
 async def half_an_answer(peer: LinkPeer) -> None:

@@ -13,15 +13,19 @@ from fencelog.api.routing.link_frames import (
     LinkOp,
     RequestHead,
     decode_answer_head,
+    decode_appended,
     decode_credit,
     decode_http_request,
     encode_answer_head,
+    encode_append_error,
+    encode_appended,
     encode_credit,
     encode_http_request,
     frame_of,
 )
-from fencelog.ledgers.errors import ProtocolError
-from fencelog.ledgers.rpc.wire import Frame, FrameReader
+from fencelog.broker.append.conditions import FORGOTTEN, AppendResult, Repeated
+from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
+from fencelog.ledgers.rpc.wire import REPLY_BIT, Frame, FrameReader
 
 HEADERS = st.lists(st.tuples(st.binary(max_size=8), st.binary(max_size=8)), max_size=3)
 
@@ -54,6 +58,31 @@ def test_bytes_that_are_no_request() -> None:
     for body in (b"", whole[:3], whole[:-1], b"\1\0\0\0\xc0", b"\1\0\0\0\x90"):
         with pytest.raises(ProtocolError):
             decode_http_request(body)
+
+
+@pytest.mark.parametrize("made", [AppendResult, Repeated])
+def test_what_was_appended_comes_back(made: type[AppendResult]) -> None:
+    (frame,) = FrameReader().feed(encode_appended(7, made(3, FORGOTTEN, 1, 5)))
+    assert (frame.op, frame.request_id) == (LinkOp.APPEND | REPLY_BIT, 7)
+    found = decode_appended(frame, "http://b")
+    assert isinstance(found, made)
+    assert found == made(3, FORGOTTEN, 1, 5, "http://b")
+    assert found.duplicate is made.duplicate
+
+
+def test_the_error_of_an_append_comes_back() -> None:
+    error = FencelogError(ErrorCode.SEQUENCE_MISMATCH, "a gap", expected=3, of=["a"])
+    (frame,) = FrameReader().feed(encode_append_error(7, error))
+    found = decode_appended(frame, "http://b")
+    assert isinstance(found, FencelogError)
+    assert (found.code, found.detail, found.extra) == (error.code, error.detail, error.extra)
+
+
+def test_bytes_that_answer_no_append() -> None:
+    op = LinkOp.APPEND | REPLY_BIT
+    for frame in (Frame(op, 0, 0, 1, b"123"), Frame(op, 0, 9, 1, b"\xc1")):
+        with pytest.raises(ProtocolError):
+            decode_appended(frame, "http://b")
 
 
 def test_a_credit_is_four_bytes() -> None:

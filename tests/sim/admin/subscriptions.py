@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fencelog.api.http.targets import Endpoint
-from fencelog.api.routing.forward import OwnerUnreachable
+from fencelog.api.routing.link_answer import OwnerUnreachable
 from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.subscriptions.lifecycle import SubscriptionLifecycle
 from fencelog.api.subscriptions.owners import Asked, SubscriptionOwners

@@ -20,6 +20,7 @@ from fencelog.api.routing.link_answer import LinkAnswer, Unanswered
 from fencelog.api.routing.link_core import Outcome
 from fencelog.api.routing.link_frames import RequestHead
 from fencelog.api.routing.served_link import LinkHost, serve_link
+from fencelog.broker.append.conditions import AppendFuture
 from fencelog.ledgers.errors import FencelogError
 from tests.sim.oracle.call_history import CALL, Call
 from tests.sim.oracle.history import History
@@ -96,6 +97,12 @@ class SimLinks(Links):
         super().__init__(connect=_Ways(http).connect)
         self._http = http
         self._history = history
+
+    def append(self, url: str, parts: tuple[bytes, ...]) -> AppendFuture:
+        self._history.counts["forwards at once"] += 1
+        if IS_FORWARDED.get():
+            self._history.violate(21, "an append is passed on a second time")
+        return super().append(url, parts)
 
     async def request(self, url: str, head: RequestHead, body: bytes) -> LinkAnswer:
         self._history.counts["forwards"] += 1

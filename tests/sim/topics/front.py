@@ -160,7 +160,14 @@ class Front:
 
         door = Door(process, partial(_application, broker, self.taken, links), close)
         config = broker.config
-        served = ServedLinks(LinkHost(noted(door.serve, self.http), config.url, config.broker_id))
+        app = noted(door.serve, self.http)
+
+        def append(frame: bytes) -> AppendFuture:
+            made: Any = door.app()
+            future: AppendFuture = made.append_for_peer(frame)
+            return future
+
+        served = ServedLinks(LinkHost(app, append, config.url, config.broker_id))
         await served.open()
         process.on_death(partial(self.http.died, door))
         return door

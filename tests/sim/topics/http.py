@@ -14,10 +14,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fencelog.api.http.asgi import AsgiApp, Event, RawHeaders, Receive, Scope, Send
+from fencelog.api.produce.append_headers import appended_status
+from fencelog.api.produce.single import receipt
 from fencelog.api.routing.link_frames import FORWARDED
+from fencelog.api.server.app import Application
+from fencelog.broker.append.once import is_routed_by_key
+from fencelog.ledgers.errors import Effects, FencelogError
 from tests.sim.engine.engine import Engine
 from tests.sim.engine.process import Process, current_process
 from tests.sim.oracle.call_history import CALL, Call
@@ -132,9 +137,13 @@ class Door:
             await self._close_links()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app()(scope, receive, send)
+
+    def app(self) -> AsgiApp:
+        """The application of the process."""
         if self._app is None:
             self._app = self._build()
-        await self._app(scope, receive, send)
+        return self._app
 
     async def _serve(
         self, request: Request, answered: Callable[[Answer | None], None], gone: asyncio.Event
@@ -159,9 +168,37 @@ class Door:
         CALL.set(request.call)
         IS_FORWARDED.set(any(name == FORWARDED for name, _ in request.scope["headers"]))
         try:
-            await self.serve(request.scope, receive, send)
+            at_once = await posted_at_once(self.app(), request)
+            if at_once is None:
+                await self.serve(request.scope, receive, send)
+            else:
+                answer = at_once
         finally:
             answered(answer if answer.status else None)
+
+
+async def posted_at_once(app: Any, request: Request) -> Answer | None:
+    """The answer to a single post that the connection itself passes to another broker, as
+    ``HttpProtocol`` does; None for one that takes the way of all requests."""
+    scope, post = request.scope, None
+    if isinstance(app, Application) and request.method == "POST":
+        post = app.single_post(
+            b"%b?%b" % (scope["raw_path"], request.query) if request.query else scope["raw_path"],
+            scope["headers"],
+        )
+    if post is None or post.partition is None or is_routed_by_key(post.conditions):
+        return None
+    future = app.append_elsewhere(post, int(post.partition), request.body)
+    if future is None:
+        return None
+    try:
+        result = await future
+    except FencelogError as error:
+        if error.code.effects is Effects.NONE:
+            return None
+        status, _, body, headers = app.problem_answer(error, request.path)
+        return Answer(status, headers, body)
+    return Answer(*appended_status(result.duplicate), receipt(result))
 
 
 BREAKS = ("before", "amid", "after", "head")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.sim.mutants.mutation import Edit, Mutant
 
+ANSWER = "fencelog.api.routing.link_answer"
 FORWARD = "fencelog.api.routing.forward"
 CORE = "fencelog.api.routing.link_core"
 OWNERSHIP = "fencelog.api.routing.owner_proxy"
@@ -28,7 +29,7 @@ MUTANTS = (
         "An append whose connection broke after it was sent counts as not written.",
         (
             Edit(
-                FORWARD,
+                ANSWER,
                 "lost_answer",
                 "return FencelogError(ErrorCode.APPEND_UNKNOWN, why)",
                 "return FencelogError(ErrorCode.NO_OWNER, why)",
@@ -41,7 +42,7 @@ MUTANTS = (
         "Any failure of a connection to the owner counts as one that was refused.",
         (
             Edit(
-                FORWARD,
+                ANSWER,
                 "unanswered",
                 "            return lost_answer(method, url, error)",
                 "            return OwnerUnreachable(str(error))",

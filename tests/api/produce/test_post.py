@@ -1,0 +1,50 @@
+"""The head of a single post on its way to the owner."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencelog.api.produce.post import Post, decode_post, encode_post
+from fencelog.broker.append.conditions import AppendConditions
+from fencelog.broker.names import TopicName
+from fencelog.ledgers.errors import ProtocolError
+from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+RUNS = st.builds(SequenceRange, st.just(1), st.just(RUN_SEQUENCE), st.binary(), INT64, INT64)
+CONDITIONS = st.builds(
+    AppendConditions, st.none() | RUNS, st.none() | INT64, st.none() | st.text(max_size=4)
+)
+POSTS = st.builds(
+    Post,
+    st.just(TopicName("ns", "t")),
+    st.just("3"),
+    st.none() | st.binary(max_size=9),
+    st.none() | INT64,
+    st.lists(st.tuples(st.text(max_size=4), st.binary(max_size=4)), max_size=3).map(tuple),
+    st.none() | INT64,
+    st.none() | CONDITIONS,
+)
+
+
+@given(POSTS, st.binary())
+def test_a_post_comes_back(post: Post, body: bytes) -> None:
+    assert decode_post(b"".join(encode_post(post, 3, body))) == (post, 3, body)
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_a_post_or_no_frame(frame: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        decode_post(frame)
+
+
+@pytest.mark.parametrize("head", [[], [["ns"], 3, None, None, [], None, None], {}])
+def test_a_head_of_another_form_is_no_post(head: object) -> None:
+    packed = msgspec.msgpack.encode(head)
+    with pytest.raises(ProtocolError):
+        decode_post(len(packed).to_bytes(4, "little") + packed)
