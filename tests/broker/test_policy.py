@@ -107,6 +107,18 @@ def test_a_quota_is_one_of_bytes_or_of_age() -> None:
     assert Policy(backlog_quota_ms=1).has_backlog_quota
 
 
+def test_settings_may_need_no_more_bookies_than_there_are() -> None:
+    five = Policy(ensemble_size=5)
+    five.check_bookies(None)
+    five.check_bookies(5)
+    five.check_bookies(3, previous=Policy(ensemble_size=5))  # it needed as many before
+    for previous in (None, Policy(ensemble_size=4)):
+        with pytest.raises(FencelogError) as caught:
+            five.check_bookies(3, previous)
+        assert caught.value.code is ErrorCode.NOT_ENOUGH_BOOKIES
+        assert caught.value.extra == {"field": "ensemble_size", "registered_bookies": 3}
+
+
 def test_every_setting_can_be_changed_over_http() -> None:
     from fencelog.api.admin.settings import Settings
 

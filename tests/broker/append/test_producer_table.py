@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fencelog.broker.append import producer_table as module
-from fencelog.broker.append.conditions import FORGOTTEN, Repeated, Runs, Tracked
+from fencelog.broker.append.conditions import FORGOTTEN, AppendConditions, Repeated, Runs, Tracked
 from fencelog.broker.append.producer_table import ProducerTable, RecentAppend
 from fencelog.broker.ledger_list.state_core import PartitionState
 from fencelog.broker.limits import RECENT_APPENDS
@@ -280,3 +280,9 @@ async def test_sharers_are_told_once_and_by_their_own_place() -> None:
     named.add_waiter(same, key("k", 1))
     named.succeed(7, 3, 9)
     assert same.result() == Repeated(7, 3, 4, 9)
+
+
+def test_conditions_without_a_sequence_remember_no_contents() -> None:
+    conditions = AppendConditions(if_offset=3)
+    assert conditions.of(b"batch") is conditions
+    assert conditions.with_contents(b"digest") is conditions

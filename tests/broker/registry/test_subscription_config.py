@@ -12,6 +12,7 @@ from fencelog.broker.registry.subscription_config import (
     SubscriptionConfig,
     SubscriptionInfo,
     check_consumer,
+    check_consumer_is_named,
     check_delay,
     check_lease,
     check_start,
@@ -129,3 +130,12 @@ def test_any_text_may_come_as_an_ack_id() -> None:
         assert field_of(caught) == "ack_ids"
         caught.value.detail.encode()
     assert partition_of_ack_id("9" * 10_000 + "-1-1-1-1-1") == 999_999_999
+
+
+def test_a_pull_needs_a_name_where_consumers_are_told_apart() -> None:
+    check_consumer_is_named("shared", "")
+    for type_ in ("exclusive", "key_shared"):
+        check_consumer_is_named(type_, "c1")
+        with pytest.raises(FencelogError) as caught:
+            check_consumer_is_named(type_, "")
+        assert field_of(caught) == "consumer"
