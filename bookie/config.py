@@ -86,11 +86,19 @@ class BookieConfig:
         at most a SMALL_DISK_SHARE of the bookie's part of the smallest one, so that a small disk
         holds more entries than preparations for them."""
         most = disk_bytes // self.sharers // SMALL_DISK_SHARE
+        fitted = (
+            min(self.write_cache_bytes, max(most, _SMALLEST_CACHE_BYTES)),
+            min(self.journal_file_bytes, max(most, _SMALLEST_FILE_BYTES)),
+            min(self.entry_log_bytes, max(most, _SMALLEST_FILE_BYTES)),
+        )
+        if fitted == (self.write_cache_bytes, self.journal_file_bytes, self.entry_log_bytes):
+            return self  # also one with files smaller than allowed, as the simulator makes it
+        cache_bytes, journal_bytes, log_bytes = fitted
         return replace(
             self,
-            write_cache_bytes=min(self.write_cache_bytes, max(most, _SMALLEST_CACHE_BYTES)),
-            journal_file_bytes=min(self.journal_file_bytes, max(most, _SMALLEST_FILE_BYTES)),
-            entry_log_bytes=min(self.entry_log_bytes, max(most, _SMALLEST_FILE_BYTES)),
+            write_cache_bytes=cache_bytes,
+            journal_file_bytes=journal_bytes,
+            entry_log_bytes=log_bytes,
         )
 
     @property
