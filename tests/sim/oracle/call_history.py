@@ -20,7 +20,8 @@ from tests.sim.oracle.log_history import LogHistory
 
 @dataclass(slots=True, eq=False)
 class Leased:
-    """A message that a call has leased, for its consumer: certainly between these times.
+    """A message that a call has leased, for its consumer: certainly until ``until_s``. The consumer
+    has it from ``from_s`` on: not before it was told, though its lease began at the owner.
     ``arbiter``: who had made that the one consumer before."""
 
     consumer: str
@@ -126,8 +127,10 @@ class CallHistory:
 
     # -- what clients are told -------------------------------------------------------------------
 
-    def told_messages(self, call: Call, messages: Iterable[Mapping[str, Any]]) -> None:
-        """All that was leased for it, and nothing else."""
+    def told_messages(
+        self, call: Call, messages: Iterable[Mapping[str, Any]], now_s: float
+    ) -> None:
+        """All that was leased for it, and nothing else, as the answer arrived now."""
         self.count("calls answered")
         told = {message["ack_id"]: message for message in messages}
         for ack_id, message in told.items():
@@ -136,7 +139,7 @@ class CallHistory:
             if lease is None or (lease.partition, lease.offset) != (partition, offset):
                 self.violate(26, f"{call.name} is told {partition}/{offset}, nobody gave it that")
                 continue
-            lease.arbiter = call.arbiter
+            lease.arbiter, lease.from_s = call.arbiter, max(lease.from_s, now_s)
             self._logs[partition].seen(offset, (message["text"].encode(),), "told")
             self._tells(ack_id, lease)
         missing = self._not_lost(call) - told.keys()

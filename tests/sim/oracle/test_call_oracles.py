@@ -36,7 +36,7 @@ class Calls:
         if arbiter is not None:
             self.hold(call, arbiter, from_s, lease_s)
         self.lease(call, partition, from_s, lease_s)
-        self.calls.told_messages(call, messages(call))
+        self.calls.told_messages(call, messages(call), from_s)
 
     def hold(
         self, call: Call, arbiter: Any, now_s: float, lease_s: float, *, renews: bool = False
@@ -83,11 +83,23 @@ def test_two_at_a_time_are_seen_at_the_arbiter_and_by_their_leases() -> None:
     call = Call("a slow pull", "c1")
     late.hold(call, "k1", 0.0, 1.0)
     late.lease(call, 0, 0.9, 1.0)
-    late.calls.told_messages(call, messages(call))
+    late.calls.told_messages(call, messages(call), 0.95)
     late.pull("c2", 1, 1.1)
     assert "c2 has 1/0 from 1.100000 to 2.100000, c1 0/0" in late.said
     nobody.pull("c1", 0, 0.0, arbiter=None)
     assert "no arbiter has been asked" in nobody.said
+
+
+def test_a_consumer_has_a_message_from_when_it_is_told() -> None:
+    """Another consumer may have had the subscription, and lost it, since the lease began."""
+    for told_s, is_right in ((0.9, False), (1.6, True)):
+        one, slow = Calls(), Call("a slow pull", "c1")
+        one.hold(slow, "k1", 0.0, 0.1)
+        one.lease(slow, 0, 0.6, 2.0)
+        one.pull("c2", 1, 0.5)
+        one.hold(slow, "k1", 1.55, 1.0)
+        one.calls.told_messages(slow, messages(slow), told_s)
+        assert (one.said == "") is is_right
 
 
 def test_an_extension_goes_on_unless_the_consumer_has_ended() -> None:
@@ -110,11 +122,11 @@ def test_what_was_leased_is_told() -> None:
         call = Call("a pull", "c1", lost=Counter({0: int(one is lost)}))
         one.hold(call, "k1", 0.0, 1.0)
         one.lease(call, 0, 0.0, 1.0)
-        one.calls.told_messages(call, [])
+        one.calls.told_messages(call, [], 0.0)
     assert "and is not told" in hidden.said
     assert lost.said == ""
     strange.calls.told_messages(
-        Call("a pull", "c1"), [{"ack_id": "?", "partition": 0, "offset": 0, "text": "x"}]
+        Call("a pull", "c1"), [{"ack_id": "?", "partition": 0, "offset": 0, "text": "x"}], 0.0
     )
     assert "nobody gave it that" in strange.said
 

@@ -100,7 +100,7 @@ class Caller:
         call, told = await self._call("pull", body, self._query())
         if told is None:
             return []
-        self._calls.told_messages(call, told["messages"])
+        self._calls.told_messages(call, told["messages"], asyncio.get_running_loop().time())
         messages: Messages = told["messages"]
         return messages
 
