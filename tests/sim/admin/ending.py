@@ -246,9 +246,9 @@ class AdminEnding:
             )
             if unsealed:
                 log.violate(22, f"all brokers ended in order, ledgers {unsealed} are not sealed")
-        owners = _children(self._cluster.memory.children, OWNERS_PATH)
-        if owners:
-            self._history.violate(22, f"all brokers ended in order, there are {owners}")
+        owners = partial(_children, self._cluster.memory.children, OWNERS_PATH)
+        gone = "owner nodes go with the brokers, or with the sessions of those that died"
+        await self._history.within(SERVE_S, gone, lambda: not owners())
 
     def _is_served(self, log: AdminLog) -> bool:
         ledger_list = self._ledger_lists.by_key.get((log.topic_id, log.partition))

@@ -56,9 +56,12 @@ class CursorHistory:
 
     def handed_out(self, offsets: Iterable[int], epoch: int, began_s: float) -> list[int]:
         """By an owner of this epoch, to a request that began then. Those that had been acknowledged
-        to this owner or a former one."""
+        to this owner or a former one. A deleted subscription may begin again where the owner reads
+        a registry that lags."""
         offsets = list(offsets)
         self.delivered.update(offsets)
+        if self.is_dropped:
+            return []
         never = (epoch + 1, 0.0)
         known = {offset: self.confirmed.get(offset, never) for offset in offsets}
         return [o for o, (by, when_s) in known.items() if by <= epoch and when_s < began_s]

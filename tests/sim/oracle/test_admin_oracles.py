@@ -335,6 +335,7 @@ def test_a_cursor_sees_all_from_where_it_began() -> None:
     assert cursor.handed_out([1], 2, 4.0) == []
     cursor.drop()
     assert state(9) == (None, [])
+    assert cursor.handed_out([1], 2, 6.0) == []  # opened once more, by a registry that lags
 
 
 def test_a_view_is_the_newest_of_every_key_and_all_without_one() -> None:
