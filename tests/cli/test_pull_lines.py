@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,10 @@ class Client:
 
     async def __aexit__(self, *_: object) -> None:
         pass
+
+    async def subscription(self, topic: str, subscription: str) -> dict[str, Any]:
+        assert (topic, subscription) == ("t", "s")
+        return {}
 
     async def pull(self, topic: str, subscription: str, **_: object) -> list[LeasedMessage]:
         answer = self.pulls.pop(0)

@@ -77,7 +77,7 @@ async def test_too_few_bookies_make_no_ledger(make_cluster: MakeCluster, host: H
     with pytest.raises(FencelogError) as caught:
         await client.create(Replication(), on_ack=lambda _: None, on_failure=lambda _: None)
     assert caught.value.code is ErrorCode.NOT_ENOUGH_BOOKIES
-    assert "need 3 bookies, 2 are registered" in caught.value.detail
+    assert "need 3 bookies that take adds, there are 2" in caught.value.detail
 
 
 async def test_ids_are_never_given_twice(cluster: Cluster, host: Host) -> None:
