@@ -39,11 +39,14 @@ def open_metadata_store(url: str, *, host: Host) -> MetadataStore:
 
 
 def _open_zookeeper(url: str, host: Host) -> ZooKeeperMetadataStore:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise _bad(url, f"no host:port is to be found: {error}") from None
     hosts = parts.netloc.split(",")
     for address in hosts:
         name, _, port = address.rpartition(":")
-        if not name or not port.isdigit() or not 0 < int(port) < 65_536:
+        if not name or not port.isdecimal() or not 0 < int(port) < 65_536:
             raise _bad(url, f"{address!r} is no host:port")
     root = parts.path.rstrip("/")
     if root:
@@ -52,7 +55,7 @@ def _open_zookeeper(url: str, host: Host) -> ZooKeeperMetadataStore:
     timeout_ms = options.pop("session_timeout_ms", str(SESSION_TIMEOUT_MS))
     if options or parts.fragment:
         raise _bad(url, "the only option is session_timeout_ms")
-    if not timeout_ms.isdigit() or int(timeout_ms) not in _SESSION_TIMEOUT_RANGE_MS:
+    if not timeout_ms.isdecimal() or int(timeout_ms) not in _SESSION_TIMEOUT_RANGE_MS:
         raise _bad(url, f"session_timeout_ms={timeout_ms} is not within 1000..60000")
     return ZooKeeperMetadataStore(hosts, host=host, root=root, session_timeout_ms=int(timeout_ms))
 

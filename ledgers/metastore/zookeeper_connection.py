@@ -34,10 +34,10 @@ from fencelog.ledgers.metastore.zookeeper_wire import (
 TICKS_PER_TIMEOUT = 6
 """The pings within the timeout of a session."""
 
-_SILENT_TICKS = 4
-"""The pings without an answer after which a server counts as gone: two thirds of the session's
-timeout, which leaves time to reach another one. Ticks are counted, not seconds, so a pause of this
-process is not taken for the server's."""
+_SILENT_TICKS = 3
+"""The pings without an answer after which, when the next is due, a server counts as gone: two
+thirds of the session's timeout, which leaves time to reach another one. Ticks are counted, not
+seconds, so a pause of this process is not taken for the server's."""
 
 _MANY_IN_FLIGHT = 16
 """The requests in flight from which on the next ones wait for each other: thousands of partitions

@@ -39,7 +39,7 @@ detects dead owners sooner; with too short a time a pause of a busy machine look
 
 START_TIMEOUT_MS = 6_000
 """The time for the first connection; an operator who starts a process should see a failure within
-10 s."""
+10 s. Also the time in which all servers are tried once, however long the session lives."""
 
 CLOSE_TIMEOUT_MS = 2_000
 """The time for the end of a session at the server; without it the session ends by its timeout."""
@@ -203,9 +203,10 @@ class ZooKeeperSession:
     async def _connect(self, address: str) -> ZooKeeperConnection | None:
         """Try one server, twice if it says that the session has expired."""
         host, _, port = address.rpartition(":")
+        timeout_ms = min(self._timeout_ms, START_TIMEOUT_MS) / len(self._hosts)
         while True:
             try:
-                async with asyncio.timeout(self._timeout_ms / 1000 / len(self._hosts)):
+                async with asyncio.timeout(timeout_ms / 1000):
                     return await ZooKeeperConnection.open(
                         host.strip("[]"),
                         int(port),
@@ -218,7 +219,8 @@ class ZooKeeperSession:
                 _log.warning("ZooKeeper session expired")
                 self._identity = SessionIdentity()
                 self._on_state(SessionState.EXPIRED)
-            except (OSError, ConnectionLost, TimeoutError) as error:
+            except (OSError, ValueError, ConnectionLost, TimeoutError) as error:
+                # ValueError: no resolver takes such a name.
                 _log.debug("no connection to ZooKeeper at %s: %s", address, error)
                 return None
 

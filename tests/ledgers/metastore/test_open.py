@@ -43,6 +43,8 @@ async def test_each_scheme_opens_its_store(host: Host, tmp_path: Path) -> None:
         ("zk://host:0/x", "no host:port"),
         ("zk://host:99999/x", "no host:port"),
         ("zk://a:1,,b:2/x", "no host:port"),
+        ("zk://[::1:2181/x", "no host:port"),
+        ("zk://a:²/x", "no host:port"),
         ("zk://a:1/x y", "no valid metadata path"),
         ("zk://a:1/x?timeout=3", "session_timeout_ms"),
         ("zk://a:1/x?session_timeout_ms=", "not within"),
