@@ -41,7 +41,7 @@ class DiskReserve:
             size = min(total_bytes // DISK_RESERVE_SHARE, MAX_DISK_RESERVE_FILE_BYTES)
             if free_bytes < size // 2:
                 self._release(free_bytes)
-            elif free_bytes >= 3 * size and not self._path.exists():
+            elif free_bytes >= 3 * size and not self._is_whole(size):
                 self._make(size)
         except OSError as error:
             _log.warning("%s: %s", self._path, error)
@@ -58,8 +58,12 @@ class DiskReserve:
             free_bytes,
         )
 
+    def _is_whole(self, size: int) -> bool:
+        """Tell whether the file is there in full: a process may have died while it made it."""
+        return self._path.exists() and self._path.stat().st_size >= size
+
     def _make(self, size: int) -> None:
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, size)
         except OSError:

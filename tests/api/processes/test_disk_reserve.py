@@ -47,6 +47,14 @@ def test_it_is_released_when_the_rest_is_nearly_used_up(tmp_path: Path, disk: Se
     assert file.stat().st_blocks * 512 >= size
 
 
+def test_one_whose_making_was_interrupted_is_made_whole(tmp_path: Path, disk: SetFree) -> None:
+    file = tmp_path / "reserve"
+    file.touch()  # the process died before it had reserved anything
+    disk(160 * MIB, 160 * MIB)
+    DiskReserve(tmp_path).check()
+    assert file.stat().st_blocks * 512 >= 160 * MIB // DISK_RESERVE_SHARE
+
+
 def test_a_large_disk_spares_a_small_part(tmp_path: Path, disk: SetFree) -> None:
     disk(1 << 42, 1 << 42)
     DiskReserve(tmp_path).check()
