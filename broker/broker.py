@@ -210,12 +210,13 @@ class Broker:
             self._slots[key] = PartitionSlot(info, partition, self._services)
         return self._slots[key]
 
-    async def topic(self, topic: TopicName) -> TopicInfo:
-        """Return the topic, remembered until a watch reports a change.
+    async def topic(self, topic: TopicName, partition: int = 0) -> TopicInfo:
+        """Return the topic, remembered until a watch reports a change; it is read again if it was
+        not known to have the partition.
 
         Raises FencelogError: TOPIC_NOT_FOUND, METADATA_….
         """
-        return await self._known.find(topic)
+        return await self._known.find(topic, partition)
 
     def topic_changed(self, info: TopicInfo) -> None:
         """Apply a change of a topic that was made here to its open partitions at once."""

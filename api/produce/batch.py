@@ -149,7 +149,7 @@ class ProduceBatch:
                 partition = next(iter(groups), partition)
 
         async def append(log: PartitionLog) -> None:
-            self._once.check(topic, conditions)
+            await self._once.check(topic, conditions)
             batch = body
             if media_type != BATCH:
                 batch = encode_columns(*_PARSERS[media_type](body))

@@ -35,10 +35,11 @@ MAX_REQUEST_BYTES = 1024
 
 class FindKeyRequest(Struct, forbid_unknown_fields=True):
     """A look for the append under an idempotency key. ``id`` and ``contents``: digests;
-    ``partitions``: the number that the topic has."""
+    ``topic_id`` and ``partitions``: what the topic has, as far as the broker that asks knows."""
 
     id: bytes
     contents: bytes
+    topic_id: str
     partitions: int
 
 
@@ -73,7 +74,7 @@ class Once:
         partition and the conditions to append with. Raises FencelogError: nothing was written."""
 
         async def find(partition: int, run: SequenceRange) -> AppendResult | None:
-            request = FindKeyRequest(run.id, run.contents, topic.config.partitions)
+            request = FindKeyRequest(run.id, run.contents, topic.topic_id, topic.config.partitions)
             try:
                 answer = await self._find(topic.name, partition, request)
             except FencelogError as error:
@@ -93,17 +94,15 @@ class Once:
             topic, conditions, key, now_us=self._broker.host.now_us(), find=find
         )
 
-    def check(self, topic: TopicName, conditions: AppendConditions | None) -> None:
+    async def check(self, topic: TopicName, conditions: AppendConditions | None) -> None:
         """Check that an append that another broker has routed was routed by as many partitions as
-        are known here. Raises METADATA_CONFLICT."""
-        known = self._broker.known(topic)
+        the topic has: that broker may know fewer, or a deleted topic of this name. Raises
+        METADATA_CONFLICT."""
         routed_by = None if conditions is None else conditions.routed_by
-        if known is not None and routed_by is not None and routed_by < known.config.partitions:
-            raise FencelogError(
-                ErrorCode.METADATA_CONFLICT,
-                f"the partition was chosen among {routed_by}; {topic} has "
-                f"{known.config.partitions}",
-            )
+        if routed_by is not None:
+            info = await self._broker.topic(topic, routed_by - 1)
+            if routed_by != info.config.partitions:
+                raise _conflict(info, f"the partition was chosen among {routed_by}")
 
     async def find_key(self, exchange: Exchange, target: Target) -> None:
         """Answer 200 ``{"found"}``. Raises IDEMPOTENCY_KEY_REUSED, STATE_UNKNOWN, …."""
@@ -125,6 +124,10 @@ class Once:
         )
 
         async def local(log: PartitionLog) -> FindKeyAnswer:
+            # The answer is a promise for good, so it is given only by the number of this topic.
+            info = await self._broker.topic(topic, request.partitions - 1)
+            if info.topic_id != request.topic_id or info.config.partitions < request.partitions:
+                raise _conflict(info, f"a key was looked for among {request.partitions}")
             found = await log.access.find_key(run, request.partitions)
             if found is None:
                 return FindKeyAnswer(None)
@@ -145,6 +148,13 @@ class Once:
             raise FencelogError(
                 ErrorCode.NO_OWNER, f"the owner does not answer: {error}"
             ) from error
+
+
+def _conflict(topic: TopicInfo, what: str) -> FencelogError:
+    return FencelogError(
+        ErrorCode.METADATA_CONFLICT,
+        f"{what}; {topic.name} has {topic.config.partitions} partitions",
+    )
 
 
 def _digest(value: bytes, *, empty: bool = False) -> bytes:

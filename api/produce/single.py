@@ -96,7 +96,7 @@ class Produce:
             partition, conditions = routed
 
         async def append(log: PartitionLog) -> None:
-            self._once.check(post.topic, conditions)
+            await self._once.check(post.topic, conditions)
             message = post.message(body, self._broker.host)
             await answer(await log.append_message(message, conditions))
 

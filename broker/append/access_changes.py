@@ -36,6 +36,10 @@ class AccessChanges:
         self._access = appends.access
         self._state_log = state_log
         self._turn = asyncio.Lock()
+        self._growth = asyncio.Lock()
+        self._promised = self._access.partitions
+        """The number of partitions that is durable in the state log: no owner writes a key that was
+        routed by fewer."""
         self._changed: asyncio.Event | None = None
         """The event that is set at the next change, None if no claim waits for one."""
         self._tasks: set[asyncio.Task[Event]] = set()
@@ -81,8 +85,8 @@ class AccessChanges:
         """Return the append under an idempotency key, if it is here; None: it is not, and none that
         was routed by less than ``partitions`` ever will be. Raises IDEMPOTENCY_KEY_REUSED besides
         what ``fence`` and the append in flight raise."""
-        if self._access.partitions < partitions:
-            await self._change(lambda: self._access.grow(partitions))
+        if self._promised < partitions and not self._appends.is_terminated:
+            await self._promise(partitions)
         return await self._appends.find_key(run)
 
     async def producer(self, producer_id: str) -> ProducerState | None:
@@ -108,6 +112,14 @@ class AccessChanges:
             "exclusive": None if holder is None else holder._asdict(),
             "count": self._appends.producers.count,
         }
+
+    async def _promise(self, partitions: int) -> None:
+        """Make it durable that the topic has so many partitions. One change serves all who wait for
+        it."""
+        async with self._growth:
+            if self._promised < partitions:
+                await self._change(lambda: self._access.grow(partitions))
+                self._promised = partitions
 
     async def _change(self, decide: Callable[[], Event]) -> Event:
         if len(self._tasks) >= MAX_WAITING_CHANGES:

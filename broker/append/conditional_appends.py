@@ -295,6 +295,12 @@ class ConditionalAppends:
         self._mode.open_access(is_limited=not self.access.is_open)
         self._retry()
 
+    @property
+    def is_terminated(self) -> bool:
+        """Tell whether no owner appends anything any more."""
+        refusal = self._mode.refusal
+        return refusal is not None and refusal.code is ErrorCode.TOPIC_TERMINATED
+
     async def find_key(self, run: SequenceRange) -> AppendResult | None:
         """Return the append under an idempotency key, in the log or once it is settled; None: there
         is none. Raises IDEMPOTENCY_KEY_REUSED, why the append failed, or why it is not settled."""

@@ -3,6 +3,7 @@ service."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -170,8 +171,25 @@ async def test_a_key_alone_is_certain_of_one_partition_only(http: httpx.AsyncCli
     for path in (":find-key", ":find-key?partition=1"):
         wrong = await http.post(f"/partitions/0{path}", json={"id": "", "contents": ""})
         assert wrong.status_code == 400
-    short = {"id": "AAAA", "contents": "", "partitions": 4}
+    short = {"id": "AAAA", "contents": "", "topic_id": "", "partitions": 4}
     assert (await http.post("/partitions/0:find-key", json=short)).status_code == 400
+
+
+async def test_what_a_broker_knows_of_a_deleted_topic_changes_nothing(
+    http: httpx.AsyncClient,
+) -> None:
+    """Another topic has its name now, with fewer partitions."""
+    base = str(http.base_url).rstrip("/")
+    topic = (await http.get(base)).json()
+    digest = base64.b64encode(bytes(16)).decode()
+    look = {"id": digest, "contents": "", "topic_id": topic["topic_id"], "partitions": 1}
+    for wrong in ({"topic_id": "deleted"}, {"partitions": 5}):
+        refused = await http.post("/partitions/0:find-key", json=look | wrong)
+        assert (refused.status_code, refused.json()["code"]) == (409, "metadata_conflict")
+    assert (await http.post("/partitions/0:find-key", json=look)).json() == {"found": None}
+    old = await http.post("/messages?partition=0&routed_by=5", content=b"a", headers=KEY)
+    assert (old.status_code, old.json()["code"]) == (409, "metadata_conflict")
+    assert (await http.post("/messages", content=b"a", headers=KEY)).status_code == 201
 
 
 async def test_another_broker_asks_the_former_partition_and_an_old_route_is_refused() -> None:

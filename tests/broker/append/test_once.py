@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from fencelog.broker.append.conditions import AppendConditions, AppendResult, Repeated
 from fencelog.broker.append.once import former_partitions, is_routed_by_key, route_once
 from fencelog.broker.append.producer_access import Access
+from fencelog.broker.ledger_list.state_core import Event
 from fencelog.broker.limits import LATE_GROWTH_MS, MAX_FORMER_COUNTS
 from fencelog.broker.names import TopicName
 from fencelog.broker.policy import Policy
@@ -29,7 +31,8 @@ from fencelog.ledgers.format.entry_header import (
 )
 from fencelog.ledgers.metastore.port import Version, Versioned
 from fencelog.ledgers.record_batch import Message
-from tests.support.broker_stage import Stage
+from tests.support.broker_stage import Stage, Until
+from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName("ns", "t")
 RUN = SequenceRange(0, RUN_KEY, producer_digest(b"order 7"))
@@ -133,3 +136,50 @@ async def test_a_key_that_is_not_there_never_comes_by_a_former_route(stage: Stag
         assert await log.access.find_key(run, 2) == first
     now = routed._replace(run=other, routed_by=2)
     assert (await log.append_message(Message(b"a"), now)).offset == 1
+
+
+async def test_a_key_is_said_not_to_be_there_only_when_that_is_durable(
+    stage: Stage, ledgers: ScriptedLedgers, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ask; what the first one has caused is not durable yet, and is never."""
+    log = await stage.open(timeout_s=0.05)
+    await log.access.fence(None)
+    state = ledgers.newest
+    recorded = log._state_log.recorded
+
+    def unanswered(event: Event) -> asyncio.Future[None]:
+        state.auto_ack = event[0] != "partitions" and state.auto_ack
+        return recorded(event)
+
+    monkeypatch.setattr(log._state_log, "recorded", unanswered)
+    first = asyncio.create_task(log.access.find_key(RUN, 2))
+    await until(lambda: log.access._access.partitions == 2)
+    second = asyncio.create_task(log.access.find_key(RUN, 2))
+    await asyncio.wait((first, second))
+    third = asyncio.create_task(log.access.find_key(RUN, 2))
+    await asyncio.wait((third,))
+    errors = [task.exception() for task in (first, second, third)]
+    codes = [each.code if isinstance(each, FencelogError) else each for each in errors]
+    unavailable = ErrorCode.BOOKIE_UNAVAILABLE
+    assert codes == [ErrorCode.STATE_UNKNOWN, unavailable, unavailable]
+
+
+async def test_those_who_ask_together_cause_one_change(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.broker.append.access_changes.MAX_WAITING_CHANGES", 1)
+    log = await stage.open()
+    assert await asyncio.gather(*(log.access.find_key(RUN, 2) for _ in range(5))) == [None] * 5
+
+
+async def test_a_terminated_partition_says_what_it_has(stage: Stage) -> None:
+    log = await stage.open()
+    first = await log.append_message(Message(b"a"), KEYED._replace(routed_by=1))
+    await log.terminate()
+    other = RUN._replace(id=producer_digest(b"other"))
+    for _ in range(2):
+        found = await log.access.find_key(RUN, 2)
+        assert found is not None
+        assert found.offset == first.offset
+        assert await log.access.find_key(other, 2) is None
+        log = await stage.open()
