@@ -54,7 +54,8 @@ class Appending:
 
     async def append(self, topic: TopicName, partition: int, message: Message, key: str) -> None:
         """Append the message, once for all calls with the same ``key`` that fall in the topic's
-        idempotency window. Raises FencelogError as an append does."""
+        idempotency window: the key names the message's origin, so that what is under it is this
+        message, perhaps with another number of attempts. Raises FencelogError as an append does."""
         conditions = AppendConditions(SequenceRange(1, RUN_KEY, producer_digest(key.encode())))
 
         async def local(log: PartitionLog) -> None:
@@ -72,7 +73,11 @@ class Appending:
                 headers=[(b"content-type", BATCH), (IDEMPOTENCY_KEY.encode(), key.encode())],
             )
 
-        await self._ownership.at_owner(None, topic, partition, local, remote)
+        try:
+            await self._ownership.at_owner(None, topic, partition, local, remote)
+        except FencelogError as error:
+            if error.code is not ErrorCode.IDEMPOTENCY_KEY_REUSED:
+                raise
 
 
 class DeadLetterTopics:

@@ -119,8 +119,8 @@ async def test_a_burial_that_is_repeated_writes_once(two: list[Site], owner: int
     assert letters is not None
     topic = await a.broker.topic(a.name)
     info = (await a.broker.subscriptions.get(topic.topic_id, "s")).info
-    for _ in range(2):
-        await letters.forward(info, 0, pulled(Message(b"bad")))
+    for attempts in (2, 2, 3):
+        await letters.forward(info, 0, pulled(Message(b"bad"))._replace(attempt=attempts))
     assert len(await dead(a, name.topic, 1)) == 1
 
 
