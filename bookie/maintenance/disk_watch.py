@@ -57,8 +57,6 @@ class DiskWatch:
         for shard in self._bookie.shards:
             shard.adds.set_out_of_space(not now.for_recovery)
             shard.flusher.hold(not now.for_flush)
-            if not now.for_adds:
-                await _remove_spares(shard)
         self._bookie.set_read_only(BY_DISK, not now.for_adds)
         if now != before:
             _log.warning(
@@ -71,6 +69,9 @@ class DiskWatch:
                 now.for_recovery,
                 now.for_flush,
             )
+        if not now.for_adds:
+            for shard in self._bookie.shards:
+                await _remove_spares(shard)
 
     @property
     def _pause_s(self) -> float:
