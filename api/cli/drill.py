@@ -185,8 +185,8 @@ def full_disk(
 
 def full_standalone(
     size_mib: Annotated[
-        int, typer.Option("--size-mib", min=300, help="Of the service's disk, a tmpfs.")
-    ] = 400,
+        int, typer.Option("--size-mib", min=600, help="Of the service's disk, a tmpfs.")
+    ] = 700,
     keep: KeepOption = False,
     as_json: JsonOption = False,
     inside: InsideOption = False,

@@ -73,8 +73,8 @@ def room(
     kept = cached_bytes + reserve_bytes(space.total_bytes)
     for_recovery = for_flush and space.free_bytes > kept
     kept_from_adds = bytes_kept_from_adds(space, cached_bytes, config)
-    if not had_room:  # the next flush only moves bytes from one account to the other
-        kept_from_adds += config.write_cache_bytes
+    if not had_room:  # a flush and a journal file that is trimmed after it are no gain
+        kept_from_adds += config.write_cache_bytes + config.journal_file_bytes
     for_journal = space.free_bytes > kept_from_adds
     return Room(
         for_adds=used < limit and for_recovery and for_journal,

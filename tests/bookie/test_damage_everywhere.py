@@ -191,7 +191,7 @@ async def test_a_bookie_on_any_damage_denies_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Samples of everything above, and of the files that nobody thought of."""
-    monkeypatch.setattr(config, "MAX_RUN_BYTES", 4096)
+    monkeypatch.setattr(config, "_SMALLEST_FILE_BYTES", 8192)
     random = Random(4)
     expected = {i: requests.run(i, first, count) for i, (first, count) in ENTRIES.items()}
     files = [path.relative_to(data) for path in sorted(data.rglob("*")) if path.is_file()]

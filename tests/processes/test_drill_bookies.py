@@ -60,9 +60,9 @@ def test_a_bookie_whose_disk_is_full_serves_on_and_comes_back() -> None:
     assert report["own_copies_unknown"] == 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_service_whose_only_disk_is_full_starts_on_it_and_goes_on_after_a_deletion() -> None:
-    done = fencelog("drill", "full-standalone", "--json", timeout_s=280)
+    done = fencelog("drill", "full-standalone", "--json", timeout_s=580)
     if done.returncode == 1 and NO_NAMESPACES.encode() in done.stderr:
         pytest.skip(complaint(done))
     assert done.stdout, done.stderr.decode()

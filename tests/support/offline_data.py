@@ -27,7 +27,7 @@ async def make_data(open_bookie: OpenBookie, requests: Requests, path: Path, kil
     entries of ledgers 1 and 3 are in the journal only, because the process was killed. Ledger 2 is
     fenced in the index, ledger 3 in the journal."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config, "MAX_RUN_BYTES", 4096)  # so that files can be small
+        patch.setattr(config, "_SMALLEST_FILE_BYTES", 8192)  # so that files can be small
         settings: BookieSettings = {"journal_file_bytes": 8192}
         bookie = await open_bookie(data_dir=path, **settings)
         await bookie.forgotten_are_fenced()

@@ -78,7 +78,7 @@ def test_a_flush_waits_for_no_more_room_than_it_takes() -> None:
 def test_adds_begin_again_with_space_for_what_the_next_flush_moves() -> None:
     """Else a bookie whose limits are no shares would stop and begin with every flush."""
     config = BookieConfig(Path("unused"), read_only_at=1, writable_at=1)
-    for free, had_room, for_adds in ((70, True, True), (70, False, False), (140, False, True)):
+    for free, had_room, for_adds in ((70, True, True), (70, False, False), (200, False, True)):
         space = DiskSpace(200 * MIB, free * MIB)
         now = room(space, cached_bytes=0, flush_bytes=0, had_room=had_room, config=config)
         assert now.for_adds == for_adds
@@ -223,7 +223,7 @@ async def test_a_bookie_on_a_disk_that_fills_up_and_empties_again(
     assert await requests.add(bookie, requests.run(1, 2), recovery=True) is None
     assert await code_of(requests, bookie, requests.run(2, 0)) is ErrorCode.READ_ONLY
 
-    space.free = 160 * MIB
+    space.free = 250 * MIB
     await watch.check()
     assert await requests.add(bookie, requests.run(2, 0)) is None
     assert changes == [True, False]
