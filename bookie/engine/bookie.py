@@ -73,7 +73,7 @@ class Bookie:
         self.on_pressure: dict[Callable[[], None], None] = {}
         """Callbacks for a change of ``is_under_pressure``: transports stop or resume reading."""
         self.on_read_only: dict[Callable[[], None], None] = {}
-        """Callbacks for a change of ``is_read_only``: the registration has to show it."""
+        """Callbacks for a change of ``read_only_for``: the registration has to show it."""
         self.status_parts: dict[str, StatusPart] = {}
         """The parts of the answer to ``status``, by name."""
         self.admin: dict[str, Verb] = own_verbs(self)
@@ -264,9 +264,9 @@ class Bookie:
 
     def set_read_only(self, reason: str, on: bool) -> None:
         """Set or clear one reason to be read-only."""
-        before = self.is_read_only
+        before = set(self.read_only_for)
         (self.read_only_for.add if on else self.read_only_for.discard)(reason)
-        if self.is_read_only != before:
+        if self.read_only_for != before:
             for shard in self.shards:
                 shard.adds.is_read_only = self.is_read_only
             for listener in self.on_read_only:

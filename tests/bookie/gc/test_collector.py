@@ -111,10 +111,10 @@ async def test_a_full_disk_is_collected_at_once_and_sparse_files_with_it(scene: 
     scene.bookie.set_read_only("operator", True)
     await scene.collected()
     assert used_bytes(scene) > 500_000  # a ninth of the file is live
-    scene.bookie.set_read_only("operator", False)
-    scene.bookie.set_read_only("disk", True)
-    while used_bytes(scene) > 112_000:  # noqa: ASYNC110 - files cannot be awaited
-        await asyncio.sleep(0.01)
+    scene.bookie.set_read_only("disk", True)  # it is read-only already, for the operator
+    async with asyncio.timeout(20):
+        while used_bytes(scene) > 112_000:  # noqa: ASYNC110 - files cannot be awaited
+            await asyncio.sleep(0.01)
     found = await scene.requests.read(scene.bookie, 9, 99)
     assert found == scene.requests.run(9, 99, size=1000)
 
