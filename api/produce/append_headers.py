@@ -43,7 +43,7 @@ ROUTED_BY = "routed_by"
 """The query parameter that brokers add for an idempotency key that has chosen the partition."""
 
 _DUPLICATE = [(b"duplicate", b"true")]
-_MAX_NUMBER = 2**63 - 1
+MAX_NUMBER = 2**63 - 1
 
 
 def read_conditions(raw_headers: RawHeaders) -> AppendConditions | None:
@@ -152,7 +152,7 @@ def _number(given: Mapping[bytes, bytes], name: bytes) -> int | None:
     value = given.get(name)
     if value is None:
         return None
-    if not value.isdigit() or len(value) > 19 or int(value) > _MAX_NUMBER:
+    if not value.isdigit() or len(value) > 19 or int(value) > MAX_NUMBER:
         raise _bad(f"{_shown(name)} must be a whole number, not {value[:40].decode('latin-1')!r}")
     return int(value)
 

@@ -16,6 +16,7 @@ from fencelog.api.http.message_headers import (
 )
 from fencelog.api.produce.append_headers import (
     CONDITION_HEADERS,
+    MAX_NUMBER,
     ROUTED_BY,
     conditions_of,
     routed_by,
@@ -24,11 +25,14 @@ from fencelog.api.routing.link_frames import decode_with_head, encode_with_head
 from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.limits import MAX_DELIVERY_DELAY_MS
 from fencelog.broker.names import TopicName
-from fencelog.ledgers.errors import ErrorCode, FencelogError
+from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
+from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, producer_digest
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.record_batch import Message, message_digest
 
 PARAMETERS = frozenset(("partition", "key", "delay_ms", ROUTED_BY))
+
+_PRODUCER_BYTES = len(producer_digest(b""))
 
 _SCANNED = METADATA_HEADERS | CONDITION_HEADERS
 
@@ -120,6 +124,8 @@ def encode_post(post: Post, partition: int, body: bytes) -> tuple[bytes, bytes]:
 def decode_post(frame: bytes) -> tuple[Post, int, bytes]:
     """Return post, partition and body of an APPEND. Raises ProtocolError."""
     head, body = decode_with_head(_head, frame)
+    if not _is_valid(head):
+        raise ProtocolError("the head of an append has numbers or digests that none can have")
     post = Post(
         head.topic,
         str(head.partition),
@@ -130,3 +136,18 @@ def decode_post(frame: bytes) -> tuple[Post, int, bytes]:
         head.conditions,
     )
     return post, head.partition, body
+
+
+def _is_valid(head: _PostHead) -> bool:
+    """Tell whether the delay and the conditions of an APPEND may be some of a post: they get into
+    the log as they are."""
+    if head.delay_ms is not None and not 0 <= head.delay_ms <= MAX_DELIVERY_DELAY_MS:
+        return False
+    run = None if head.conditions is None else head.conditions.run
+    return run is None or (
+        run.rows == 1
+        and run.kind in (RUN_SEQUENCE, RUN_KEY)
+        and len(run.id) == _PRODUCER_BYTES
+        and min(run.epoch, run.sequence) >= 0
+        and max(run.epoch, run.sequence) <= MAX_NUMBER
+    )

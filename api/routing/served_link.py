@@ -47,6 +47,8 @@ could know."""
 _OUT_BYTES = 4 * LINK_CHUNK_BYTES
 """The bytes that wait for the network before answers wait for it."""
 
+_TOO_MANY = "there are too many requests on this link"
+
 _log = logging.getLogger(__name__)
 
 
@@ -74,8 +76,10 @@ class ServedLink(asyncio.Protocol):
         host: LinkHost,
         connections: MutableSet[Any],
         tasks: MutableSet[asyncio.Task[None]],
+        on_lost: Callable[[], None],
     ) -> None:
         self.host = host
+        self._on_lost = on_lost
         self._connections = connections
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
@@ -106,6 +110,7 @@ class ServedLink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._connections.discard(self)
+        self._on_lost()
         if self._deadline is not None:
             self._deadline.cancel()
         self._out.clear()
@@ -211,9 +216,8 @@ class ServedLink(asyncio.Protocol):
         if request_id in self._streams:
             raise ProtocolError(f"request {request_id} twice")
         head, body = decode_http_request(frame.body)
-        full = len(self._streams) >= LINK_MAX_REQUESTS
-        if full or self._pending_bytes > 2 * LINK_MAX_PENDING_BYTES:
-            self.end(request_id, ErrorCode.OVERLOADED, "there are too many requests on this link")
+        if self._is_full or self._pending_bytes > 2 * LINK_MAX_PENDING_BYTES:
+            self.end(request_id, ErrorCode.OVERLOADED, _TOO_MANY)
             return
         stream = _Stream(self, request_id, body)
         self._streams[request_id] = stream
@@ -222,10 +226,16 @@ class ServedLink(asyncio.Protocol):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self._streams) + self._appending >= LINK_MAX_REQUESTS
+
     def _append(self, frame: Frame) -> None:
         """Append a message, without a task. Raises ProtocolError."""
         request_id = frame.request_id
         try:
+            if self._is_full:
+                raise FencelogError(ErrorCode.OVERLOADED, _TOO_MANY)
             future = self.host.append(frame.body)
         except ProtocolError:
             raise
@@ -262,13 +272,14 @@ def serve_link(
     transport: asyncio.Transport,
     connections: MutableSet[Any],
     tasks: MutableSet[asyncio.Task[None]],
+    on_lost: Callable[[], None] = lambda: None,
 ) -> None:
     """Make a link of a connection on which HTTP has asked for that. The other broker sends nothing
-    before it has the answer."""
+    before it has the answer. ``on_lost`` is called when the connection is over."""
     transport.write(
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %b\r\n\r\n" % UPGRADE
     )
-    link = ServedLink(host, connections, tasks)
+    link = ServedLink(host, connections, tasks, on_lost)
     transport.set_protocol(link)
     link.connection_made(transport)
 

@@ -52,6 +52,10 @@ class Connections(ServerState):
 
     def remove(self, connection: HttpConnection, address: str) -> None:
         self.connections.discard(cast("Any", connection))
+        self.forget(address)
+
+    def forget(self, address: str) -> None:
+        """Count one connection from this address less."""
         self._of_address[address] -= 1
         if not self._of_address[address]:
             del self._of_address[address]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from typing import Any, cast
 
 import httptools
@@ -179,12 +180,15 @@ class HttpProtocol(asyncio.Protocol):
 
     @property
     def may_become_link(self) -> bool:
-        return self._app.host is not None and self._current is None
+        return self._app.host is not None and self._current is None and not self._closing
 
     def become_link(self) -> None:
         if (host := self._app.host) is not None:
-            self._all.remove(self, self._address)
-            serve_link(host, self._transport.detach(), self._all.connections, self._all.tasks)
+            every = self._all
+            every.connections.discard(cast("Any", self))
+            # Links count among the connections of their address, like any other.
+            on_lost = partial(every.forget, self._address)
+            serve_link(host, self._transport.detach(), every.connections, every.tasks, on_lost)
 
     def _go_on(self) -> None:
         """Take up the next request, and what has arrived since."""

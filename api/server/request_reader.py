@@ -75,6 +75,9 @@ class RequestReader:
         self._headers: Headers = []
         self._framing: dict[bytes, bytes] = {}
         self._piece_bytes = self._silent_bytes = 0
+        # The bytes among the silent ones that came with the end of the request before.
+        self._shared_bytes = 0
+        self._ended_another = False
         self._begun_s = self._grown_s = connections.now_s
 
     @property
@@ -90,6 +93,7 @@ class RequestReader:
     def feed(self, data: bytes) -> None:
         """Parse what has arrived."""
         self._piece_bytes = len(data)
+        self._ended_another = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -120,10 +124,15 @@ class RequestReader:
     def _count_piece(self, size: int) -> None:
         """Count what has arrived of an incomplete request. The parser keeps headers, and trailers
         of a chunked body, until they are whole."""
-        self._silent_bytes = 0 if self._had_body else self._silent_bytes + size
+        if self._had_body:
+            self._silent_bytes = self._shared_bytes = 0
+        else:
+            self._silent_bytes += size
+            if self._ended_another:
+                self._shared_bytes = size
         self._had_body = False
         self._grown_s = self._connections.now_s
-        if self._silent_bytes > MAX_HEAD_BYTES:
+        if self._silent_bytes - self._shared_bytes > MAX_HEAD_BYTES:
             self._receiver.refuse(_HEAD_TOO_LARGE)
 
     # -- called by the parser --------------------------------------------------------------------
@@ -131,7 +140,8 @@ class RequestReader:
     def on_message_begin(self) -> None:
         self._begun_s = self._connections.now_s
         self.is_in_message = self._is_in_head = True
-        self._silent_bytes, self._had_body = 0, False
+        self._silent_bytes = self._shared_bytes = 0
+        self._had_body = False
         self._url = b""
         self._headers = []
         self._framing = {}
@@ -153,7 +163,7 @@ class RequestReader:
         if self._has_ended:
             return
         parser, version = self._parser, self._parser.get_http_version()
-        upgrades = b"upgrade" in self._framing and parser.should_upgrade()
+        upgrades = parser.should_upgrade()  # Also true of each CONNECT.
         refusal = check_framing(self._framing, version, upgrades=upgrades)
         is_large = self._silent_bytes + self._piece_bytes > MAX_HEAD_BYTES
         if is_large and self._head_bytes() > MAX_HEAD_BYTES:
@@ -162,12 +172,15 @@ class RequestReader:
             self._receiver.refuse(refusal)
             return
         self._is_link = (
-            upgrades and self._framing[b"upgrade"] == UPGRADE and self._receiver.may_become_link
+            upgrades and self._framing.get(b"upgrade") == UPGRADE and self._receiver.may_become_link
         )
         if self._is_link:
             return
         keep_alive = (
-            parser.should_keep_alive() and version != "1.0" and b"upgrade" not in self._framing
+            not upgrades
+            and parser.should_keep_alive()
+            and version != "1.0"
+            and b"upgrade" not in self._framing
         )
         self.receiving = HttpRequest(
             parser.get_method(), self._url, self._headers, self._framing, keep_alive, version
@@ -190,6 +203,7 @@ class RequestReader:
 
     def on_message_complete(self) -> None:
         self.is_in_message = False
+        self._ended_another = True
         request, self.receiving = self.receiving, None
         if request is None:
             return

@@ -11,12 +11,21 @@ from hypothesis import strategies as st
 
 from fencelog.api.produce.post import Post, decode_post, encode_post
 from fencelog.broker.append.conditions import AppendConditions
+from fencelog.broker.limits import MAX_DELIVERY_DELAY_MS
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ProtocolError
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange
+from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, SequenceRange
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
-RUNS = st.builds(SequenceRange, st.just(1), st.just(RUN_SEQUENCE), st.binary(), INT64, INT64)
+COUNTS = st.integers(0, 2**63 - 1)
+RUNS = st.builds(
+    SequenceRange,
+    st.just(1),
+    st.sampled_from((RUN_SEQUENCE, RUN_KEY)),
+    st.binary(min_size=16, max_size=16),
+    COUNTS,
+    COUNTS,
+)
 CONDITIONS = st.builds(
     AppendConditions, st.none() | RUNS, st.none() | INT64, st.none() | st.text(max_size=4)
 )
@@ -27,7 +36,7 @@ POSTS = st.builds(
     st.none() | st.binary(max_size=9),
     st.none() | INT64,
     st.lists(st.tuples(st.text(max_size=4), st.binary(max_size=4)), max_size=3).map(tuple),
-    st.none() | INT64,
+    st.none() | st.integers(0, MAX_DELIVERY_DELAY_MS),
     st.none() | CONDITIONS,
 )
 
@@ -48,3 +57,24 @@ def test_a_head_of_another_form_is_no_post(head: object) -> None:
     packed = msgspec.msgpack.encode(head)
     with pytest.raises(ProtocolError):
         decode_post(len(packed).to_bytes(4, "little") + packed)
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "run"),
+    [
+        (-1, None),
+        (MAX_DELIVERY_DELAY_MS + 1, None),
+        (None, SequenceRange(2, RUN_SEQUENCE, bytes(16))),
+        (None, SequenceRange(1, 9, bytes(16))),
+        (None, SequenceRange(1, RUN_KEY, b"short")),
+        (None, SequenceRange(1, RUN_SEQUENCE, bytes(16), -1)),
+        (None, SequenceRange(1, RUN_SEQUENCE, bytes(16), 0, 2**63)),
+    ],
+)
+def test_what_no_request_can_ask_for_is_no_post(
+    delay_ms: int | None, run: SequenceRange | None
+) -> None:
+    conditions = None if run is None else AppendConditions(run)
+    post = Post(TopicName("ns", "t"), "3", None, None, (), delay_ms, conditions)
+    with pytest.raises(ProtocolError):
+        decode_post(b"".join(encode_post(post, 3, b"")))

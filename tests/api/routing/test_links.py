@@ -28,6 +28,7 @@ from fencelog.api.routing.link_frames import (
 )
 from fencelog.api.routing.served_link import LinkHost
 from fencelog.api.server.serve import bind
+from fencelog.broker.append.conditions import AppendFuture, AppendResult
 from fencelog.broker.limits import LINK_WINDOW_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
@@ -180,6 +181,21 @@ async def test_too_many_requests_are_refused_with_nothing_done(
     with pytest.raises(FencelogError) as refused:
         await links.request(served.url, get(b"/echo"), b"")
     assert refused.value.code is ErrorCode.OVERLOADED
+
+
+async def test_appends_count_among_the_requests_of_a_link(
+    served: Served, links: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencelog.api.routing.served_link.LINK_MAX_REQUESTS", 1)
+    assert served.host is not None
+    under_way: AppendFuture = asyncio.get_running_loop().create_future()
+    served.host.append = lambda _: under_way
+    first, second = (links.append(served.url, (b"", b"")) for _ in range(2))
+    with pytest.raises(FencelogError) as refused:
+        await second
+    assert refused.value.code is ErrorCode.OVERLOADED
+    under_way.set_result(AppendResult(0, 7, 1, 0))
+    assert (await first).offset == 7
 
 
 async def test_what_no_frame_can_hold_is_refused(served: Served, links: Links) -> None:

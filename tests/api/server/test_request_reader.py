@@ -129,6 +129,23 @@ async def test_trailers_without_end_are_not_kept(client: Client) -> None:
     await client.refused(431, "head_too_large")
 
 
+async def test_requests_before_a_head_do_not_count_as_its_part(client: Client) -> None:
+    """A pipeline larger than the limit of a head, which arrives cut within a head."""
+    count = 1 + 2 * MAX_HEAD_BYTES // len(WHOLE)
+    client.writer.write(WHOLE * count + WHOLE[:20])
+    assert [(await client.answer())[0] for _ in range(count)] == [201] * count
+    client.writer.write(WHOLE[20:])
+    assert (await client.answer())[0] == 201
+
+
+async def test_the_body_of_a_connect_is_no_request(client: Client, fake_broker: FakeBroker) -> None:
+    client.writer.write(head("Host: x", f"Content-Length: {len(WHOLE)}", method="CONNECT"))
+    await asyncio.sleep(0.05)
+    client.writer.write(WHOLE)
+    await client.refused(400, "bad_request")
+    assert appended(fake_broker) == 0
+
+
 async def test_a_large_head_in_the_limit_is_taken(client: Client) -> None:
     line = "X: " + "x" * (MAX_HEAD_BYTES - 200)
     body = b"x" * 1000
@@ -212,6 +229,30 @@ async def test_connections_have_a_limit(
             status = (await other.answer())[0]
             other.writer.close()
             await asyncio.sleep(0.05)
+    assert status == 201
+
+
+async def test_links_count_among_the_connections_of_an_address(
+    service: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = urlsplit(service)
+    monkeypatch.setattr("fencelog.api.server.connections.MAX_CONNECTIONS_OF_ADDRESS", 2)
+    client.writer.write(head("Host: x", "Connection: Upgrade", "Upgrade: fencelog-link/1",
+                             method="GET", path="/v1/link"))  # fmt: skip
+    assert b" 101 " in await client.reader.readuntil(b"\r\n\r\n")
+    refused = Client(*await asyncio.open_connection(address.hostname, address.port))
+    refused.writer.write(WHOLE)
+    await refused.refused(503, "overloaded")
+    refused.writer.close()
+    client.writer.close()
+    async with asyncio.timeout(5):
+        status = 503
+        while status == 503:
+            await asyncio.sleep(0.05)
+            other = Client(*await asyncio.open_connection(address.hostname, address.port))
+            other.writer.write(WHOLE)
+            status = (await other.answer())[0]
+            other.writer.close()
     assert status == 201
 
 
