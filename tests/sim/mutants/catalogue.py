@@ -20,6 +20,7 @@ from tests.sim.mutants.topics import calls as mutants_calls
 from tests.sim.mutants.topics import cursors as mutants_broker_cursors
 from tests.sim.mutants.topics import dead_letters as mutants_broker_letters
 from tests.sim.mutants.topics import forwards as mutants_forwards
+from tests.sim.mutants.topics import limits as mutants_limits
 from tests.sim.mutants.topics import log_core as mutants_broker_log
 from tests.sim.mutants.topics import logs as mutants_broker
 from tests.sim.mutants.topics import lost_bookies as mutants_broker_bookies
@@ -51,6 +52,7 @@ TOPIC_MUTANTS: tuple[Mutant, ...] = (
     *mutants_broker_letters.MUTANTS,
     *mutants_forwards.MUTANTS,
     *mutants_calls.MUTANTS,
+    *mutants_limits.MUTANTS,
 )
 """Of the brokers; histories of topics have to see them."""
 

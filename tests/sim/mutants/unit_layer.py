@@ -109,6 +109,8 @@ TESTS = {
     ),
     "tests/broker/dispatch/test_dispatch.py": ("key-shared-two-owners", "failover-to-two"),
     "tests/broker/subscriptions/test_pull.py": ("a-rewound-pull-goes-on",),
+    "tests/api/routing/test_forward.py": ("lost-answer-is-a-refusal", "passed-on-twice"),
+    "tests/api/routing/test_moving_partitions.py": ("asked-again-of-the-next-owner",),
     "tests/sim/disk/test_failed_sync.py": ("replayed-after-a-failed-sync",),
 }
 """Names of mutants, by the file of tests that catches them."""

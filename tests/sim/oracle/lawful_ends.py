@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from fencelog.broker.policy import BACKLOG_EVICT
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES
 from tests.sim.oracle.log_history import LogHistory
 
@@ -23,7 +24,7 @@ def lawful_ends(
     ttl_ms, quota = overrides.get("ttl_ms"), overrides.get("backlog_quota_bytes")
     if ttl_ms is not None:
         reasons.append(partial(_is_over, log, latest_us, int(ttl_ms) * 1000))
-    if quota is not None:
+    if quota is not None and overrides.get("backlog_action") == BACKLOG_EVICT:
         reasons.append(partial(_is_too_much, log, int(quota)))
     return reasons
 

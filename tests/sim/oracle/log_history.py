@@ -16,16 +16,23 @@ from fencelog.broker.append.conditions import (
     FORGOTTEN,
     NO_CONDITIONS,
     AppendConditions,
+    AppendFuture,
     AppendResult,
 )
+from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import Effects, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE
+from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange
 from fencelog.ledgers.record_batch import Message
 from tests.sim.oracle.history import History
+from tests.sim.oracle.limits.producer_limit import ProducerLimit
 from tests.sim.oracle.state_watch import StateWatch
 
 NAME = "sim-name"
 """The header that tells which message an empty one is."""
+
+
+Asking = Callable[[PartitionLog, Callable[[], AppendFuture]], AppendFuture]
+"""Gives what the callable gives, which asks that instance for an append."""
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +108,10 @@ class LogHistory:
     """Ledgers that its list has had."""
     is_rolling: bool = False
     """Its list has two ledgers that are not sealed."""
+    let_in: Asking = lambda instance, append: append()
+    """Asks an instance for an append, and judges whether it is let in."""
+    producer_limit: ProducerLimit | None = None
+    """If the partition forgets producers."""
     state: StateWatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -154,9 +165,10 @@ class LogHistory:
         end = told.offset + len(sent.payloads)
         if told.count != len(sent.payloads):
             self.violate(21, f"{len(sent.payloads)} messages were acknowledged as {told.count}")
-        if sent.offset is not None and sent.offset != told.offset:
+        is_again = sent.offset != told.offset and self._may_come_again(sent)
+        if sent.offset not in (None, told.offset) and not is_again:
             self.violate(17, f"{sent.payloads[0]!r} is at {sent.offset} and at {told.offset}")
-        if sent.offset is None and not told.duplicate:
+        if (sent.offset is None or is_again) and not told.duplicate:
             self._check_epoch(told.offset, end, instance, epoch)
         sent.offset = told.offset
         if told.offset < sent.floor:
@@ -192,9 +204,15 @@ class LogHistory:
                 self.violate(
                     21, f"{how}: offset {place} has {payload!r}, had {self.messages[place]!r}"
                 )
-            if self.places.setdefault(payload, place) != place:
-                self.violate(21, f"{how}: {payload!r} is at {place}, and at {self.places[payload]}")
+            former = self.places.setdefault(payload, place)
+            if former != place and not self._may_come_again(self.sent.get(payload)):
+                self.violate(21, f"{how}: {payload!r} is at {place}, and at {former}")
         self.known_end = max(self.known_end, offset + len(payloads))
+
+    def _may_come_again(self, sent: Sent | None) -> bool:
+        """Whether it may be written twice; ``check_whole`` says whether it was right to."""
+        limit = self.producer_limit
+        return sent is not None and limit is not None and limit.may_come_again(sent.conditions.run)
 
     def published(self, offset: int, count: int, time_us: int) -> None:
         """Somebody was told when: the same for everybody, for ever. FORGOTTEN says nothing."""
@@ -254,12 +272,27 @@ class LogHistory:
         for sent in self.sent.values():
             if sent.is_certain and not start and sent.payloads[0] not in self.places:
                 self.violate(21, f"{sent.payloads[0]!r} was acknowledged, and is not there")
+        if self.producer_limit is not None:
+            self.producer_limit.check(self._numbered(end))
+            return
         latest: dict[bytes, int] = {}
         for (producer, epoch), all_sent in sorted(self.sequences.items()):
             there = self._check_sequence(epoch, all_sent, is_whole=not start)
             if there and there[0] < latest.get(producer, -1):
                 self.violate(17, f"epoch {epoch} begins at {there[0]}, a former one goes on there")
             latest[producer] = max([latest.get(producer, -1), *there])
+
+    def _numbered(self, end: int) -> dict[int, SequenceRange]:
+        """By offset, the appends with sequence numbers that are in the log."""
+        found: dict[int, SequenceRange] = {}
+        for offset in range(end):
+            sent = self.sent.get(self.messages.get(offset, b""))
+            if sent is None or self.messages[offset] != sent.payloads[0]:
+                continue
+            run = sent.conditions.run
+            if run is not None and run.kind == RUN_SEQUENCE:
+                found[offset] = run
+        return found
 
     def _check_sequence(self, epoch: int, all_sent: list[Sent], *, is_whole: bool) -> list[int]:
         """What is there of a producer is there in order and, as far as nothing was trimmed,
@@ -280,6 +313,6 @@ class LogHistory:
             self.violate(
                 21, f"{sent.payloads[0]!r} at {offset} expected {sent.conditions.if_offset}"
             )
-        places = [self.places.get(payload) for payload in sent.payloads]
-        if places != list(range(offset, offset + len(places))):
-            self.violate(21, f"the batch at {offset} is torn: {places}")
+        there = [self.messages.get(offset + place) for place in range(len(sent.payloads))]
+        if there != list(sent.payloads):
+            self.violate(21, f"the batch at {offset} is torn: {there}")

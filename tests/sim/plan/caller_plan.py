@@ -37,6 +37,11 @@ DELAYS = ("slow metadata", "slow bookie", "clog", "changes refused", "cut off", 
 SILENCE_MS = 4_000
 """Long enough for the session of a silent owner to end, and whoever waits for it to learn that."""
 
+STAGES, BROKEN, ONE_CONSUMER, SILENT_AMID = 4, 1, 2, 3
+"""Of four such histories in a row: one in which all connections break now and then, one in which
+consumers contend for an exclusive subscription, and one in which an owner falls silent amid changes
+of cursors, which take it long."""
+
 EVENTS = ("append ack", "append ack", "takeover", "rolling", "recovering", "created")
 
 
@@ -74,7 +79,111 @@ def has_calls(seed: int) -> bool:
 
 def draw_call_plan(seed: int) -> CallPlan:
     """Everything that the seed decides in advance."""
-    return _Draw(Random(f"call plan {seed}")).plan(seed)
+    plan = _Draw(Random(f"call plan {seed}")).plan(seed)
+    random = Random(f"call plan {seed}, staged")
+    stage = seed // EVERY % STAGES
+    if stage == BROKEN:
+        return _broken(random, plan)
+    if stage == ONE_CONSUMER:
+        return _one_consumer(random, plan)
+    return _silent_amid(random, plan) if stage == SILENT_AMID else plan
+
+
+def _broken(random: Random, plan: CallPlan) -> CallPlan:
+    """The same, with connections that break, and now and then cannot be made again; changes of
+    cursors and batches of messages are on the way."""
+    moment = Moment("start", 0, random.randint(100, 300))
+    brokers = [f"k{n + 1}" for n in range(plan.brokers)]
+    breaks = random.choice((0.1, 0.2, 0.3))
+    faults = [
+        Fault(moment, kind, broker, plan.length_ms, share)
+        for kind, share in (("connections break", breaks), ("no connections", 0.7))
+        for broker in brokers
+    ]
+    producers = [
+        replace(
+            producer,
+            over_http=True,
+            conditions="none",
+            wanders=0.4,
+            sendings=tuple(replace(each, sizes=(0, 1, 2)) for each in producer.sendings),
+        )
+        for producer in plan.producers
+    ]
+    return replace(
+        plan,
+        producers=tuple(producers),
+        callers=_eager(random, plan),
+        faults=(*plan.faults, *faults),
+    )
+
+
+def _one_consumer(random: Random, plan: CallPlan) -> CallPlan:
+    """The same, with consumers that take one message at a time, and often keep it for as long as
+    they may."""
+    lease_ms = random.choice((100, 300))
+    callers = [
+        replace(plan.callers[0], machine=f"c{n + 1}", pulls=1, rests=0.3, keeps=0.6, seeks=0.0)
+        for n in range(4)
+    ]
+    return replace(
+        plan,
+        config=replace(plan.config, type=EXCLUSIVE, lease_ms=lease_ms),
+        callers=tuple(callers),
+        faults=tuple(fault for fault in plan.faults if random.random() < 0.3),
+    )
+
+
+def _silent_amid(random: Random, plan: CallPlan) -> CallPlan:
+    """The same, with owners that fall silent, one after the other, or lose their logs, while all
+    bookies are slow."""
+    slow = [
+        Fault(Moment("start", 0, 300), "slow bookie", f"b{n + 1}", SILENCE_MS, 0.05)
+        for n in range(plan.bookies)
+    ]
+    brokers = random.sample(["k1", "k2", "k3"], 2)
+    first, count = plan.callers[0], len(plan.callers)
+    more = [replace(first, machine=f"c{count + n + 1}") for n in range(2)]
+    kinds = (random.choice(SILENT), random.choice((*SILENT, "believe", "believe")))
+    gone = [
+        Fault(
+            Moment("append ack", random.randint(3, 30), random.choice((0, 5, 20, 50))),
+            kind,
+            broker,
+            random.choice((2_500, 3_000)),
+            0.5,
+        )
+        for broker, kind in zip(brokers, kinds, strict=True)
+    ]
+    return replace(
+        plan,
+        brokers=3,
+        callers=_eager(random, replace(plan, callers=(*plan.callers, *more))),
+        faults=(*slow, *gone, *(fault for fault in plan.faults if random.random() < 0.3)),
+        length_ms=SILENCE_MS,
+        session_ms=1_200,
+        config=replace(
+            plan.config,
+            type=random.choice((EXCLUSIVE, SHARED, SHARED, KEY_SHARED)),
+            lease_ms=random.choice((300, 800)),
+        ),
+    )
+
+
+def _eager(random: Random, plan: CallPlan) -> tuple[CallerPlan, ...]:
+    """Consumers that mostly change cursors."""
+    return tuple(
+        replace(
+            caller,
+            rests=0.0,
+            keeps=0.0,
+            pulls=random.choice((1, 3)),
+            thinks_ms=random.choice((1, 20)),
+            refuses=0.1,
+            seeks=random.choice((0.1, 0.3)),
+        )
+        for caller in plan.callers
+    )
 
 
 class _Draw:

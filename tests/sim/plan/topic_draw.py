@@ -9,6 +9,7 @@ from fencelog.broker.registry.subscription_config import TYPES, SubscriptionConf
 from tests.sim.plan.plan import Fault, Moment
 from tests.sim.plan.topic_bookies import with_bookies
 from tests.sim.plan.topic_forwards import with_http, with_refusals
+from tests.sim.plan.topic_limits import with_limits
 from tests.sim.plan.topic_plan import (
     TOPIC_EVENTS,
     TOPIC_TARGETS,
@@ -150,7 +151,7 @@ THEMES = (ANYTHING, CONTENTION, ROLLS, ROLLS, LEDGERS, MEMORIES, MEMORIES)
 def draw_topic_plan(seed: int) -> TopicPlan:
     """Everything that the seed decides in advance."""
     plan = _Draw(Random(f"topic plan {seed}")).plan(seed)
-    return with_refusals(with_http(with_bookies(with_subscribers(plan))))
+    return with_limits(with_refusals(with_http(with_bookies(with_subscribers(plan)))))
 
 
 class _Draw:

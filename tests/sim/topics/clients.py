@@ -23,6 +23,7 @@ from fencelog.ledgers.record_batch import check_batch, decode_batch, encode_batc
 from tests.sim.engine.host import SimHost
 from tests.sim.ledgers.cluster import Cluster
 from tests.sim.ledgers.faults import Moments
+from tests.sim.oracle.limits.producer_limit import Try
 from tests.sim.oracle.log_history import LogHistory, Sent, payload_of
 from tests.sim.plan.topic_plan import ReaderPlan
 from tests.sim.topics.brokers import ANSWER_S, TOPIC, BrokerMachine, Unanswered, Unreached
@@ -144,8 +145,14 @@ async def append_all(
     futures = []
     for sent in waiting:
         log.attempted(sent)
-        future = _append(instance, sent)
+        limit, run = log.producer_limit, sent.conditions.run
+        tried = None
+        if limit is not None:
+            tried = limit.tried(run, len(sent.payloads), instance.tail_offset)
+        future = log.let_in(instance, partial(_append, instance, sent))
         future.add_done_callback(partial(_answered, log, sent, instance))
+        if tried is not None:
+            future.add_done_callback(partial(_noted, tried))
         futures.append(future)
     try:
         if log.is_rolling:
@@ -183,6 +190,11 @@ def _answered(log: LogHistory, sent: Sent, instance: PartitionLog, future: Appen
         look_at_tail(log, instance)
     else:
         log.refused(sent, error)
+
+
+def _noted(tried: Try, future: AppendFuture) -> None:
+    if not future.cancelled():
+        tried.answered(_error_of(future))
 
 
 def note_read(log: LogHistory, offset: int, result: ReadResult) -> list[int]:

@@ -42,8 +42,10 @@ class TopicEnding:
         processes: list[Process],
         *,
         is_let_go: bool = False,
+        drained: Sequence[SubscriptionHistory] = (),
     ) -> None:
-        """``is_let_go``: retention takes whatever is followed by anything."""
+        """``is_let_go``: retention takes whatever is followed by anything. ``drained``: appends
+        wait for these subscriptions."""
         self._cluster = cluster
         self._history = history
         self._brokers = brokers
@@ -51,6 +53,7 @@ class TopicEnding:
         self._clients = clients
         self._processes = processes
         self._is_let_go = is_let_go
+        self._drained = drained
         self._chance = cluster.engine.random("ending")
 
     async def run(
@@ -58,6 +61,7 @@ class TopicEnding:
     ) -> None:
         await self._history.within(SERVE_S, "bookies and brokers serve again", self._all_serve)
         z0 = self._cluster.engine.start_process("z0")
+        drains = [z0.spawn(self._drain(each)) for each in self._drained]
         for log in logs:
             await self._history.within(
                 SERVE_S,
@@ -75,6 +79,8 @@ class TopicEnding:
             await self._history.within(
                 SERVE_S, f"partition {log.partition} is served", checked.done
             )
+        for drain in drains:
+            drain.cancel()
         for number, subscription in enumerate(subscriptions):
             consumer = Consumer(f"z{number}", subscription, self._clients, self._chance)
             name = f"subscription {subscription.info.name} of {subscription.log.partition}"
@@ -95,6 +101,13 @@ class TopicEnding:
         served = await end_brokers(self._history, self._brokers, self._is_served, logs)
         for log in served:
             self._check_sealed(log)
+
+    async def _drain(self, subscription: SubscriptionHistory) -> None:
+        """Acknowledge whatever comes, until cancelled."""
+        name = f"drain {subscription.info.name}"
+        consumer = Consumer(name, subscription, self._clients, self._cluster.engine.random(name))
+        while True:
+            await consumer.acknowledge(await consumer.pull(100))
 
     def _is_served(self, log: LogHistory) -> bool:
         """Whether its present owner is a broker that is there. One that only believed may

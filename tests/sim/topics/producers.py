@@ -101,6 +101,9 @@ class Producer:
                 self._done.append(sent)
             elif error.code is ErrorCode.SEQUENCE_MISMATCH:
                 expected = int(error.extra["expected_sequence"])
+                if expected < acknowledged and self._log.producer_limit is not None:
+                    self._restart()  # it was forgotten
+                    return
                 if expected < acknowledged:
                     self._log.violate(
                         17,

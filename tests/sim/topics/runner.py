@@ -6,13 +6,15 @@ checked:
 16 one owner an epoch gets acks, in the order of the log;          oracle/log_history.py
    the list of ledgers is legal, nothing is deleted that it has,   oracle/list_watch.py
    nothing acknowledged in what it has not                         oracle/observed_ledgers.py
-17 what a producer numbered is there once, in order                oracle/log_history.py
+17 what a producer numbered is there once, in order, as far as     oracle/log_history.py,
+   it is remembered                                                oracle/limits/producer_limit.py
 18 nothing is with two, nothing is left out, order, keys           oracle/subscription_history.py
 19 what is acknowledged does not come again, is durable            oracle/subscription_history.py,
                                                                    oracle/state_watch.py
 20 nothing is trimmed that somebody still needs                    oracle/subscription_history.py
 21 one sequence of messages for everybody, for ever                oracle/log_history.py,
                                                                    topics/reads.py
+27 a quota lets in what it may, and nothing else                   oracle/limits/quota_watch.py
 22 after healing all is served, and sealed in the end              topics/ending.py
 23 the same seed gives the same trace                              test_topic_simulation.py
 """
@@ -23,6 +25,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from fencelog.broker.policy import BACKLOG_HOLD, BACKLOG_REFUSE
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from tests.sim.admin.runner import SHORT_INTERVALS, AdminPlay
 from tests.sim.engine.engine import Engine
@@ -30,6 +33,8 @@ from tests.sim.engine.host import SimHost
 from tests.sim.engine.process import Process
 from tests.sim.oracle.history import History
 from tests.sim.oracle.lawful_ends import lawful_ends
+from tests.sim.oracle.limits.producer_limit import ProducerLimit
+from tests.sim.oracle.limits.quota_watch import QuotaWatch
 from tests.sim.oracle.list_watch import LedgerListWatch
 from tests.sim.oracle.log_history import LogHistory
 from tests.sim.oracle.subscription_history import SubscriptionHistory
@@ -50,7 +55,7 @@ from tests.sim.topics.front import Front, Taken
 from tests.sim.topics.http import Http
 from tests.sim.topics.producers import Producer
 from tests.sim.topics.rover import Rover
-from tests.sim.topics.small_limits import FORGETFUL, LIMITS, small_limits
+from tests.sim.topics.small_limits import FORGETFUL, HOLD_S, LIMITS, small_limits
 
 BUDGET_S = 250.0
 """Virtual seconds that a history may take."""
@@ -114,6 +119,7 @@ class _Play:
             subscription.lawful += lawful_ends(
                 subscription.log, plan.overrides, partial(self._latest_us, brokers)
             )
+        is_limited = self._watch_limits(logs, subscriptions)
         processes = self._start_clients(clients, subscriptions, brokers)
         await asyncio.sleep(plan.length_ms / 1000)
         injector.heal()
@@ -127,8 +133,27 @@ class _Play:
             clients,
             processes,
             is_let_go=plan.overrides.get("retention_bytes") == 1,
+            drained=subscriptions if is_limited else (),
         )
         await ending.run(logs, subscriptions)
+
+    def _watch_limits(
+        self, logs: list[LogHistory], subscriptions: list[SubscriptionHistory]
+    ) -> bool:
+        """Judge what settings let in. Whether appends may wait for subscriptions."""
+        settings = self._plan.overrides
+        for log in logs:
+            if "max_producers" in settings:
+                most = int(settings["max_producers"])
+                log.producer_limit = ProducerLimit(most, log.violate)
+        action = str(settings.get("backlog_action"))
+        if action not in (BACKLOG_HOLD, BACKLOG_REFUSE):
+            return False
+        quota = int(settings["backlog_quota_bytes"])
+        for log in logs:
+            there = [each for each in subscriptions if each.log is log]
+            log.let_in = QuotaWatch(log, action, quota, HOLD_S, there).append
+        return True
 
     def _latest_us(self, brokers: Mapping[str, BrokerMachine]) -> int:
         """No broker's clock has ever been later."""

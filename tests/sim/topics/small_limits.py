@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fencelog.broker.append import producer_table
+from fencelog.broker.append import admission, producer_table
 from fencelog.broker.ledger_list import state_core, state_log
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.tail_cache import TailCache
@@ -15,12 +15,16 @@ from fencelog.broker.subscriptions import dead_letters
 Limits = tuple[tuple[Any, str, Any], ...]
 """Of a module or a function: the name, and the value for a while."""
 
+HOLD_S = 0.4
+"""How long a quota holds appends."""
+
 LIMITS: Limits = (
     (state_core, "STATE_ENTRY_BYTES", 300),  # snapshots of many entries
     (state_log, "STATE_LEDGER_BYTES", 1_500),  # state logs that roll
     (producer_table, "MAX_REPLAY_ENTRIES", 12),  # producers in snapshots, and some behind them
     (producer_table, "ROWS_PER_EVENT", 1),
     (dead_letters, "RETRY_S", 0.2),
+    (admission, "HOLD_S", HOLD_S),
 )
 
 FORGETFUL: Limits = (

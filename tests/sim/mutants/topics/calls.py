@@ -8,6 +8,8 @@ from tests.sim.mutants.mutation import Edit, Mutant
 HOLDS = "fencelog.api.subscriptions.exclusive_lease"
 OWNERS = "fencelog.api.subscriptions.owners"
 PULL = "fencelog.api.subscriptions.pull"
+PROXY = "fencelog.api.routing.owner_proxy"
+FORWARD = "fencelog.api.routing.forward"
 SUBSCRIPTIONS = "fencelog.broker.subscriptions.subscriptions"
 
 EXCLUSIVE = (
@@ -94,4 +96,49 @@ PASSED_ON = (
     ),
 )
 
-MUTANTS = EXCLUSIVE + PASSED_ON
+TWICE = (
+    Mutant(
+        "silent-owner-is-passed-over",
+        "SEMANTICS.md, for subscribers: state_unknown",
+        "A change of a cursor that an owner has not answered until its session ended goes to the "
+        "next owner.",
+        (
+            Edit(
+                PROXY,
+                "OwnerProxy._ask",
+                'if exchange.method == "POST" or exchange.started:',
+                'if (exchange.method == "POST" and "/subscriptions/" not in exchange.path) '
+                "or exchange.started:",
+            ),
+        ),
+    ),
+    Mutant(
+        "unknown-change-goes-to-the-next-owner",
+        "SEMANTICS.md, for subscribers: state_unknown",
+        "A change of a cursor that a lost log leaves unknown is made by the next owner.",
+        (
+            Edit(
+                PROXY,
+                "OwnerProxy.at_owner",
+                "if error.code not in _LET_GO or",
+                "if error.code not in (*_LET_GO, ErrorCode.STATE_UNKNOWN) or",
+            ),
+        ),
+    ),
+    Mutant(
+        "broken-answer-is-asked-for-again",
+        "SEMANTICS.md, for subscribers: state_unknown",
+        "A change of a cursor whose answer breaks off is asked for again.",
+        (
+            Edit(
+                FORWARD,
+                "Forwarder.ask",
+                "raise FencelogError(lost, error.detail) from error",
+                "raise FencelogError(ErrorCode.NOT_OWNER, error.detail) from error",
+            ),
+        ),
+    ),
+)
+"""Changes of cursors that are made once more, by whoever is the owner then."""
+
+MUTANTS = EXCLUSIVE + PASSED_ON + TWICE

@@ -50,6 +50,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "body-lost-is-not-owner",
+        "SEMANTICS.md, for producers: never twice",
+        "An owner whose answer breaks off is looked for again.",
+        (
+            Edit(
+                FORWARD,
+                "Forwarder.relay",
+                "            raise lost_answer(exchange.method, url, error) from error\n",
+                "            raise FencelogError(ErrorCode.NOT_OWNER, str(error)) from error\n",
+            ),
+        ),
+    ),
+    Mutant(
         "unknown-goes-to-the-next-owner",
         "SEMANTICS.md, for producers: never twice",
         "What a log that was lost leaves unknown is appended by the next owner.",
@@ -85,6 +98,21 @@ MUTANTS = (
                 "Forwarder.relay",
                 "if item[0] not in _REQUEST_DROPPED]",
                 'if item[0] not in _REQUEST_DROPPED and b"producer" not in item[0]]',
+            ),
+        ),
+    ),
+    Mutant(
+        "sent-again-after-a-loss",
+        "SEMANTICS.md, for producers: never twice",
+        "A request whose link was lost goes over the next connection.",
+        (
+            Edit(
+                FORWARD,
+                "Forwarder._send",
+                "            raise unanswered(head.method, url, error) from error\n",
+                "            if error.outcome.name == 'LOST':\n"
+                "                return await self._send(url, head, body)\n"
+                "            raise unanswered(head.method, url, error) from error\n",
             ),
         ),
     ),

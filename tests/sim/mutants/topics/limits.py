@@ -1,0 +1,162 @@
+"""Wrong limits: quotas that let in what they must not, or hold what they must let in, and producers
+that are forgotten, against the rules of broker/SEMANTICS.md."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutation import Edit, Mutant
+
+ADMISSION = "fencelog.broker.append.admission"
+MODE = "fencelog.broker.append.mode"
+PRODUCERS = "fencelog.broker.append.producer_table"
+RETENTION = "fencelog.broker.log.retention"
+
+QUOTAS = (
+    Mutant(
+        "let-in-over-the-quota",
+        "SEMANTICS.md, quotas",
+        "Over its quota a subscription refuses nothing.",
+        (
+            Edit(
+                ADMISSION,
+                "Admission.over_quota",
+                "refuses = is_over and self._policy.backlog_action == BACKLOG_REFUSE",
+                "refuses = False",
+            ),
+        ),
+    ),
+    Mutant(
+        "written-while-held",
+        "SEMANTICS.md, quotas",
+        "Appends that a quota holds are written with the next one that comes.",
+        (
+            Edit(
+                MODE,
+                "AppendMode.pause",
+                "        self.hold(self.is_held)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "held-for-ever",
+        "SEMANTICS.md, quotas",
+        "What a quota holds is not refused until the quota is kept again.",
+        (
+            Edit(
+                ADMISSION,
+                "Admission.over_quota",
+                "            self._timer = self._loop.call_later(HOLD_S, self._give_up)\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "held-only-once",
+        "SEMANTICS.md, quotas",
+        "What comes after the first appends were refused is held until the quota is kept again.",
+        (
+            Edit(
+                ADMISSION,
+                "Admission._give_up",
+                "        self._timer = self._loop.call_later(HOLD_S, self._give_up)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-instead-of-held",
+        "SEMANTICS.md, quotas",
+        "A quota that holds refuses at once.",
+        (
+            Edit(
+                ADMISSION,
+                "Admission.over_quota",
+                "refuses = is_over and self._policy.backlog_action == BACKLOG_REFUSE",
+                "refuses = is_over",
+            ),
+        ),
+    ),
+    Mutant(
+        "quota-of-the-whole-log",
+        "SEMANTICS.md, quotas",
+        "What every subscription has acknowledged counts as backlog.",
+        (
+            Edit(
+                RETENTION,
+                "Retention._check_quota",
+                "self._over_quota(slowest is not None and slowest < bound)",
+                "self._over_quota(slowest is not None and bound > 0)",
+            ),
+        ),
+    ),
+    Mutant(
+        "present-ledger-is-no-backlog",
+        "SEMANTICS.md, quotas",
+        "Messages count once their ledger is sealed.",
+        (
+            Edit(
+                RETENTION,
+                "Retention._check_quota",
+                "quota_bound(self.extents(), policy",
+                "quota_bound(extents(self._node.ledger_list, None), policy",
+            ),
+        ),
+    ),
+)
+
+PRODUCERS_FORGOTTEN = (
+    Mutant(
+        "nobody-is-forgotten",
+        "SEMANTICS.md, exactly once: max_producers",
+        "A partition remembers all producers.",
+        (
+            Edit(
+                PRODUCERS,
+                "ProducerTable._forget_silent",
+                "while len(self._producers) > self.policy.max_producers:",
+                "while len(self._producers) > 10_000:",
+            ),
+        ),
+    ),
+    Mutant(
+        "whoever-came-first-is-forgotten",
+        "SEMANTICS.md, exactly once: max_producers",
+        "The producer that has been known longest is forgotten, though it writes.",
+        (
+            Edit(
+                PRODUCERS,
+                "ProducerTable._commit_sequence",
+                "            self._producers.move_to_end(run.id)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "takeover-forgets-in-another-order",
+        "SEMANTICS.md, exactly once: max_producers",
+        "The next owner takes the producers of later events for those that wrote earlier.",
+        (
+            Edit(
+                PRODUCERS,
+                "ProducerTable.apply",
+                "self._producers.move_to_end(id_)",
+                "self._producers.move_to_end(id_, last=False)",
+            ),
+        ),
+    ),
+    Mutant(
+        "forgotten-with-its-epoch-only",
+        "SEMANTICS.md, exactly once: max_producers",
+        "A producer that nobody knows may begin with any number.",
+        (
+            Edit(
+                PRODUCERS,
+                "ProducerTable.find",
+                "        if run.sequence == following:\n",
+                "        if run.sequence == following or (known is None and not in_flight):\n",
+            ),
+        ),
+    ),
+)
+
+MUTANTS = QUOTAS + PRODUCERS_FORGOTTEN

@@ -1,0 +1,1 @@
+"""The oracles of limits: quotas of backlogs, and producers that are forgotten."""
