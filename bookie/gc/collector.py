@@ -190,9 +190,7 @@ class Garbage:
     def _due_below(self) -> float:
         """Return the threshold of the compaction that is due; 0 if none is."""
         now, config = self._loop.time(), self._config
-        if self._is_disk_full:
-            return config.full_below
-        if now - self._major_s >= config.major_interval_ms / 1000:
+        if self._is_disk_full or now - self._major_s >= config.major_interval_ms / 1000:
             self._major_s = self._minor_s = now
             return config.major_below
         if now - self._minor_s >= config.minor_interval_ms / 1000:

@@ -34,9 +34,8 @@ class GarbageConfig:
     live bytes: 1 / 0.91 < 1.1."""
 
     full_interval_ms: int = 30_000
-    full_below: float = 0.5
-    """While a disk is full, a pass begins at once and after each ``full_interval_ms``, and compacts
-    entry logs of which less than ``full_below`` is live: each gives back as much as it takes."""
+    """While a disk is full, a pass begins at once and after each ``full_interval_ms``, each with a
+    major compaction: only so gives what was deleted its space back, whatever it was mixed with."""
 
     compaction_bytes_per_s: int = 64 * MIB
     """Highest rate of copying, which leaves disk bandwidth for readers and writers."""
@@ -53,8 +52,8 @@ class GarbageConfig:
             raise FencelogError(
                 ErrorCode.BAD_REQUEST, f"intervals and rates must be positive: {self}"
             )
-        shares = (0, self.minor_below, self.full_below, self.major_below, 1)
+        shares = (0, self.minor_below, self.major_below, 1)
         if list(shares) != sorted(shares):
             raise FencelogError(
-                ErrorCode.BAD_REQUEST, f"thresholds must be shares, minor, full, major: {self}"
+                ErrorCode.BAD_REQUEST, f"thresholds must be shares, minor, major: {self}"
             )

@@ -12,7 +12,7 @@ import socket
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from fencelog.bookie.engine.bookie import Bookie
 from fencelog.bookie.server.handshake import ServerHandshake
@@ -26,6 +26,7 @@ from fencelog.ledgers.limits import (
     MAX_READ_BYTES,
 )
 from fencelog.ledgers.rpc.authentication import Authenticator
+from fencelog.ledgers.rpc.bookie_connection import as_stream
 from fencelog.ledgers.rpc.bookie_port import AddCallback
 from fencelog.ledgers.rpc.wire import (
     WRITE_LAC_BODY,
@@ -108,8 +109,7 @@ class Connection(asyncio.Protocol):
     # -- transport ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are Transports by duck typing only, so there is nothing to check.
-        self._transport = stream = cast("asyncio.Transport", transport)
+        self._transport = stream = as_stream(transport)
         stream.set_write_buffer_limits(high=BOOKIE_CONNECTION_OUT_BYTES)
         if (link := stream.get_extra_info("socket")) is not None:
             # A failed machine sends nothing, and an idle client is sent nothing: only keepalive
