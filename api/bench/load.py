@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import cast
 from urllib.parse import urlsplit
 
 from fencelog.api.http.addresses import parse_address
 from fencelog.ledgers.errors import ErrorCode, FencelogError, check
+from fencelog.ledgers.rpc.bookie_connection import as_stream
 
 RequestSource = Callable[[], bytes]
 """The source of a connection's requests: each call returns the next one."""
@@ -84,8 +84,7 @@ class LoadConnection(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are Transports by duck typing only, so there is nothing to check.
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport = as_stream(transport)
 
     def data_received(self, data: bytes) -> None:
         self._parts.append(data)

@@ -11,9 +11,14 @@ from urllib.parse import urlsplit
 
 from fencelog.api.routing.link_frames import KIND, PATH, UPGRADE
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS
 from fencelog.ledgers.rpc.authentication import Credentials
-from fencelog.ledgers.rpc.bookie_connection import BookieConnection, OnFrame, OnLost
+from fencelog.ledgers.rpc.bookie_connection import (
+    BookieConnection,
+    OnFrame,
+    OnLost,
+    as_stream,
+    establish,
+)
 from fencelog.ledgers.rpc.handshake import ClientHandshake
 
 Connect = Callable[[Callable[[], asyncio.Protocol], str], Awaitable[None]]
@@ -59,12 +64,6 @@ class LinkConnection(BookieConnection):
                 self.transport.write(self._hello)
         if data:
             super().data_received(data)
-
-
-def as_stream(transport: asyncio.BaseTransport) -> asyncio.Transport:
-    """Return the transport as what it is; uvloop's are Transports by duck typing only."""
-    stream: asyncio.Transport = transport  # type: ignore[assignment]  # see above
-    return stream
 
 
 async def connect_tcp(factory: Callable[[], asyncio.Protocol], url: str) -> None:
@@ -118,16 +117,5 @@ async def dial(
     """Connect to a broker and shake hands, within CONNECT_TIMEOUT_MS. Raises what ``connect`` and
     the handshake raise, TimeoutError."""
     connection = LinkConnection(url, credentials, on_frame, on_lost)
-    limit = asyncio.timeout(CONNECT_TIMEOUT_MS / 1000)
-    try:
-        async with limit:
-            await connect(lambda: connection, url)
-            await connection.handshake_done
-            if connection.is_over:
-                raise ConnectionResetError("lost right after the handshake")
-    except BaseException as error:
-        connection.abort()
-        if isinstance(error, TimeoutError) and limit.expired():
-            raise TimeoutError(f"no answer within {CONNECT_TIMEOUT_MS} ms") from error
-        raise
+    await establish(connection, lambda: connect(lambda: connection, url))
     return connection

@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from fencelog.api.http.asgi import AsgiApp, Event, Scope
-from fencelog.api.routing.link_connection import as_stream
 from fencelog.api.routing.link_core import Window
 from fencelog.api.routing.link_frames import (
     FORWARDED,
@@ -38,6 +37,7 @@ from fencelog.broker.limits import LINK_CHUNK_BYTES, LINK_MAX_PENDING_BYTES, LIN
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.limits import CONNECT_TIMEOUT_MS
 from fencelog.ledgers.rpc.authentication import Authenticator
+from fencelog.ledgers.rpc.bookie_connection import as_stream
 from fencelog.ledgers.rpc.wire import Frame, FrameReader, encode_error, encode_reply
 
 LAST_REQUEST_S = 0.5

@@ -4,22 +4,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.format.run import Run
 from fencelog.ledgers.limits import ADMIN_WAIT_MS, BOOKIE_TIMEOUT_MS
 from fencelog.ledgers.rpc.authentication import Credentials
 from fencelog.ledgers.rpc.bookie_link import BookieLink, Reply
 from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
-    AddsCallback,
-    AddToken,
     ReadReply,
-    add_each,
+    SingleAdds,
 )
 from fencelog.ledgers.rpc.handshake import error_of
 from fencelog.ledgers.rpc.wire import (
@@ -36,7 +33,7 @@ from fencelog.ledgers.rpc.wire import (
 )
 
 
-class TcpBookieClient:
+class TcpBookieClient(SingleAdds):
     """A client that connects at the first request and again after a loss. Implements
     ``BookieClient``."""
 
@@ -59,16 +56,6 @@ class TcpBookieClient:
     ) -> None:
         flags = Flag.RECOVERY if recovery else Flag.NONE
         self._link.request(Op.ADD, run, flags, self._reporting(on_reply), incarnation)
-
-    def add_many(
-        self,
-        runs: Sequence[Run],
-        tokens: Sequence[AddToken],
-        *,
-        incarnation: str | None,
-        on_replies: AddsCallback,
-    ) -> None:
-        add_each(self, runs, tokens, incarnation=incarnation, on_replies=on_replies)
 
     def write_lac(
         self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Set
+from collections.abc import Awaitable, Callable, Set
 from typing import cast
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -14,6 +14,12 @@ from fencelog.ledgers.rpc.wire import Frame, FrameReader
 
 OnFrame = Callable[[Frame], None]
 OnLost = Callable[["BookieConnection", str], None]
+
+
+def as_stream(transport: asyncio.BaseTransport) -> asyncio.Transport:
+    """Return the transport as what it is. uvloop's are Transports by duck typing only, so there is
+    nothing to check."""
+    return cast("asyncio.Transport", transport)
 
 
 class BookieConnection(asyncio.Protocol):
@@ -41,8 +47,7 @@ class BookieConnection(asyncio.Protocol):
         return self._handshake.features
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are Transports by duck typing only, so there is nothing to check.
-        self.transport = stream = cast("asyncio.Transport", transport)
+        self.transport = stream = as_stream(transport)
         stream.write(self._handshake.hello())
 
     def data_received(self, data: bytes) -> None:
@@ -101,10 +106,23 @@ async def dial(
     connection = BookieConnection(ClientHandshake(bookie_id, credentials), on_frame, on_lost)
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
+
+    async def connect() -> None:
+        await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
+
+    await establish(connection, connect)
+    return connection
+
+
+async def establish(connection: BookieConnection, connect: Callable[[], Awaitable[None]]) -> None:
+    """Connect and shake hands, within CONNECT_TIMEOUT_MS; after a failure the connection is over.
+
+    Raises what ``connect`` and the handshake raise, TimeoutError, ConnectionResetError.
+    """
     limit = asyncio.timeout(CONNECT_TIMEOUT_MS / 1000)
     try:
         async with limit:
-            await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
+            await connect()
             await connection.handshake_done
             if connection.is_over:
                 raise ConnectionResetError("lost right after the handshake")
@@ -113,4 +131,3 @@ async def dial(
         if isinstance(error, TimeoutError) and limit.expired():
             raise TimeoutError(f"no answer within {CONNECT_TIMEOUT_MS} ms") from error
         raise
-    return connection

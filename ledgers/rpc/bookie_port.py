@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -145,18 +146,26 @@ class BookieClient(Protocol):
     async def close(self) -> None: ...
 
 
-def add_each(
-    client: BookieClient,
-    runs: Sequence[Run],
-    tokens: Sequence[AddToken],
-    *,
-    incarnation: str | None,
-    on_replies: AddsCallback,
-) -> None:
-    """Carry out ``add_many`` as single adds, each answered by itself."""
-    for run, token in zip(runs, tokens, strict=True):
-        on_reply = partial(on_replies, (token,))
-        client.add(run.data, recovery=False, incarnation=incarnation, on_reply=on_reply)
+class SingleAdds(ABC):
+    """The base of clients that carry out ``add_many`` as single adds, each answered by itself."""
+
+    @abstractmethod
+    def add(
+        self, run: bytes, *, recovery: bool, incarnation: str | None, on_reply: AddCallback
+    ) -> None:
+        """Store a run durably: see ``BookieClient.add``."""
+
+    def add_many(
+        self,
+        runs: Sequence[Run],
+        tokens: Sequence[AddToken],
+        *,
+        incarnation: str | None,
+        on_replies: AddsCallback,
+    ) -> None:
+        for run, token in zip(runs, tokens, strict=True):
+            on_reply = partial(on_replies, (token,))
+            self.add(run.data, recovery=False, incarnation=incarnation, on_reply=on_reply)
 
 
 class BookieDirectory(Protocol):

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Callable
 
 import httpx
 import pytest
+import pytest_asyncio
 
+from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over, serving
 
 
@@ -44,3 +46,11 @@ async def http(service: str) -> AsyncIterator[httpx.AsyncClient]:
         answer = await client.put("/v1/topics/ns/t")
         assert answer.status_code == 201
         yield client
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """Return the URL of a whole service in this process, which owns every partition."""
+    config = StandaloneConfig(tmp_path_factory.mktemp("service"), "127.0.0.1:0")
+    async with standalone(config) as service:
+        yield service.announcement["http"]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.format.run import Run, read_run_header, run_lac, verify_entries
+from fencelog.ledgers.format.run import read_run_header, run_lac, verify_entries
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, decode_metadata, new_metadata
 from fencelog.ledgers.ledger_metadata.store import LedgerStore
 from fencelog.ledgers.metastore.instance import INSTANCE_PATH
@@ -22,11 +22,9 @@ from fencelog.ledgers.recovery.recovery import recover_ledger
 from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
-    AddsCallback,
-    AddToken,
     BookieInfo,
     ReadReply,
-    add_each,
+    SingleAdds,
 )
 from fencelog.ledgers.writer.options import WriterOptions
 from fencelog.ledgers.writer.outbox import Outbox
@@ -104,7 +102,7 @@ class ScriptedStore(MemoryMetadataStore):
         return written
 
 
-class ScriptedBookie:
+class ScriptedBookie(SingleAdds):
     """A bookie as one client reaches it. Implements ``BookieClient``."""
 
     def __init__(self, playground: Playground, client: str, bookie_id: str) -> None:
@@ -123,16 +121,6 @@ class ScriptedBookie:
         self._send_write(
             text, lambda: self._up().add(run, recovery=recovery, incarnation=incarnation), on_reply
         )
-
-    def add_many(
-        self,
-        runs: Sequence[Run],
-        tokens: Sequence[AddToken],
-        *,
-        incarnation: str | None,
-        on_replies: AddsCallback,
-    ) -> None:
-        add_each(self, runs, tokens, incarnation=incarnation, on_replies=on_replies)
 
     def write_lac(
         self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.availability import Availability
 from fencelog.ledgers.format.entry_list import EntryList
-from fencelog.ledgers.format.run import Run, merge_runs, read_run_header, run_lac, slice_run
+from fencelog.ledgers.format.run import merge_runs, read_run_header, run_lac, slice_run
 from fencelog.ledgers.host import SystemHost
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata, new_metadata
 from fencelog.ledgers.metastore.port import Version
@@ -19,11 +19,9 @@ from fencelog.ledgers.placement.placement import Placement
 from fencelog.ledgers.rpc.bookie_port import (
     NO_LAC,
     AddCallback,
-    AddsCallback,
-    AddToken,
     BookieInfo,
     ReadReply,
-    add_each,
+    SingleAdds,
 )
 from fencelog.ledgers.writer.options import WriterOptions
 from fencelog.ledgers.writer.outbox import Outbox
@@ -32,7 +30,7 @@ from tests.support.metadata_nodes import later
 
 
 @dataclass
-class ScriptedBookie:
+class ScriptedBookie(SingleAdds):
     """A bookie that stores entries; ``fault`` decides about a request before it is carried out."""
 
     bookie_id: str
@@ -68,16 +66,6 @@ class ScriptedBookie:
             self.held.append(lambda: on_reply(error))
         else:
             loop.call_soon(on_reply, error)
-
-    def add_many(
-        self,
-        runs: Sequence[Run],
-        tokens: Sequence[AddToken],
-        *,
-        incarnation: str | None,
-        on_replies: AddsCallback,
-    ) -> None:
-        add_each(self, runs, tokens, incarnation=incarnation, on_replies=on_replies)
 
     def write_lac(
         self, ledger_id: int, lac: int, *, incarnation: str | None, on_reply: AddCallback

@@ -14,7 +14,6 @@ import pytest_asyncio
 from fencelog.api.client import Appended, FencelogClient
 from fencelog.api.client.conditions import Producer
 from fencelog.api.client.producer import ExactlyOnceProducer, PartitionAccess
-from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.api.streams.exactly_once_stream import ExactlyOnceStream
 from fencelog.broker.limits import RECENT_APPENDS
 from fencelog.broker.names import TopicName
@@ -24,14 +23,6 @@ from fencelog.ledgers.record_batch import encode_values, open_batch
 from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """The URL of a service that owns every partition."""
-    config = StandaloneConfig(tmp_path_factory.mktemp("service"), "127.0.0.1:0")
-    async with standalone(config) as service:
-        yield service.announcement["http"]
 
 
 @pytest_asyncio.fixture(loop_scope="module")

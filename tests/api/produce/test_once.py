@@ -11,7 +11,6 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.ledgers.record_batch import encode_values
 from tests.support.subscription_service import running
 
@@ -20,13 +19,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 KEY = {"Idempotency-Key": "order 7"}
 TEXT = {"Content-Type": "text/plain"}
 JSON = {"Content-Type": "application/json"}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    config = StandaloneConfig(tmp_path_factory.mktemp("service"), "127.0.0.1:0")
-    async with standalone(config) as service:
-        yield service.announcement["http"]
 
 
 @pytest_asyncio.fixture(loop_scope="module")

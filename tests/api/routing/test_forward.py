@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
 
 import httpx
-import pytest
 
 from fencelog.api.routing.link_frames import LinkFlag, LinkOp, encode_answer_head
 from fencelog.api.server.serve import bind
@@ -16,28 +14,11 @@ from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.format.digest import crc32c
 from fencelog.ledgers.rpc.wire import encode_reply
 from tests.api.routing.link_peer import LinkPeer, link_peer
-from tests.support.fake_broker import FakeBookies, FakeBroker, Serve, app_over
+from tests.support.fake_broker import FakeBroker
 
 URL = "/v1/topics/ns/t/messages"
 READ = "/v1/topics/ns/t/partitions/0/messages"
 T = TopicName("ns", "t")
-
-
-@pytest.fixture
-async def owner(
-    fake_broker: FakeBroker,
-    fake_bookies: FakeBookies,
-    new_broker: Callable[[], FakeBroker],
-    serve: Serve,
-    http: httpx.AsyncClient,
-) -> AsyncIterator[FakeBroker]:
-    """A second broker that owns ``ns/t``; the first one knows."""
-    other = new_broker()
-    other.topics = fake_broker.topics
-    async with serve(app_over(other, fake_bookies)) as url:
-        other.url = url
-        fake_broker.elsewhere[T, 0] = url
-        yield other
 
 
 async def test_appends_and_reads_pass_through(

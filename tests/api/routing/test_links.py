@@ -156,8 +156,9 @@ async def test_an_answer_that_nobody_reads_any_more_is_cancelled(
 
 async def test_the_end_of_the_asking_broker_is_seen(served: Served, links: Links) -> None:
     await links.request(served.url, get(b"/wait"), b"")
+    assert not served.gone.is_set()
     await links.close()
-    await asyncio.wait_for(served.gone.wait(), 5)
+    assert await asyncio.wait_for(served.gone.wait(), 5)
 
 
 async def test_an_application_that_fails_leaves_the_outcome_unknown(
@@ -219,9 +220,13 @@ async def test_an_idle_link_is_closed_and_dialled_again(
     monkeypatch.setattr(link_module, "LINK_PING_MS", 5)
     monkeypatch.setattr(link_module, "LINK_IDLE_MS", 10)
     await (await links.request(served.url, get(b"/echo"), b"")).whole()
-    while links._links:  # noqa: ASYNC110 - closed by a timer
+    (first,) = links._links.values()
+    while links._links:  # noqa: ASYNC110 - a timer closes it, and tells nobody
         await asyncio.sleep(0.01)
-    await (await links.request(served.url, get(b"/echo"), b"")).whole()
+    assert first._connection is None
+    answer = await links.request(served.url, get(b"/echo", "POST"), b"again")
+    assert await answer.whole() == b"again"
+    assert links.to(served.url) is not first
 
 
 async def test_a_silent_broker_is_half_open(links: Links, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +322,7 @@ async def test_frames_that_answer_nothing_end_the_link(
 async def _never_read(links: Links, url: str) -> None:
     """Wait for the end of an answer without taking any of it."""
     answer = await links.request(url, get(b"/echo"), b"")
-    while answer._error is None:  # noqa: ASYNC110 - of another's doing
+    while answer._error is None:  # noqa: ASYNC110 - frames of the peer change it
         await asyncio.sleep(0.01)
     raise answer._error
 

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -20,7 +20,7 @@ from fencelog.broker.append.conditions import AppendFuture
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from tests.api.routing import slow_owner
-from tests.support.fake_broker import FakeBookies, FakeBroker, FakeLog, Serve, app_over
+from tests.support.fake_broker import FakeBroker, FakeLog
 
 URL = "/v1/topics/ns/t/messages"
 T = TopicName("ns", "t")
@@ -89,29 +89,19 @@ async def test_appends_in_flight_to_a_lost_process_are_of_unknown_outcome(
 
 
 @pytest.fixture
-async def owner(
-    fake_broker: FakeBroker,
-    fake_bookies: FakeBookies,
-    new_broker: Callable[[], FakeBroker],
-    serve: Serve,
-    http: httpx.AsyncClient,
-) -> AsyncIterator[FakeBroker]:
-    """A second broker that owns ``ns/t``, whose log is open; the first one knows."""
-    other = new_broker()
-    other.topics = fake_broker.topics
-    other.logs[T, 0] = FakeLog(0)
-    async with serve(app_over(other, fake_bookies)) as other.url:
-        fake_broker.elsewhere[T, 0] = other.url
-        yield other
+def open_owner(owner: FakeBroker) -> FakeBroker:
+    """The owner, whose log is open."""
+    owner.logs[T, 0] = FakeLog(0)
+    return owner
 
 
 async def test_a_post_goes_to_the_owner_without_an_exchange(
-    http: httpx.AsyncClient, owner: FakeBroker, forwarded: list[AppendFuture]
+    http: httpx.AsyncClient, open_owner: FakeBroker, forwarded: list[AppendFuture]
 ) -> None:
     headers = {"Fencelog-Key": "k", "Fencelog-Header-a": "b"}
     answer = await http.post(URL, content=b"x", headers=headers)
     assert (answer.status_code, answer.json()["offset"]) == (201, 0)
-    assert answer.headers["fencelog-owner"] == owner.url
+    assert answer.headers["fencelog-owner"] == open_owner.url
     assert len(forwarded) == 1
     shown = await http.get("/v1/topics/ns/t/partitions/0/messages/0")
     assert (shown.content, shown.headers["fencelog-key"]) == (b"x", "k")
@@ -119,25 +109,25 @@ async def test_a_post_goes_to_the_owner_without_an_exchange(
 
 
 async def test_an_unknown_outcome_at_the_owner_is_one_for_the_client(
-    http: httpx.AsyncClient, owner: FakeBroker, forwarded: list[AppendFuture]
+    http: httpx.AsyncClient, open_owner: FakeBroker, forwarded: list[AppendFuture]
 ) -> None:
-    owner.logs[T, 0].failure = FencelogError(ErrorCode.APPEND_UNKNOWN, "lost", bookies=["b1"])
+    open_owner.logs[T, 0].failure = FencelogError(ErrorCode.APPEND_UNKNOWN, "lost", bookies=["b1"])
     answer = await http.post(URL, content=b"x")
     assert (answer.status_code, answer.json()["code"]) == (504, "append_unknown")
     assert (answer.json()["detail"], answer.json()["bookies"]) == ("lost", ["b1"])
-    owner.logs[T, 0].failure = RuntimeError("a bug")
+    open_owner.logs[T, 0].failure = RuntimeError("a bug")
     answer = await http.post(URL, content=b"x")
     assert (answer.status_code, answer.json()["side_effects"]) == (500, "maybe")
     assert len(forwarded) == 2
 
 
 async def test_an_append_that_the_owner_refuses_takes_the_ordinary_way(
-    http: httpx.AsyncClient, owner: FakeBroker, forwarded: list[AppendFuture]
+    http: httpx.AsyncClient, open_owner: FakeBroker, forwarded: list[AppendFuture]
 ) -> None:
-    owner.logs[T, 0].failure = FencelogError(ErrorCode.RATE_LIMITED, "slower")
+    open_owner.logs[T, 0].failure = FencelogError(ErrorCode.RATE_LIMITED, "slower")
     answer = await http.post(URL, content=b"x")
     assert (answer.status_code, answer.json()["detail"]) == (429, "slower")
-    del owner.logs[T, 0]  # not open; the ordinary way opens it
+    del open_owner.logs[T, 0]  # not open; the ordinary way opens it
     answer = await http.post(URL, content=b"y")
     assert (answer.status_code, answer.json()["offset"]) == (201, 0)
     assert [bool(future.exception()) for future in forwarded] == [True, True]
@@ -157,7 +147,7 @@ async def test_a_refused_connection_lets_this_broker_take_over(
 
 
 async def test_an_event_stream_that_nobody_reads_stops_no_append(
-    http: httpx.AsyncClient, owner: FakeBroker, service: str
+    http: httpx.AsyncClient, open_owner: FakeBroker, service: str
 ) -> None:
     text = json.dumps({"text": "x" * 50_000}).encode()
     for _ in range(20):

@@ -14,7 +14,6 @@ import pytest_asyncio
 
 from fencelog.api.client import FencelogClient
 from fencelog.api.local_cluster.child_process import fencelog_command
-from fencelog.api.processes.standalone import StandaloneConfig, standalone
 from fencelog.api.routing.partitioner import partition_of_key
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import (
@@ -32,13 +31,6 @@ PARTITIONS = 4
 KEYS = [b"user-%d" % number for number in range(6)]
 BATCH = "application/vnd.fencelog.batch"
 MESSAGES = [Message(b"v%d" % n, KEYS[n % 5], 7 + n, (("h", b"%d" % n),)) for n in range(20)]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    config = StandaloneConfig(tmp_path_factory.mktemp("service"), "127.0.0.1:0")
-    async with standalone(config) as service:
-        yield service.announcement["http"]
 
 
 @pytest_asyncio.fixture(loop_scope="module")
