@@ -22,7 +22,7 @@ from fencelog.api.http.json_render import StoredMessage, ValueForm, encode_joine
 from fencelog.broker.limits import ANSWER_BYTES, ANSWER_STALL_MS, ANSWER_TURN_MS
 from fencelog.broker.read.read_fairness import STEP_MESSAGES, FairByteSemaphore, LoopYielder
 from fencelog.broker.read.rows import Row, rows_in_steps
-from fencelog.broker.read.stored import CompactedBatch, ReadResult
+from fencelog.broker.read.stored import CompactedBatch, ReadLimits, ReadResult
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import KIB
 from fencelog.ledgers.record_batch import encode_batch
@@ -57,9 +57,7 @@ class Source(Protocol):
     @property
     def is_terminated(self) -> bool: ...
 
-    async def read(
-        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
-    ) -> ReadResult: ...
+    async def read(self, offset: int, limits: ReadLimits) -> ReadResult: ...
 
     async def offset_for_time(self, time_us: int) -> int: ...
 
@@ -73,28 +71,19 @@ class Answers:
 
     @asynccontextmanager
     async def read(
-        self,
-        source: Source,
-        offset: int,
-        *,
-        who: Hashable,
-        max_messages: int,
-        max_bytes: int,
-        wait_ms: int,
+        self, source: Source, offset: int, limits: ReadLimits, *, who: Hashable
     ) -> AsyncIterator[ReadResult]:
         """Yield the result of a read, counted as long as the context lasts.
 
         Raises what the read raises; OVERLOADED if others hold too much for too long.
         """
-        result = await source.read(
-            offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
-        )
+        result = await source.read(offset, limits)
         size = sum(len(stored.batch) for stored in result.entries)
         if size and not self._bytes.try_take(size):
             result.entries.clear()  # nothing is held while it waits
             await self._wait(who, size)
             try:
-                result = await source.read(offset, max_messages=max_messages, max_bytes=max_bytes)
+                result = await source.read(offset, limits._replace(wait_ms=0))
             except BaseException:
                 self._bytes.give_back(size)
                 raise

@@ -31,7 +31,7 @@ from fencelog.api.read.answers import (
 )
 from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.broker.read.rows import end_of_rows, rows_in_steps
-from fencelog.broker.read.stored import ReadResult
+from fencelog.broker.read.stored import ONE_MESSAGE, ReadLimits, ReadResult
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 if TYPE_CHECKING:
@@ -87,14 +87,8 @@ class Read:
         self, exchange: Exchange, source: Source, request: ReadRequest, target: Target
     ) -> None:
         start = await start_offset(source, request)
-        async with self._answers.read(
-            source,
-            start,
-            who=target,
-            max_messages=request.limit or 1,
-            max_bytes=request.max_bytes,
-            wait_ms=request.wait_ms,
-        ) as result:
+        limits = ReadLimits(request.limit or 1, request.max_bytes, request.wait_ms)
+        async with self._answers.read(source, start, limits, who=target) as result:
             end = end_offset(result, start=start, request=request)
             count = sum(stored.messages_from(start) for stored in result.entries)
             pieces = self._pieces(result, request, target.partition, start=start, end=end)
@@ -120,7 +114,7 @@ class Read:
     ) -> None:
         """Send events until ``limit`` messages were sent, the client goes, or a problem ends it."""
         offset = await start_offset(source, request)
-        await source.read(offset, max_messages=1, max_bytes=1)  # 410 and 416 before the status goes
+        await source.read(offset, ONE_MESSAGE)  # 410 and 416 before the status goes
         headers = position_headers(offset, source.tail_offset, source)
         await exchange.start(200, [(b"content-type", EVENT_STREAM), *_STREAM_HEADERS, *headers])
         self._metrics.streams += 1
@@ -142,15 +136,9 @@ class Read:
         await send_piece(exchange, control, more=True)
         while remaining is None or remaining > 0:
             count = STREAM_MESSAGES if remaining is None else min(remaining, STREAM_MESSAGES)
+            limits = ReadLimits(count, request.max_bytes, PING_INTERVAL_MS)
             try:
-                async with self._answers.read(
-                    source,
-                    offset,
-                    who=target,
-                    max_messages=count,
-                    max_bytes=request.max_bytes,
-                    wait_ms=PING_INTERVAL_MS,
-                ) as result:
+                async with self._answers.read(source, offset, limits, who=target) as result:
                     end = end_of_rows(result, start=offset, limit=count)
                     sent = 0
                     async for rows in self._answers.rows(result, start=offset, end=end):
@@ -189,7 +177,7 @@ class Read:
 
         async def local(log: PartitionLog) -> None:
             offset = target.offset
-            result = await log.read(offset, max_messages=1, max_bytes=1)
+            result = await log.read(offset, ONE_MESSAGE)
             if not result.entries:
                 raise beyond_tail(target, result.tail_offset)
             rows = rows_in_steps(result.entries, start=offset, end=offset + 1, step=1)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from fencelog.broker.policy import Policy
-from fencelog.broker.read.stored import ReadResult
+from fencelog.broker.read.stored import ReadLimits, ReadResult
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
@@ -91,11 +91,12 @@ class DispatchLimit:
         """Return the seconds until a read may begin; 0: now."""
         return self._rate.wait_s()
 
-    async def admit(self, max_messages: int, max_bytes: int, wait_ms: int) -> tuple[int, int, int]:
-        """Return the bounds of a read that was requested with these bounds, once it may begin.
+    async def admit(self, limits: ReadLimits) -> ReadLimits:
+        """Return the limits of a read that was requested with these limits, once it may begin.
 
         Raises FencelogError(RATE_LIMITED) if that is later than it would wait for a message.
         """
+        max_messages, max_bytes, wait_ms = limits
         wait_s = self._rate.wait_s()
         if wait_s * 1000 > wait_ms:
             raise rate_limited("reads", wait_s)
@@ -107,7 +108,7 @@ class DispatchLimit:
             max_messages = min(max_messages, max(1, int(messages.tokens)))
         if size is not None:
             max_bytes = min(max_bytes, max(1, int(size.tokens)))
-        return max_messages, max_bytes, wait_ms
+        return ReadLimits(max_messages, max_bytes, wait_ms)
 
     def charge(self, result: ReadResult) -> None:
         """Count the messages and bytes that a read has returned."""

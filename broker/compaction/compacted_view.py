@@ -16,7 +16,7 @@ from fencelog.broker.ledger_list.store import LedgerListStore
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.broker.read.read_ahead import BrokerReads, Found, LogReadAhead
 from fencelog.broker.read.segment_reader import SegmentReader
-from fencelog.broker.read.stored import CompactedBatch, ReadResult
+from fencelog.broker.read.stored import CompactedBatch, ReadLimits, ReadResult
 from fencelog.broker.read.time_index import TimeIndexEntry
 from fencelog.ledgers.errors import FencelogError
 from fencelog.ledgers.format.entry_header import read_entry_header
@@ -101,37 +101,27 @@ class CompactedView:
         since."""
         return self._reader.earliest_offset if self._node.ledger_list.compacted is None else 0
 
-    async def read(
-        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
-    ) -> ReadResult:
+    async def read(self, offset: int, limits: ReadLimits) -> ReadResult:
         """Read as ``PartitionLog.read``; batches may have gaps in them and between them. Raises
         OFFSET_TRIMMED also where the log was trimmed between the view's horizon and its own
         start."""
-        limit = self._rate.limit
-        if limit is not None:
-            max_messages, max_bytes, wait_ms = await limit.admit(max_messages, max_bytes, wait_ms)
-        result = await self.fetch(
-            offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
-        )
-        if limit is not None:
-            limit.charge(result)
+        dispatch = self._rate.limit
+        if dispatch is not None:
+            limits = await dispatch.admit(limits)
+        result = await self.fetch(offset, limits)
+        if dispatch is not None:
+            dispatch.charge(result)
         return result
 
-    async def fetch(
-        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
-    ) -> ReadResult:
+    async def fetch(self, offset: int, limits: ReadLimits) -> ReadResult:
         """Read as ``read`` does, without a rate limit."""
         while True:
             compacted = self._node.ledger_list.compacted
             if compacted is None or offset >= compacted.end_offset:
-                return await self._reader.read(
-                    offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
-                )
+                return await self._reader.read(offset, limits)
             self._reader.check_open()
             try:
-                batches, following = await self._read_below(
-                    compacted, offset, max_messages=max_messages, max_bytes=max_bytes
-                )
+                batches, following = await self._read_below(compacted, offset, limits)
             except FencelogError:
                 if self._node.ledger_list.compacted is compacted:
                     raise
@@ -165,13 +155,11 @@ class CompactedView:
             self._catch_up.clear()
         self._of = self._ledger = self._catch_up = None
 
-    async def _read_below(
-        self, compacted: Compacted, offset: int, *, max_messages: int, max_bytes: int
-    ) -> Found:
+    async def _read_below(self, compacted: Compacted, offset: int, limits: ReadLimits) -> Found:
         self._use(compacted)
         if self._catch_up is None:
             return [], compacted.end_offset
-        return await self._catch_up.read(offset, max_messages=max_messages, max_bytes=max_bytes)
+        return await self._catch_up.read(offset, limits)
 
     def _use(self, compacted: Compacted) -> None:
         if self._of is compacted:

@@ -29,10 +29,11 @@ from fencelog.broker.limits import COMPACTION_RETRY_MS, MAX_COMPACTION_KEYS, MAX
 from fencelog.broker.read.log_reader import LogReader
 from fencelog.broker.read.read_fairness import LoopYielder
 from fencelog.broker.read.rows import Row, rows_in_steps
+from fencelog.broker.read.stored import ReadLimits
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.limits import MIB
 
-READ_BYTES = 1 * MIB
+_AT_ONCE = ReadLimits(MAX_READ_MESSAGES, 1 * MIB)
 """The bytes requested in one read of a pass: small, since others read and append meanwhile."""
 
 ENTRIES_IN_FLIGHT = 8
@@ -174,9 +175,7 @@ class LogCompaction:
         """Yield the view's messages from ``begin`` to ``end``, a step at a time."""
         offset = begin
         while offset < end:
-            result = await self._view.fetch(
-                offset, max_messages=MAX_READ_MESSAGES, max_bytes=READ_BYTES
-            )
+            result = await self._view.fetch(offset, _AT_ONCE)
             for rows in rows_in_steps(result.entries, start=begin, end=end):
                 await self._yielder.turn()
                 yield rows

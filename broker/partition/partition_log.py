@@ -17,7 +17,7 @@ from fencelog.broker.partition.describe import describe_log
 from fencelog.broker.partition.factory import LogParts, TakenLog, make_parts
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.read_ahead import BrokerReads
-from fencelog.broker.read.stored import ReadResult
+from fencelog.broker.read.stored import ReadLimits, ReadResult
 from fencelog.broker.read.tail_cache import TailCaches
 from fencelog.broker.subscriptions.table import SubscriptionTable
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -171,21 +171,16 @@ class PartitionLog:
     def pending_bytes(self) -> int:
         return self._pipeline.pending_bytes
 
-    async def read(
-        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
-    ) -> ReadResult:
+    async def read(self, offset: int, limits: ReadLimits) -> ReadResult:
         """Return batches from the one that holds ``offset``; see ``LogReader.read``.
 
-        At the tail it waits up to ``wait_ms`` for the next append. Raises FencelogError:
-        OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, RATE_LIMITED, READ_UNKNOWN, CORRUPT, NO_OWNER, DRAINING.
+        Raises OFFSET_BEYOND_TAIL, OFFSET_TRIMMED, RATE_LIMITED, READ_UNKNOWN, CORRUPT, NO_OWNER,
+        DRAINING.
         """
         dispatch = self._dispatch.limit
         if dispatch is not None:
-            bounds = await dispatch.admit(max_messages, max_bytes, wait_ms)
-            max_messages, max_bytes, wait_ms = bounds
-        result = await self._reader.read(
-            offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
-        )
+            limits = await dispatch.admit(limits)
+        result = await self._reader.read(offset, limits)
         if dispatch is not None:
             dispatch.charge(result)
         return result

@@ -11,7 +11,7 @@ from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.ledger_port import EntryWriter, Ledgers
 from fencelog.broker.read.read_ahead import BrokerReads, Found, LogReadAhead
 from fencelog.broker.read.segment_reader import SegmentReader
-from fencelog.broker.read.stored import ReadResult, StoredBatch
+from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
 from fencelog.broker.read.tail_cache import TailCache, TailCaches, TailNotifier
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.ledger_metadata.model import LedgerMetadata
@@ -137,9 +137,7 @@ class LogReader:
 
     # -- for readers -----------------------------------------------------------------------------
 
-    async def read(
-        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
-    ) -> ReadResult:
+    async def read(self, offset: int, limits: ReadLimits) -> ReadResult:
         """Read batches from the one that holds ``offset``; none if it is the tail and remains the
         tail.
 
@@ -147,17 +145,15 @@ class LogReader:
         the log was closed.
         """
         self._check(offset)
-        if offset == self.tail_offset and wait_ms > 0 and not self.has_ended:
-            await self._notifier.wait(wait_ms)
+        if offset == self.tail_offset and limits.wait_ms > 0 and not self.has_ended:
+            await self._notifier.wait(limits.wait_ms)
             self._check(offset)
         if offset == self.tail_offset:
             return ReadResult([], offset, offset)
-        batches = self._cache.read(offset, max_messages=max_messages, max_bytes=max_bytes)
+        batches = self._cache.read(offset, limits)
         if not batches:
             try:
-                batches, _ = await self._catch_up.read(
-                    offset, max_messages=max_messages, max_bytes=max_bytes
-                )
+                batches, _ = await self._catch_up.read(offset, limits)
             except FencelogError:
                 self._check(offset)  # its ledger was trimmed meanwhile, or the log is closed
                 raise

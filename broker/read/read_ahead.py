@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from fencelog.broker.limits import CATCH_UP_BYTES, READ_AHEAD_BYTES, READ_AHEAD_CHUNK_BYTES
 from fencelog.broker.read.read_fairness import FairByteSemaphore, LoopYielder
-from fencelog.broker.read.stored import StoredBatch, take
+from fencelog.broker.read.stored import ReadLimits, StoredBatch, take
 from fencelog.broker.read.tail_cache import BATCH_OVERHEAD_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError, copy_of
 
@@ -139,13 +139,13 @@ class LogReadAhead:
         self._chunks: dict[int, Chunk] = {}
         self._ends: OrderedDict[int, None] = OrderedDict()
 
-    async def read(self, offset: int, *, max_messages: int, max_bytes: int) -> Found:
+    async def read(self, offset: int, limits: ReadLimits) -> Found:
         """Read batches from the one that holds ``offset``, at least one unless there is none before
         the offset that is returned. Raises what ``load`` raises."""
         chunk = self._holding(offset)
         if chunk is None:
             goes_on = offset in self._ends
-            size = self._shared.chunk_bytes if goes_on else max_bytes
+            size = self._shared.chunk_bytes if goes_on else limits.max_bytes
             chunk = self._begin(offset, size, goes_on=goes_on)
         self._shared.used(chunk)
         if chunk.loading is not None:
@@ -154,7 +154,7 @@ class LogReadAhead:
             _raise_failure(chunk)
         if chunk.goes_on or offset > chunk.start:
             self._go_ahead(chunk.end)
-        batches, end = _take(chunk, offset, max_messages=max_messages, max_bytes=max_bytes)
+        batches, end = _take(chunk, offset, limits)
         if end == chunk.end:
             self._shared.passed(chunk)
         return batches, end
@@ -217,10 +217,10 @@ class LogReadAhead:
             self._begin(offset, self._shared.chunk_bytes, ahead=True)
 
 
-def _take(chunk: Chunk, offset: int, *, max_messages: int, max_bytes: int) -> Found:
+def _take(chunk: Chunk, offset: int, limits: ReadLimits) -> Found:
     """Return the chunk's batches from ``offset`` on. Less than half of a chunk is copied, so that a
     reader that takes little, and takes it slowly, does not hold all of the chunk in memory."""
-    taken = take(chunk.batches, offset, max_messages=max_messages, max_bytes=max_bytes)
+    taken = take(chunk.batches, offset, limits)
     end = taken[-1].end_offset if taken and taken[-1] is not chunk.batches[-1] else chunk.end
     if 2 * sum(batch.size for batch in taken) < chunk.size:
         taken = [batch.copy() for batch in taken]

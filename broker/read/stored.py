@@ -1,4 +1,4 @@
-"""The results of reads: batches as they are stored, never taken apart."""
+"""The limits and the results of reads: batches as they are stored, never taken apart."""
 
 from __future__ import annotations
 
@@ -7,8 +7,22 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import NamedTuple
 
 _BASE_OFFSET = attrgetter("base_offset")
+
+
+class ReadLimits(NamedTuple):
+    """The limits of a read. A read returns at least one batch, if there is one, even if that is
+    larger. ``wait_ms``: the time that a read at the tail waits for the next append."""
+
+    max_messages: int
+    max_bytes: int
+    wait_ms: int = 0
+
+
+ONE_MESSAGE = ReadLimits(max_messages=1, max_bytes=1)
+"""The limits of a read of one batch, for one message in it."""
 
 
 @dataclass(slots=True)
@@ -75,11 +89,10 @@ class ReadResult:
     tail_offset: int
 
 
-def take(
-    batches: Sequence[StoredBatch], offset: int, *, max_messages: int, max_bytes: int
-) -> list[StoredBatch]:
+def take(batches: Sequence[StoredBatch], offset: int, limits: ReadLimits) -> list[StoredBatch]:
     """Return the batches, in order, from the one that holds ``offset`` (or the next message after
-    it), until the bounds are reached; at least one, if there is one."""
+    it), until the limits are reached; at least one, if there is one."""
+    max_messages, max_bytes, _ = limits
     start = max(0, bisect_right(batches, offset, key=_BASE_OFFSET) - 1)
     if start < len(batches) and batches[start].end_offset <= offset:
         start += 1

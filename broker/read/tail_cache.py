@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from fencelog.broker.limits import BROKER_CACHE_BYTES, TAIL_CACHE_BYTES
-from fencelog.broker.read.stored import StoredBatch
+from fencelog.broker.read.stored import ReadLimits, StoredBatch
 
 BATCH_OVERHEAD_BYTES = 512
 """The memory that a batch takes besides its bytes, so that batches of single messages are bounded
@@ -99,12 +99,13 @@ class TailCache:
         position = bisect_left(self._batches, time_us, lo=self._head, key=_PUBLISH_TIME)
         return self._offsets[position] if position < len(self._offsets) else None
 
-    def read(self, offset: int, *, max_messages: int, max_bytes: int) -> list[StoredBatch]:
+    def read(self, offset: int, limits: ReadLimits) -> list[StoredBatch]:
         """Return batches from the one that holds ``offset``, at least one; [] if it is not in the
         cache."""
         start = bisect_right(self._offsets, offset, lo=self._head) - 1
         if start < self._head:
             return []
+        max_messages, max_bytes, _ = limits
         taken: list[StoredBatch] = []
         enough = offset + max_messages
         for batch in self._batches[start : start + max_messages]:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 
 from fencelog.broker.dispatch.base import Dispatch
+from fencelog.broker.read.stored import ONE_MESSAGE
 from fencelog.broker.subscriptions.ack_id import ack_id_maker
 from fencelog.broker.subscriptions.answers import DeadLetters, PulledMessage
 from fencelog.broker.subscriptions.batch import OpenedBatch
@@ -84,7 +85,7 @@ class DeadLetterForwarder:
             letters = self._letters()
             if letters is None:
                 raise FencelogError(ErrorCode.NO_OWNER, "nobody takes dead letters here")
-            read = await subscription.reader.read(offset, max_messages=1, max_bytes=1)
+            read = await subscription.reader.read(offset, ONE_MESSAGE)
             (stored,) = read.entries
             (message,) = OpenedBatch(stored).messages(offset, offset + 1)
             attempts = subscription.cursor.failures.get(offset, 0)

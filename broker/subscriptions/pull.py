@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencelog.broker.dispatch.ack_ranges import ranges_of
-from fencelog.broker.read.stored import StoredBatch
+from fencelog.broker.read.stored import ReadLimits, StoredBatch
 from fencelog.broker.subscriptions.ack_id import ack_id_maker
 from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.broker.subscriptions.batch import DELIVER_AT, REPLAY_FOR, OpenedBatch
@@ -231,8 +231,8 @@ class PullOperation:
 
     async def _read(self, offset: int, count: int) -> list[StoredBatch]:
         reader = self._subscription.reader
-        limit = max(1, self._bytes_left)
-        return (await reader.read(offset, max_messages=count, max_bytes=limit)).entries
+        limits = ReadLimits(max_messages=count, max_bytes=max(1, self._bytes_left))
+        return (await reader.read(offset, limits)).entries
 
     def _fits(self, message: Message, *, is_first: bool) -> bool:
         """Subtract the message's bytes from the remaining ones, and tell whether it fits; the first

@@ -21,6 +21,7 @@ from fencelog.broker.dispatch.ordered import OrderedDispatch
 from fencelog.broker.ledger_list.state_log import StateLog
 from fencelog.broker.policy import Policy
 from fencelog.broker.read.log_reader import LogReader
+from fencelog.broker.read.stored import ReadLimits
 from fencelog.broker.registry.subscription_config import (
     SubscriptionInfo,
     check_consumer,
@@ -88,7 +89,8 @@ class Subscriptions(SubscriptionTable):
         subscription = self._use(info)
         limit = self._rate.limit
         if limit is not None:
-            max_messages, max_bytes, _ = await limit.admit(max_messages, max_bytes, 0)
+            allowed = await limit.admit(ReadLimits(max_messages, max_bytes))
+            max_messages, max_bytes, _ = allowed
         async with subscription.turn:
             self._deliveries += 1
             pull = PullOperation(

@@ -11,6 +11,7 @@ import pytest_asyncio
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.read.stored import ReadLimits
 from fencelog.ledgers.metastore.memory import MemoryCluster, MemoryMetadataStore
 from fencelog.ledgers.record_batch import decode_batch
 from tests.support.broker_stage import BrokerMaker, ReadAll, Stage, Until
@@ -45,7 +46,7 @@ async def _values(log: PartitionLog) -> list[bytes]:
     values: list[bytes] = []
     offset = log.earliest_offset
     while offset < log.tail_offset:
-        result = await log.read(offset, max_messages=1000, max_bytes=1 << 20)
+        result = await log.read(offset, ReadLimits(max_messages=1000, max_bytes=1 << 20))
         for stored in result.entries:
             assert stored.base_offset == offset
             offset = stored.end_offset

@@ -8,6 +8,7 @@ import pytest
 
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.ownership import NotOwner
+from fencelog.broker.read.stored import ReadLimits
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message
@@ -204,7 +205,9 @@ async def test_a_deleted_topic_is_gone_everywhere(make_broker: BrokerMaker) -> N
     a, b = await make_broker("a"), await make_broker("b")
     await a.topics.create(NAME, TopicConfig())
     log = await a.partition(NAME, 0)
-    waiting = asyncio.create_task(log.read(0, max_messages=1, max_bytes=1, wait_ms=5_000))
+    waiting = asyncio.create_task(
+        log.read(0, ReadLimits(max_messages=1, max_bytes=1, wait_ms=5_000))
+    )
     await settle()
     await b.topics.delete(NAME)
     with pytest.raises(FencelogError) as raised:

@@ -16,7 +16,7 @@ from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
-from fencelog.broker.read.stored import StoredBatch
+from fencelog.broker.read.stored import ReadLimits, StoredBatch
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.client import LedgerClient
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -131,7 +131,7 @@ async def test_readers_of_a_striped_log_that_follow_each_other_cost_one_read(
     async def follow() -> None:
         offset = 0
         while offset < 6000:
-            result = await log.read(offset, max_messages=500, max_bytes=1 << 20)
+            result = await log.read(offset, ReadLimits(max_messages=500, max_bytes=1 << 20))
             assert result.entries[0].base_offset == offset
             offset = result.next_offset
 

@@ -18,7 +18,7 @@ from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
 from fencelog.broker.partition.forwards import Forwards
 from fencelog.broker.policy import Policy
-from fencelog.broker.read.stored import ReadResult, StoredBatch
+from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
@@ -71,9 +71,8 @@ class FakeLog:
             waiting.add_done_callback(lambda _: future.set_result(appended))
         return future
 
-    async def read(
-        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
-    ) -> ReadResult:
+    async def read(self, offset: int, limits: ReadLimits) -> ReadResult:
+        max_messages, max_bytes, wait_ms = limits
         if offset > self.tail_offset:
             raise FencelogError(
                 ErrorCode.OFFSET_BEYOND_TAIL, "beyond the tail", tail_offset=self.tail_offset

@@ -16,7 +16,7 @@ from fencelog.api.server.app import Application
 from fencelog.broker.broker import Broker
 from fencelog.broker.config import BrokerConfig
 from fencelog.broker.names import TopicName
-from fencelog.broker.read.stored import ReadResult, StoredBatch
+from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
 from fencelog.broker.registry.topics import TopicConfig
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.host import SystemHost
@@ -131,20 +131,17 @@ class Source:
     earliest_offset, tail_offset = 0, 1000
     is_terminated = False
 
-    async def read(
-        self, offset: int, *, max_messages: int, max_bytes: int, wait_ms: int = 0
-    ) -> ReadResult:
-        batches = [
-            StoredBatch(offset + n, 1, 0, memoryview(bytes(1000))) for n in range(max_messages)
-        ]
-        return ReadResult(batches, offset + max_messages, self.tail_offset)
+    async def read(self, offset: int, limits: ReadLimits) -> ReadResult:
+        count = limits.max_messages
+        batches = [StoredBatch(offset + n, 1, 0, memoryview(bytes(1000))) for n in range(count)]
+        return ReadResult(batches, offset + count, self.tail_offset)
 
     async def offset_for_time(self, time_us: int) -> int:
         return 0
 
 
 def held(answers: Answers, count: int, who: str = "a") -> Any:
-    return answers.read(Source(), 0, who=who, max_messages=count, max_bytes=1 << 20, wait_ms=0)
+    return answers.read(Source(), 0, ReadLimits(count, max_bytes=1 << 20), who=who)
 
 
 async def test_what_a_client_does_not_take_is_not_made() -> None:
@@ -208,17 +205,17 @@ async def test_a_read_that_fails_after_its_wait_gives_its_share_back() -> None:
     class Failing(Source):
         reads = 0
 
-        async def read(self, offset: int, **bounds: Any) -> ReadResult:
+        async def read(self, offset: int, limits: ReadLimits) -> ReadResult:
             self.reads += 1
             if self.reads == 2:
                 raise FencelogError(ErrorCode.OFFSET_TRIMMED, "trimmed meanwhile")
-            return await super().read(offset, **bounds)
+            return await super().read(offset, limits)
 
     answers = Answers(limit=10_000)
 
     async def fail() -> None:
-        bounds = {"max_messages": 5, "max_bytes": 1 << 20, "wait_ms": 0}
-        async with answers.read(Failing(), 0, who="c", **bounds):
+        limits = ReadLimits(max_messages=5, max_bytes=1 << 20)
+        async with answers.read(Failing(), 0, limits, who="c"):
             pass
 
     async with held(answers, 9):

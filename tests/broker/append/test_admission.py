@@ -12,6 +12,7 @@ from fencelog.broker.append import admission
 from fencelog.broker.append.rates import Rate, TokenBucket
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
+from fencelog.broker.read.stored import ONE_MESSAGE, ReadLimits
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
@@ -78,13 +79,15 @@ async def test_reads_wait_for_the_rate_or_are_refused(stage: Stage) -> None:
     log = await stage.open(policy=Policy(dispatch_messages_per_s=100))
     batch = encode_values([b"a"] * 110)
     await log.append_batch(batch, check_batch(batch))
-    first = await log.read(0, max_messages=1000, max_bytes=1 << 20)
+    first = await log.read(0, ReadLimits(max_messages=1000, max_bytes=1 << 20))
     assert first.next_offset == 110
     with pytest.raises(FencelogError) as raised:
-        await log.read(0, max_messages=1, max_bytes=1)
+        await log.read(0, ONE_MESSAGE)
     assert raised.value.code is ErrorCode.RATE_LIMITED
     assert raised.value.extra["retry_after_ms"] <= 100
-    assert (await log.read(0, max_messages=1, max_bytes=1, wait_ms=5000)).next_offset == 110
+    assert (
+        await log.read(0, ReadLimits(max_messages=1, max_bytes=1, wait_ms=5000))
+    ).next_offset == 110
     await log.subscriptions.open(SUBSCRIPTION)
     with pytest.raises(FencelogError) as raised:
         await log.subscriptions.pull(SUBSCRIPTION, "c", max_messages=5, max_bytes=1000)
@@ -95,7 +98,7 @@ async def test_a_read_gets_no_more_than_there_is(stage: Stage) -> None:
     log = await stage.open(policy=Policy(dispatch_messages_per_s=3, dispatch_bytes_per_s=1 << 20))
     for number in range(6):
         await log.append_message(Message(b"%d" % number))
-    result = await log.read(0, max_messages=1000, max_bytes=1 << 20)
+    result = await log.read(0, ReadLimits(max_messages=1000, max_bytes=1 << 20))
     assert result.next_offset <= 4
 
 

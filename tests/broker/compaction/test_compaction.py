@@ -13,7 +13,7 @@ from fencelog.broker.background.compaction_scheduler import CompactionScheduler,
 from fencelog.broker.compaction.compaction import LogCompaction
 from fencelog.broker.ledger_list.ledger_list import Compacted
 from fencelog.broker.partition.partition_log import PartitionLog
-from fencelog.broker.read.stored import CompactedBatch
+from fencelog.broker.read.stored import ONE_MESSAGE, CompactedBatch, ReadLimits
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_batch
 from fencelog.ledgers.record_batch.windows import message_windows
@@ -35,14 +35,15 @@ async def append(log: PartitionLog, text: str) -> None:
     await log.append_batch(batch, check_batch(batch))
 
 
-async def view_of(
-    log: PartitionLog, start: int = 0, *, max_messages: int = 1000, max_bytes: int = 1 << 20
-) -> list[Row]:
+ALL = ReadLimits(max_messages=1000, max_bytes=1 << 20)
+
+
+async def view_of(log: PartitionLog, start: int = 0, limits: ReadLimits = ALL) -> list[Row]:
     view = log.compaction.view
     rows: list[Row] = []
     offset = start
     while offset < log.tail_offset:
-        result = await view.read(offset, max_messages=max_messages, max_bytes=max_bytes)
+        result = await view.read(offset, limits)
         assert result.next_offset > offset
         for stored in result.entries:
             messages = [m for window in message_windows(stored.batch, 3) for m in window]
@@ -124,7 +125,7 @@ async def test_a_view_of_which_nothing_is_left(stage: Stage, ledgers: ScriptedLe
     assert shown(await view_of(log)) == "1:b="
     log._node.ledger_list = log._node.ledger_list.with_compacted(Compacted((), 2, 0, 0, 5))
     assert await view_of(log) == []
-    result = await log.compaction.view.read(0, max_messages=1, max_bytes=1)
+    result = await log.compaction.view.read(0, ONE_MESSAGE)
     assert (result.entries, result.next_offset) == ([], 2)
     assert await log.compaction.view.offset_for_time(0) == 2
 
@@ -162,8 +163,8 @@ async def test_any_log_compacts_to_what_a_dictionary_would_hold(stage: Stage, se
         horizon = log.compaction.horizon
         expected = [*view, *(row for row in rows if row[0] >= horizon)]
         start = draw.randint(0, log.tail_offset)
-        limits = {"max_messages": draw.randint(1, 20), "max_bytes": draw.choice((1, 300, 1 << 20))}
-        assert await view_of(log, start, **limits) == [row for row in expected if row[0] >= start]
+        limits = ReadLimits(draw.randint(1, 20), draw.choice((1, 300, 1 << 20)))
+        assert await view_of(log, start, limits) == [row for row in expected if row[0] >= start]
 
 
 def _naive(view: list[Row], part: list[Row], began: int) -> list[Row]:
@@ -217,7 +218,7 @@ async def test_a_reader_goes_on_when_the_view_is_replaced_under_it(
     await append(log, "a=1 b=1 c=1 d=1")
     await log.compaction.run()
     view = log.compaction.view
-    assert (await view.read(0, max_messages=2, max_bytes=1)).entries
+    assert (await view.read(0, ReadLimits(max_messages=2, max_bytes=1))).entries
     await append(log, "c=2 e=1")
     view.clear()
     reading = asyncio.create_task(view_of(log, 2))

@@ -15,7 +15,7 @@ from fencelog.broker.ledger_list.ledger_list import LedgerList
 from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
-from fencelog.broker.read.stored import CompactedBatch
+from fencelog.broker.read.stored import ONE_MESSAGE, CompactedBatch, ReadLimits
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange
@@ -63,7 +63,7 @@ def ledgers_of(log: PartitionLog) -> list[int]:
 async def offsets_of(log: PartitionLog) -> list[int]:
     found, offset = [], log.earliest_offset
     while offset < log.tail_offset:
-        result = await log.read(offset, max_messages=100, max_bytes=1 << 20)
+        result = await log.read(offset, ReadLimits(max_messages=100, max_bytes=1 << 20))
         found += [stored.base_offset for stored in result.entries]
         offset = result.next_offset
     return found
@@ -71,7 +71,7 @@ async def offsets_of(log: PartitionLog) -> list[int]:
 
 async def refused(log: PartitionLog, offset: int) -> FencelogError:
     with pytest.raises(FencelogError) as raised:
-        await log.read(offset, max_messages=1, max_bytes=1)
+        await log.read(offset, ONE_MESSAGE)
     return raised.value
 
 
@@ -231,7 +231,7 @@ async def test_nothing_goes_before_the_compacted_view_has_it(
     assert log.retention.is_due()
     await log.retention.tend()
     assert log.earliest_offset == 4
-    view = await log.compaction.view.read(0, max_messages=10, max_bytes=1 << 20)
+    view = await log.compaction.view.read(0, ReadLimits(max_messages=10, max_bytes=1 << 20))
     (batch,) = view.entries
     assert isinstance(batch, CompactedBatch)
     assert list(batch.offsets) == [0, 1, 2, 3]
@@ -362,7 +362,7 @@ async def test_a_trim_on_request_holds_at_once_and_frees_whole_ledgers(
     again = await stage.open()
     assert again.earliest_offset == 5
     assert (await refused(again, 4)).code is ErrorCode.OFFSET_TRIMMED
-    assert (await again.read(5, max_messages=1, max_bytes=1)).tail_offset == 6
+    assert (await again.read(5, ONE_MESSAGE)).tail_offset == 6
 
 
 async def test_a_trim_to_the_tail_frees_the_present_ledger_too(
@@ -395,7 +395,7 @@ async def test_a_read_under_way_ends_cleanly_when_its_ledger_goes(
     first = await filled()
     await first.close()
     log = await stage.open(policy=AGED)
-    reading = asyncio.create_task(log.read(0, max_messages=1, max_bytes=1))
+    reading = asyncio.create_task(log.read(0, ONE_MESSAGE))
     await asyncio.sleep(0)
     await log.retention.trim(4)
     try:

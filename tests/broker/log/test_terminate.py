@@ -9,6 +9,7 @@ import pytest
 from fencelog.broker.append.conditions import AppendConditions, AppendFuture
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
+from fencelog.broker.read.stored import ONE_MESSAGE, ReadLimits
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 from tests.support.broker_stage import ReadAll, Stage, Until
@@ -33,7 +34,9 @@ async def test_a_terminated_log_is_read_and_not_written(
     log = await stage.open()
     for number in range(3):
         await log.append_message(Message(b"%d" % number))
-    waiting = asyncio.create_task(log.read(3, max_messages=1, max_bytes=1, wait_ms=60_000))
+    waiting = asyncio.create_task(
+        log.read(3, ReadLimits(max_messages=1, max_bytes=1, wait_ms=60_000))
+    )
     await asyncio.sleep(0)
     await log.terminate()
     assert (await waiting).entries == []
@@ -42,7 +45,7 @@ async def test_a_terminated_log_is_read_and_not_written(
     ledger_list = (await stage.node()).ledger_list
     assert (ledger_list.terminated, ledger_list.next_base) == (True, 3)
     await log.terminate()
-    at_the_end = await log.read(3, max_messages=1, max_bytes=1, wait_ms=60_000)
+    at_the_end = await log.read(3, ReadLimits(max_messages=1, max_bytes=1, wait_ms=60_000))
     assert at_the_end.entries == []
 
 
@@ -162,7 +165,7 @@ async def test_retention_may_empty_a_terminated_log(stage: Stage, ledgers: Scrip
     assert (again.is_terminated, again.earliest_offset, again.tail_offset) == (True, 1, 1)
     for each in (log, again):
         with pytest.raises(FencelogError) as raised:
-            await each.read(0, max_messages=1, max_bytes=1)
+            await each.read(0, ONE_MESSAGE)
         assert raised.value.code is ErrorCode.OFFSET_TRIMMED
         described = await each.segments()
         assert (described["segments"], described["end_offset"]) == ([], 1)

@@ -10,6 +10,7 @@ from fencelog.broker.background.retention_scheduler import RetentionScheduler
 from fencelog.broker.ledger_list.store import LedgerListLost
 from fencelog.broker.partition import quiet_check as module
 from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.read.stored import ReadLimits
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.metastore.port import Versioned
 from fencelog.ledgers.record_batch import Message
@@ -24,7 +25,7 @@ def _quiet_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def read(log: PartitionLog) -> int:
-    return (await log.read(0, max_messages=10, max_bytes=1000)).tail_offset
+    return (await log.read(0, ReadLimits(max_messages=10, max_bytes=1000))).tail_offset
 
 
 async def test_an_old_tail_is_not_shown_for_ever(stage: Stage, until: Until) -> None:

@@ -10,7 +10,7 @@ import weakref
 import pytest
 
 from fencelog.broker.read.read_ahead import BrokerReads, Found, LogReadAhead
-from fencelog.broker.read.stored import StoredBatch
+from fencelog.broker.read.stored import ReadLimits, StoredBatch
 from fencelog.broker.read.tail_cache import BATCH_OVERHEAD_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import check_batch, encode_values
@@ -51,7 +51,9 @@ def shared(chunks: int = 16) -> BrokerReads:
 
 async def read(reads: LogReadAhead, offset: int, count: int = 1) -> int:
     """The offset after a read of ``count`` messages."""
-    batches, following = await reads.read(offset, max_messages=count, max_bytes=count * BATCH)
+    batches, following = await reads.read(
+        offset, ReadLimits(max_messages=count, max_bytes=count * BATCH)
+    )
     assert [b.base_offset for b in batches] == list(range(offset, following))
     return following
 
@@ -163,12 +165,12 @@ async def test_who_holds_a_little_of_a_chunk_does_not_hold_all_of_it() -> None:
         return [StoredBatch(offset + n, 1, 0, part) for n, part in enumerate(parts)], offset + 10
 
     reads = LogReadAhead(shared(), load, is_worth=lambda offset: False)
-    little, _ = await reads.read(0, max_messages=4, max_bytes=4 * BATCH)
+    little, _ = await reads.read(0, ReadLimits(max_messages=4, max_bytes=4 * BATCH))
     assert [b.base_offset for b in little] == [0, 1, 2, 3]
     reads.clear()
     gc.collect()
     assert runs.pop()() is None
-    much, _ = await reads.read(0, max_messages=6, max_bytes=6 * BATCH)
+    much, _ = await reads.read(0, ReadLimits(max_messages=6, max_bytes=6 * BATCH))
     reads.clear()
     gc.collect()
     assert len(much) == 6
@@ -258,8 +260,7 @@ async def test_any_readers_see_the_log_as_it_is_while_it_rolls_and_is_trimmed(
             try:
                 result = await log.read(
                     offset,
-                    max_messages=draw.randint(1, 30),
-                    max_bytes=draw.randint(1, 3_000),
+                    ReadLimits(max_messages=draw.randint(1, 30), max_bytes=draw.randint(1, 3_000)),
                 )
             except FencelogError as error:
                 if error.code is not ErrorCode.OFFSET_TRIMMED:

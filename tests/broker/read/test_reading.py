@@ -12,7 +12,7 @@ from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.read import rows
 from fencelog.broker.read.read_ahead import BrokerReads
 from fencelog.broker.read.segment_reader import MAX_POINTS, SegmentReader, SparseIndex
-from fencelog.broker.read.stored import StoredBatch
+from fencelog.broker.read.stored import ONE_MESSAGE, ReadLimits, StoredBatch
 from fencelog.broker.read.tail_cache import (
     BATCH_OVERHEAD_BYTES,
     WAKE_AT_ONCE,
@@ -50,18 +50,24 @@ def test_the_cache_keeps_the_newest_batches_within_its_limit() -> None:
     cache = TailCache(TailCaches(), limit=4 * COST - 1)
     cache.extend(batches(1, 2, 3, 4, 5))
     assert cache.size == 3 * COST
-    assert cache.read(2, max_messages=10, max_bytes=1000) == []
-    assert [b.base_offset for b in cache.read(7, max_messages=10, max_bytes=1000)] == [6, 10]
-    assert [b.base_offset for b in cache.read(3, max_messages=4, max_bytes=1000)] == [3, 6]
-    assert [b.base_offset for b in cache.read(3, max_messages=99, max_bytes=1)] == [3]
-    assert cache.read(15, max_messages=1, max_bytes=1) == []
+    assert cache.read(2, ReadLimits(max_messages=10, max_bytes=1000)) == []
+    assert [b.base_offset for b in cache.read(7, ReadLimits(max_messages=10, max_bytes=1000))] == [
+        6,
+        10,
+    ]
+    assert [b.base_offset for b in cache.read(3, ReadLimits(max_messages=4, max_bytes=1000))] == [
+        3,
+        6,
+    ]
+    assert [b.base_offset for b in cache.read(3, ReadLimits(max_messages=99, max_bytes=1))] == [3]
+    assert cache.read(15, ONE_MESSAGE) == []
 
 
 def test_the_cache_forgets_in_strides() -> None:
     cache = TailCache(TailCaches(), limit=10 * COST)
     cache.extend(batches(*[1] * 5000))
     assert cache.size == 10 * COST
-    found = cache.read(4995, max_messages=100, max_bytes=1000)
+    found = cache.read(4995, ReadLimits(max_messages=100, max_bytes=1000))
     assert [b.base_offset for b in found] == list(range(4995, 5000))
 
 
@@ -74,7 +80,7 @@ def test_the_caches_of_a_broker_share_one_limit() -> None:
     busy.extend(batches(1))
     busier.extend(batches(*[1] * 3))
     assert [busy.size, busier.size, caches.size] == [0, 7 * COST, 7 * COST]
-    assert quiet.read(0, max_messages=1, max_bytes=1) == []
+    assert quiet.read(0, ONE_MESSAGE) == []
     busier.clear()
     assert caches.size == 0
 
@@ -182,7 +188,7 @@ async def test_every_offset_can_be_read_from(stage: Stage, reopened: bool) -> No
     if reopened:
         log = await stage.open()
     for offset in range(log.tail_offset):
-        result = await log.read(offset, max_messages=1, max_bytes=1)
+        result = await log.read(offset, ONE_MESSAGE)
         (stored,) = result.entries
         assert stored.base_offset <= offset < stored.end_offset == result.next_offset
 
@@ -222,37 +228,37 @@ async def test_limits_of_a_read(stage: Stage) -> None:
     log = await stage.open()
     await write(log, *[10] * 10)
     for source in (log, await stage.open()):
-        result = await source.read(15, max_messages=20, max_bytes=1 << 20)
+        result = await source.read(15, ReadLimits(max_messages=20, max_bytes=1 << 20))
         assert [b.base_offset for b in result.entries] == [10, 20, 30]
         assert (result.next_offset, result.tail_offset) == (40, 100)
-        assert len((await source.read(15, max_messages=99, max_bytes=1)).entries) == 1
+        assert len((await source.read(15, ReadLimits(max_messages=99, max_bytes=1))).entries) == 1
 
 
 async def test_offsets_outside_the_log_are_refused_by_name(stage: Stage) -> None:
     log = await stage.open()
     await write(log, 2)
-    assert (await log.read(2, max_messages=1, max_bytes=1)).entries == []
+    assert (await log.read(2, ONE_MESSAGE)).entries == []
     with pytest.raises(FencelogError) as raised:
-        await log.read(3, max_messages=1, max_bytes=1)
+        await log.read(3, ONE_MESSAGE)
     assert raised.value.code is ErrorCode.OFFSET_BEYOND_TAIL
     assert raised.value.extra == {"tail_offset": 2}
     log._reader.trim(1)
     with pytest.raises(FencelogError) as raised:
-        await log.read(0, max_messages=1, max_bytes=1)
+        await log.read(0, ONE_MESSAGE)
     assert raised.value.code is ErrorCode.OFFSET_TRIMMED
 
 
 async def test_a_read_at_the_tail_waits_for_the_next_append(stage: Stage) -> None:
     log = await stage.open()
     waiting = [
-        asyncio.create_task(log.read(0, max_messages=9, max_bytes=99, wait_ms=5_000))
+        asyncio.create_task(log.read(0, ReadLimits(max_messages=9, max_bytes=99, wait_ms=5_000)))
         for _ in range(2)
     ]
     await asyncio.sleep(0.01)
     await log.append_message(Message(b"x"))
     for result in await asyncio.gather(*waiting):
         assert (len(result.entries), result.next_offset) == (1, 1)
-    result = await log.read(1, max_messages=9, max_bytes=99, wait_ms=1)
+    result = await log.read(1, ReadLimits(max_messages=9, max_bytes=99, wait_ms=1))
     assert result.entries == []
 
 
@@ -273,7 +279,9 @@ async def test_readers_never_see_what_is_not_acknowledged(
 
 async def test_a_reader_that_waits_learns_that_the_log_has_ended(stage: Stage) -> None:
     log = await stage.open()
-    waiting = asyncio.create_task(log.read(0, max_messages=1, max_bytes=1, wait_ms=5_000))
+    waiting = asyncio.create_task(
+        log.read(0, ReadLimits(max_messages=1, max_bytes=1, wait_ms=5_000))
+    )
     await asyncio.sleep(0.01)
     await log.close()
     with pytest.raises(FencelogError) as raised:
@@ -313,7 +321,7 @@ async def test_a_trimmed_ledger_is_gone_for_readers_and_the_rest_stays(
     assert (log.earliest_offset, log.tail_offset) == (5, 9)
     assert await read_all(log) == [b"5", b"6", b"7", b"8"]
     with pytest.raises(FencelogError) as raised:
-        await log.read(4, max_messages=1, max_bytes=1)
+        await log.read(4, ONE_MESSAGE)
     assert raised.value.code is ErrorCode.OFFSET_TRIMMED
     assert raised.value.extra == {"earliest_offset": 5}
     assert [s["base_offset"] for s in (await log.segments())["segments"]] == [5]
@@ -331,7 +339,7 @@ async def test_a_read_in_progress_of_a_trimmed_ledger_says_so(
     first = await stage.open()
     await write(first, 2, 3)
     log = await stage.open()
-    reading = asyncio.create_task(log.read(0, max_messages=9, max_bytes=99))
+    reading = asyncio.create_task(log.read(0, ReadLimits(max_messages=9, max_bytes=99)))
     describing = asyncio.create_task(log.segments())
     ledgers.deleted.add(1)
     await asyncio.sleep(0)
@@ -350,7 +358,7 @@ async def test_a_log_that_is_trimmed_while_a_read_waits_for_its_turn_says_so(sta
     await asyncio.sleep(0.02)
     log._reader._cache.clear()
     async with reads.semaphore.turn("somebody", reads.semaphore.limit):
-        reading = asyncio.create_task(log.read(0, max_messages=1, max_bytes=1))
+        reading = asyncio.create_task(log.read(0, ONE_MESSAGE))
         await asyncio.sleep(0)
         log._reader.trim(2)
     with pytest.raises(FencelogError) as raised:

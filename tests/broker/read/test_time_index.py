@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencelog.broker.partition.partition_log import PartitionLog
+from fencelog.broker.read.stored import ReadLimits
 from fencelog.broker.read.time_index import MAX_PLACES, TimeIndex, TimeIndexEntry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.record_batch import check_batch, encode_values
@@ -69,7 +70,7 @@ async def scan(log: PartitionLog) -> list[tuple[int, int]]:
     """(offset, publish time) of every message."""
     found, offset = [], log.earliest_offset
     while offset < log.tail_offset:
-        result = await log.read(offset, max_messages=1000, max_bytes=1 << 20)
+        result = await log.read(offset, ReadLimits(max_messages=1000, max_bytes=1 << 20))
         for stored in result.entries:
             found += [(at, stored.publish_time_us) for at in range(offset, stored.end_offset)]
             offset = stored.end_offset

@@ -9,6 +9,7 @@ import pytest
 
 from fencelog.broker.names import TopicName
 from fencelog.broker.policy import Policy
+from fencelog.broker.read.stored import ONE_MESSAGE
 from fencelog.broker.registry.namespaces import Namespaces
 from fencelog.broker.registry.topics import TopicConfig, TopicRegistry
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -213,7 +214,7 @@ async def test_a_partition_that_was_added_elsewhere_is_found(make_broker: Broker
     added = await a.partition(NAME, 2)
     assert (await added.append_message(Message(b"new"))).offset == 0
     assert (await a.topic(NAME)).config.partitions == 3
-    assert (await log.read(0, max_messages=1, max_bytes=1)).next_offset == 1
+    assert (await log.read(0, ONE_MESSAGE)).next_offset == 1
     assert await code_of(a.partition(NAME, 3)) is ErrorCode.NOT_FOUND
 
 

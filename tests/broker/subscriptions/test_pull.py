@@ -14,7 +14,7 @@ from fencelog.api.subscriptions.pull import take
 from fencelog.api.subscriptions.requests import PullRequest
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
-from fencelog.broker.read.stored import ReadResult, StoredBatch
+from fencelog.broker.read.stored import ReadLimits, ReadResult, StoredBatch
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.broker.subscriptions import dead_letters
 from fencelog.broker.subscriptions import pull as subscription_pull
@@ -225,13 +225,13 @@ class Gate:
         self.open, self.reached = asyncio.Event(), asyncio.Event()
         read = log._reader.read
 
-        async def held(offset: int, *, max_messages: int, max_bytes: int) -> ReadResult:
+        async def held(offset: int, limits: ReadLimits) -> ReadResult:
             nonlocal free
             free -= 1
             if free < 0:
                 self.reached.set()
                 await self.open.wait()
-            return await read(offset, max_messages=1 if free >= 0 else 99, max_bytes=max_bytes)
+            return await read(offset, limits._replace(max_messages=1 if free >= 0 else 99))
 
         monkeypatch.setattr(log._reader, "read", held)
 

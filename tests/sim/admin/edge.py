@@ -18,7 +18,7 @@ from fencelog.broker.append.conditions import (
 from fencelog.broker.append.producer_access import WAIT
 from fencelog.broker.broker import Broker
 from fencelog.broker.partition.partition_log import PartitionLog
-from fencelog.broker.read.stored import CompactedBatch, ReadResult
+from fencelog.broker.read.stored import CompactedBatch, ReadLimits, ReadResult
 from fencelog.broker.registry.topics import TopicInfo
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import SequenceRange, producer_digest
@@ -138,7 +138,7 @@ class Edge:
         if topic_id and log.topic_id != topic_id:
             return log.topic_id, None
         result = await instance.read(
-            offset, max_messages=max_messages, max_bytes=READ_BYTES, wait_ms=WAIT_MS
+            offset, ReadLimits(max_messages=max_messages, max_bytes=READ_BYTES, wait_ms=WAIT_MS)
         )
         note_read(log, offset, result)
         return log.topic_id, result
@@ -245,7 +245,7 @@ class Edge:
             return False
         offset = 0
         while offset < compacted.end_offset:
-            result = await view.read(offset, max_messages=100, max_bytes=READ_BYTES)
+            result = await view.read(offset, ReadLimits(max_messages=100, max_bytes=READ_BYTES))
             if instance._node.ledger_list.compacted is not compacted:
                 return False
             for batch in result.entries:

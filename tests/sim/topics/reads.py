@@ -11,7 +11,7 @@ from typing import Any
 
 from fencelog.broker.broker import Broker
 from fencelog.broker.partition.partition_log import PartitionLog
-from fencelog.broker.read.stored import ReadResult
+from fencelog.broker.read.stored import ReadLimits, ReadResult
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import KIND_MESSAGES, read_entry_header
 from fencelog.ledgers.record_batch import decode_batch
@@ -32,7 +32,7 @@ async def read_some(log: LogHistory, offset: int, max_messages: int, broker: Bro
     floor = log.floor_of(instance, instance.epoch)
     try:
         result = await instance.read(
-            offset, max_messages=max_messages, max_bytes=READ_BYTES, wait_ms=WAIT_MS
+            offset, ReadLimits(max_messages=max_messages, max_bytes=READ_BYTES, wait_ms=WAIT_MS)
         )
     except FencelogError as error:
         if error.code is ErrorCode.OFFSET_BEYOND_TAIL:
