@@ -62,6 +62,7 @@ class ErrorCode(Enum):
     METHOD_NOT_ALLOWED = (19, 405, _C, False, _NONE)
     NAMESPACE_NOT_EMPTY = (44, 409, _C, False, _NONE)
     NAMESPACE_NOT_FOUND = (45, 404, _C, False, _NONE)
+    NOT_ACCEPTABLE = (59, 406, _C, False, _NONE)
     NOT_ENOUGH_BOOKIES = (20, 503, _E, True, _NONE)
     NOT_FOUND = (21, 404, _C, False, _NONE)
     NOT_OWNER = (22, 421, _E, True, _NONE)

@@ -26,6 +26,9 @@ BATCH = b"application/vnd.fencelog.batch"
 EVENT_STREAM = b"text/event-stream"
 OCTETS = b"application/octet-stream"
 
+READING = frozenset(("GET", "HEAD"))
+"""The methods that change nothing."""
+
 _MAX_QUERY_FIELDS = 32
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from fencelog.api.http.asgi import Exchange
+from fencelog.api.http.asgi import READING, Exchange
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 MEDIA_TYPE = b"application/problem+json"
@@ -83,7 +83,7 @@ def unexpected() -> FencelogError:
 
 def cut_off(method: str, path: str) -> FencelogError:
     """Return the error for a request that the closing service could not wait for."""
-    if method in ("GET", "HEAD"):
+    if method in READING:
         return FencelogError(ErrorCode.DRAINING, "this broker is being closed")
     code = ErrorCode.METADATA_UNKNOWN
     if method == "POST":

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
+from fencelog.api.http.accept import preferred
 from fencelog.api.http.asgi import BATCH, EVENT_STREAM, JSON, NDJSON, Exchange, parse_number
 from fencelog.api.http.json_render import ValueForm
 from fencelog.api.http.sse import resume_offset
@@ -57,7 +58,7 @@ class ReadRequest:
 def read_request(exchange: Exchange) -> ReadRequest:
     """Parse the request. Raises FencelogError(BAD_REQUEST) naming the parameter or header."""
     query = exchange.query(PARAMETERS)
-    media_type = accepted(exchange.header(b"accept"))
+    media_type = preferred(exchange.header(b"accept"), _FORMS)
     whole_batches = media_type == BATCH
     limit: int | None = MAX_READ_MESSAGES if whole_batches else DEFAULT_JSON_LIMIT
     if "limit" in query:
@@ -80,43 +81,6 @@ def read_request(exchange: Exchange) -> ReadRequest:
         media_type=media_type,
         compacted=_is_compacted(query.get("view", "log")),
     )
-
-
-def accepted(accept: bytes | None) -> bytes:
-    """Return the form that an Accept header prefers; JSON where the client has no preference.
-
-    Raises FencelogError(BAD_REQUEST) if it accepts none of them: the client would take another form
-    for the one that it asked for.
-    """
-    if accept is None or accept in (b"*/*", JSON):
-        return JSON
-    best, best_quality = b"", 0.0
-    for item in accept.split(b","):
-        name, _, parameters = item.partition(b";")
-        media_type = name.strip().lower()
-        quality = _quality(parameters)
-        if media_type in (b"*/*", b"application/*"):
-            media_type = JSON
-        if media_type in _FORMS and quality > best_quality:
-            best, best_quality = media_type, quality
-    if not best:
-        forms = ", ".join(form.decode() for form in _FORMS)
-        raise FencelogError(
-            ErrorCode.BAD_REQUEST,
-            f"Accept is {accept[:80].decode('latin-1')!r}; reads come as {forms}",
-        )
-    return best
-
-
-def _quality(parameters: bytes) -> float:
-    for parameter in parameters.split(b";"):
-        name, _, value = parameter.partition(b"=")
-        if name.strip().lower() == b"q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-    return 1.0
 
 
 def _start(query: dict[str, str]) -> int | NamedPosition | Time:

@@ -13,13 +13,23 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
 from prometheus_client.registry import Collector
 
 from fencelog.api.admin.admin import admin_router
 from fencelog.api.admin.broker_admin import add_broker_routes
 from fencelog.api.admin.partition_admin import PartitionAdmin
-from fencelog.api.http.asgi import ClientGone, Exchange, RawHeaders, Receive, Scope, Send
+from fencelog.api.http.accept import preferred
+from fencelog.api.http.asgi import (
+    EVENT_STREAM,
+    JSON,
+    READING,
+    ClientGone,
+    Exchange,
+    RawHeaders,
+    Receive,
+    Scope,
+    Send,
+)
 from fencelog.api.http.bodies import BodyReader
 from fencelog.api.http.metrics import ApiMetrics
 from fencelog.api.http.problems import (
@@ -47,7 +57,8 @@ from fencelog.api.routing.owner_proxy import OwnerProxy
 from fencelog.api.routing.partitioner import RoundRobin
 from fencelog.api.routing.peers import LinkPeers
 from fencelog.api.routing.served_link import LinkHost
-from fencelog.api.server.framework import build_framework
+from fencelog.api.server.framework import Framework, build_framework
+from fencelog.api.server.methods import answer_other_method
 from fencelog.api.subscriptions.app import build_subscriptions
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -59,6 +70,11 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Exchange, Target], Awaitable[None]]
 
+_JSON_ALONE = (JSON,)
+_FORMS = {Endpoint.SUBSCRIPTION_EVENTS: (EVENT_STREAM,)}
+_OWN_FORMS = frozenset((Endpoint.READ, Endpoint.READ_ONE))
+"""The endpoints that choose the form themselves, or answer with any bytes."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -69,7 +85,7 @@ class Application:
     def __init__(
         self,
         endpoints: Mapping[Endpoint, Mapping[str, Handler]],
-        framework: FastAPI,
+        framework: Framework,
         links: Links,
         waits: Waits,
         metrics: ApiMetrics,
@@ -97,7 +113,7 @@ class Application:
         try:
             target = self._targets.find(exchange.path)
             if target is None:
-                await self._framework(scope, receive, exchange.send)
+                await self._administer(exchange, scope, receive)
             else:
                 await self._dispatch(exchange, target)
         except ClientGone:
@@ -156,19 +172,28 @@ class Application:
 
     async def _dispatch(self, exchange: Exchange, target: Target) -> None:
         handlers = self._endpoints[target.endpoint]
-        handler = handlers.get(exchange.method)
+        method = exchange.method
+        if method in READING and target.endpoint not in _OWN_FORMS:
+            preferred(exchange.header(b"accept"), _FORMS.get(target.endpoint, _JSON_ALONE))
+        handler = handlers.get("GET" if method == "HEAD" else method)
         if handler is not None:
             await handler(exchange, target)
-        elif exchange.method == "OPTIONS":
-            allow = ", ".join((*handlers, "OPTIONS")).encode()
-            await exchange.start(204, [(b"allow", allow)])
-            await exchange.send_body(b"")
         else:
-            raise FencelogError(
-                ErrorCode.METHOD_NOT_ALLOWED,
-                f"{exchange.method} is not among {', '.join(handlers)}",
-                allow=[*handlers, "OPTIONS"],
-            )
+            await answer_other_method(exchange, handlers)
+
+    async def _administer(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:
+        """Have the framework answer, which knows GET for HEAD: the server leaves the body out."""
+        methods, method = self._framework.methods_at(scope), exchange.method
+        if not methods:
+            raise FencelogError(ErrorCode.NOT_FOUND, f"there is no {exchange.path}; see /docs")
+        if method in READING:
+            method = "GET"
+            if exchange.path.startswith("/v1/"):
+                preferred(exchange.header(b"accept"), _JSON_ALONE)
+        if method in methods:
+            await self._framework.app({**scope, "method": method}, receive, exchange.send)
+        else:
+            await answer_other_method(exchange, methods)
 
     async def _fail(self, exchange: Exchange, error: FencelogError) -> None:
         """Answer with a problem. An event stream that has begun ends with one; the rest of any
@@ -220,13 +245,13 @@ def build_app(
     endpoints: dict[Endpoint, dict[str, Handler]] = {
         Endpoint.PRODUCE: {"POST": produce.post},
         Endpoint.PRODUCE_BATCH: {"POST": batch.post},
-        Endpoint.READ: {"GET": read.get, "HEAD": read.get},
-        Endpoint.READ_ONE: {"GET": read.get_one, "HEAD": read.get_one},
-        Endpoint.SEGMENTS: {"GET": read.get_segments, "HEAD": read.get_segments},
-        Endpoint.OFFSETS: {"GET": offsets.get, "HEAD": offsets.get},
-        Endpoint.TOPIC_OFFSETS: {"GET": offsets.get_all, "HEAD": offsets.get_all},
+        Endpoint.READ: {"GET": read.get},
+        Endpoint.READ_ONE: {"GET": read.get_one},
+        Endpoint.SEGMENTS: {"GET": read.get_segments},
+        Endpoint.OFFSETS: {"GET": offsets.get},
+        Endpoint.TOPIC_OFFSETS: {"GET": offsets.get_all},
         Endpoint.COMPACT: {"POST": compactions.compact},
-        Endpoint.COMPACTION: {"GET": compactions.get, "HEAD": compactions.get},
+        Endpoint.COMPACTION: {"GET": compactions.get},
     }
     router = admin_router(broker, bookies)
     add_broker_routes(router, broker, LinkPeers(links))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -11,17 +12,20 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse
 from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 from starlette.staticfiles import StaticFiles
 
 from fencelog.api.admin.models import PROBLEM_RESPONSES, Health
+from fencelog.api.http.asgi import AsgiApp, Scope
 from fencelog.api.http.metrics import CONTENT_TYPE, exposition
 from fencelog.api.http.problems import MEDIA_TYPE, problem_body, problem_headers, unexpected
+from fencelog.api.server.invalid_core import complaints
+from fencelog.api.server.methods import routed
 from fencelog.api.server.openapi import DESCRIPTION, add_hot_paths
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _CODES = {
     404: ErrorCode.NOT_FOUND,
-    405: ErrorCode.METHOD_NOT_ALLOWED,
     413: ErrorCode.PAYLOAD_TOO_LARGE,
     415: ErrorCode.UNSUPPORTED_MEDIA_TYPE,
 }
@@ -31,13 +35,25 @@ _ASSETS = "/docs-assets"
 OnProblem = Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """The FastAPI application, and all its routes."""
+
+    app: AsgiApp
+    routes: Sequence[BaseRoute]
+
+    def methods_at(self, scope: Scope) -> set[str]:
+        """Return the methods that are handled at a path; none: there is nothing."""
+        return routed(self.routes, scope)
+
+
 def build_framework(
     router: APIRouter,
     ready: Callable[[], Awaitable[None]],
     collectors: Sequence[Collector],
     on_problem: OnProblem,
-) -> FastAPI:
-    """Build the FastAPI application. ``ready`` raises FencelogError while the broker cannot serve;
+) -> Framework:
+    """Build the FastAPI half. ``ready`` raises FencelogError while the broker cannot serve;
     ``on_problem`` gets the code of each problem that is answered."""
     app = FastAPI(
         title="fencelog",
@@ -46,13 +62,15 @@ def build_framework(
         docs_url=None,
         redoc_url=None,
         lifespan=None,
+        redirect_slashes=False,
     )
     app.include_router(router)
     _add_docs(app)
     _add_health(app, ready, collectors)
     _add_error_handlers(app, on_problem)
     _describe_hot_paths(app)
-    return app
+    # What FastAPI makes of an included router does not tell its routes' methods.
+    return Framework(cast("AsgiApp", app), [*router.routes, *app.routes])
 
 
 _START = """<!doctype html>
@@ -140,10 +158,8 @@ def _add_error_handlers(app: FastAPI, on_problem: OnProblem) -> None:
             return answer(request, error.__cause__)  # The body did not arrive, see ``Cycle``.
         code = _CODES.get(error.status_code, ErrorCode.BAD_REQUEST)
         where = f"{request.method} {request.url.path}"
-        allow = (error.headers or {}).get("allow") or (error.headers or {}).get("Allow")
-        extra = {"allow": allow.split(", ")} if allow else {}
         detail = error.detail if code is ErrorCode.BAD_REQUEST else f"{where}: {error.detail}"
-        return answer(request, FencelogError(code, detail, **extra))
+        return answer(request, FencelogError(code, detail))
 
 
 def validation_error(error: RequestValidationError, content_type: str) -> FencelogError:
@@ -151,17 +167,16 @@ def validation_error(error: RequestValidationError, content_type: str) -> Fencel
 
     A body of another type (curl's default is a form) is refused for its type, which is the cause.
     """
-    errors = [
-        {"field": ".".join(map(str, item["loc"])), "why": item["msg"]} for item in error.errors()
-    ]
     in_body = any(item["loc"][:1] == ("body",) for item in error.errors())
     if in_body and content_type.partition(";")[0].strip().lower() != "application/json":
         given = content_type or "none"
         return FencelogError(
             ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Content-Type is {given}; taken is application/json"
         )
-    first = errors[0]
-    return FencelogError(ErrorCode.BAD_REQUEST, f"{first['field']}: {first['why']}", errors=errors)
+    errors = complaints(error.errors(), error.body)
+    field, why = errors[0]["field"], errors[0]["why"]
+    extra = {"field" if in_body else "parameter": field}
+    return FencelogError(ErrorCode.BAD_REQUEST, f"{field} {why}", errors=errors, **extra)
 
 
 def _describe_hot_paths(app: FastAPI) -> None:

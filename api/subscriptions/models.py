@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from fencelog.broker.registry.subscription_config import Start, SubscriptionConfig
 from fencelog.broker.registry.subscription_registry import RegisteredSubscription
@@ -27,7 +27,27 @@ class StartTime(BaseModel):
     """The first message published then or later; µs since 1970 UTC."""
 
 
-StartModel = Literal["earliest", "latest"] | StartOffset | StartTime
+def _form_of_start(start: object) -> str | None:
+    """Return which form of a start was given, so that a mistake is explained for that one alone."""
+    if isinstance(start, str):
+        return "named"
+    if isinstance(start, StartOffset) or (isinstance(start, dict) and "offset" in start):
+        return "at_offset"
+    if isinstance(start, StartTime) or (isinstance(start, dict) and "time" in start):
+        return "at_time"
+    return None
+
+
+StartModel = Annotated[
+    Annotated[Literal["earliest", "latest"], Tag("named")]
+    | Annotated[StartOffset, Tag("at_offset")]
+    | Annotated[StartTime, Tag("at_time")],
+    Discriminator(
+        _form_of_start,
+        custom_error_type="start",
+        custom_error_message='must be "earliest", "latest", {"offset": N} or {"time": µs}',
+    ),
+]
 
 
 class SubscriptionSettings(BaseModel):

@@ -105,6 +105,10 @@ class SubscriptionViews:
         )
         asked = await find(self._broker, exchange, target)
         partitions = chosen_partitions(exchange, asked, EVENT_PARAMETERS)
+        if exchange.method == "HEAD":
+            await exchange.start(200, list(_HEADERS))
+            await exchange.send_body(b"")
+            return
         # The answer has begun when the first owner is asked, and others may be asked all the same.
         asked = Asked(asked.topic, asked.subscription)
         stream = self._stream(exchange, asked, partitions, request, limit)

@@ -110,7 +110,7 @@ class StateLog:
         """Write the events that wait, close the ledger. Never raises; the caller sets the time
         limit."""
         if self._refusal is None:
-            self._refusal = FencelogError(ErrorCode.DRAINING, f"{self._node.path} is being closed")
+            self._refusal = FencelogError(ErrorCode.DRAINING, "the partition is being closed")
         if self._scribe is not None:
             await asyncio.wait((self._scribe,))
         ledger, self._ledger = self._ledger, None

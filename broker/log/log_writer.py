@@ -118,7 +118,7 @@ class LogWriter:
         """
         self._execute(self._core.close())
         await asyncio.wait((self._task,), timeout=self._config.close_timeout_s)
-        await self.abandon(FencelogError(ErrorCode.DRAINING, f"{self._node.path} is being closed"))
+        await self.abandon(FencelogError(ErrorCode.DRAINING, "the partition is being closed"))
 
     async def abandon(self, error: FencelogError) -> None:
         """End at once. The outcome of appends in flight is unknown. Never raises."""

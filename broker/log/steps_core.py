@@ -285,7 +285,7 @@ class LogSteps:
         self.mode.hold(True)
         error = FencelogError(
             ErrorCode.TOPIC_TERMINATED,
-            f"{self.path} ends at offset {tail_offset}",
+            f"the partition is terminated at offset {tail_offset}",
             tail_offset=tail_offset,
         )
         self.mode.refusal = error
@@ -305,10 +305,10 @@ class LogSteps:
         if obstacle is not None:
             why = f"{why}: {obstacle.detail}"
             code = obstacle.code if obstacle.code in _TELLING else code
-        return FencelogError(code, f"{self.path} cannot be written: {why}")
+        return FencelogError(code, f"the partition cannot be written: {why}")
 
     def _draining(self) -> FencelogError:
-        return FencelogError(ErrorCode.DRAINING, f"{self.path} is being closed")
+        return FencelogError(ErrorCode.DRAINING, "the partition is being closed")
 
 
 def unknown(why: str) -> FencelogError:

@@ -1,4 +1,4 @@
-"""Small pure parts: query strings, Accept, paths, routing, figures, JSON forms."""
+"""Small pure parts: query strings, paths, routing, figures, JSON forms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from fencelog.api.http.asgi import parse_query
 from fencelog.api.http.json_render import ValueForm, encode_objects, message_object
 from fencelog.api.http.metrics import ApiMetrics, exposition
-from fencelog.api.http.read_request import accepted
 from fencelog.api.http.targets import Endpoint, Targets, parse_path
 from fencelog.api.routing.partitioner import RoundRobin, group_by_partition, partition_of_key
 from fencelog.broker.names import TopicName
@@ -34,31 +33,6 @@ class TestQuery:
     def test_everything_else_is_refused(self, raw: bytes) -> None:
         with pytest.raises(FencelogError) as caught:
             parse_query(raw, frozenset("a"))
-        assert caught.value.code is ErrorCode.BAD_REQUEST
-
-
-class TestAccept:
-    @pytest.mark.parametrize(
-        ("accept", "form"),
-        [
-            (None, b"application/json"),
-            (b"Text/Event-Stream", b"text/event-stream"),
-            (b"application/*", b"application/json"),
-            (
-                b"application/x-ndjson;q=0.2, application/vnd.fencelog.batch;q=0.3",
-                b"application/vnd.fencelog.batch",
-            ),
-            (b"application/x-ndjson;q=0, */*;q=0.1", b"application/json"),
-            (b"text/html;level=1, text/event-stream;q=1.0", b"text/event-stream"),
-        ],
-    )
-    def test_the_best_form_wins(self, accept: bytes | None, form: bytes) -> None:
-        assert accepted(accept) == form
-
-    @pytest.mark.parametrize("accept", [b"", b"text/html", b"application/json;q=0", b"*/*;q=x"])
-    def test_none_of_ours_is_refused(self, accept: bytes) -> None:
-        with pytest.raises(FencelogError) as caught:
-            accepted(accept)
         assert caught.value.code is ErrorCode.BAD_REQUEST
 
 

@@ -90,7 +90,7 @@ async def test_mistakes_are_problems(
     assert problem["status"] == status
     assert problem["instance"] == path.partition("?")[0]
     if status == 405:
-        assert answer.headers["allow"] == "GET"
+        assert answer.headers["allow"] == "GET, HEAD, OPTIONS"
 
 
 async def test_what_the_cluster_is(http: httpx.AsyncClient) -> None:
