@@ -43,8 +43,8 @@ _MANY_IN_FLIGHT = 16
 """The requests in flight from which on the next ones wait for each other: thousands of partitions
 are being opened, and a system call for each request would take longer than the request."""
 
-_GATHER_S = 0.001
-"""The time for which they wait, less than the server takes to sync a change."""
+_GATHER_S = 0.003
+"""The time for which they wait, about as long as the server takes to sync a change."""
 
 _MAX_XID = (1 << 31) - 1
 

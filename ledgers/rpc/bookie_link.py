@@ -17,7 +17,7 @@ from fencelog.ledgers.limits import WRITER_MAX_PENDING_BYTES
 from fencelog.ledgers.rpc.authentication import Credentials
 from fencelog.ledgers.rpc.bookie_connection import BookieConnection, dial
 from fencelog.ledgers.rpc.handshake import FEATURE_OF
-from fencelog.ledgers.rpc.wire import Frame, Op, is_reply_to, request_header
+from fencelog.ledgers.rpc.wire import Flag, Frame, Op, is_reply_to, request_header
 
 Reply = Callable[[Frame | FencelogError], None]
 
@@ -26,13 +26,19 @@ RECONNECT_DELAY_S = 0.2
 again."""
 
 _MANY_IN_FLIGHT = 16
-"""The requests in flight from which on a read waits for others to be sent with it: the partitions
-of another broker are being taken over, and a system call costs more than a request."""
+"""The requests in flight from which on a read, or a request of a recovery, waits for others to be
+sent with it: the partitions of another broker are being taken over, and a system call costs more
+than a request."""
 
-_GATHER_S = 0.001
+_READ_GATHER_S = 0.001
 """The time for which such a read waits."""
 
+_RECOVERY_GATHER_S = 0.005
+"""The same for a request of a recovery, which also waits for the bookie's sync: of thousands of
+recoveries, a broker and a bookie then handle some at each system call."""
+
 _READS = frozenset({Op.READ, Op.READ_LAC})
+_OF_RECOVERIES = Flag.RECOVERY | Flag.FENCE
 
 _FOR_OPERATORS = frozenset({ErrorCode.UNAUTHORIZED, ErrorCode.UNSUPPORTED_VERSION})
 
@@ -42,6 +48,8 @@ class _Request:
     op: Op
     reply: Reply
     deadline: float
+    gather_s: float
+    """The time for which it may wait for others to be sent with it."""
     incarnation: str | None
     """The only incarnation that may receive it, or None."""
 
@@ -91,12 +99,12 @@ class BookieLink:
         self._last_request_id = request_id = (self._last_request_id + 1) & 0xFFFFFFFF
         header = request_header(op, request_id, len(body), flags)
         deadline = loop.time() + self._timeout_s
-        request = _Request(op, reply, deadline + wait_s, incarnation)
+        request = _Request(op, reply, deadline + wait_s, _gather_s(op, flags), incarnation)
         (self._polls if wait_s else self._outstanding)[request_id] = request
         if self._timer is None:
             self._timer = loop.call_at(deadline, self._check_deadlines)
         if self._transport is not None:
-            self._send(op, header, body)
+            self._send(request, header, body)
             return
         self._waiting.append((request_id, header, body))
         self._waiting_bytes += len(body)
@@ -202,16 +210,16 @@ class BookieLink:
                 del table[request_id]
                 request.reply(unfit)
             else:
-                self._send(request.op, header, body)
+                self._send(request, header, body)
 
-    def _send(self, op: Op, header: bytes, body: bytes) -> None:
-        """Send a request; a read, when many requests are in flight, together with those that follow
-        soon."""
+    def _send(self, request: _Request, header: bytes, body: bytes) -> None:
+        """Send a request; one that may wait, when many requests are in flight, together with those
+        that follow soon."""
         self._to_send += (header, body)
-        if op not in _READS or len(self._outstanding) < _MANY_IN_FLIGHT:
+        if not request.gather_s or len(self._outstanding) < _MANY_IN_FLIGHT:
             self._flush()
         elif self._flushing is None:
-            self._flushing = asyncio.get_running_loop().call_later(_GATHER_S, self._flush)
+            self._flushing = asyncio.get_running_loop().call_later(request.gather_s, self._flush)
 
     def _flush(self) -> None:
         if self._flushing is not None:
@@ -259,3 +267,9 @@ class BookieLink:
         return FencelogError(
             ErrorCode.BOOKIE_UNAVAILABLE, f"bookie {self.bookie_id} is not there: {reason}"
         )
+
+
+def _gather_s(op: Op, flags: int) -> float:
+    if flags & _OF_RECOVERIES:
+        return _RECOVERY_GATHER_S
+    return _READ_GATHER_S if op in _READS else 0.0

@@ -313,11 +313,13 @@ async def test_an_add_is_for_one_incarnation(server: ScriptedServer) -> None:
 async def test_many_reads_leave_together_and_an_add_takes_them_along(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A takeover of thousands of partitions reads from every bookie for each of them."""
+    """Thousands of ledgers are read from every bookie while a writer appends."""
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start())
     monkeypatch.setattr(bookie_link, "_MANY_IN_FLIGHT", 4)
-    monkeypatch.setattr(bookie_link, "_GATHER_S", 3600.0)  # only what an add takes along leaves
+    monkeypatch.setattr(
+        bookie_link, "_READ_GATHER_S", 3600.0
+    )  # only what an add takes along leaves
     loop = asyncio.get_running_loop()
     reads = [loop.create_task(client.read_lac(1)) for _ in range(3)]
     await server.received(3)
@@ -330,6 +332,31 @@ async def test_many_reads_leave_together_and_an_add_takes_them_along(
     await client.close()
     await asyncio.wait([*reads, adding])
     assert all(isinstance(read.exception(), FencelogError) for read in reads)
+
+
+async def test_requests_of_recoveries_leave_together(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A takeover of thousands of partitions fences every bookie, reads there and writes again."""
+    server.answer = lambda frame: b""
+    client = TcpBookieClient("b1", await server.start())
+    monkeypatch.setattr(bookie_link, "_MANY_IN_FLIGHT", 2)
+    monkeypatch.setattr(bookie_link, "_RECOVERY_GATHER_S", 3600.0)
+    loop = asyncio.get_running_loop()
+    fences = [loop.create_task(client.read_lac(1, fence=True))]
+    await server.received(1)
+    fences += [loop.create_task(client.read_lac(1, fence=True)) for _ in range(3)]
+    await asyncio.sleep(0)
+    rewritten: asyncio.Future[FencelogError | None] = loop.create_future()
+    client.add(b"run", recovery=True, incarnation=None, on_reply=rewritten.set_result)
+    await asyncio.sleep(0.05)
+    assert len(server.frames) == 1
+    adding = loop.create_task(add(client))
+    await server.received(6)
+    assert [frame.op for frame in server.frames] == [Op.READ_LAC] * 4 + [Op.ADD] * 2
+    await client.close()
+    await asyncio.wait([*fences, adding])
+    assert isinstance(await rewritten, FencelogError)
 
 
 async def test_a_read_that_waits_for_others_leaves_soon(
