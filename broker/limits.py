@@ -96,8 +96,8 @@ the next two, the changes are written to the state log."""
 MAX_REPLAY_BYTES = 16 * MIB
 """… or after so many bytes: some 50 ms from the bookies."""
 
-MAX_REPLAY_RUNS = 16_384
-"""… or after so many runs of producers in them."""
+MAX_REPLAY_RANGES = 16_384
+"""… or after so many sequence ranges in them."""
 
 # -- subscriptions ---------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from fencelog.broker.limits import (
 from fencelog.broker.names import check_name
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
-    RUN_KEY,
-    RUN_SEQUENCE,
+    RANGE_KEY,
+    RANGE_SEQUENCE,
     SequenceRange,
     producer_digest,
 )
@@ -76,7 +76,7 @@ def check_partition_is_certain(
     if partition or partitions == 1:
         return
     if conditions.if_offset is not None or (
-        conditions.run is not None and conditions.run.kind == RUN_SEQUENCE
+        conditions.sequences is not None and conditions.sequences.kind == RANGE_SEQUENCE
     ):
         raise _bad("the topic has several partitions: Producer-Id and If-Offset need ?partition=")
     if conditions.fencing_token is not None and not key:
@@ -122,7 +122,7 @@ def _producer(given: Mapping[bytes, bytes]) -> SequenceRange | None:
         raise _bad("Producer-Id needs Producer-Seq, the number of the first message")
     if IDEMPOTENCY_KEY in given:
         raise _bad("Producer-Id and Idempotency-Key cannot both be given")
-    return SequenceRange(1, RUN_SEQUENCE, _digest_of(given[PRODUCER_ID]), epoch or 0, sequence)
+    return SequenceRange(1, RANGE_SEQUENCE, _digest_of(given[PRODUCER_ID]), epoch or 0, sequence)
 
 
 @lru_cache(PRODUCERS_REMEMBERED)
@@ -137,7 +137,7 @@ def _key(given: Mapping[bytes, bytes]) -> SequenceRange | None:
         return None
     if not 1 <= len(key) <= MAX_IDEMPOTENCY_KEY_BYTES:
         raise _bad(f"Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes, not {len(key)}")
-    return SequenceRange(1, RUN_KEY, producer_digest(key))
+    return SequenceRange(1, RANGE_KEY, producer_digest(key))
 
 
 def _token(value: bytes | None) -> str | None:

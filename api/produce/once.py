@@ -23,7 +23,7 @@ from fencelog.broker.names import TopicName
 from fencelog.broker.partition.forwards import OwnerLost
 from fencelog.broker.registry.topics import TopicInfo
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_KEY, SequenceRange
+from fencelog.ledgers.format.entry_header import RANGE_KEY, SequenceRange
 from fencelog.ledgers.record_batch import CONTENTS_BYTES
 
 if TYPE_CHECKING:
@@ -73,8 +73,10 @@ class Once:
         """Return the append that this one repeats, if it is in a former partition, or else the
         partition and the conditions to append with. Raises FencelogError: nothing was written."""
 
-        async def find(partition: int, run: SequenceRange) -> AppendResult | None:
-            request = FindKeyRequest(run.id, run.contents, topic.topic_id, topic.config.partitions)
+        async def find(partition: int, sequences: SequenceRange) -> AppendResult | None:
+            request = FindKeyRequest(
+                sequences.id, sequences.contents, topic.topic_id, topic.config.partitions
+            )
             try:
                 answer = await self._find(topic.name, partition, request)
             except FencelogError as error:
@@ -119,8 +121,8 @@ class Once:
         request: FindKeyRequest,
         exchange: Exchange | None = None,
     ) -> FindKeyAnswer:
-        run = SequenceRange(
-            0, RUN_KEY, _digest(request.id), contents=_digest(request.contents, empty=True)
+        sequences = SequenceRange(
+            0, RANGE_KEY, _digest(request.id), contents=_digest(request.contents, empty=True)
         )
 
         async def local(log: PartitionLog) -> FindKeyAnswer:
@@ -128,7 +130,7 @@ class Once:
             info = await self._broker.topic(topic, request.partitions - 1)
             if info.topic_id != request.topic_id or info.config.partitions < request.partitions:
                 raise _conflict(info, f"a key was looked for among {request.partitions}")
-            found = await log.access.find_key(run, request.partitions)
+            found = await log.access.find_key(sequences, request.partitions)
             if found is None:
                 return FindKeyAnswer(None)
             place = (found.partition, found.offset, found.count, found.publish_time_us)

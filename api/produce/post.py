@@ -26,7 +26,7 @@ from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.limits import MAX_DELIVERY_DELAY_MS
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError, ProtocolError
-from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, producer_digest
+from fencelog.ledgers.format.entry_header import RANGE_KEY, RANGE_SEQUENCE, producer_digest
 from fencelog.ledgers.host import Host
 from fencelog.ledgers.record_batch import Message, message_digest
 
@@ -61,7 +61,7 @@ class Post:
     def conditions_of(self, body: bytes) -> AppendConditions | None:
         """Return the conditions of an append of this body. A delay counts as it was
         given: a repetition has another due time."""
-        if self.conditions is None or self.conditions.run is None:
+        if self.conditions is None or self.conditions.sequences is None:
             return self.conditions
         headers = self.headers
         if self.delay_ms is not None:
@@ -143,11 +143,11 @@ def _is_valid(head: _PostHead) -> bool:
     the log as they are."""
     if head.delay_ms is not None and not 0 <= head.delay_ms <= MAX_DELIVERY_DELAY_MS:
         return False
-    run = None if head.conditions is None else head.conditions.run
-    return run is None or (
-        run.rows == 1
-        and run.kind in (RUN_SEQUENCE, RUN_KEY)
-        and len(run.id) == _PRODUCER_BYTES
-        and min(run.epoch, run.sequence) >= 0
-        and max(run.epoch, run.sequence) <= MAX_NUMBER
+    sequences = None if head.conditions is None else head.conditions.sequences
+    return sequences is None or (
+        sequences.rows == 1
+        and sequences.kind in (RANGE_SEQUENCE, RANGE_KEY)
+        and len(sequences.id) == _PRODUCER_BYTES
+        and min(sequences.epoch, sequences.sequence) >= 0
+        and max(sequences.epoch, sequences.sequence) <= MAX_NUMBER
     )

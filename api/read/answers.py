@@ -140,8 +140,8 @@ class Answers:
             yield encode_joined(objects(rows, partition, form), b"\n") + b"\n"
 
     async def frames(self, result: ReadResult, *, start: int, end: int) -> AsyncIterator[Buffer]:
-        """Yield batches as they were stored; from a compacted view one for each run of messages
-        between which nothing is left out."""
+        """Yield batches as they were stored; from a compacted view, one batch for each part without
+        gaps."""
         if not has_gaps(result):
             for stored in result.entries:
                 offset, time = stored.base_offset, stored.publish_time_us
@@ -149,9 +149,9 @@ class Answers:
                     yield part
             return
         async for rows in self.rows(result, start=start, end=end):
-            for run in runs(rows):
-                batch = encode_batch([message for _, _, message in run])
-                yield frame_batch(run[0][0], run[0][1], batch)
+            for group in consecutive(rows):
+                offset, time, _ = group[0]
+                yield frame_batch(offset, time, encode_batch([message for *_, message in group]))
 
 
 def framed_size(result: ReadResult) -> int:
@@ -160,8 +160,8 @@ def framed_size(result: ReadResult) -> int:
 
 
 def has_gaps(result: ReadResult) -> bool:
-    """Tell whether a result comes from a compacted view, so that its batches are no runs of
-    offsets."""
+    """Tell whether a result comes from a compacted view, so that its batches may
+    leave offsets out."""
     return any(isinstance(stored, CompactedBatch) for stored in result.entries)
 
 
@@ -169,8 +169,8 @@ def objects(rows: list[Row], partition: int, form: ValueForm) -> list[dict[str, 
     return [message_object(partition, offset, time, m, form) for offset, time, m in rows]
 
 
-def runs(rows: list[Row]) -> Iterator[list[Row]]:
-    """Yield rows of consecutive offsets and the same time."""
+def consecutive(rows: list[Row]) -> Iterator[list[Row]]:
+    """Yield the parts of ``rows`` that have consecutive offsets and the same time."""
     begin = 0
     for place in range(1, len(rows) + 1):
         if place < len(rows):

@@ -22,7 +22,7 @@ from fencelog.broker.registry.subscription_config import SubscriptionInfo
 from fencelog.broker.registry.topics import TopicConfig, TopicInfo
 from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_KEY, SequenceRange, producer_digest
+from fencelog.ledgers.format.entry_header import RANGE_KEY, SequenceRange, producer_digest
 from fencelog.ledgers.limits import MAX_HEADER_BYTES, MAX_HEADERS
 from fencelog.ledgers.record_batch import Message, encode_batch
 
@@ -56,7 +56,7 @@ class Appending:
         """Append the message, once for all calls with the same ``key`` that fall in the topic's
         idempotency window: the key names the message's origin, so that what is under it is this
         message, perhaps with another number of attempts. Raises FencelogError as an append does."""
-        conditions = AppendConditions(SequenceRange(1, RUN_KEY, producer_digest(key.encode())))
+        conditions = AppendConditions(SequenceRange(1, RANGE_KEY, producer_digest(key.encode())))
 
         async def local(log: PartitionLog) -> None:
             await log.append_message(message, conditions)

@@ -81,13 +81,13 @@ class AccessChanges:
         raises."""
         await self._change(lambda: self._access.release(producer_id, epoch))
 
-    async def find_key(self, run: SequenceRange, partitions: int) -> AppendResult | None:
+    async def find_key(self, sequences: SequenceRange, partitions: int) -> AppendResult | None:
         """Return the append under an idempotency key, if it is here; None: it is not, and none that
         was routed by less than ``partitions`` ever will be. Raises IDEMPOTENCY_KEY_REUSED besides
         what ``fence`` and the append in flight raise."""
         if self._promised < partitions and not self._appends.is_terminated:
             await self._promise(partitions)
-        return await self._appends.find_key(run)
+        return await self._appends.find_key(sequences)
 
     async def producer(self, producer_id: str) -> ProducerState | None:
         """Return what the log holds of a producer, once all its appends in flight are settled.

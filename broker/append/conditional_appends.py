@@ -20,7 +20,7 @@ from fencelog.broker.append.conditions import (
     AppendFuture,
     AppendResult,
     Repeated,
-    Runs,
+    SequenceRanges,
     Tracked,
     fail_all,
 )
@@ -34,7 +34,7 @@ from fencelog.broker.append.queue import AppendQueue
 from fencelog.broker.ledger_list.state_core import Event
 from fencelog.broker.limits import MAX_WAITING_APPENDS
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError, copy_of
-from fencelog.ledgers.format.entry_header import RUN, SequenceRange
+from fencelog.ledgers.format.entry_header import RANGE, SequenceRange
 from fencelog.ledgers.record_batch import BatchInfo, Message
 
 Record = Callable[[Event], "asyncio.Future[None]"]
@@ -108,7 +108,7 @@ class ConditionalAppends:
         errors of the conditions."""
         future: AppendFuture = self._loop.create_future()
         try:
-            size = message_size(message) + _run_bytes(conditions)
+            size = message_size(message) + _range_bytes(conditions)
         except FencelogError as error:
             future.set_exception(error)
             return future
@@ -124,7 +124,7 @@ class ConditionalAppends:
         """Append a batch, as ``AppendPipeline.append_batch``; the future fails also with the
         errors of the conditions."""
         future: AppendFuture = self._loop.create_future()
-        size = len(batch) + _run_bytes(conditions)
+        size = len(batch) + _range_bytes(conditions)
         try:
             check_batch_size(size)
         except FencelogError as error:
@@ -134,8 +134,8 @@ class ConditionalAppends:
         def send(tracked: Tracked | None) -> None:
             entry = PendingEntry(batch, info.count, size, [future], is_group=False)
             if tracked is not None:
-                entry.runs = Runs()
-                entry.runs.add(tracked)
+                entry.ranges = SequenceRanges()
+                entry.ranges.add(tracked)
             self._pipeline.queue.add_entry(entry)
 
         return self._append(
@@ -168,17 +168,17 @@ class ConditionalAppends:
         tracked = None
         try:
             self.access.check(conditions)
-            if conditions.run is not None:
-                run = conditions.run
-                if run.rows != append.count:
-                    run = run._replace(rows=append.count)
-                found = self.producers.find(run, now_us=self._pipeline.now_us())
+            if conditions.sequences is not None:
+                sequences = conditions.sequences
+                if sequences.rows != append.count:
+                    sequences = sequences._replace(rows=append.count)
+                found = self.producers.find(sequences, now_us=self._pipeline.now_us())
                 if found is not None:
-                    check_contents(run, found)
+                    check_contents(sequences, found)
                     self._pipeline.count(-append.size)
-                    self._repeat(append.future, run, found)
+                    self._repeat(append.future, sequences, found)
                     return True
-                tracked = Tracked(run)
+                tracked = Tracked(sequences)
             if conditions.if_offset is not None and not self._is_next(conditions.if_offset):
                 return False
         except FencelogError as error:
@@ -196,10 +196,10 @@ class ConditionalAppends:
         return True
 
     def _repeat(
-        self, future: AppendFuture, run: SequenceRange, found: RecentAppend | Tracked
+        self, future: AppendFuture, sequences: SequenceRange, found: RecentAppend | Tracked
     ) -> None:
         if isinstance(found, Tracked):
-            found.add_waiter(future, run)
+            found.add_waiter(future, sequences)
             return
         place = (self._pipeline.partition, found.offset, found.rows, found.publish_time_us)
         future.set_result(Repeated(*place))
@@ -247,9 +247,9 @@ class ConditionalAppends:
 
     # -- events of the pipeline ------------------------------------------------------------------
 
-    def settled(self, entry: PendingEntry, runs: Sequence[SequenceRange], offset: int) -> None:
-        """Note that an entry with runs of producers is in the log."""
-        self.producers.commit(runs, offset, entry.publish_time_us, entry.size)
+    def settled(self, entry: PendingEntry, ranges: Sequence[SequenceRange], offset: int) -> None:
+        """Note that an entry with sequence ranges is in the log."""
+        self.producers.commit(ranges, offset, entry.publish_time_us, entry.size)
         told = self._recorded is None or self._recorded.done()
         if self._record is not None and told and self.producers.is_change_due:
             for event in self.producers.changes():
@@ -301,17 +301,17 @@ class ConditionalAppends:
         refusal = self._mode.refusal
         return refusal is not None and refusal.code is ErrorCode.TOPIC_TERMINATED
 
-    async def find_key(self, run: SequenceRange) -> AppendResult | None:
+    async def find_key(self, sequences: SequenceRange) -> AppendResult | None:
         """Return the append under an idempotency key, in the log or once it is settled; None: there
         is none. Raises IDEMPOTENCY_KEY_REUSED, why the append failed, or why it is not settled."""
-        found = self.producers.find(run, now_us=self._pipeline.now_us())
+        found = self.producers.find(sequences, now_us=self._pipeline.now_us())
         if found is None:
             return None
-        check_contents(run, found)
+        check_contents(sequences, found)
         if isinstance(found, Tracked) and self._mode.refusal is not None:
             raise copy_of(self._mode.refusal)
         future: AppendFuture = self._loop.create_future()
-        self._repeat(future, run, found)
+        self._repeat(future, sequences, found)
         return await future
 
     async def producer(self, producer: bytes) -> ProducerState | None:
@@ -323,7 +323,7 @@ class ConditionalAppends:
             if self._mode.refusal is not None:  # it may take as long as bookies are unavailable
                 raise copy_of(self._mode.refusal)
             future: AppendFuture = self._loop.create_future()
-            tracked.add_waiter(future, tracked.run)
+            tracked.add_waiter(future, tracked.sequences)
             try:
                 await future
             except FencelogError as error:
@@ -332,8 +332,8 @@ class ConditionalAppends:
         return self.producers.get(producer)
 
 
-def _run_bytes(conditions: AppendConditions | None) -> int:
-    return RUN.size if conditions is not None and conditions.run is not None else 0
+def _range_bytes(conditions: AppendConditions | None) -> int:
+    return RANGE.size if conditions is not None and conditions.sequences is not None else 0
 
 
 def _builds_on_unknown(conditions: AppendConditions, error: FencelogError) -> bool:

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from fencelog.ledgers.errors import FencelogError, copy_of
-from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_NOBODY, RUN_SEQUENCE, SequenceRange
+from fencelog.ledgers.format.entry_header import (
+    RANGE_KEY,
+    RANGE_NO_PRODUCER,
+    RANGE_SEQUENCE,
+    SequenceRange,
+)
 from fencelog.ledgers.record_batch import contents_digest
 
 FORGOTTEN = -1
@@ -42,31 +47,31 @@ AppendFuture = Future[AppendResult]
 class AppendConditions(NamedTuple):
     """The conditions of an append, which is written only if all of them hold.
 
-    ``run``: the producer's sequence numbers, or the idempotency key; its ``rows`` count
+    ``sequences``: the producer's sequence numbers, or the idempotency key; its ``rows`` count
     once it is admitted.
     ``if_offset``: the offset that its first message must get. ``fencing_token``: that of the
     partition. ``routed_by``: the number of partitions among which an idempotency key has chosen
     this one (``once``); None: the caller named it.
     """
 
-    run: SequenceRange | None = None
+    sequences: SequenceRange | None = None
     if_offset: int | None = None
     fencing_token: str | None = None
     routed_by: int | None = None
 
     def of(self, batch: bytes) -> AppendConditions:
         """Return the conditions of an append of this batch, whose contents they remember."""
-        if self.run is None:
+        if self.sequences is None:
             return self
         return self.with_contents(contents_digest(batch))
 
     def with_contents(self, digest: bytes) -> AppendConditions:
         """Return the conditions of an append whose contents have this digest."""
-        if self.run is None:
+        if self.sequences is None:
             return self
-        rows, kind, id_, epoch, sequence, _ = self.run
-        run = SequenceRange(rows, kind, id_, epoch, sequence, digest)
-        return AppendConditions(run, self.if_offset, self.fencing_token, self.routed_by)
+        rows, kind, id_, epoch, sequence, _ = self.sequences
+        sequences = SequenceRange(rows, kind, id_, epoch, sequence, digest)
+        return AppendConditions(sequences, self.if_offset, self.fencing_token, self.routed_by)
 
 
 NO_CONDITIONS = AppendConditions()
@@ -79,23 +84,23 @@ class Tracked:
     ``row``: that of its first message within its entry.
     """
 
-    __slots__ = ("row", "run", "waiters")
+    __slots__ = ("row", "sequences", "waiters")
 
-    def __init__(self, run: SequenceRange) -> None:
-        self.run = run
+    def __init__(self, sequences: SequenceRange) -> None:
+        self.sequences = sequences
         self.row = 0
         self.waiters: list[tuple[AppendFuture, SequenceRange]] = []
 
-    def add_waiter(self, future: AppendFuture, run: SequenceRange) -> None:
-        """Add a caller whose ``run`` repeats this append, or ends within it."""
-        self.waiters.append((future, run))
+    def add_waiter(self, future: AppendFuture, sequences: SequenceRange) -> None:
+        """Add a caller whose ``sequences`` repeat this append, or end within it."""
+        self.waiters.append((future, sequences))
 
     def succeed(self, partition: int, offset: int, publish_time_us: int) -> None:
         """Answer the callers that wait. ``offset``: that of the append's first message."""
-        for future, run in self.waiters:
+        for future, sequences in self.waiters:
             if not future.done():
-                rows = self.run.rows if run.kind == RUN_KEY else run.rows
-                distance = run.sequence - self.run.sequence
+                rows = self.sequences.rows if sequences.kind == RANGE_KEY else sequences.rows
+                distance = sequences.sequence - self.sequences.sequence
                 place = offset + distance if distance >= 0 else FORGOTTEN
                 future.set_result(Repeated(partition, place, rows, publish_time_us))
         self.waiters.clear()
@@ -105,8 +110,8 @@ class Tracked:
         self.waiters.clear()
 
 
-class Runs:
-    """The producers of the messages of one entry: its producer runs, as they are added, and the
+class SequenceRanges:
+    """The producers of the messages of one entry: their sequence ranges, as they are added, and the
     appends that others may repeat."""
 
     __slots__ = ("found", "rows", "tracked")
@@ -115,25 +120,25 @@ class Runs:
         self.tracked: list[Tracked] = []
         self.found: list[SequenceRange] = []
         self.rows = 0
-        """The number of messages that the runs cover."""
+        """The number of messages that the ranges cover."""
 
     def add(self, tracked: Tracked) -> None:
-        """Add the run of an append, beginning at the append's row; if it continues the last run
-        they become one."""
-        run = tracked.run
+        """Add the range of an append, beginning at the append's row; if it continues the last
+        range they become one."""
+        sequences = tracked.sequences
         self.tracked.append(tracked)
         self.cover(tracked.row)
         last = self.found[-1] if self.found else None
-        if last is not None and _follows(last, run):
-            self.found[-1] = last._replace(rows=last.rows + run.rows, contents=b"")
+        if last is not None and _follows(last, sequences):
+            self.found[-1] = last._replace(rows=last.rows + sequences.rows, contents=b"")
         else:
-            self.found.append(run)
-        self.rows += run.rows
+            self.found.append(sequences)
+        self.rows += sequences.rows
 
     def cover(self, row: int) -> None:
-        """Mark the messages up to ``row`` that no run covers as belonging to no producer."""
+        """Mark the messages up to ``row`` that no range covers as belonging to no producer."""
         if row > self.rows:
-            self.found.append(SequenceRange(row - self.rows, RUN_NOBODY))
+            self.found.append(SequenceRange(row - self.rows, RANGE_NO_PRODUCER))
             self.rows = row
 
     def succeed(self, partition: int, offset: int, publish_time_us: int) -> None:
@@ -146,12 +151,12 @@ class Runs:
             tracked.fail(error)
 
 
-def _follows(last: SequenceRange, run: SequenceRange) -> bool:
+def _follows(last: SequenceRange, sequences: SequenceRange) -> bool:
     return (
-        last.kind == run.kind == RUN_SEQUENCE
-        and last.id == run.id
-        and last.epoch == run.epoch
-        and last.sequence + last.rows == run.sequence
+        last.kind == sequences.kind == RANGE_SEQUENCE
+        and last.id == sequences.id
+        and last.epoch == sequences.epoch
+        and last.sequence + last.rows == sequences.sequence
     )
 
 

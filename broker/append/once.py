@@ -17,7 +17,7 @@ from typing import TypeGuard
 from fencelog.broker.append.conditions import AppendConditions, AppendResult
 from fencelog.broker.registry.topics import TopicInfo
 from fencelog.ledgers.format.digest import crc32c
-from fencelog.ledgers.format.entry_header import RUN_KEY, SequenceRange
+from fencelog.ledgers.format.entry_header import RANGE_KEY, SequenceRange
 
 Find = Callable[[int, SequenceRange], Awaitable[AppendResult | None]]
 """Asks the owner of a partition: ``AccessChanges.find_key``."""
@@ -27,8 +27,8 @@ def is_routed_by_key(conditions: AppendConditions | None) -> TypeGuard[AppendCon
     """Tell whether an append, if it names no partition, has one by its idempotency key."""
     return (
         conditions is not None
-        and conditions.run is not None
-        and conditions.run.kind == RUN_KEY
+        and conditions.sequences is not None
+        and conditions.sequences.kind == RANGE_KEY
         and conditions.if_offset is None
     )
 
@@ -41,9 +41,9 @@ async def route_once(
 
     Raises what ``find`` raises: nothing is known then, and nothing was written by this request.
     """
-    run, place = _run(conditions), place_of(conditions, key)
+    sequences, place = _key_of(conditions), place_of(conditions, key)
     for partition in former_partitions(topic, place, now_us):
-        found = await find(partition, run)
+        found = await find(partition, sequences)
         if found is not None:
             return found
     partitions = topic.config.partitions
@@ -52,13 +52,13 @@ async def route_once(
 
 def place_of(conditions: AppendConditions, key: bytes | None) -> int:
     """Return the hash that chooses the partition of an append under an idempotency key."""
-    return crc32c(_run(conditions).id if key is None else key)
+    return crc32c(_key_of(conditions).id if key is None else key)
 
 
-def _run(conditions: AppendConditions) -> SequenceRange:
-    if conditions.run is None:
+def _key_of(conditions: AppendConditions) -> SequenceRange:
+    if conditions.sequences is None:
         raise AssertionError("an append without an idempotency key")
-    return conditions.run
+    return conditions.sequences
 
 
 def former_partitions(topic: TopicInfo, place: int, now_us: int) -> list[int]:

@@ -8,12 +8,12 @@ from operator import itemgetter
 from fencelog.broker.append.conditions import (
     AppendFuture,
     AppendResult,
-    Runs,
+    SequenceRanges,
     Tracked,
     fail_all,
 )
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import HEADER, MAX_RUNS
+from fencelog.ledgers.format.entry_header import HEADER, MAX_RANGES
 from fencelog.ledgers.limits import (
     KIB,
     MAX_ENTRY_BYTES,
@@ -42,7 +42,7 @@ GROUP_MESSAGES = 10_000
 only."""
 
 MAX_BATCH_BYTES = MAX_ENTRY_BYTES - HEADER.size
-"""The largest batch, together with its producer run if it has one."""
+"""The largest batch, together with its sequence range if it has one."""
 
 MESSAGE_OVERHEAD_BYTES = 64
 """The overhead that a waiting message is counted with besides its bytes, so that empty ones are
@@ -58,7 +58,7 @@ class PendingEntry:
 
     ``futures`` has one item for a whole batch, otherwise one for each message. It is emptied when
     the callers have been notified that the outcome is unknown: such an entry is never sent again.
-    ``runs`` name the producers of its messages; None: they belong to no producer.
+    ``ranges`` name the producers of its messages; None: they belong to no producer.
     """
 
     batch: bytes
@@ -68,7 +68,7 @@ class PendingEntry:
     is_group: bool
     entry_id: int = -1
     publish_time_us: int = 0
-    runs: Runs | None = None
+    ranges: SequenceRanges | None = None
 
     @property
     def is_given_up(self) -> bool:
@@ -77,8 +77,8 @@ class PendingEntry:
     def succeed(self, partition: int, offset: int) -> None:
         """Notify every caller of the offsets of its messages."""
         time = self.publish_time_us
-        if self.runs is not None:
-            self.runs.succeed(partition, offset, time)
+        if self.ranges is not None:
+            self.ranges.succeed(partition, offset, time)
         if not self.is_group:
             for future in self.futures:
                 if not future.done():
@@ -92,8 +92,8 @@ class PendingEntry:
         """Fail every caller with the same error, and forget the callers."""
         fail_all(self.futures, error)
         self.futures = []
-        if self.runs is not None:
-            self.runs.fail(error)
+        if self.ranges is not None:
+            self.ranges.fail(error)
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +105,7 @@ class WaitingGroup:
     size: int = 0
     is_plain: bool = True
     """True while all of them are values only, with no key, event time or headers."""
-    runs: Runs | None = None
+    ranges: SequenceRanges | None = None
 
     @property
     def count(self) -> int:
@@ -116,10 +116,10 @@ class WaitingGroup:
         return self.size >= GROUP_BYTES or len(self.messages) >= GROUP_MESSAGES
 
     @property
-    def is_full_of_runs(self) -> bool:
-        """Tell whether one more run, with runs of other messages before and after it, might be too
-        many for the header."""
-        return self.runs is not None and len(self.runs.found) + 3 > MAX_RUNS
+    def is_full_of_ranges(self) -> bool:
+        """Tell whether one more range, with ranges of other messages before and after it, might be
+        too many for the header."""
+        return self.ranges is not None and len(self.ranges.found) + 3 > MAX_RANGES
 
     def add(self, message: Message, size: int, future: AppendFuture) -> None:
         self.messages.append(message)
@@ -130,10 +130,10 @@ class WaitingGroup:
 
     def track(self, tracked: Tracked) -> None:
         """Record that the message that was added last belongs to a producer."""
-        if self.runs is None:
-            self.runs = Runs()
+        if self.ranges is None:
+            self.ranges = SequenceRanges()
         tracked.row = len(self.messages) - 1
-        self.runs.add(tracked)
+        self.ranges.add(tracked)
 
     def build(self) -> PendingEntry:
         messages = self.messages
@@ -142,19 +142,19 @@ class WaitingGroup:
         else:
             batch = encode_batch(messages)
         entry = PendingEntry(batch, len(messages), self.size, self.futures, is_group=True)
-        if self.runs is not None:
-            self.runs.cover(len(messages))
-            entry.runs = self.runs
+        if self.ranges is not None:
+            self.ranges.cover(len(messages))
+            entry.ranges = self.ranges
         return entry
 
     def fail(self, error: FencelogError) -> None:
         fail_all(self.futures, error)
-        if self.runs is not None:
-            self.runs.fail(error)
+        if self.ranges is not None:
+            self.ranges.fail(error)
 
 
 def check_batch_size(size: int) -> None:
-    """Check the size of a batch together with its producer run. Raises PAYLOAD_TOO_LARGE."""
+    """Check the size of a batch together with its sequence range. Raises PAYLOAD_TOO_LARGE."""
     if size > MAX_BATCH_BYTES:
         raise FencelogError(
             ErrorCode.PAYLOAD_TOO_LARGE, f"a batch of {size} bytes, at most {MAX_BATCH_BYTES}"

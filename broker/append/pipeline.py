@@ -89,7 +89,7 @@ class AppendPipeline:
         self._writer: EntryWriter | None = None
         self._first_offset = tail_offset
         self._next_number = 0
-        self._last_run_entry = -1
+        self._last_range_entry = -1
         self.has_producers = False
         self._pump_scheduled = False
         self._loop = asyncio.get_running_loop()
@@ -177,7 +177,7 @@ class AppendPipeline:
         self._writer = writer
         self._first_offset = self.tail_offset
         self._next_number = 0
-        self._last_run_entry = -1
+        self._last_range_entry = -1
         self.has_producers = False
         self._pump()
 
@@ -272,8 +272,8 @@ class AppendPipeline:
             count=entry.count,
             first_number=self._next_number,
             publish_time_us=entry.publish_time_us,
-            runs=() if entry.runs is None else entry.runs.found,
-            previous_run_entry=self._last_run_entry,
+            ranges=() if entry.ranges is None else entry.ranges.found,
+            previous_range_entry=self._last_range_entry,
         )
         try:
             entry.entry_id = writer.append(payload)
@@ -283,8 +283,8 @@ class AppendPipeline:
             self.queue.put_back(entry)
             return False
         self._next_number += entry.count
-        if entry.runs is not None:
-            self._last_run_entry = entry.entry_id
+        if entry.ranges is not None:
+            self._last_range_entry = entry.entry_id
         self._in_flight.append(entry)
         return True
 
@@ -298,9 +298,9 @@ class AppendPipeline:
             self.tail_offset += entry.count
             size += entry.size
             self.settled_publish_us = entry.publish_time_us
-            if entry.runs is not None:
+            if entry.ranges is not None:
                 self.has_producers = True
-                self.conditional.settled(entry, entry.runs.found, offset)
+                self.conditional.settled(entry, entry.ranges.found, offset)
             entry.succeed(self.partition, offset)
             stored.append(
                 StoredBatch(offset, entry.count, entry.publish_time_us, memoryview(entry.batch))

@@ -19,7 +19,7 @@ from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.ledger_list.state_core import Event
 from fencelog.broker.limits import MAX_CHOSEN_EPOCH, MAX_CLAIMED_PRODUCERS
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, producer_digest
+from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, producer_digest
 
 EXCLUSIVE, FENCING, WAIT = "exclusive", "fencing", "wait"
 MODES = (EXCLUSIVE, FENCING, WAIT)
@@ -65,19 +65,20 @@ class Access:
         if conditions.fencing_token != self.token:
             why = "has another fencing token" if self.token is not None else "has no fencing token"
             raise FencelogError(ErrorCode.PRECONDITION_FAILED, f"the partition {why}")
-        run, holder = conditions.run, self.holder
-        if run is not None and run.kind == RUN_SEQUENCE:
-            lowest = self._lowest_of.get(run.id, 0)
-            if run.epoch < lowest:
-                raise _fenced(run.epoch, lowest)
-            if run.epoch > max(MAX_CHOSEN_EPOCH, self._given_epoch):
+        sequences, holder = conditions.sequences, self.holder
+        if sequences is not None and sequences.kind == RANGE_SEQUENCE:
+            lowest = self._lowest_of.get(sequences.id, 0)
+            if sequences.epoch < lowest:
+                raise _fenced(sequences.epoch, lowest)
+            if sequences.epoch > max(MAX_CHOSEN_EPOCH, self._given_epoch):
                 raise FencelogError(
                     ErrorCode.BAD_REQUEST,
-                    f"epochs above {MAX_CHOSEN_EPOCH} are given by claims, {run.epoch} was not",
+                    f"epochs above {MAX_CHOSEN_EPOCH} are given by claims, "
+                    f"{sequences.epoch} was not",
                 )
-            if holder is not None and run.id == producer_digest(holder.producer_id.encode()):
-                if run.epoch != holder.epoch:
-                    raise _fenced(run.epoch, holder.epoch)
+            if holder is not None and sequences.id == producer_digest(holder.producer_id.encode()):
+                if sequences.epoch != holder.epoch:
+                    raise _fenced(sequences.epoch, holder.epoch)
                 return
         if holder is not None:
             raise _busy(holder)

@@ -1,9 +1,9 @@
 """The rebuilding of a partition's producer table from the entries after the last snapshot.
 
 Ledgers that name no producer are not read at all, and in one that does each entry links to the
-latest before it that has producer runs; so a log without producers costs the last entries that the
-recovery reads anyhow. Entries are read from the last one backwards, several at a time where most of
-them have runs, and only their headers are kept.
+latest before it that has sequence ranges; so a log without producers costs the last entries that
+the recovery reads anyhow. Entries are read from the last one backwards, several at a time where
+most of them have ranges, and only their headers are kept.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from fencelog.broker.append.producer_table import ProducerTable
 from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed
 from fencelog.broker.ledger_list.ledger_port import EntryReader, Ledgers
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import EntryHeader, read_entry_header, read_runs
+from fencelog.ledgers.format.entry_header import EntryHeader, read_entry_header, read_ranges
 
 MAX_WINDOW = 256
 """Entries of one step backwards; each read of it is bounded in bytes as well."""
 
 DENSE = 8
-"""The next step is larger if one entry in this many had runs, so that few entries are read in
+"""The next step is larger if one entry in this many had ranges, so that few entries are read in
 vain."""
 
 _Found = tuple[EntryHeader, bytes, int]
-"""An entry with runs: its header, also as stored, and the entry's size in bytes."""
+"""An entry with ranges: its header, also as stored, and the entry's size in bytes."""
 
 
 async def replay_producers(
@@ -47,10 +47,10 @@ async def replay_producers(
         end = base + facts.messages
         if facts.has_producers and end > table.end_offset:
             reader = await ledgers.open(segment.ledger_id)
-            found = await _entries_with_runs(reader, facts.entries - 1, table.end_offset - base)
+            found = await _entries_with_ranges(reader, facts.entries - 1, table.end_offset - base)
             for header, stored, size in reversed(found):
                 offset = base + header.first_number
-                table.commit(read_runs(stored, header), offset, header.publish_time_us, size)
+                table.commit(read_ranges(stored, header), offset, header.publish_time_us, size)
         base = end
     if table.end_offset > base:
         raise FencelogError(
@@ -59,7 +59,7 @@ async def replay_producers(
         )
 
 
-async def _entries_with_runs(reader: EntryReader, last: int, known: int) -> list[_Found]:
+async def _entries_with_ranges(reader: EntryReader, last: int, known: int) -> list[_Found]:
     """Return the entries that name producers and end after number ``known`` of the ledger, the last
     first."""
     found: list[_Found] = []
@@ -70,11 +70,11 @@ async def _entries_with_runs(reader: EntryReader, last: int, known: int) -> list
         for header, stored, size in reversed(step):
             if header.next_number <= known:
                 return found
-            if header.run_count:
+            if header.range_count:
                 found.append((header, stored, size))
-        with_runs = sum(header.run_count > 0 for header, _, _ in step)
-        window = min(2 * window, MAX_WINDOW) if DENSE * with_runs >= len(step) else 1
-        last = step[0][0].previous_run_entry
+        with_ranges = sum(header.range_count > 0 for header, _, _ in step)
+        window = min(2 * window, MAX_WINDOW) if DENSE * with_ranges >= len(step) else 1
+        last = step[0][0].previous_range_entry
     return found
 
 

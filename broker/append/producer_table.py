@@ -24,12 +24,12 @@ from fencelog.broker.limits import (
     MAX_IDEMPOTENCY_KEYS,
     MAX_REPLAY_BYTES,
     MAX_REPLAY_ENTRIES,
-    MAX_REPLAY_RUNS,
+    MAX_REPLAY_RANGES,
     RECENT_APPENDS,
 )
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, SequenceRange
+from fencelog.ledgers.format.entry_header import RANGE_KEY, RANGE_SEQUENCE, SequenceRange
 
 ROWS_PER_EVENT = 500
 """Producers or keys in one event of the state log: some 100 KiB."""
@@ -49,8 +49,8 @@ class RecentAppend(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerState:
-    """The settled state of one producer. ``recent``: its epoch's latest runs, the newest last;
-    never empty."""
+    """The settled state of one producer. ``recent``: the latest appends of its epoch, the newest
+    last; never empty."""
 
     epoch: int
     next_sequence: int
@@ -83,53 +83,57 @@ class ProducerTable:
 
     # -- for appends -----------------------------------------------------------------------------
 
-    def find(self, run: SequenceRange, *, now_us: int) -> RecentAppend | Tracked | None:
+    def find(self, sequences: SequenceRange, *, now_us: int) -> RecentAppend | Tracked | None:
         """Return what is known of an append: its position in the log, or the append in flight with
         which it ends, or None: it is new and may be tracked.
 
         Raises FencelogError: SEQUENCE_MISMATCH (``expected_sequence``: everything below is in the
         log), PRODUCER_FENCED.
         """
-        if run.kind == RUN_KEY:
-            recent = self._keys.get(run.id)
+        if sequences.kind == RANGE_KEY:
+            recent = self._keys.get(sequences.id)
             window_us = self.policy.idempotency_window_ms * 1000
             if recent is not None and now_us < recent.publish_time_us + window_us:
                 return recent
-            return self._in_flight_keys.get(run.id)
-        known = self._producers.get(run.id)
-        in_flight = self._in_flight.get(run.id, ())
-        epoch = in_flight[-1].run.epoch if in_flight else -1 if known is None else known.epoch
-        if run.epoch < epoch:
+            return self._in_flight_keys.get(sequences.id)
+        known = self._producers.get(sequences.id)
+        in_flight = self._in_flight.get(sequences.id, ())
+        epoch = in_flight[-1].sequences.epoch if in_flight else -1 if known is None else known.epoch
+        if sequences.epoch < epoch:
             raise FencelogError(
                 ErrorCode.PRODUCER_FENCED,
-                f"the producer's epoch is {epoch}, not {run.epoch}",
+                f"the producer's epoch is {epoch}, not {sequences.epoch}",
                 epoch=epoch,
             )
-        same = known is not None and known.epoch == run.epoch
+        same = known is not None and known.epoch == sequences.epoch
         settled = known.next_sequence if known is not None and same else 0
         following = settled
-        if in_flight and run.epoch == epoch:
-            following = _end(in_flight[-1].run)
-        if run.sequence == following:
+        if in_flight and sequences.epoch == epoch:
+            following = _end(in_flight[-1].sequences)
+        if sequences.sequence == following:
             return None
-        if _end(run) > following:
+        if _end(sequences) > following:
             raise FencelogError(
                 ErrorCode.SEQUENCE_MISMATCH,
-                f"messages {run.sequence} to {_end(run) - 1} of the producer do not begin where "
-                f"those in the log end, at {settled}",
+                f"messages {sequences.sequence} to {_end(sequences) - 1} of the producer do "
+                f"not begin where those in the log end, at {settled}",
                 expected_sequence=settled,
             )
-        if known is not None and _end(run) <= settled:
-            return _original(known, run)
-        return next(t for t in in_flight if t.run.epoch == epoch and _end(t.run) >= _end(run))
+        if known is not None and _end(sequences) <= settled:
+            return _original(known, sequences)
+        return next(
+            t
+            for t in in_flight
+            if t.sequences.epoch == epoch and _end(t.sequences) >= _end(sequences)
+        )
 
     def track(self, tracked: Tracked) -> None:
         """Note that an append for which ``find`` returned None is in flight."""
-        run = tracked.run
-        if run.kind == RUN_KEY:
-            self._in_flight_keys[run.id] = tracked
+        sequences = tracked.sequences
+        if sequences.kind == RANGE_KEY:
+            self._in_flight_keys[sequences.id] = tracked
         else:
-            self._in_flight.setdefault(run.id, deque()).append(tracked)
+            self._in_flight.setdefault(sequences.id, deque()).append(tracked)
 
     def retrack(self, tracked: Iterable[Tracked]) -> None:
         """Replace the appends in flight by these, in their order: no others are in flight any
@@ -156,41 +160,45 @@ class ProducerTable:
     # -- what is in the log ----------------------------------------------------------------------
 
     def commit(
-        self, runs: Sequence[SequenceRange], offset: int, publish_time_us: int, size: int
+        self, ranges: Sequence[SequenceRange], offset: int, publish_time_us: int, size: int
     ) -> None:
-        """Note that an entry with these runs, of ``size`` bytes, is in the log from ``offset`` on.
-        Called in the order of the log; runs that a snapshot contained already change nothing."""
-        self._unpersisted.add(len(runs), size)
-        for run in runs:
-            contents = run.contents.hex()
-            recent = RecentAppend(run.sequence, offset, run.rows, publish_time_us, contents)
-            if run.kind == RUN_SEQUENCE:
-                self._commit_sequence(run, recent)
-            elif run.kind == RUN_KEY:
-                self._commit_key(run.id, recent)
-            offset += run.rows
+        """Note that an entry with these ranges, of ``size`` bytes, is in the log from ``offset``
+        on. Called in the order of the log; ranges that a snapshot contained change nothing."""
+        self._unpersisted.add(len(ranges), size)
+        for sequences in ranges:
+            contents = sequences.contents.hex()
+            recent = RecentAppend(
+                sequences.sequence, offset, sequences.rows, publish_time_us, contents
+            )
+            if sequences.kind == RANGE_SEQUENCE:
+                self._commit_sequence(sequences, recent)
+            elif sequences.kind == RANGE_KEY:
+                self._commit_key(sequences.id, recent)
+            offset += sequences.rows
         self.end_offset = max(self.end_offset, offset)
 
-    def _commit_sequence(self, run: SequenceRange, recent: RecentAppend) -> None:
-        known = self._producers.get(run.id)
-        if known is None or known.epoch != run.epoch:
+    def _commit_sequence(self, sequences: SequenceRange, recent: RecentAppend) -> None:
+        known = self._producers.get(sequences.id)
+        if known is None or known.epoch != sequences.epoch:
             before: tuple[RecentAppend, ...] = ()
         else:
             before = known.recent[1 - RECENT_APPENDS :]
         if known is None or known.end_offset <= recent.offset:
-            self._producers[run.id] = ProducerState(run.epoch, _end(run), (*before, recent))
-            self._producers.move_to_end(run.id)
-            self._changed.add(run.id)
+            self._producers[sequences.id] = ProducerState(
+                sequences.epoch, _end(sequences), (*before, recent)
+            )
+            self._producers.move_to_end(sequences.id)
+            self._changed.add(sequences.id)
             self._forget_silent()
-        in_flight = self._in_flight.get(run.id)
+        in_flight = self._in_flight.get(sequences.id)
         if in_flight is not None:
-            while in_flight and (in_flight[0].run.epoch, _end(in_flight[0].run)) <= (
-                run.epoch,
-                _end(run),
+            while in_flight and (in_flight[0].sequences.epoch, _end(in_flight[0].sequences)) <= (
+                sequences.epoch,
+                _end(sequences),
             ):
                 in_flight.popleft()
             if not in_flight:
-                del self._in_flight[run.id]
+                del self._in_flight[sequences.id]
 
     def _commit_key(self, key: bytes, recent: RecentAppend) -> None:
         known = self._keys.get(key)
@@ -243,8 +251,8 @@ class ProducerTable:
         _, producers, keys, end_offset = event
         for name, epoch, next_sequence, recent in producers:
             id_ = bytes.fromhex(name)
-            runs = tuple(RecentAppend(*run) for run in recent)
-            self._producers[id_] = ProducerState(epoch, next_sequence, runs)
+            ranges = tuple(RecentAppend(*sequences) for sequences in recent)
+            self._producers[id_] = ProducerState(epoch, next_sequence, ranges)
             self._producers.move_to_end(id_)
             self._forget_silent()
         for name, recent in keys:
@@ -272,12 +280,12 @@ class _Unpersisted:
     """The amount that was settled since the last events for the state log."""
 
     entries: int = 0
-    runs: int = 0
+    ranges: int = 0
     size: int = 0
 
-    def add(self, runs: int, size: int) -> None:
+    def add(self, ranges: int, size: int) -> None:
         self.entries += 1
-        self.runs += runs
+        self.ranges += ranges
         self.size += size
 
     @property
@@ -285,21 +293,26 @@ class _Unpersisted:
         return (
             self.entries >= MAX_REPLAY_ENTRIES
             or self.size >= MAX_REPLAY_BYTES
-            or self.runs >= MAX_REPLAY_RUNS
+            or self.ranges >= MAX_REPLAY_RANGES
         )
 
 
-def _end(run: SequenceRange) -> int:
-    return run.sequence + run.rows
+def _end(sequences: SequenceRange) -> int:
+    return sequences.sequence + sequences.rows
 
 
-def _original(known: ProducerState, run: SequenceRange) -> RecentAppend:
+def _original(known: ProducerState, sequences: SequenceRange) -> RecentAppend:
     for recent in known.recent:
-        if recent.sequence <= run.sequence and _end(run) <= recent.sequence + recent.rows:
-            offset = recent.offset + run.sequence - recent.sequence
-            contents = recent.contents if run.rows == recent.rows else ""
-            return RecentAppend(run.sequence, offset, run.rows, recent.publish_time_us, contents)
-    return RecentAppend(run.sequence, FORGOTTEN, run.rows, FORGOTTEN)
+        if (
+            recent.sequence <= sequences.sequence
+            and _end(sequences) <= recent.sequence + recent.rows
+        ):
+            offset = recent.offset + sequences.sequence - recent.sequence
+            contents = recent.contents if sequences.rows == recent.rows else ""
+            return RecentAppend(
+                sequences.sequence, offset, sequences.rows, recent.publish_time_us, contents
+            )
+    return RecentAppend(sequences.sequence, FORGOTTEN, sequences.rows, FORGOTTEN)
 
 
 def _parts(items: list[tuple[bytes, Any]]) -> Iterator[list[tuple[bytes, Any]]]:

@@ -33,7 +33,7 @@ class AppendQueue:
         self, message: Message, size: int, future: AppendFuture, tracked: Tracked | None
     ) -> None:
         group = self.gathering
-        if group is None or group.is_full or group.is_full_of_runs:
+        if group is None or group.is_full or group.is_full_of_ranges:
             group = self.new_group()
         group.add(message, size, future)
         if tracked is not None:
@@ -92,5 +92,5 @@ class AppendQueue:
 def tracked_of(items: Iterable[PendingEntry | WaitingGroup]) -> Iterator[Tracked]:
     """Return the appends of producers in these items, in order."""
     for item in items:
-        if item.runs is not None:
-            yield from item.runs.tracked
+        if item.ranges is not None:
+            yield from item.ranges.tracked

@@ -3,7 +3,7 @@
 The payload of an entry of kind 3 (``ledgers.entry_header``), little-endian:
 
      0  the entry's header, 32 bytes; its "first number" is the *offset* of the first message, its
-        publish time that of the last one, and it has no producer runs
+        publish time that of the last one, and it has no sequence ranges
     32  u64 offsets[count], rising
      …  i64 publish times[count], µs since 1970 UTC, never falling
      …  a record batch of the messages (``ledgers.record_batch``), at a multiple of 8

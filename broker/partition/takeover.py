@@ -188,5 +188,5 @@ async def _facts_of(ledgers: Ledgers, metadata: LedgerMetadata, *, now_us: int) 
         size=metadata.length,
         last_publish_us=header.publish_time_us,
         sealed_us=now_us,
-        has_producers=header.run_count > 0 or header.previous_run_entry >= 0,
+        has_producers=header.range_count > 0 or header.previous_range_entry >= 0,
     )

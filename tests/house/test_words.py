@@ -36,6 +36,7 @@ RETIRED = {
     "Lane": "IoThread",
     "LedgerEndings": "LedgerCloser",
     "LoopTurns": "LoopYielder",
+    "MAX_REPLAY_RUNS": "MAX_REPLAY_RANGES",
     "NO_TERMS": "NO_CONDITIONS",
     "OWNER_GONE_MS": "OWNER_LOST_MS",
     "Overlaps": "RecoveryAddDedup",
@@ -47,7 +48,11 @@ RETIRED = {
     "ProducerRun": "SequenceRange",
     "ProducersTold": "ProducerSnapshot",
     "Question": "BookieReadRequest",
+    "RUN_KEY": "RANGE_KEY",
+    "RUN_NOBODY": "RANGE_NO_PRODUCER",
+    "RUN_SEQUENCE": "RANGE_SEQUENCE",
     "RetentionKeeper": "RetentionScheduler",
+    "Runs": "SequenceRanges",
     "Standing": "LimboStatus",
     "SubscriptionUpkeep": "CursorReconciler",
     "TailBell": "TailNotifier",
@@ -65,7 +70,9 @@ RETIRED = {
     "lac_told": "on_lac_reply",
     "may_pass": "is_transient",
     "patience_s": "timeout_s",
+    "previous_run_entry": "previous_range_entry",
     "push_again": "retrack",
+    "read_runs": "read_ranges",
     "repair_patience_s": "append_timeout_s",
     "retry_harmless": "retry_idempotent",
     "retry_refusals": "retry_not_applied",
@@ -97,6 +104,9 @@ RETIRED_PARTS = {
     "wish": "request",
 }
 """Words between the underscores of a Python name."""
+
+RETIRED_IN = (("broker/*", "runs", "ranges, since runs are of entries"),)
+"""(path, part of a name, what the field says): words that mean another thing elsewhere."""
 
 ALLOWED = (
     ("*", "itertools.chain", "the standard library's name"),
@@ -144,6 +154,9 @@ def retired_in(source: Source) -> Iterator[str]:
         for part in {name, *name.split("_")} & {*RETIRED, *RETIRED_PARTS}:
             if not is_allowed(source.path, part, source.text):
                 instead = RETIRED.get(part) or RETIRED_PARTS[part]
+                yield f"{source.path}: {name}: say {instead}"
+        for glob, part, instead in RETIRED_IN:
+            if fnmatch(source.path, glob) and part in name.split("_"):
                 yield f"{source.path}: {name}: say {instead}"
 
 
@@ -253,6 +266,11 @@ def test_a_retired_word_is_seen() -> None:
         "broker/a.py: ChainNode: say LedgerListStore",
         "broker/a.py: lane_of: say io_thread",
     ]
+    runs = "last_runs = 1\n"
+    assert list(retired_in(Source.parse("broker/a.py", runs))) == [
+        "broker/a.py: last_runs: say ranges, since runs are of entries"
+    ]
+    assert list(retired_in(Source.parse("ledgers/a.py", runs))) == []
     assert list(retired_in(Source.parse("broker/a.py", "from itertools import chain\n"))) == []
     assert list(shown_in("a.md", "the `Chain` of")) == ["a.md: `Chain`: say LedgerList"]
 

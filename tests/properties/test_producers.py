@@ -20,7 +20,7 @@ from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed, Segment
 from fencelog.broker.ledger_list.state_core import Event, PartitionState
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange, producer_digest
+from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange, producer_digest
 from fencelog.ledgers.record_batch import check_batch, decode_batch, encode_values
 from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedWriter
 
@@ -83,8 +83,10 @@ class World:
     def send(self, name: str, epoch: int, sequence: int, count: int) -> None:
         numbers = range(sequence, sequence + count)
         batch = encode_values([f"{name}.{epoch}.{n}".encode() for n in numbers])
-        run = SequenceRange(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch, sequence)
-        future = self.pipeline.append_batch(batch, check_batch(batch), AppendConditions(run))
+        sequences = SequenceRange(
+            0, RANGE_SEQUENCE, producer_digest(name.encode()), epoch, sequence
+        )
+        future = self.pipeline.append_batch(batch, check_batch(batch), AppendConditions(sequences))
         self.sent.append(Sent(name, epoch, sequence, count, future))
         self.requests.append((name, epoch, sequence, count))
 

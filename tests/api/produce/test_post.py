@@ -12,14 +12,14 @@ from fencelog.broker.append.conditions import AppendConditions
 from fencelog.broker.limits import MAX_DELIVERY_DELAY_MS, MAX_PARTITIONS
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ProtocolError
-from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE, SequenceRange
+from fencelog.ledgers.format.entry_header import RANGE_KEY, RANGE_SEQUENCE, SequenceRange
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 COUNTS = st.integers(0, 2**63 - 1)
-RUNS = st.builds(
+RANGES = st.builds(
     SequenceRange,
     st.just(1),
-    st.sampled_from((RUN_SEQUENCE, RUN_KEY)),
+    st.sampled_from((RANGE_SEQUENCE, RANGE_KEY)),
     st.binary(min_size=16, max_size=16),
     COUNTS,
     COUNTS,
@@ -27,7 +27,7 @@ RUNS = st.builds(
 )
 CONDITIONS = st.builds(
     AppendConditions,
-    st.none() | RUNS,
+    st.none() | RANGES,
     st.none() | INT64,
     st.none() | st.text(max_size=4),
     st.none() | st.integers(1, MAX_PARTITIONS),
@@ -67,21 +67,21 @@ def test_a_head_of_another_form_is_no_post(head: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("delay_ms", "run"),
+    ("delay_ms", "sequences"),
     [
         (-1, None),
         (MAX_DELIVERY_DELAY_MS + 1, None),
-        (None, SequenceRange(2, RUN_SEQUENCE, bytes(16))),
+        (None, SequenceRange(2, RANGE_SEQUENCE, bytes(16))),
         (None, SequenceRange(1, 9, bytes(16))),
-        (None, SequenceRange(1, RUN_KEY, b"short")),
-        (None, SequenceRange(1, RUN_SEQUENCE, bytes(16), -1)),
-        (None, SequenceRange(1, RUN_SEQUENCE, bytes(16), 0, 2**63)),
+        (None, SequenceRange(1, RANGE_KEY, b"short")),
+        (None, SequenceRange(1, RANGE_SEQUENCE, bytes(16), -1)),
+        (None, SequenceRange(1, RANGE_SEQUENCE, bytes(16), 0, 2**63)),
     ],
 )
 def test_what_no_request_can_ask_for_is_no_post(
-    delay_ms: int | None, run: SequenceRange | None
+    delay_ms: int | None, sequences: SequenceRange | None
 ) -> None:
-    conditions = None if run is None else AppendConditions(run)
+    conditions = None if sequences is None else AppendConditions(sequences)
     post = Post(TopicName("ns", "t"), "3", None, None, (), delay_ms, conditions)
     with pytest.raises(ProtocolError):
         decode_post(b"".join(encode_post(post, 3, b"")))

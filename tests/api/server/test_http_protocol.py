@@ -294,8 +294,12 @@ async def test_a_duplicate_is_answered_as_one(
     assert document == {"partition": 0, "offset": 7, "publish_time": 9}
     [conditions] = seen
     assert conditions is not None
-    assert conditions.run is not None
-    assert (conditions.run.sequence, conditions.if_offset, conditions.fencing_token) == (3, 7, "f")
+    assert conditions.sequences is not None
+    assert (conditions.sequences.sequence, conditions.if_offset, conditions.fencing_token) == (
+        3,
+        7,
+        "f",
+    )
 
 
 async def test_an_upgrade_that_is_not_known_is_taken_as_http(connection: Connection) -> None:

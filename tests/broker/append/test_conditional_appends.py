@@ -17,14 +17,14 @@ from fencelog.broker.append.producer_table import ProducerTable
 from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed, Segment
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN, RUN_SEQUENCE, SequenceRange
+from fencelog.ledgers.format.entry_header import RANGE, RANGE_SEQUENCE, SequenceRange
 from fencelog.ledgers.limits import MAX_MESSAGE_BYTES
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 GONE = FencelogError(ErrorCode.BOOKIE_UNAVAILABLE, "gone")
 UNKNOWN = FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows")
-FIRST = AppendConditions(SequenceRange(0, RUN_SEQUENCE))
+FIRST = AppendConditions(SequenceRange(0, RANGE_SEQUENCE))
 
 
 @pytest.fixture
@@ -61,9 +61,9 @@ def code_of(future: AppendFuture) -> ErrorCode:
     return error.code
 
 
-async def test_the_bytes_of_a_run_count(pipeline: AppendPipeline) -> None:
+async def test_the_bytes_of_a_range_count(pipeline: AppendPipeline) -> None:
     info = check_batch(encode_values([b"x"]))
-    largest = MAX_BATCH_BYTES - RUN.size
+    largest = MAX_BATCH_BYTES - RANGE.size
     futures = [pipeline.append_batch(bytes(n), info, FIRST) for n in (largest + 1, largest)]
     assert code_of(futures[0]) is ErrorCode.PAYLOAD_TOO_LARGE
     assert pipeline.pending_bytes == MAX_BATCH_BYTES
@@ -132,7 +132,7 @@ async def test_a_drain_ends_with_what_it_waits_for(pipeline: AppendPipeline) -> 
 
 async def test_producers_known_beyond_the_log_are_a_corruption(ledgers: ScriptedLedgers) -> None:
     table = ProducerTable()
-    table.commit([SequenceRange(5, RUN_SEQUENCE)], 0, 1, 100)
+    table.commit([SequenceRange(5, RANGE_SEQUENCE)], 0, 1, 100)
     facts = Sealed(entries=1, messages=4, size=0, last_publish_us=0, sealed_us=0)
     ledger_list = LedgerList(segments=(Segment(1, 0, 0, facts),))
     with pytest.raises(FencelogError, match="ends at offset 4, its producers are known up to 5"):

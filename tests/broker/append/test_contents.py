@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencelog.broker.append.conditions import AppendConditions, Runs, Tracked
+from fencelog.broker.append.conditions import AppendConditions, SequenceRanges, Tracked
 from fencelog.broker.append.contents import check_contents
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
-    RUN_KEY,
-    RUN_SEQUENCE,
+    RANGE_KEY,
+    RANGE_SEQUENCE,
     SequenceRange,
     producer_digest,
 )
@@ -28,11 +28,13 @@ from fencelog.ledgers.record_batch import (
 from tests.support.broker_stage import Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
 
-KEY = AppendConditions(SequenceRange(0, RUN_KEY, producer_digest(b"order 7")))
+KEY = AppendConditions(SequenceRange(0, RANGE_KEY, producer_digest(b"order 7")))
 
 
 def numbered(sequence: int, epoch: int = 0) -> AppendConditions:
-    return AppendConditions(SequenceRange(0, RUN_SEQUENCE, producer_digest(b"p"), epoch, sequence))
+    return AppendConditions(
+        SequenceRange(0, RANGE_SEQUENCE, producer_digest(b"p"), epoch, sequence)
+    )
 
 
 async def send(log: PartitionLog, conditions: AppendConditions, *values: bytes) -> bool:
@@ -120,12 +122,12 @@ async def test_a_sequence_is_of_one_content_as_far_as_it_is_known(stage: Stage) 
 
 
 def test_a_sequence_is_of_one_content_while_it_is_in_flight() -> None:
-    run = numbered(0).of(encode_values([b"a"])).run
-    other = numbered(0).of(encode_values([b"b"])).run
-    assert run is not None
+    sequences = numbered(0).of(encode_values([b"a"])).sequences
+    other = numbered(0).of(encode_values([b"b"])).sequences
+    assert sequences is not None
     assert other is not None
-    tracked = Tracked(run._replace(rows=3))
-    check_contents(tracked.run, tracked)
+    tracked = Tracked(sequences._replace(rows=3))
+    check_contents(tracked.sequences, tracked)
     check_contents(other._replace(rows=2), tracked)
     with pytest.raises(FencelogError, match="0 to 2 were appended with other contents") as caught:
         check_contents(other._replace(rows=3), tracked)
@@ -133,11 +135,11 @@ def test_a_sequence_is_of_one_content_while_it_is_in_flight() -> None:
 
 
 def test_appends_that_were_joined_are_not_compared() -> None:
-    runs = Runs()
+    ranges = SequenceRanges()
     for sequence, value in enumerate([b"a", b"b"]):
-        run = numbered(sequence).of(encode_values([value])).run
-        assert run is not None
-        tracked = Tracked(run._replace(rows=1))
+        sequences = numbered(sequence).of(encode_values([value])).sequences
+        assert sequences is not None
+        tracked = Tracked(sequences._replace(rows=1))
         tracked.row = sequence
-        runs.add(tracked)
-    assert [(run.rows, run.contents) for run in runs.found] == [(2, b"")]
+        ranges.add(tracked)
+    assert [(sequences.rows, sequences.contents) for sequences in ranges.found] == [(2, b"")]

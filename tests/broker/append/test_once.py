@@ -24,8 +24,8 @@ from fencelog.broker.registry.topic_node import (
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.digest import crc32c
 from fencelog.ledgers.format.entry_header import (
-    RUN_KEY,
-    RUN_SEQUENCE,
+    RANGE_KEY,
+    RANGE_SEQUENCE,
     SequenceRange,
     producer_digest,
 )
@@ -35,8 +35,8 @@ from tests.support.broker_stage import Stage, Until
 from tests.support.scripted_ledgers import ScriptedLedgers
 
 NAME = TopicName("ns", "t")
-RUN = SequenceRange(0, RUN_KEY, producer_digest(b"order 7"))
-KEYED = AppendConditions(RUN)
+RANGE = SequenceRange(0, RANGE_KEY, producer_digest(b"order 7"))
+KEYED = AppendConditions(RANGE)
 WINDOW_US = (Policy().idempotency_window_ms + LATE_GROWTH_MS) * 1000
 
 
@@ -55,13 +55,13 @@ def test_former_partitions_are_asked_as_long_as_their_appends_are_remembered() -
 
 @pytest.mark.parametrize("key", [None, b"user-7"])
 async def test_the_first_append_is_found_where_it_was_written(key: bytes | None) -> None:
-    place = crc32c(RUN.id if key is None else key)
+    place = crc32c(RANGE.id if key is None else key)
     grown = topic(1000, FormerCount(997, 10), FormerCount(998, 20))
     asked: list[int] = []
     original = Repeated(place % 998, 5, 1, 7)
 
-    async def find(partition: int, run: SequenceRange) -> AppendResult | None:
-        assert run == RUN
+    async def find(partition: int, sequences: SequenceRange) -> AppendResult | None:
+        assert sequences == RANGE
         asked.append(partition)
         return original if partition == original.partition else None
 
@@ -76,7 +76,7 @@ async def test_the_first_append_is_found_where_it_was_written(key: bytes | None)
 
 def test_only_idempotency_keys_choose_a_partition() -> None:
     assert is_routed_by_key(KEYED)
-    numbered = AppendConditions(RUN._replace(kind=RUN_SEQUENCE))
+    numbered = AppendConditions(RANGE._replace(kind=RANGE_SEQUENCE))
     for other in (None, AppendConditions(), numbered, KEYED._replace(if_offset=3)):
         assert not is_routed_by_key(other)
 
@@ -120,21 +120,21 @@ def test_a_route_by_a_former_number_of_partitions_is_over() -> None:
 
 async def test_a_key_that_is_not_there_never_comes_by_a_former_route(stage: Stage) -> None:
     log = await stage.open()
-    run = SequenceRange(0, RUN_KEY, producer_digest(b"k"))
-    routed = AppendConditions(run, routed_by=1)
+    sequences = SequenceRange(0, RANGE_KEY, producer_digest(b"k"))
+    routed = AppendConditions(sequences, routed_by=1)
     await log.append_message(Message(b"a"), routed)
-    first = await log.access.find_key(run, 2)
+    first = await log.access.find_key(sequences, 2)
     assert first is not None
     assert first.offset == 0
-    other = run._replace(id=producer_digest(b"other"))
+    other = sequences._replace(id=producer_digest(b"other"))
     assert await log.access.find_key(other, 2) is None
     for _ in range(2):
         with pytest.raises(FencelogError) as caught:
-            await log.append_message(Message(b"a"), routed._replace(run=other))
+            await log.append_message(Message(b"a"), routed._replace(sequences=other))
         assert caught.value.code is ErrorCode.METADATA_CONFLICT
         log = await stage.open()  # the next owner knows it, too
-        assert await log.access.find_key(run, 2) == first
-    now = routed._replace(run=other, routed_by=2)
+        assert await log.access.find_key(sequences, 2) == first
+    now = routed._replace(sequences=other, routed_by=2)
     assert (await log.append_message(Message(b"a"), now)).offset == 1
 
 
@@ -152,11 +152,11 @@ async def test_a_key_is_said_not_to_be_there_only_when_that_is_durable(
         return recorded(event)
 
     monkeypatch.setattr(log._state_log, "recorded", unanswered)
-    first = asyncio.create_task(log.access.find_key(RUN, 2))
+    first = asyncio.create_task(log.access.find_key(RANGE, 2))
     await until(lambda: log.access._access.partitions == 2)
-    second = asyncio.create_task(log.access.find_key(RUN, 2))
+    second = asyncio.create_task(log.access.find_key(RANGE, 2))
     await asyncio.wait((first, second))
-    third = asyncio.create_task(log.access.find_key(RUN, 2))
+    third = asyncio.create_task(log.access.find_key(RANGE, 2))
     await asyncio.wait((third,))
     errors = [task.exception() for task in (first, second, third)]
     codes = [each.code if isinstance(each, FencelogError) else each for each in errors]
@@ -169,16 +169,16 @@ async def test_those_who_ask_together_cause_one_change(
 ) -> None:
     monkeypatch.setattr("fencelog.broker.append.access_changes.MAX_WAITING_CHANGES", 1)
     log = await stage.open()
-    assert await asyncio.gather(*(log.access.find_key(RUN, 2) for _ in range(5))) == [None] * 5
+    assert await asyncio.gather(*(log.access.find_key(RANGE, 2) for _ in range(5))) == [None] * 5
 
 
 async def test_a_terminated_partition_says_what_it_has(stage: Stage) -> None:
     log = await stage.open()
     first = await log.append_message(Message(b"a"), KEYED._replace(routed_by=1))
     await log.terminate()
-    other = RUN._replace(id=producer_digest(b"other"))
+    other = RANGE._replace(id=producer_digest(b"other"))
     for _ in range(2):
-        found = await log.access.find_key(RUN, 2)
+        found = await log.access.find_key(RANGE, 2)
         assert found is not None
         assert found.offset == first.offset
         assert await log.access.find_key(other, 2) is None

@@ -22,11 +22,11 @@ from fencelog.broker.append.pending_bytes import PendingBytes
 from fencelog.broker.limits import MAX_BROKER_PENDING_BYTES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
-    MAX_RUNS,
-    RUN,
-    RUN_KEY,
-    RUN_NOBODY,
-    RUN_SEQUENCE,
+    MAX_RANGES,
+    RANGE,
+    RANGE_KEY,
+    RANGE_NO_PRODUCER,
+    RANGE_SEQUENCE,
     SequenceRange,
     header_size,
 )
@@ -181,21 +181,21 @@ def test_a_message_over_a_limit_is_refused(message: Message, code: ErrorCode, wh
 async def test_a_group_keeps_whose_its_messages_are() -> None:
     group = WaitingGroup()
     callers = futures(4)
-    appends = [Tracked(SequenceRange(1, RUN_SEQUENCE, bytes(16), 0, n)) for n in range(2)]
+    appends = [Tracked(SequenceRange(1, RANGE_SEQUENCE, bytes(16), 0, n)) for n in range(2)]
     for place, caller in enumerate(callers):
         group.add(Message(b"x"), 1, caller)
         if place in (1, 2):
             group.track(appends[place - 1])
     entry = group.build()
-    assert entry.runs is not None
-    assert (group.count, entry.runs.tracked) == (4, appends)
-    assert entry.runs.found == [
-        SequenceRange(1, RUN_NOBODY),
-        SequenceRange(2, RUN_SEQUENCE),
-        SequenceRange(1, RUN_NOBODY),
+    assert entry.ranges is not None
+    assert (group.count, entry.ranges.tracked) == (4, appends)
+    assert entry.ranges.found == [
+        SequenceRange(1, RANGE_NO_PRODUCER),
+        SequenceRange(2, RANGE_SEQUENCE),
+        SequenceRange(1, RANGE_NO_PRODUCER),
     ]
     (repeated,) = futures(1)
-    appends[1].add_waiter(repeated, appends[1].run)
+    appends[1].add_waiter(repeated, appends[1].sequences)
     entry.succeed(4, 100)
     assert repeated.result() == Repeated(4, 102, 1, 0)
 
@@ -204,10 +204,10 @@ async def test_a_group_keeps_whose_its_messages_are() -> None:
 async def test_who_repeats_an_append_is_told_of_its_failure(is_built: bool) -> None:
     group = WaitingGroup()
     caller, repeated = futures(2)
-    tracked = Tracked(SequenceRange(1, RUN_SEQUENCE))
+    tracked = Tracked(SequenceRange(1, RANGE_SEQUENCE))
     group.add(Message(b"x"), 1, caller)
     group.track(tracked)
-    tracked.add_waiter(repeated, tracked.run)
+    tracked.add_waiter(repeated, tracked.sequences)
     failure = FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows")
     (group.build() if is_built else group).fail(failure)
     for future in (caller, repeated):
@@ -216,20 +216,20 @@ async def test_who_repeats_an_append_is_told_of_its_failure(is_built: bool) -> N
         assert error.code is failure.code
 
 
-async def test_a_group_is_full_of_runs_before_its_header_is() -> None:
+async def test_a_group_is_full_of_ranges_before_its_header_is() -> None:
     group = WaitingGroup()
-    while not group.is_full_of_runs:
+    while not group.is_full_of_ranges:
         group.add(Message(b"x"), 1, futures(1)[0])
         group.add(Message(b"x"), 1, futures(1)[0])
-        group.track(Tracked(SequenceRange(1, RUN_KEY)))
+        group.track(Tracked(SequenceRange(1, RANGE_KEY)))
     group.add(Message(b"x"), 1, futures(1)[0])
-    runs = group.build().runs
-    assert runs is not None
-    assert MAX_RUNS - 2 <= len(runs.found) <= MAX_RUNS
+    ranges = group.build().ranges
+    assert ranges is not None
+    assert MAX_RANGES - 2 <= len(ranges.found) <= MAX_RANGES
 
 
 def test_a_batch_over_the_largest_entry_is_refused() -> None:
     check_batch_size(MAX_ENTRY_BYTES - header_size(0))
     with pytest.raises(FencelogError) as caught:
-        check_batch_size(MAX_ENTRY_BYTES - header_size(1) + RUN.size + 1)
+        check_batch_size(MAX_ENTRY_BYTES - header_size(1) + RANGE.size + 1)
     assert caught.value.code is ErrorCode.PAYLOAD_TOO_LARGE

@@ -23,8 +23,8 @@ from fencelog.broker.limits import MAX_CHOSEN_EPOCH
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
-    RUN_KEY,
-    RUN_SEQUENCE,
+    RANGE_KEY,
+    RANGE_SEQUENCE,
     SequenceRange,
     producer_digest,
 )
@@ -36,7 +36,7 @@ from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedWriter
 def by(producer: str, epoch: int, sequence: int = 0, token: str | None = None) -> AppendConditions:
     digest = producer_digest(producer.encode())
     return AppendConditions(
-        SequenceRange(0, RUN_SEQUENCE, digest, epoch, sequence), fencing_token=token
+        SequenceRange(0, RANGE_SEQUENCE, digest, epoch, sequence), fencing_token=token
     )
 
 
@@ -112,7 +112,7 @@ def test_who_holds_the_partition_appends_alone_and_with_its_epoch() -> None:
         assert refusal(each, by("a", 6)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 7})
         assert refusal(each, by("a", 8)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 7})
         busy = (ErrorCode.PRODUCER_BUSY, {"producer_id": "a"})
-        keyed = AppendConditions(SequenceRange(0, RUN_KEY, producer_digest(b"a")))
+        keyed = AppendConditions(SequenceRange(0, RANGE_KEY, producer_digest(b"a")))
         for conditions in (NO_CONDITIONS, keyed, by("b", 7)):
             assert refusal(each, conditions) == busy
 

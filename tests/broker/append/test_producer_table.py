@@ -9,16 +9,22 @@ from dataclasses import replace
 import pytest
 
 from fencelog.broker.append import producer_table as module
-from fencelog.broker.append.conditions import FORGOTTEN, AppendConditions, Repeated, Runs, Tracked
+from fencelog.broker.append.conditions import (
+    FORGOTTEN,
+    AppendConditions,
+    Repeated,
+    SequenceRanges,
+    Tracked,
+)
 from fencelog.broker.append.producer_table import ProducerTable, RecentAppend
 from fencelog.broker.ledger_list.state_core import PartitionState
 from fencelog.broker.limits import RECENT_APPENDS
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
-    RUN_KEY,
-    RUN_NOBODY,
-    RUN_SEQUENCE,
+    RANGE_KEY,
+    RANGE_NO_PRODUCER,
+    RANGE_SEQUENCE,
     SequenceRange,
     producer_digest,
 )
@@ -26,18 +32,18 @@ from fencelog.ledgers.format.entry_header import (
 A, B = (producer_digest(name) for name in (b"a", b"b"))
 
 
-def run(sequence: int, rows: int = 1, epoch: int = 0, producer: bytes = A) -> SequenceRange:
-    return SequenceRange(rows, RUN_SEQUENCE, producer, epoch, sequence)
+def sequences(sequence: int, rows: int = 1, epoch: int = 0, producer: bytes = A) -> SequenceRange:
+    return SequenceRange(rows, RANGE_SEQUENCE, producer, epoch, sequence)
 
 
 def key(name: str, rows: int = 1) -> SequenceRange:
-    return SequenceRange(rows, RUN_KEY, producer_digest(name.encode()))
+    return SequenceRange(rows, RANGE_KEY, producer_digest(name.encode()))
 
 
-def settle(table: ProducerTable, *runs: SequenceRange, offset: int = 0, at_us: int = 5) -> int:
+def settle(table: ProducerTable, *ranges: SequenceRange, offset: int = 0, at_us: int = 5) -> int:
     """The offset behind them."""
-    table.commit(runs, offset, at_us, 100)
-    return offset + sum(each.rows for each in runs)
+    table.commit(ranges, offset, at_us, 100)
+    return offset + sum(each.rows for each in ranges)
 
 
 def refused(table: ProducerTable, wanted: SequenceRange) -> tuple[ErrorCode, dict[str, int]]:
@@ -61,94 +67,97 @@ def told(table: ProducerTable) -> str:
 
 def test_nothing_is_known_at_first() -> None:
     table = ProducerTable()
-    assert table.find(run(0), now_us=0) is None
+    assert table.find(sequences(0), now_us=0) is None
     assert table.find(key("k"), now_us=0) is None
-    assert refused(table, run(1)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 0})
+    assert refused(table, sequences(1)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 0})
     assert (table.get(A), table.last_tracked(A), table.count) == (None, None, 0)
     assert list(table.snapshot()) == []
 
 
 def test_what_is_settled_is_found_by_any_part_of_it() -> None:
     table = ProducerTable()
-    settle(table, run(0, 3), run(0, 2, producer=B), run(3, 2), offset=10)
-    assert table.find(run(0, 3), now_us=0) == RecentAppend(0, 10, 3, 5)
-    assert table.find(run(1, 2), now_us=0) == RecentAppend(1, 11, 2, 5)
-    assert table.find(run(4, 1), now_us=0) == RecentAppend(4, 16, 1, 5)
-    assert table.find(run(2, 2), now_us=0) == RecentAppend(2, FORGOTTEN, 2, FORGOTTEN)
-    assert table.find(run(5, 9), now_us=0) is None
-    assert refused(table, run(4, 2)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 5})
+    settle(table, sequences(0, 3), sequences(0, 2, producer=B), sequences(3, 2), offset=10)
+    assert table.find(sequences(0, 3), now_us=0) == RecentAppend(0, 10, 3, 5)
+    assert table.find(sequences(1, 2), now_us=0) == RecentAppend(1, 11, 2, 5)
+    assert table.find(sequences(4, 1), now_us=0) == RecentAppend(4, 16, 1, 5)
+    assert table.find(sequences(2, 2), now_us=0) == RecentAppend(2, FORGOTTEN, 2, FORGOTTEN)
+    assert table.find(sequences(5, 9), now_us=0) is None
+    assert refused(table, sequences(4, 2)) == (
+        ErrorCode.SEQUENCE_MISMATCH,
+        {"expected_sequence": 5},
+    )
     assert (table.end_offset, table.count) == (17, 2)
     found = table.get(A)
     assert found is not None
     assert (found.epoch, found.next_sequence, found.end_offset) == (0, 5, 17)
 
 
-def test_only_the_latest_runs_are_kept() -> None:
+def test_only_the_latest_appends_are_kept() -> None:
     table = ProducerTable()
     for sequence in range(RECENT_APPENDS + 1):
-        settle(table, run(sequence), offset=sequence)
-    assert table.find(run(0), now_us=0) == RecentAppend(0, FORGOTTEN, 1, FORGOTTEN)
-    assert table.find(run(1), now_us=0) == RecentAppend(1, 1, 1, 5)
+        settle(table, sequences(sequence), offset=sequence)
+    assert table.find(sequences(0), now_us=0) == RecentAppend(0, FORGOTTEN, 1, FORGOTTEN)
+    assert table.find(sequences(1), now_us=0) == RecentAppend(1, 1, 1, 5)
 
 
 def test_what_is_pushed_is_shared_and_decides_what_follows() -> None:
     table = ProducerTable()
-    settle(table, run(0, 2))
-    first, second = Tracked(run(2, 2)), Tracked(run(4, 1))
+    settle(table, sequences(0, 2))
+    first, second = Tracked(sequences(2, 2)), Tracked(sequences(4, 1))
     for tracked in (first, second):
-        assert table.find(tracked.run, now_us=0) is None
+        assert table.find(tracked.sequences, now_us=0) is None
         table.track(tracked)
-    assert table.find(run(2, 2), now_us=0) is first
-    assert table.find(run(1, 2), now_us=0) is first
-    assert table.find(run(3, 2), now_us=0) is second
-    assert table.find(run(0, 1), now_us=0) == RecentAppend(0, 0, 1, 5)
-    assert table.find(run(5), now_us=0) is None
+    assert table.find(sequences(2, 2), now_us=0) is first
+    assert table.find(sequences(1, 2), now_us=0) is first
+    assert table.find(sequences(3, 2), now_us=0) is second
+    assert table.find(sequences(0, 1), now_us=0) == RecentAppend(0, 0, 1, 5)
+    assert table.find(sequences(5), now_us=0) is None
     assert table.last_tracked(A) is second
     # What is expected is told by what is in the log alone.
-    assert refused(table, run(6)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 2})
-    settle(table, run(2, 2), offset=2)
-    assert table.find(run(4), now_us=0) is second
-    settle(table, run(4), offset=4)
+    assert refused(table, sequences(6)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 2})
+    settle(table, sequences(2, 2), offset=2)
+    assert table.find(sequences(4), now_us=0) is second
+    settle(table, sequences(4), offset=4)
     assert table.last_tracked(A) is None
 
 
 def test_pushed_epochs_fence_and_end_in_order() -> None:
     table = ProducerTable()
-    old, new = Tracked(run(0, 2)), Tracked(run(0, 1, epoch=3))
+    old, new = Tracked(sequences(0, 2)), Tracked(sequences(0, 1, epoch=3))
     table.track(old)
     table.track(new)
-    assert refused(table, run(2)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 3})
-    assert refused(table, run(1, epoch=4)) == (
+    assert refused(table, sequences(2)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 3})
+    assert refused(table, sequences(1, epoch=4)) == (
         ErrorCode.SEQUENCE_MISMATCH,
         {"expected_sequence": 0},
     )
-    assert table.find(run(0, 1, epoch=3), now_us=0) is new
-    settle(table, run(0, 2))
-    assert table.find(run(1, epoch=3), now_us=0) is None
-    settle(table, run(0, 1, epoch=3), offset=2)
-    assert refused(table, run(2)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 3})
-    assert table.find(run(0, 1, epoch=3), now_us=0) == RecentAppend(0, 2, 1, 5)
+    assert table.find(sequences(0, 1, epoch=3), now_us=0) is new
+    settle(table, sequences(0, 2))
+    assert table.find(sequences(1, epoch=3), now_us=0) is None
+    settle(table, sequences(0, 1, epoch=3), offset=2)
+    assert refused(table, sequences(2)) == (ErrorCode.PRODUCER_FENCED, {"epoch": 3})
+    assert table.find(sequences(0, 1, epoch=3), now_us=0) == RecentAppend(0, 2, 1, 5)
 
 
 def test_what_vanished_is_pushed_no_more() -> None:
     table = ProducerTable()
-    stays, goes, named = Tracked(run(0)), Tracked(run(1)), Tracked(key("k"))
+    stays, goes, named = Tracked(sequences(0)), Tracked(sequences(1)), Tracked(key("k"))
     for tracked in (stays, goes, named):
         table.track(tracked)
     assert table.find(key("k"), now_us=0) is named
     table.retrack([stays])
     assert table.find(key("k"), now_us=0) is None
-    assert table.find(run(1), now_us=0) is None
+    assert table.find(sequences(1), now_us=0) is None
     table.retrack([])
-    assert table.find(run(0), now_us=0) is None
+    assert table.find(sequences(0), now_us=0) is None
 
 
 def test_who_was_silent_longest_goes() -> None:
     table = ProducerTable(replace(Policy(), max_producers=1))
-    end = settle(table, run(0, 3))
-    settle(table, run(0, producer=B), offset=end)
+    end = settle(table, sequences(0, 3))
+    settle(table, sequences(0, producer=B), offset=end)
     assert table.get(A) is None
-    assert refused(table, run(3)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 0})
+    assert refused(table, sequences(3)) == (ErrorCode.SEQUENCE_MISMATCH, {"expected_sequence": 0})
     assert next(event[1] for event in table.changes())[0][0] == B.hex()
 
 
@@ -171,13 +180,13 @@ def test_keys_end_with_their_window_or_their_number(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_state_log_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, value in (("ENTRIES", 2), ("RUNS", 4), ("BYTES", 200)):
+    for limit, value in (("ENTRIES", 2), ("RANGES", 4), ("BYTES", 200)):
         with monkeypatch.context() as patch:
             patch.setattr(module, f"MAX_REPLAY_{limit}", value)
             table = ProducerTable()
-            end = settle(table, run(0), key("k"))
+            end = settle(table, sequences(0), key("k"))
             due = [table.is_change_due]
-            settle(table, run(1), SequenceRange(2, RUN_NOBODY), offset=end)
+            settle(table, sequences(1), SequenceRange(2, RANGE_NO_PRODUCER), offset=end)
             due.append(table.is_change_due)
             assert len(list(table.changes())) == 3
             due.append(table.is_change_due)
@@ -191,13 +200,13 @@ def test_a_rebuilt_table_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(7):
         end = settle(
             table,
-            run(0, 2, producer=producer_digest(b"%d" % number)),
+            sequences(0, 2, producer=producer_digest(b"%d" % number)),
             key(str(number)),
             offset=end,
         )
     noted = list(table.changes())
     assert len(noted) == 4 + 4 + 1
-    settled = (run(2, producer=producer_digest(b"3")), key("x"))
+    settled = (sequences(2, producer=producer_digest(b"3")), key("x"))
     copies = [rebuilt(table), rebuilt(changes=noted)]
     for each in (table, *copies):
         settle(each, *settled, offset=end)
@@ -210,7 +219,11 @@ def test_a_rebuilt_table_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parts_of_a_snapshot_are_not_taken_for_the_whole() -> None:
     """Without its last part the log is read from the place before, and changes nothing twice."""
     table = ProducerTable()
-    entries = [(run(0, 2), key("k")), (run(2, 1), run(0, producer=B)), (run(3),)]
+    entries = [
+        (sequences(0, 2), key("k")),
+        (sequences(2, 1), sequences(0, producer=B)),
+        (sequences(3),),
+    ]
     end = 0
     for entry in entries:
         end = settle(table, *entry, offset=end)
@@ -229,43 +242,47 @@ def test_an_event_that_is_none_is_refused(event: list[object]) -> None:
         PartitionState([ProducerTable()]).apply(event)
 
 
-# -- runs and shared outcomes ----------------------------------------------------------------------
+# -- ranges and shared outcomes --------------------------------------------------------------------
 
 
-def test_runs_cover_all_messages_of_an_entry() -> None:
-    runs = Runs()
+def test_ranges_cover_all_messages_of_an_entry() -> None:
+    ranges = SequenceRanges()
     for row, each in (
-        (0, run(0)),
-        (1, run(1, 2)),
-        (4, run(3)),
-        (5, run(4, epoch=1)),
-        (6, run(0, producer=B)),
+        (0, sequences(0)),
+        (1, sequences(1, 2)),
+        (4, sequences(3)),
+        (5, sequences(4, epoch=1)),
+        (6, sequences(0, producer=B)),
         (7, key("k")),
         (8, key("k")),
     ):
         tracked = Tracked(each)
         tracked.row = row
-        runs.add(tracked)
-    runs.cover(9)
-    runs.cover(11)
-    assert runs.found == [
-        run(0, 3),
-        SequenceRange(1, RUN_NOBODY),
-        run(3),
-        run(4, epoch=1),
-        run(0, producer=B),
+        ranges.add(tracked)
+    ranges.cover(9)
+    ranges.cover(11)
+    assert ranges.found == [
+        sequences(0, 3),
+        SequenceRange(1, RANGE_NO_PRODUCER),
+        sequences(3),
+        sequences(4, epoch=1),
+        sequences(0, producer=B),
         key("k"),
         key("k"),
-        SequenceRange(2, RUN_NOBODY),
+        SequenceRange(2, RANGE_NO_PRODUCER),
     ]
-    assert [tracked.row for tracked in runs.tracked] == [0, 1, 4, 5, 6, 7, 8]
+    assert [tracked.row for tracked in ranges.tracked] == [0, 1, 4, 5, 6, 7, 8]
 
 
 async def test_sharers_are_told_once_and_by_their_own_place() -> None:
     loop = asyncio.get_running_loop()
-    tracked = Tracked(run(5, 3))
+    tracked = Tracked(sequences(5, 3))
     inside, before, gone = loop.create_future(), loop.create_future(), loop.create_future()
-    for future, wanted in ((inside, run(6, 2)), (before, run(4, 4)), (gone, run(5, 3))):
+    for future, wanted in (
+        (inside, sequences(6, 2)),
+        (before, sequences(4, 4)),
+        (gone, sequences(5, 3)),
+    ):
         tracked.add_waiter(future, wanted)
     gone.cancel()
     tracked.succeed(7, 100, 9)
@@ -273,7 +290,7 @@ async def test_sharers_are_told_once_and_by_their_own_place() -> None:
     assert before.result() == Repeated(7, FORGOTTEN, 4, 9)
     tracked.succeed(7, 100, 9)
     failing = loop.create_future()
-    tracked.add_waiter(failing, run(5))
+    tracked.add_waiter(failing, sequences(5))
     tracked.fail(FencelogError(ErrorCode.APPEND_UNKNOWN, "who knows"))
     assert isinstance(failing.exception(), FencelogError)
     named, same = Tracked(key("k", 4)), loop.create_future()

@@ -21,14 +21,14 @@ from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.broker.policy import Policy
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
-    MAX_RUNS,
-    RUN_KEY,
-    RUN_NOBODY,
-    RUN_SEQUENCE,
+    MAX_RANGES,
+    RANGE_KEY,
+    RANGE_NO_PRODUCER,
+    RANGE_SEQUENCE,
     SequenceRange,
     producer_digest,
     read_entry_header,
-    read_runs,
+    read_ranges,
 )
 from fencelog.ledgers.record_batch import Message, check_batch, encode_values
 from tests.support.broker_stage import ReadAll, Stage, Until
@@ -37,12 +37,12 @@ from tests.support.scripted_ledgers import ScriptedLedgers, ScriptedReader, Scri
 
 def numbered(sequence: int, epoch: int = 0, name: str = "p") -> AppendConditions:
     return AppendConditions(
-        SequenceRange(0, RUN_SEQUENCE, producer_digest(name.encode()), epoch, sequence),
+        SequenceRange(0, RANGE_SEQUENCE, producer_digest(name.encode()), epoch, sequence),
     )
 
 
 def keyed(key: str) -> AppendConditions:
-    return AppendConditions(SequenceRange(0, RUN_KEY, producer_digest(key.encode())))
+    return AppendConditions(SequenceRange(0, RANGE_KEY, producer_digest(key.encode())))
 
 
 def send(
@@ -129,29 +129,29 @@ async def test_single_messages_of_producers_share_entries(
     futures += [one(log, numbered(3)), one(log, None)]
     assert [(await f).offset for f in futures] == list(range(8))
     (payload,) = ledgers.newest.payloads
-    runs = read_runs(payload, read_entry_header(payload))
-    assert [(run.rows, run.kind, run.sequence) for run in runs] == [
-        (3, RUN_SEQUENCE, 0),
-        (1, RUN_NOBODY, 0),
-        (1, RUN_SEQUENCE, 0),
-        (1, RUN_KEY, 0),
-        (1, RUN_SEQUENCE, 3),
-        (1, RUN_NOBODY, 0),
+    ranges = read_ranges(payload, read_entry_header(payload))
+    assert [(sequences.rows, sequences.kind, sequences.sequence) for sequences in ranges] == [
+        (3, RANGE_SEQUENCE, 0),
+        (1, RANGE_NO_PRODUCER, 0),
+        (1, RANGE_SEQUENCE, 0),
+        (1, RANGE_KEY, 0),
+        (1, RANGE_SEQUENCE, 3),
+        (1, RANGE_NO_PRODUCER, 0),
     ]
     again = await stage.open()
     assert [(await one(again, numbered(n))).offset for n in range(4)] == [0, 1, 2, 6]
 
 
-async def test_an_entry_has_no_more_runs_than_its_header_holds(
+async def test_an_entry_has_no_more_ranges_than_its_header_holds(
     stage: Stage, ledgers: ScriptedLedgers
 ) -> None:
     log = await stage.open()
     futures = []
-    for n in range(MAX_RUNS):
+    for n in range(MAX_RANGES):
         futures += [one(log, keyed(str(n))), one(log, None)]
-    assert [(await f).offset for f in futures] == list(range(2 * MAX_RUNS))
-    counts = [read_entry_header(p).run_count for p in ledgers.newest.payloads]
-    assert counts == [MAX_RUNS, MAX_RUNS]
+    assert [(await f).offset for f in futures] == list(range(2 * MAX_RANGES))
+    counts = [read_entry_header(p).range_count for p in ledgers.newest.payloads]
+    assert counts == [MAX_RANGES, MAX_RANGES]
     assert (await one(await stage.open(), keyed("5"))).offset == 10
 
 

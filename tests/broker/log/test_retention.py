@@ -18,7 +18,7 @@ from fencelog.broker.policy import Policy
 from fencelog.broker.read.stored import ONE_MESSAGE, CompactedBatch, ReadLimits
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange
+from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange
 from fencelog.ledgers.metastore.port import Version
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import Stage, Until
@@ -421,7 +421,7 @@ async def test_what_ledgers_say_of_producers_is_kept_when_they_go(
     stage: Stage, ledgers: ScriptedLedgers, filled: Fill, until: Until
 ) -> None:
     """Without that a repeated append would be written twice after a takeover."""
-    conditions = AppendConditions(SequenceRange(0, RUN_SEQUENCE, bytes(16), 0, 0))
+    conditions = AppendConditions(SequenceRange(0, RANGE_SEQUENCE, bytes(16), 0, 0))
     log = await filled(messages=0)
     assert (await log.append_message(Message(b"once"), conditions)).offset == 0
     await until(partial(has_sealed, log, 1))

@@ -11,7 +11,7 @@ from fencelog.broker.partition import ownership_check as module
 from fencelog.broker.partition.ownership_check import OwnershipCheck
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange, producer_digest
+from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange, producer_digest
 from fencelog.ledgers.metastore.port import Version, Versioned
 from fencelog.ledgers.record_batch import Message
 from tests.support.broker_stage import Stage
@@ -22,7 +22,7 @@ GONE = FencelogError(ErrorCode.DRAINING, "gone")
 
 
 def numbered(sequence: int, epoch: int = 0) -> AppendConditions:
-    return AppendConditions(SequenceRange(0, RUN_SEQUENCE, PRODUCER, epoch, sequence))
+    return AppendConditions(SequenceRange(0, RANGE_SEQUENCE, PRODUCER, epoch, sequence))
 
 
 async def refused(log: PartitionLog, conditions: AppendConditions) -> ErrorCode:

@@ -11,10 +11,10 @@ from fencelog.ledgers.format.entry_header import (
     HEADER,
     KIND_CONTROL,
     KIND_MESSAGES,
-    MAX_RUNS,
-    RUN_KEY,
-    RUN_NOBODY,
-    RUN_SEQUENCE,
+    MAX_RANGES,
+    RANGE_KEY,
+    RANGE_NO_PRODUCER,
+    RANGE_SEQUENCE,
     VERSION,
     EntryHeader,
     SequenceRange,
@@ -22,7 +22,7 @@ from fencelog.ledgers.format.entry_header import (
     pack_entry,
     producer_digest,
     read_entry_header,
-    read_runs,
+    read_ranges,
 )
 
 
@@ -41,40 +41,40 @@ def test_what_was_packed_is_read(
     )
     header = read_entry_header(payload)
     assert header == EntryHeader(kind, HEADER.size, count, first, publish_time_us)
-    assert read_runs(payload, header) == []
+    assert read_ranges(payload, header) == []
     assert header.next_number == first + count
     assert payload[header.header_bytes :] == batch
-    assert read_runs(payload, header) == []
+    assert read_ranges(payload, header) == []
 
 
-def test_producer_runs_travel_before_the_batch() -> None:
-    runs = [
-        SequenceRange(2, RUN_SEQUENCE, producer_digest(b"p"), 7, 2**40),
-        SequenceRange(1, RUN_NOBODY),
-        SequenceRange(3, RUN_KEY, producer_digest(b"k")),
-        SequenceRange(1, RUN_KEY, producer_digest(b"l"), contents=bytes(range(16))),
+def test_sequence_ranges_travel_before_the_batch() -> None:
+    ranges = [
+        SequenceRange(2, RANGE_SEQUENCE, producer_digest(b"p"), 7, 2**40),
+        SequenceRange(1, RANGE_NO_PRODUCER),
+        SequenceRange(3, RANGE_KEY, producer_digest(b"k")),
+        SequenceRange(1, RANGE_KEY, producer_digest(b"l"), contents=bytes(range(16))),
     ]
     payload = pack_entry(
-        b"batch", count=7, first_number=9, publish_time_us=1, runs=runs, previous_run_entry=4
+        b"batch", count=7, first_number=9, publish_time_us=1, ranges=ranges, previous_range_entry=4
     )
     header = read_entry_header(payload)
-    assert (header.run_count, header.previous_run_entry) == (4, 4)
-    assert read_runs(payload, header) == runs
+    assert (header.range_count, header.previous_range_entry) == (4, 4)
+    assert read_ranges(payload, header) == ranges
     assert payload[header.header_bytes :] == b"batch"
     assert header.header_bytes == header_size(4)
 
 
-def test_the_most_runs_fit_the_header() -> None:
-    runs = [SequenceRange(1, RUN_KEY)] * MAX_RUNS
-    payload = pack_entry(b"", count=MAX_RUNS, first_number=0, publish_time_us=1, runs=runs)
-    assert len(read_runs(payload, read_entry_header(payload))) == MAX_RUNS
+def test_the_most_ranges_fit_the_header() -> None:
+    ranges = [SequenceRange(1, RANGE_KEY)] * MAX_RANGES
+    payload = pack_entry(b"", count=MAX_RANGES, first_number=0, publish_time_us=1, ranges=ranges)
+    assert len(read_ranges(payload, read_entry_header(payload))) == MAX_RANGES
 
 
-def test_runs_that_do_not_cover_the_messages_are_corrupt() -> None:
-    runs = [SequenceRange(2, RUN_KEY)]
-    payload = pack_entry(b"", count=3, first_number=0, publish_time_us=1, runs=runs)
+def test_ranges_that_do_not_cover_the_messages_are_corrupt() -> None:
+    ranges = [SequenceRange(2, RANGE_KEY)]
+    payload = pack_entry(b"", count=3, first_number=0, publish_time_us=1, ranges=ranges)
     with pytest.raises(FencelogError, match="do not cover"):
-        read_runs(payload, read_entry_header(payload))
+        read_ranges(payload, read_entry_header(payload))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_runs_that_do_not_cover_the_messages_are_corrupt() -> None:
         HEADER.pack(VERSION, KIND_MESSAGES, HEADER.size - 8, 1, 0, 0, 0, 0),
         HEADER.pack(VERSION, KIND_MESSAGES, HEADER.size + 40, 1, 0, 0, 1, 0),
     ],
-    ids=["empty", "cut off", "kind", "too long", "too short", "runs cut off"],
+    ids=["empty", "cut off", "kind", "too long", "too short", "ranges cut off"],
 )
 def test_what_cannot_be_a_header_is_corrupt(payload: bytes) -> None:
     with pytest.raises(FencelogError, match="entry header is not valid") as caught:

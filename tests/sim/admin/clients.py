@@ -11,8 +11,8 @@ from fencelog.broker.append.conditions import NO_CONDITIONS, AppendConditions
 from fencelog.broker.append.producer_access import MODES
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
-    RUN_KEY,
-    RUN_SEQUENCE,
+    RANGE_KEY,
+    RANGE_SEQUENCE,
     SequenceRange,
     producer_digest,
 )
@@ -176,14 +176,14 @@ class Writer:
         conditions = NO_CONDITIONS
         if self._plan.conditions in ("key", "routed"):
             conditions = AppendConditions(
-                SequenceRange(len(payloads), RUN_KEY, producer_digest(name.encode()))
+                SequenceRange(len(payloads), RANGE_KEY, producer_digest(name.encode()))
             )
         elif self._claim is not None:
             producer = producer_digest(self._plan.machine.encode())
-            run = SequenceRange(
-                len(payloads), RUN_SEQUENCE, producer, self._claim[1], self._sequence
+            sequences = SequenceRange(
+                len(payloads), RANGE_SEQUENCE, producer, self._claim[1], self._sequence
             )
-            conditions = AppendConditions(run, fencing_token=self._token())
+            conditions = AppendConditions(sequences, fencing_token=self._token())
             self._sequence += len(payloads)
         key = self._chance.choice(KEYS)
         removes = key is not None and self._removals.random() < self._plan.removes

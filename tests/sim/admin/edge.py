@@ -111,13 +111,13 @@ class Edge:
             log.violate(24, f"{told.offset} is acknowledged, it ended at {log.end}")
 
     async def find_key(
-        self, partition: int, want: Sent, run: SequenceRange, topic: TopicInfo, broker: Broker
+        self, partition: int, want: Sent, sequences: SequenceRange, topic: TopicInfo, broker: Broker
     ) -> tuple[AppendResult | None]:
         """What the partition, of this incarnation, has under an idempotency key."""
         instance, log = await self.open(broker, partition)
         if log.topic_id != topic.topic_id:
             raise FencelogError(ErrorCode.METADATA_CONFLICT, "another incarnation")
-        found = await instance.access.find_key(run, topic.config.partitions)
+        found = await instance.access.find_key(sequences, topic.config.partitions)
         if found is not None:
             sent = log.sent.get(want.payloads[0])
             if sent is None:

@@ -73,11 +73,11 @@ class Router:
         return False
 
     async def _find(
-        self, topic: TopicInfo, want: Sent, partition: int, run: SequenceRange
+        self, topic: TopicInfo, want: Sent, partition: int, sequences: SequenceRange
     ) -> AppendResult | None:
         for _ in range(FINDS):
             found = await self._asking.ask(
-                partial(self._edge.find_key, partition, want, run, topic)
+                partial(self._edge.find_key, partition, want, sequences, topic)
             )
             if found is not None:
                 return found[0]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf, nextafter
 
 from fencelog.broker.append.conditions import AppendConditions
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, producer_digest
+from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, producer_digest
 from tests.sim.oracle.durable_access import DurableAccess
 
 
@@ -124,13 +124,13 @@ class AccessHistory:
             return f"written at {offset} with the token {conditions.fencing_token!r}, which is over"
         if not self.holder.admits(lambda held: _holds(held, conditions), began_s, offset, now_s):
             return f"written at {offset} by who does not hold the partition"
-        run = conditions.run
+        sequences = conditions.sequences
         if (
-            run is not None
-            and run.kind == RUN_SEQUENCE
-            and self._is_shut_out(run.id, run.epoch, began_s)
+            sequences is not None
+            and sequences.kind == RANGE_SEQUENCE
+            and self._is_shut_out(sequences.id, sequences.epoch, began_s)
         ):
-            return f"written at {offset} with epoch {run.epoch}, which was shut out"
+            return f"written at {offset} with epoch {sequences.epoch}, which was shut out"
         return None
 
     def _is_shut_out(self, producer: bytes, epoch: int, began_s: float) -> bool:
@@ -166,11 +166,11 @@ def _is_same(held: Value, durable: tuple[str, int] | None) -> bool:
 def _holds(held: Value, conditions: AppendConditions) -> bool:
     if held is None:
         return True
-    run = conditions.run
+    sequences = conditions.sequences
     return (
         isinstance(held, Held)
-        and run is not None
-        and run.kind == RUN_SEQUENCE
-        and run.id == held.producer
-        and (held.epoch is None or held.epoch == run.epoch)
+        and sequences is not None
+        and sequences.kind == RANGE_SEQUENCE
+        and sequences.id == held.producer
+        and (held.epoch is None or held.epoch == sequences.epoch)
     )

@@ -21,7 +21,7 @@ from fencelog.broker.append.conditions import (
 )
 from fencelog.broker.partition.partition_log import PartitionLog
 from fencelog.ledgers.errors import Effects, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange
+from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange
 from fencelog.ledgers.record_batch import Message
 from tests.sim.oracle.history import History
 from tests.sim.oracle.limits.producer_limit import ProducerLimit
@@ -138,9 +138,9 @@ class LogHistory:
         sent = Sent(payloads, is_batch, self.known_end, key, conditions)
         for payload in payloads:
             self.sent[payload] = sent
-        run = conditions.run
-        if run is not None and run.kind == RUN_SEQUENCE:
-            self.sequences.setdefault((run.id, run.epoch), []).append(sent)
+        sequences = conditions.sequences
+        if sequences is not None and sequences.kind == RANGE_SEQUENCE:
+            self.sequences.setdefault((sequences.id, sequences.epoch), []).append(sent)
         return sent
 
     def attempted(self, sent: Sent) -> None:
@@ -212,7 +212,11 @@ class LogHistory:
     def _may_come_again(self, sent: Sent | None) -> bool:
         """Whether it may be written twice; ``check_whole`` says whether it was right to."""
         limit = self.producer_limit
-        return sent is not None and limit is not None and limit.may_come_again(sent.conditions.run)
+        return (
+            sent is not None
+            and limit is not None
+            and limit.may_come_again(sent.conditions.sequences)
+        )
 
     def published(self, offset: int, count: int, time_us: int) -> None:
         """Somebody was told when: the same for everybody, for ever. FORGOTTEN says nothing."""
@@ -289,9 +293,9 @@ class LogHistory:
             sent = self.sent.get(self.messages.get(offset, b""))
             if sent is None or self.messages[offset] != sent.payloads[0]:
                 continue
-            run = sent.conditions.run
-            if run is not None and run.kind == RUN_SEQUENCE:
-                found[offset] = run
+            sequences = sent.conditions.sequences
+            if sequences is not None and sequences.kind == RANGE_SEQUENCE:
+                found[offset] = sequences
         return found
 
     def _check_sequence(self, epoch: int, all_sent: list[Sent], *, is_whole: bool) -> list[int]:

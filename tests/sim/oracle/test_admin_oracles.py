@@ -11,7 +11,7 @@ from fencelog.broker.ledger_list.ledger_list import LedgerList, Sealed, Segment
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.broker.registry.subscription_registry import RegisteredSubscription, encode_registered
 from fencelog.broker.registry.topic_node import TopicConfig, TopicInfo, encode_topic
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange, producer_digest
+from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange, producer_digest
 from fencelog.ledgers.metastore.memory import MemoryCluster
 from tests.sim.admin.edge import check_view
 from tests.sim.admin.ending import drain
@@ -215,7 +215,7 @@ def claimed(
 
 
 def by(producer: bytes, epoch: int) -> AppendConditions:
-    return AppendConditions(SequenceRange(1, RUN_SEQUENCE, producer, epoch, 0))
+    return AppendConditions(SequenceRange(1, RANGE_SEQUENCE, producer, epoch, 0))
 
 
 def test_who_holds_the_partition_may_append_and_nobody_else() -> None:

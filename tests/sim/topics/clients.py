@@ -145,10 +145,10 @@ async def append_all(
     futures = []
     for sent in waiting:
         log.attempted(sent)
-        limit, run = log.producer_limit, sent.conditions.run
+        limit, sequences = log.producer_limit, sent.conditions.sequences
         tried = None
         if limit is not None:
-            tried = limit.tried(run, len(sent.payloads), instance.tail_offset)
+            tried = limit.tried(sequences, len(sent.payloads), instance.tail_offset)
         future = log.let_in(instance, partial(_append, instance, sent))
         future.add_done_callback(partial(_answered, log, sent, instance))
         if tried is not None:

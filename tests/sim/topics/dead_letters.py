@@ -18,7 +18,7 @@ from fencelog.broker.partition.ownership import NotOwner
 from fencelog.broker.registry.subscription_config import SubscriptionInfo
 from fencelog.broker.subscriptions.answers import PulledMessage
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_KEY, SequenceRange, producer_digest
+from fencelog.ledgers.format.entry_header import RANGE_KEY, SequenceRange, producer_digest
 from fencelog.ledgers.record_batch import Message
 from tests.sim.oracle.log_history import LogHistory, Sent
 from tests.sim.oracle.subscription_history import SubscriptionHistory
@@ -38,7 +38,7 @@ class Keyed:
 
     async def append(self, message: Message, key: str) -> None:
         """Raises FencelogError: it may be there."""
-        conditions = AppendConditions(SequenceRange(1, RUN_KEY, producer_digest(key.encode())))
+        conditions = AppendConditions(SequenceRange(1, RANGE_KEY, producer_digest(key.encode())))
         if key not in self._sent:
             self._sent[key] = self._log.new(message.value, is_batch=False, conditions=conditions)
         work = partial(self._append, self._sent[key], message, conditions)

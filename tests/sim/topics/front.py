@@ -88,7 +88,7 @@ class Taken:
 
 def is_sent_once(sent: Sent) -> bool:
     """Without a number or a key a producer never sends again."""
-    return sent.conditions.run is None
+    return sent.conditions.sequences is None
 
 
 class _TakingBroker:

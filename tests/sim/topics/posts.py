@@ -9,7 +9,7 @@ import msgspec
 from fencelog.api.http.asgi import BATCH
 from fencelog.api.http.problems import error_from_problem
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_KEY, RUN_SEQUENCE
+from fencelog.ledgers.format.entry_header import RANGE_KEY, RANGE_SEQUENCE
 from fencelog.ledgers.record_batch import Message, encode_batch
 from tests.sim.oracle.log_history import LogHistory, Sent
 from tests.sim.topics.brokers import ANSWER_S, TOPIC
@@ -25,7 +25,7 @@ async def post_all(
     """Send them, those of a sequence one after the other; what became of each, as far as it is
     known."""
     if any(
-        sent.conditions.run is not None and sent.conditions.run.kind == RUN_SEQUENCE
+        sent.conditions.sequences is not None and sent.conditions.sequences.kind == RANGE_SEQUENCE
         for sent in waiting
     ):
         return [await _post(front, target, log, sent) for sent in waiting]
@@ -87,14 +87,14 @@ def _conditions(sent: Sent) -> list[tuple[bytes, bytes]]:
     """As a client states them: who produces and which of its messages it is stands in these."""
     name = sent.payloads[0].rpartition(b".")[0]
     headers: list[tuple[bytes, bytes]] = []
-    run = sent.conditions.run
-    if run is not None and run.kind == RUN_SEQUENCE:
+    sequences = sent.conditions.sequences
+    if sequences is not None and sequences.kind == RANGE_SEQUENCE:
         headers += [
             (b"producer-id", name.partition(b"/")[0]),
-            (b"producer-epoch", b"%d" % run.epoch),
-            (b"producer-seq", b"%d" % run.sequence),
+            (b"producer-epoch", b"%d" % sequences.epoch),
+            (b"producer-seq", b"%d" % sequences.sequence),
         ]
-    elif run is not None and run.kind == RUN_KEY:
+    elif sequences is not None and sequences.kind == RANGE_KEY:
         headers.append((b"idempotency-key", name))
     if sent.conditions.if_offset is not None:
         headers.append((b"if-offset", b"%d" % sent.conditions.if_offset))

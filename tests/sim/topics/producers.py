@@ -9,8 +9,8 @@ from functools import partial
 from fencelog.broker.append.conditions import NO_CONDITIONS, AppendConditions
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 from fencelog.ledgers.format.entry_header import (
-    RUN_KEY,
-    RUN_SEQUENCE,
+    RANGE_KEY,
+    RANGE_SEQUENCE,
     SequenceRange,
     producer_digest,
 )
@@ -167,11 +167,11 @@ class Producer:
             case "sequence":
                 producer = producer_digest(self._plan.machine.encode())
                 return AppendConditions(
-                    SequenceRange(count, RUN_SEQUENCE, producer, self._epoch, self._sequence)
+                    SequenceRange(count, RANGE_SEQUENCE, producer, self._epoch, self._sequence)
                 )
             case "key":
                 return AppendConditions(
-                    SequenceRange(count, RUN_KEY, producer_digest(name.encode()))
+                    SequenceRange(count, RANGE_KEY, producer_digest(name.encode()))
                 )
             case "offset":
                 return AppendConditions(if_offset=self._log.known_end + before)
@@ -179,5 +179,5 @@ class Producer:
 
 
 def _end(sent: Sent) -> int:
-    run = sent.conditions.run
-    return 0 if run is None else run.sequence + len(sent.payloads)
+    sequences = sent.conditions.sequences
+    return 0 if sequences is None else sequences.sequence + len(sent.payloads)

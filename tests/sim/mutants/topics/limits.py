@@ -126,7 +126,7 @@ PRODUCERS_FORGOTTEN = (
             Edit(
                 PRODUCERS,
                 "ProducerTable._commit_sequence",
-                "            self._producers.move_to_end(run.id)\n",
+                "            self._producers.move_to_end(sequences.id)\n",
                 "",
             ),
         ),
@@ -152,8 +152,10 @@ PRODUCERS_FORGOTTEN = (
             Edit(
                 PRODUCERS,
                 "ProducerTable.find",
-                "        if run.sequence == following:\n",
-                "        if run.sequence == following or (known is None and not in_flight):\n",
+                "        if sequences.sequence == following:\n",
+                "        if sequences.sequence == following or (\n"
+                "            known is None and not in_flight\n"
+                "        ):\n",
             ),
         ),
     ),

@@ -33,8 +33,8 @@ PRODUCERS = (
             Edit(
                 CONDITIONAL,
                 "ConditionalAppends._repeat",
-                "            found.add_waiter(future, run)\n            return\n",
-                "            place = (self._pipeline.partition, -1, run.rows, -1)\n"
+                "            found.add_waiter(future, sequences)\n            return\n",
+                "            place = (self._pipeline.partition, -1, sequences.rows, -1)\n"
                 "            future.set_result(Repeated(*place))\n"
                 "            return\n",
             ),
@@ -64,7 +64,8 @@ PRODUCERS = (
                 "ConditionalAppends._decide",
                 "            self.producers.track(tracked)\n",
                 "            self.producers.commit(\n"
-                "                (tracked.run,), self._pipeline.queue.next_offset, 1, append.size\n"
+                "                (tracked.sequences,),\n"
+                "                self._pipeline.queue.next_offset, 1, append.size\n"
                 "            )\n",
             ),
         ),
@@ -77,7 +78,7 @@ PRODUCERS = (
             Edit(
                 TABLE,
                 "ProducerTable.find",
-                "        if run.epoch < epoch:\n",
+                "        if sequences.epoch < epoch:\n",
                 "        if False:\n",
             ),
         ),
@@ -90,8 +91,8 @@ PRODUCERS = (
             Edit(
                 TABLE,
                 "ProducerTable.find",
-                "        if _end(run) > following:\n            raise FencelogError(\n",
-                "        if _end(run) > following:\n            return None\n"
+                "        if _end(sequences) > following:\n            raise FencelogError(\n",
+                "        if _end(sequences) > following:\n            return None\n"
                 "            raise FencelogError(\n",
             ),
         ),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange
+from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange
 
 Known = tuple[int, int]
 """Of a producer: its epoch, and the next sequence number."""
@@ -23,7 +23,7 @@ Known = tuple[int, int]
 class Try:
     """An append as an instance was asked for it. ``settled``: so far that one knew the log."""
 
-    run: SequenceRange
+    sequences: SequenceRange
     settled: int
     expected: int | None = None
     """The sequence number that it was told to be the next one, if it was refused for that."""
@@ -41,33 +41,35 @@ class ProducerLimit:
     violate: Callable[[int, str], None]
     tries: list[Try] = field(default_factory=list)
 
-    def tried(self, run: SequenceRange | None, rows: int, settled: int) -> Try | None:
+    def tried(self, sequences: SequenceRange | None, rows: int, settled: int) -> Try | None:
         """An append begins at an instance."""
-        if run is None or run.kind != RUN_SEQUENCE:
+        if sequences is None or sequences.kind != RANGE_SEQUENCE:
             return None
-        self.tries.append(Try(run._replace(rows=rows), settled))
+        self.tries.append(Try(sequences._replace(rows=rows), settled))
         return self.tries[-1]
 
-    def may_come_again(self, run: SequenceRange | None) -> bool:
+    def may_come_again(self, sequences: SequenceRange | None) -> bool:
         """Whether it may be written once more: its producer's appends, from the first on, if that
         was forgotten. ``check`` says whether it was."""
-        return run is not None and run.kind == RUN_SEQUENCE
+        return sequences is not None and sequences.kind == RANGE_SEQUENCE
 
     def check(self, written: dict[int, SequenceRange]) -> None:
         """Everything was read. ``written``: by offset, the appends with sequence numbers."""
         walk = _Walk(self.most, written)
-        for offset, run in written.items():
-            settled = [one.settled for one in self.tries if one.run == run]
-            if not any(walk.admits(run, at, offset) for at in settled if at <= offset):
+        for offset, sequences in written.items():
+            settled = [one.settled for one in self.tries if one.sequences == sequences]
+            if not any(walk.admits(sequences, at, offset) for at in settled if at <= offset):
                 self.violate(
-                    17, f"{_named(run)} is at {offset}, {walk.known(run, offset)} is known"
+                    17,
+                    f"{_named(sequences)} is at {offset}, {walk.known(sequences, offset)} is known",
                 )
         for one in self.tries:
-            epoch, following = walk.known(one.run, one.settled) or (one.run.epoch, 0)
-            due = following if epoch == one.run.epoch else 0
+            epoch, following = walk.known(one.sequences, one.settled) or (one.sequences.epoch, 0)
+            due = following if epoch == one.sequences.epoch else 0
             if one.expected not in (None, due):
                 self.violate(
-                    17, f"{_named(one.run)} is refused, {one.expected} is expected and not {due}"
+                    17,
+                    f"{_named(one.sequences)} is refused, {one.expected} is expected and not {due}",
                 )
 
 
@@ -78,36 +80,39 @@ class _Walk:
         self._written = written
         self._states: list[tuple[int, dict[bytes, Known]]] = [(0, {})]
         latest: OrderedDict[bytes, Known] = OrderedDict()
-        for offset, run in written.items():
-            latest[run.id] = _after(run)
-            latest.move_to_end(run.id)
+        for offset, sequences in written.items():
+            latest[sequences.id] = _after(sequences)
+            latest.move_to_end(sequences.id)
             if len(latest) > most:
                 latest.popitem(last=False)
-            self._states.append((offset + run.rows, dict(latest)))
+            self._states.append((offset + sequences.rows, dict(latest)))
 
-    def known(self, run: SequenceRange, settled: int) -> Known | None:
-        """What is known of the producer of a run where the log is settled so far."""
+    def known(self, sequences: SequenceRange, settled: int) -> Known | None:
+        """What is known of the producer of a range where the log is settled so far."""
         state = next(state for end, state in reversed(self._states) if end <= settled)
-        return state.get(run.id)
+        return state.get(sequences.id)
 
-    def admits(self, run: SequenceRange, settled: int, offset: int) -> bool:
+    def admits(self, sequences: SequenceRange, settled: int, offset: int) -> bool:
         """Whether it may have been let in then, to be written there: it follows what was in flight
         of its producer, or what was known, or begins."""
         before = [
             earlier
             for at, earlier in self._written.items()
-            if settled <= at < offset and earlier.id == run.id
+            if settled <= at < offset and earlier.id == sequences.id
         ]
-        known = _after(before[-1]) if before else self.known(run, settled)
+        known = _after(before[-1]) if before else self.known(sequences, settled)
         if known is None:
-            return run.sequence == 0
+            return sequences.sequence == 0
         epoch, following = known
-        return run.sequence == (following if run.epoch == epoch else 0) and run.epoch >= epoch
+        return (
+            sequences.sequence == (following if sequences.epoch == epoch else 0)
+            and sequences.epoch >= epoch
+        )
 
 
-def _after(run: SequenceRange) -> Known:
-    return run.epoch, run.sequence + run.rows
+def _after(sequences: SequenceRange) -> Known:
+    return sequences.epoch, sequences.sequence + sequences.rows
 
 
-def _named(run: SequenceRange) -> str:
-    return f"{run.id.hex()[:6]}'s {run.sequence} of epoch {run.epoch}"
+def _named(sequences: SequenceRange) -> str:
+    return f"{sequences.id.hex()[:6]}'s {sequences.sequence} of epoch {sequences.epoch}"

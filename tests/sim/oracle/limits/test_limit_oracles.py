@@ -15,7 +15,7 @@ from fencelog.broker.policy import BACKLOG_HOLD, BACKLOG_REFUSE
 from fencelog.broker.registry.subscription_config import SubscriptionConfig, SubscriptionInfo
 from fencelog.ledgers.client import Replication
 from fencelog.ledgers.errors import ErrorCode, FencelogError
-from fencelog.ledgers.format.entry_header import RUN_SEQUENCE, SequenceRange, pack_entry
+from fencelog.ledgers.format.entry_header import RANGE_SEQUENCE, SequenceRange, pack_entry
 from tests.sim.engine.engine import Engine
 from tests.sim.oracle.history import History, WrittenLedger
 from tests.sim.oracle.limits.producer_limit import ProducerLimit
@@ -43,9 +43,9 @@ class Producers:
         self, name: str, sequence: int, *, settled: int | None = None, epoch: int = 0
     ) -> None:
         """The next message, let in by an instance that knew so much of the log: all of it."""
-        run, end = run_of(name, sequence, epoch), len(self._written)
-        self.limit.tried(run, 1, end if settled is None else settled)
-        self._written[end] = run
+        sequences, end = run_of(name, sequence, epoch), len(self._written)
+        self.limit.tried(sequences, 1, end if settled is None else settled)
+        self._written[end] = sequences
 
     def refuse(self, name: str, sequence: int, *, expected: int) -> None:
         tried = self.limit.tried(run_of(name, sequence), 1, len(self._written))
@@ -59,7 +59,7 @@ class Producers:
 
 
 def run_of(name: str, sequence: int, epoch: int = 0) -> SequenceRange:
-    return SequenceRange(1, RUN_SEQUENCE, name.encode().ljust(16), epoch, sequence)
+    return SequenceRange(1, RANGE_SEQUENCE, name.encode().ljust(16), epoch, sequence)
 
 
 def test_a_producer_goes_on_while_it_is_remembered() -> None:
