@@ -46,26 +46,29 @@ def encode_request(
 
 
 class LoadConnection(asyncio.Protocol):
-    """A kept-alive connection: ``send`` sends a request, and ``on_response`` is called with its
-    answer.
-
-    ``on_response`` may send the next request at once. A broken connection or an answer that is no
-    HTTP calls ``on_failure`` instead, once.
-    """
+    """A kept-alive connection, which carries one request at a time."""
 
     def __init__(self) -> None:
-        self.on_response: Callable[[Response], None] = _unexpected
-        self.on_failure: Callable[[FencelogError], None] = _raise
+        self._on_response: Callable[[Response], None] = _unexpected
+        self._on_failure: Callable[[FencelogError], None] = _raise
         self._parts: list[bytes] = []
         self._missing_bytes = 0
         self._waiting = False
         self._transport: asyncio.Transport | None = None
 
-    def send(self, request: bytes) -> None:
-        """Send one request; the answer to the previous one must have arrived. Lost connections
-        fail."""
+    def send(
+        self,
+        request: bytes,
+        on_response: Callable[[Response], None],
+        on_failure: Callable[[FencelogError], None],
+    ) -> None:
+        """Send one request; the answer to the previous one must have arrived.
+
+        ``on_response`` is called with the answer, and may send the next request at once. A broken
+        connection or an answer that is no HTTP calls ``on_failure`` instead.
+        """
         check(not self._waiting, "one request at a time")
-        self._waiting = True
+        self._waiting, self._on_response, self._on_failure = True, on_response, on_failure
         if self._transport is None or self._transport.is_closing():
             self._fail("the connection is closed")
         else:
@@ -74,9 +77,7 @@ class LoadConnection(asyncio.Protocol):
     async def request(self, request: bytes) -> Response:
         """Send one request and wait for its answer; for everything that is not the hot loop."""
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self.on_response = answer.set_result
-        self.on_failure = answer.set_exception
-        self.send(request)
+        self.send(request, answer.set_result, answer.set_exception)
         return await answer
 
     def close(self) -> None:
@@ -107,7 +108,7 @@ class LoadConnection(asyncio.Protocol):
             self._parts = [received]
             return
         self._parts, self._missing_bytes, self._waiting = [], 0, False
-        self.on_response(Response(int(headers[9:12]), headers, received[head_end + 4 :]))
+        self._on_response(Response(int(headers[9:12]), headers, received[head_end + 4 :]))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._waiting:
@@ -116,7 +117,7 @@ class LoadConnection(asyncio.Protocol):
     def _fail(self, detail: str) -> None:
         self._waiting = False
         self.close()
-        self.on_failure(FencelogError(ErrorCode.INTERNAL, detail))
+        self._on_failure(FencelogError(ErrorCode.INTERNAL, detail))
 
 
 @asynccontextmanager
@@ -132,7 +133,7 @@ async def connected(url: str) -> AsyncIterator[LoadConnection]:
 
 
 def _unexpected(response: Response) -> None:
-    raise AssertionError(f"an answer nobody asked for: {response.status}")
+    raise AssertionError(f"an answer without a request: {response.status}")
 
 
 def _raise(error: FencelogError) -> None:
@@ -206,13 +207,11 @@ class _ClosedLoop:
                 self._failed(refused(response))
             elif now < self._end:
                 sent = now
-                connection.send(source())
+                connection.send(source(), answered, self._failed)
             else:
                 self._ended()
 
-        connection.on_response = answered
-        connection.on_failure = self._failed
-        connection.send(source())
+        connection.send(source(), answered, self._failed)
 
     def _ended(self) -> None:
         self._running -= 1

@@ -52,7 +52,13 @@ __all__ = ["Bookie", "BookieConfig"]
 class Bookie:
     """One storage node. Create it with ``open``, and ``close`` it when done."""
 
-    def __init__(self, config: BookieConfig, directory: DataDirectory, identity: Identity) -> None:
+    def __init__(
+        self,
+        config: BookieConfig,
+        directory: DataDirectory,
+        identity: Identity,
+        io_thread: IoThread,
+    ) -> None:
         self.bookie_id = identity.bookie_id
         self.incarnation = identity.incarnation
         self.instance = identity.cookie.instance
@@ -60,7 +66,7 @@ class Bookie:
         self._config = config
         self._identity = identity
         self._directory = directory
-        self._io_thread: IoThread
+        self._io_thread = io_thread
         self._is_marked_unsynced = False
         self._loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[FencelogError] = self._loop.create_future()
@@ -96,7 +102,7 @@ class Bookie:
         try:
             async with AsyncExitStack() as stack:
                 bookie = await cls._open(config, disk, host, cookies, stack)
-                bookie._resources = stack.pop_all()  # noqa: SLF001 - its own class makes it
+                bookie._resources = stack.pop_all()  # noqa: SLF001 - a method of its own class
         except OSError as error:
             raise FencelogError(
                 ErrorCode.STORAGE_FAILED, f"cannot open data directory {config.data_dir}: {error}"
@@ -118,8 +124,7 @@ class Bookie:
         await io_thread.run(directory.lock)
         stack.callback(directory.unlock)
         identity = await claim_directories(directory, config, io_thread, cookies, host)
-        bookie = cls(config, directory, identity)
-        bookie._io_thread = io_thread
+        bookie = cls(config, directory, identity, io_thread)
         for shard in directory.shards:
             opened = await open_shard(
                 shard,

@@ -50,8 +50,8 @@ class LedgerListStore:
     """The access of one instance to a ledger list; ``ledger_list`` is the last value it read or
     wrote.
 
-    ``lost`` is set, and ``on_lost`` called once, when another instance has changed the ledger list:
-    every later change raises it again.
+    ``lost`` is set, and the callback of ``call_when_lost`` called, once another instance has
+    changed the ledger list: every later change raises it again.
     """
 
     def __init__(self, store: MetadataStore, path: str, *, host: Host) -> None:
@@ -64,7 +64,12 @@ class LedgerListStore:
         self.ledger_list = LedgerList()
         self.lost: LedgerListLost | None = None
         self._closed = False
-        self.on_lost: Callable[[LedgerListLost], None] = lambda lost: None
+        self._on_lost: Callable[[LedgerListLost], None] = lambda lost: None
+
+    def call_when_lost(self, on_lost: Callable[[LedgerListLost], None]) -> None:
+        """Call ``on_lost``, once, when the ledger list is lost. There is one such callback: that of
+        the log which was opened from the list."""
+        self._on_lost = on_lost
 
     async def load(self) -> None:
         """Read the ledger list. Raises METADATA_NOT_FOUND, METADATA_UNAVAILABLE, CORRUPT."""
@@ -169,7 +174,7 @@ class LedgerListStore:
     def _lose(self, lost: LedgerListLost) -> None:
         if self.lost is None:
             self.lost = lost
-            self.on_lost(lost)
+            self._on_lost(lost)
 
     async def _set(self, value: bytes, token: str) -> Version:
         while True:

@@ -76,7 +76,7 @@ class LogWriter:
         self._terminated: asyncio.Future[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._roll_timer: asyncio.TimerHandle | None = None
-        node.on_lost = self.finish  # any part of the log may meet the change of another owner
+        node.call_when_lost(self.finish)  # any part of the log may meet another owner's change
         self._execute(core.taken_over(tail_offset=pipeline.tail_offset))
         self._task = self._loop.create_task(self._keep(), name=f"writer of {node.path}")
 

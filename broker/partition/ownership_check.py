@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 
 class OwnershipCheck:
-    """Checks the ownership of one partition's log. ``node.on_lost`` reports a loss; an idle check
-    costs nothing."""
+    """Checks the ownership of one partition's log. ``node.call_when_lost`` reports a loss; an
+    idle check costs nothing."""
 
     def __init__(self, node: LedgerListStore, *, timeout_s: float) -> None:
         """Begin idle. ``timeout_s``: the limit for one check, while the metadata store does not

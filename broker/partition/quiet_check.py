@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 class QuietCheck:
     """Looks at the ledger list if the log was asked for messages and has acknowledged none for
-    QUIET_CHECK_MS. ``node.on_lost`` reports a loss."""
+    QUIET_CHECK_MS. ``node.call_when_lost`` reports a loss."""
 
     def __init__(self, node: LedgerListStore, reader: LogReader) -> None:
         self._node = node

@@ -37,8 +37,15 @@ class SubscriptionState:
     the current waits of consumers."""
 
     def __init__(
-        self, info: SubscriptionInfo, cursor: Cursor, cursors: CursorLog, reader: LogReader
+        self,
+        info: SubscriptionInfo,
+        cursor: Cursor,
+        cursors: CursorLog,
+        reader: LogReader,
+        *,
+        on_dead_letters: Callable[[SubscriptionState], None],
     ) -> None:
+        """``on_dead_letters`` is called when there are messages to forward."""
         self.info = info
         self.cursor = cursor
         self.cursors = cursors
@@ -49,7 +56,7 @@ class SubscriptionState:
         self.forwarding: asyncio.Task[None] | None = None
         self.forward_error: FencelogError | None = None
         """The reason why messages could not be forwarded at the last attempt."""
-        self.on_dead_letters: Callable[[SubscriptionState], None] = lambda subscription: None
+        self._on_dead_letters = on_dead_letters
         self._loop = asyncio.get_running_loop()
         self._consumers = ConsumerTable()
         self.dispatch = self._new_dispatch()
@@ -99,7 +106,7 @@ class SubscriptionState:
 
     def check_dead_letters(self) -> None:
         if self.dispatch.dead_letters:
-            self.on_dead_letters(self)
+            self._on_dead_letters(self)
 
     def skip(self, ranges: list[Range]) -> None:
         """Count these messages, which are with no consumer, as acknowledged."""

@@ -161,8 +161,13 @@ class SubscriptionTable:
             cursor = self._cursors.find(info.subscription_id)
             if cursor is None:
                 raise self._not_found(info.name)
-            subscription = SubscriptionState(info, cursor, self._cursors, self._reader)
-            subscription.on_dead_letters = self._start_forwarding
+            subscription = SubscriptionState(
+                info,
+                cursor,
+                self._cursors,
+                self._reader,
+                on_dead_letters=self._start_forwarding,
+            )
             self._in_use[info.subscription_id] = subscription
         elif subscription.info != info:
             subscription.configure(info)

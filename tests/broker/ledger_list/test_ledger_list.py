@@ -252,7 +252,7 @@ async def test_a_change_whose_caller_has_gone_is_finished_before_the_next(stage:
 async def test_a_loss_is_told_once_and_ends_every_later_change(stage: Stage) -> None:
     mine, other = await stage.node(), await stage.node()
     told: list[LedgerListLost] = []
-    mine.on_lost = told.append
+    mine.call_when_lost(told.append)
     await other.change(lambda _: opened())
     for _ in range(2):
         with pytest.raises(LedgerListLost):
