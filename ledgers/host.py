@@ -7,7 +7,7 @@ that a simulator can supply both.
 from __future__ import annotations
 
 import os
-import random  # noqa: TID251 - this is the real port
+import random  # noqa: TID251 - the port itself
 import time
 from collections.abc import Sequence
 from typing import Protocol, TypeVar

@@ -242,7 +242,7 @@ def _write_config(data_dir: Path, host: str, port: int, tick_ms: int) -> Path:
 
 
 async def _spawn(command: list[str], data_dir: Path, *, lock: int) -> asyncio.subprocess.Process:
-    with open(data_dir / "zookeeper.out", "wb") as output:  # noqa: ASYNC230 - a few bytes, once
+    with open(data_dir / "zookeeper.out", "wb") as output:  # noqa: ASYNC230 - opens one local file, at the start
         return await asyncio.create_subprocess_exec(
             *_ending_with_us(),
             *command,

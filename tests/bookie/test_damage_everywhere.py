@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from random import Random  # noqa: TID251 - seeded
+from random import Random  # noqa: TID251 - seeded, so that a failure can be repeated
 
 import pytest
 
@@ -38,7 +38,7 @@ DENIALS = {ErrorCode.NO_SUCH_ENTRY, ErrorCode.NO_SUCH_LEDGER}
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where ``data`` is made once."""
+    """Return where ``data`` is made once."""
     return tmp_path_factory.mktemp("master") / "data"
 
 
@@ -238,7 +238,7 @@ def damage(path: Path, random: Random) -> None:
 async def check_reads(
     bookie: Bookie, requests: Requests, ledger_id: int, first: int, count: int, expected: bytes
 ) -> list[str]:
-    """What was said instead of entries."""
+    """Return what was said instead of entries."""
     errors: list[str] = []
     payloads = [bytes(entry.payload) for entry in verify_entries(expected)]
     for number in range(count):

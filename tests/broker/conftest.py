@@ -32,7 +32,7 @@ async def stage(ledgers: ScriptedLedgers) -> AsyncIterator[Stage]:
 
 async def _until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for rings no notifier
+        while not condition():  # noqa: ASYNC110 - a condition without an event
             await asyncio.sleep(0.001)
 
 

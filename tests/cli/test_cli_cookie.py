@@ -30,7 +30,7 @@ class Cluster:
         self._capsys = capsys
 
     def run(self, *arguments: str) -> str:
-        """What a command says; what it complains of begins with its exit code."""
+        """Return what a command says; what it complains of begins with its exit code."""
         code = cli.run([*arguments, *self.metadata])
         said = self._capsys.readouterr()
         return said.out.strip() if code == 0 else f"{code} {said.err.strip()}"
@@ -40,7 +40,7 @@ class Cluster:
         return self.run("cookie", "repair", "--id", "b1", "--data", str(self.data), *directories)
 
     def start(self, **settings: Any) -> str | None:
-        """Why the bookie does not start, if it does not."""
+        """Return why the bookie does not start, if it does not."""
 
         async def main() -> None:
             host = SystemHost()

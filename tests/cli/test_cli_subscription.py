@@ -29,7 +29,7 @@ class Cli:
         self._output = output
 
     def __call__(self, *arguments: str) -> str:
-        """What a subscription command prints that has to succeed."""
+        """Return what a subscription command prints that has to succeed."""
         code = run(["subscription", *arguments])
         out, err = self._output.readouterr()
         assert (code, err) == (0, b"")

@@ -168,7 +168,7 @@ PASSING = (
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What is slept between repeated requests, which takes no time."""
+    """Return what is slept between repeated requests, which takes no time."""
     slept: list[float] = []
     sleep = asyncio.sleep
 

@@ -24,7 +24,7 @@ def until() -> Until:
 
     async def wait(condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110 - what is waited for knows no event
+            while not condition():  # noqa: ASYNC110 - a condition without an event
                 await asyncio.sleep(0.005)
 
     return wait

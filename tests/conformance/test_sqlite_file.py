@@ -78,7 +78,7 @@ async def test_what_was_answered_survives_a_kill(path: Path, host: Host) -> None
         "    os.kill(os.getpid(), 9)\n"
         "asyncio.run(main())\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program, str(path)], check=False)  # noqa: ASYNC221 - nothing else runs
+    ended = subprocess.run([sys.executable, "-c", program, str(path)], check=False)  # noqa: ASYNC221 - no other task runs
     assert ended.returncode == -9
     store = await opened(path, host)
     assert len(await store.children("/n")) == 100

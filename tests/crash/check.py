@@ -156,7 +156,7 @@ class _Look:
             raise self._broken(f"the list of entries says {listed.in_limbo} of limbo")
 
     def marks(self, *, is_synced: bool) -> list[Mark]:
-        """What it told."""
+        """Return what it told."""
         marks = [Mark(Add.of(run), True) for run in self._found]
         if self._removal and self._known.removal != {self._removal}:
             marks = [Mark(Removal(self._id, self._removal == "deleted"), True), *marks]

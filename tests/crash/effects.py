@@ -206,15 +206,15 @@ class Progress:
         self.pending = [effect for effect in self.pending if not is_synced(effect)]
 
     def image(self, choice: Choice) -> Image:
-        """What a crash at this point leaves if it keeps that. Raises ValueError if the choice is
-        not one of this point."""
+        """Return what a crash at this point leaves if it keeps that. Raises ValueError if the
+        choice is not one of this point."""
         left = self._durable.copy()
         for effect in self._chosen(choice):
             left.take(effect)
         return left
 
     def everything(self) -> Image:
-        """What a program that runs on sees: nothing is lost."""
+        """Return what a program that runs on sees: nothing is lost."""
         return self.image(Choice((True,) * len(self.pending)))
 
     def _chosen(self, choice: Choice) -> Iterable[Effect]:

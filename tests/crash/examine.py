@@ -76,7 +76,7 @@ def story_of(name: str) -> Story:
 
 
 def next_life(story: Story, boundary: int, choice: Choice | None) -> Story:
-    """What happens after a crash; None: after a ``kill -9``. Raises Broken."""
+    """Return what happens after a crash; None: after a ``kill -9``. Raises Broken."""
     recording = story.recording
     name = f"{story.name}/{boundary}/{KILL if choice is None else choice}"
     progress = progress_to(recording.base, recording.effects, boundary)
@@ -130,7 +130,7 @@ def samples(story: Story, count: int) -> Iterator[str]:
 
 
 def kill_boundaries(story: Story) -> list[int]:
-    """Where a kill leaves something to a power loss in the next life."""
+    """Return where a kill leaves something to a power loss in the next life."""
     progress = Progress(story.recording.base)
     found = []
     for boundary, effect in enumerate(story.recording.effects, 1):

@@ -33,7 +33,7 @@ class Crash:
 
 
 def choices(pending: Sequence[Pending]) -> Iterator[tuple[str, Choice]]:
-    """What a crash may keep of the pending effects, by kind; each choice once."""
+    """Yield what a crash may keep of the pending effects, by kind; each choice once."""
     seen = set[str]()
     for kind, choice in _all_choices(pending):
         # What is not named is lost, so zeros at the end say nothing.
@@ -79,8 +79,8 @@ def _names(pending: Sequence[Pending]) -> Iterator[tuple[str, Choice]]:
 
 
 def parts(write: Write) -> list[tuple[int, int]]:
-    """What may be left of a write that was cut: its beginning up to a sector of the disk or to
-    some byte, or, as sectors reach the disk in any order, its end without its beginning."""
+    """Return what may be left of a write that was cut: its beginning up to a sector of the disk or
+    to some byte, or, as sectors reach the disk in any order, its end without its beginning."""
     size = len(write.data)
     first = SECTOR_BYTES - write.offset % SECTOR_BYTES
     sectors = range(first, size, SECTOR_BYTES)

@@ -103,7 +103,7 @@ def _simplicity(failure: Failure) -> tuple[int, int, int]:
 
 
 def show(name: str) -> Iterator[str]:
-    """How an image came about."""
+    """Yield how an image came about."""
     first, boundary_text, choice_text = name.rsplit("/", 2)
     boundary, choice = int(boundary_text), Choice.parse(choice_text)
     story = story_of(first)

@@ -40,7 +40,7 @@ def based(**files: bytes) -> Image:
 
 
 def left(base: Image, *effects: Effect) -> list[dict[str, bytes]]:
-    """What may be left after all of the effects, each once, in no order."""
+    """Return what may be left after all of the effects, each once, in no order."""
     progress = progress_to(base, effects, len(effects))
     found: dict[bytes, dict[str, bytes]] = {}
     for _, choice in choices(progress.pending):

@@ -53,7 +53,7 @@ class Recording:
     marks: Sequence[tuple[int, Mark]]
 
     def marks_before(self, boundary: int) -> list[Mark]:
-        """What was sent and answered before a crash there."""
+        """Return what was sent and answered before a crash there."""
         return [mark for at, mark in self.marks if at <= boundary]
 
 

@@ -52,8 +52,8 @@ def as_heard(request: Request, outcome: Outcome) -> Outcome:
 
 
 def is_settled(bookie: ModelBookie, request: Request, entries: int) -> bool:
-    """Whether the request changes nothing and its answer will be the same whenever it is carried
-    out, as long as the bookie lives: then it may as well be carried out now."""
+    """Tell whether the request changes nothing and its answer will be the same whenever it is
+    carried out, as long as the bookie lives: then it may as well be carried out now."""
     ledger = bookie.ledgers.get(LEDGER_ID)
     if ledger is None:
         return False
@@ -71,7 +71,8 @@ def is_settled(bookie: ModelBookie, request: Request, entries: int) -> bool:
 
 
 def still_matters(bookie: ModelBookie, request: Request) -> bool:
-    """Whether a request whose answer nobody waits for may yet change something at the bookie."""
+    """Tell whether a request whose answer nobody waits for may yet change something at the
+    bookie."""
     ledger = bookie.ledgers.get(LEDGER_ID)
     match request:
         case Read(_, _, fence) | ReadLac(_, fence):

@@ -30,7 +30,7 @@ class Judge:
         self._memo: dict[Any, str] = {}
 
     def state(self, state: State) -> str:
-        """What is wrong with a state by itself."""
+        """Return what is wrong with a state by itself."""
         model, node, writer = self._model, state[0], state[1]
         wrong = self._once(("ledger", node, writer), self._ledger, node, writer)
         for at in model.parties:
@@ -44,7 +44,7 @@ class Judge:
         )
 
     def step(self, before: State, after: State) -> str:
-        """What is wrong with going from one to the other."""
+        """Return what is wrong with going from one to the other."""
         if before[0] == after[0] and before[1] == after[1]:
             return ""
         key: Any = ("step", before[0], after[0], before[1], after[1])
@@ -56,7 +56,7 @@ class Judge:
         return wrong
 
     def end(self, state: State) -> str:
-        """What is wrong where nothing happens any more."""
+        """Return what is wrong where nothing happens any more."""
         model = self._model
         for at in model.parties:
             party = self._value[state[at]]
@@ -231,7 +231,7 @@ _VALID: dict[tuple[bytes, int], bool] = {}
 
 
 def is_valid(run: bytes, entry_id: int) -> bool:
-    """Whether a stored copy has the digest and the payload that were written."""
+    """Tell whether a stored copy has the digest and the payload that were written."""
     key = (run, entry_id)
     if key not in _VALID:
         try:

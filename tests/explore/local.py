@@ -177,7 +177,7 @@ class LocalSteps:
         return numbers
 
     def left(self, strays: int, link: int) -> int:
-        """What may yet be carried out, with the requests of a link that was given up."""
+        """Return what may yet be carried out, with the requests of a link that was given up."""
         joined = (*self._value[strays].requests, *self._value[link].requests)
         return self._table.number(Link(tuple(sorted(joined, key=repr))))
 

@@ -122,7 +122,7 @@ class NodeStore:
 
 
 def ledgers_over(store: NodeStore) -> LedgerStore:
-    return LedgerStore(store)  # type: ignore[arg-type]  # all that a change uses
+    return LedgerStore(store)  # type: ignore[arg-type]  # has the methods used
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:

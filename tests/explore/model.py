@@ -38,7 +38,8 @@ Look = Callable[[int], int]
 
 
 def is_end(steps: list[Step]) -> bool:
-    """Whether nothing happens any more, but that somebody looks again for what is not there."""
+    """Tell whether nothing happens any more, but that somebody looks again for what is not
+    there."""
     return all(step[0] == "move" and step[2] == LOOK_AGAIN for step in steps)
 
 
@@ -156,7 +157,7 @@ class Model:
     # -- where it leads --------------------------------------------------------------------------
 
     def after(self, state: State, step: Step) -> list[State]:
-        """Where a step leads: to one state, unless chance decides something in it."""
+        """Return where a step leads: to one state, unless chance decides something in it."""
         local = self._local
         match step:
             case ("move", int(client), tuple(move), str(wrong)):
@@ -231,7 +232,7 @@ class Model:
         return tuple(numbers)
 
     def _befallen(self, state: State, kind: str, bookie: int, *which: int) -> State:
-        """What befalls a bookie as a whole."""
+        """Return what befalls a bookie as a whole."""
         at = self.bookies[bookie]
         model_bookie: ModelBookie = fork(self.table.values[state[at]])
         match kind:

@@ -91,21 +91,22 @@ class Party:
     broken: str
 
     def moves(self) -> list[Move]:
-        """What it may do by itself now."""
+        """Return what it may do by itself now."""
         raise NotImplementedError
 
     def perform(self, move: Move, scene: Scene) -> None:
         raise NotImplementedError
 
     def cares(self, request: Request, bookie_id: str) -> bool:
-        """Whether it would use an answer."""
+        """Tell whether it would use an answer."""
         raise NotImplementedError
 
     def hear(self, bookie_id: str, request: Request, outcome: Outcome, scene: Scene) -> None:
         raise NotImplementedError
 
     def hangs(self) -> str:
-        """What it waits for, at an end where nothing comes any more; empty if it does not."""
+        """Return what it waits for, at an end where nothing comes any more; empty if it does
+        not."""
         raise NotImplementedError
 
 

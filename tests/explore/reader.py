@@ -77,7 +77,7 @@ class Reader(Party):
     def _reader(self) -> LedgerReader:
         if self.metadata is None:
             raise AssertionError("nothing was looked at")
-        reader = LedgerReader(self.metadata, bookies=None)  # type: ignore[arg-type]  # unasked
+        reader = LedgerReader(self.metadata, bookies=None)  # type: ignore[arg-type]  # reads nothing
         reader._confirmed = self.confirmed
         return reader
 
@@ -100,7 +100,7 @@ class Reader(Party):
             return
         if self.metadata is None:
             self.metadata = metadata
-            self._keep(LedgerReader(metadata, bookies=None))  # type: ignore[arg-type]  # unasked
+            self._keep(LedgerReader(metadata, bookies=None))  # type: ignore[arg-type]  # reads nothing
         else:
             reader = self._reader()
             reader.update(metadata)

@@ -51,7 +51,7 @@ def _replayed(model: Model, judge: Judge, lines: Sequence[Line]) -> Path:
 
 
 def _judged(model: Model, judge: Judge, path: Path) -> str:
-    """What is wrong at the end of a path."""
+    """Return what is wrong at the end of a path."""
     if not path:
         return ""
     before, _, after = path[-1]

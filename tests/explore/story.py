@@ -79,7 +79,7 @@ _BEFALLS = {
 
 
 def _changes(model: Model, before: State, after: State) -> Iterator[str]:
-    """What others would notice."""
+    """Yield what others would notice."""
     if before[0] != after[0]:
         yield f"metadata: {shown(model.value(after, 0).metadata)}"
     for client, at in enumerate(model.parties):

@@ -91,7 +91,8 @@ def test_what_symmetry_leaves_out_is_the_same_by_other_names(world: World) -> No
 
 
 def ends_of(world: World) -> set[object]:
-    """What becomes of the ledger, of its writer and of what bookies hold, wherever it ends."""
+    """Return what becomes of the ledger, of its writer and of what bookies hold, wherever it
+    ends."""
     model = Model(world)
     ends = set[object]()
     for state in states_of(model):

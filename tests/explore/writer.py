@@ -142,8 +142,8 @@ class Writer(Party):
             self.metadata,
             self.version,
             ledgers=scene.ledgers,
-            bookies=scene,  # type: ignore[arg-type]  # what a change asks of them
-            placement=scene,  # type: ignore[arg-type]  # likewise
+            bookies=scene,  # type: ignore[arg-type]  # a fake with the methods used
+            placement=scene,  # type: ignore[arg-type]  # a fake with the methods used
             incarnations=self.incarnations,
         )
 

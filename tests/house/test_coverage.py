@@ -109,8 +109,8 @@ def test_every_core_is_tried_completely(root: Path, tmp_path: Path) -> None:
 
 
 def measure(root: Path, folder: Path) -> dict[str, Any]:
-    """What coverage says of each core after the tests of all of them, by path. Examples are drawn
-    from a fixed seed, so that what is tried does not change from run to run."""
+    """Return what coverage says of each core after the tests of all of them, by path. Examples are
+    drawn from a fixed seed, so that what is tried does not change from run to run."""
     tests = sorted({test for tests in CORES.values() for test in tests})
     coverage = [sys.executable, "-m", "coverage"]
     run = [*coverage, "run", "--branch", f"--include={','.join(CORES)}"]
@@ -127,7 +127,8 @@ def measure(root: Path, folder: Path) -> dict[str, Any]:
 
 
 def gaps_of(core: str, file: dict[str, Any]) -> Iterator[str]:
-    """What the tests of a core leave out, in words; an unmeasured core leaves out everything."""
+    """Yield what the tests of a core leave out, in words; an unmeasured core leaves out
+    everything."""
     where = f"{core} by {' '.join(CORES[core])}"
     if not file:
         yield f"{where}: never imported"

@@ -130,7 +130,7 @@ def is_module(name: str) -> bool:
 
 
 def allowed(folder: str, module: str) -> bool:
-    """Whether a module in ``folder`` may import ``module``."""
+    """Tell whether a module in ``folder`` may import ``module``."""
     parts = module.split(".")
     if parts[0] in FOREIGN[folder]:
         return False

@@ -48,7 +48,7 @@ def snippet(heading: str) -> str:
 
 
 def run(script: str, server: str) -> str:
-    """What a shell example prints; it must not fail in any line."""
+    """Return what a shell example prints; it must not fail in any line."""
     script = script.replace(ADDRESS, server).replace(
         ".venv/bin/", f"{Path(sys.executable).parent}/"
     )
@@ -67,7 +67,7 @@ def run(script: str, server: str) -> str:
 
 
 async def first_line(program: str) -> str:
-    """What a Python program that goes on for ever prints first."""
+    """Return what a Python program that goes on for ever prints first."""
     return await first_line_of([sys.executable, "-u", "-c", program], "")
 
 

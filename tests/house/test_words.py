@@ -146,7 +146,7 @@ def names_of(source: Source) -> Iterator[str]:
 
 
 def retired_in(source: Source) -> Iterator[str]:
-    """What a Python file says in words that were retired."""
+    """Yield what a Python file says in words that were retired."""
     seen = set(names_of(source))
     for name in sorted(seen):
         if source.path.startswith("tests/") and name.startswith("test_"):
@@ -161,7 +161,7 @@ def retired_in(source: Source) -> Iterator[str]:
 
 
 def shown_in(path: str, text: str) -> Iterator[str]:
-    """What a document names by a retired name, in its code spans."""
+    """Yield what a document names by a retired name, in its code spans."""
     spans = " ".join(re.findall(r"`([^`\n]+)`", text))
     for name in sorted({*RETIRED} & set(re.findall(r"\w+", spans))):
         yield f"{path}: `{name}`: say {RETIRED[name]}"

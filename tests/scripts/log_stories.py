@@ -107,7 +107,7 @@ class LogStory:
                 self.take(following)
 
     def appends(self) -> str:
-        """What they meet."""
+        """Return what they meet."""
         mode = self.core.mode
         if mode.refusal is None:
             return "are sent" if mode.may_send else "wait"

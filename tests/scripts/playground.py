@@ -349,7 +349,7 @@ class Playground:
         return [self.metadata(int(number, 16)) for number in numbers]
 
     def judgement(self, ledger_id: int) -> str:
-        """Whether every acknowledged entry can still be read."""
+        """Tell whether every acknowledged entry can still be read."""
         metadata = self.metadata(ledger_id)
         if (last := self.acknowledged.get(ledger_id, -1)) == -1:
             return "nothing was acknowledged"

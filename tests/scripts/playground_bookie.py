@@ -100,7 +100,7 @@ class ModelBookie:
         entries[entry_id] = with_other_payload(entries[entry_id])
 
     def lines(self) -> Iterator[str]:
-        """What it holds, a line for each ledger."""
+        """Yield what it holds, a line for each ledger."""
         for ledger_id, ledger in sorted(self.ledgers.items()):
             words = ["fenced"] * ledger.fenced + ["in limbo"] * ledger.in_limbo
             held = ranges(sorted(ledger.entries)) or "nothing"

@@ -35,7 +35,7 @@ async def real(tmp_path: Path) -> AsyncIterator[Bookie]:
 
 
 async def outcome(ask: Callable[[], Awaitable[Any]]) -> object:
-    """What was answered, in a form in which two bookies can be compared."""
+    """Return what was answered, in a form in which two bookies can be compared."""
     try:
         return await ask()
     except FencelogError as error:

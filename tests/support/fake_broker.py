@@ -233,8 +233,8 @@ class FakeBookies:
 
 def app_over(broker: Broker | FakeBroker, bookies: FakeBookies) -> Application:
     return build_app(
-        broker,  # type: ignore[arg-type]  # what these stories use of it
-        bookies=bookies,  # type: ignore[arg-type]  # what is listed
+        broker,  # type: ignore[arg-type]  # a fake with the methods used
+        bookies=bookies,  # type: ignore[arg-type]  # a fake with the methods used
     )
 
 

@@ -51,7 +51,7 @@ class ScriptedServer:
     async def received(self, count: int) -> None:
         """Wait until so many frames have arrived."""
         async with asyncio.timeout(10):
-            while len(self.frames) < count:  # noqa: ASYNC110 - what is waited for knows no event
+            while len(self.frames) < count:  # noqa: ASYNC110 - a condition without an event
                 await asyncio.sleep(0.005)
 
     async def close(self) -> None:

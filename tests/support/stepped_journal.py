@@ -44,7 +44,7 @@ class SteppedJournal:
     def __post_init__(self) -> None:
         self.write_io_thread, self.sync_io_thread = SteppedIoThread(), SteppedIoThread()
         self.journal = Journal(
-            disk=self.disk,  # type: ignore[arg-type]  # what a journal uses of it
+            disk=self.disk,  # type: ignore[arg-type]  # has the methods a journal uses
             io_thread=self.write_io_thread,
             sync_io_thread=self.sync_io_thread,
             host=SystemHost(),
@@ -119,7 +119,7 @@ async def turn() -> None:
 
 def replay(disk: MemoryDisk) -> list[bytes]:
     found = JournalReplay(
-        disk,  # type: ignore[arg-type]  # what a replay uses of it
+        disk,  # type: ignore[arg-type]  # has the methods a replay uses
         DIRECTORY,
         start=START,
         incarnation=INCARNATION,

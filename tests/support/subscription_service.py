@@ -38,7 +38,7 @@ class Site:
     broker: Broker
     url: str
     http: httpx.AsyncClient
-    name: TopicName = TopicName("ns", "none")  # noqa: RUF009 - a tuple
+    name: TopicName = TopicName("ns", "none")  # noqa: RUF009 - an immutable value
 
     @property
     def topic(self) -> str:

@@ -156,7 +156,7 @@ async def _make_room(process: ChildProcess, writers: _Writers) -> float:
     async with _client(process) as client:
         with anyio.fail_after(BACK_S):
             await client.delete_topic(DELETED)
-            while not await _is_ready(process):  # noqa: ASYNC110 - another process changes it
+            while not await _is_ready(process):  # noqa: ASYNC110 - the state of another process
                 await anyio.sleep(PAUSE_S)
             value = message_value(WRITERS, 0, size=MESSAGE_BYTES)
             while not await writers.append(client, KEPT, WRITERS, 0, value):

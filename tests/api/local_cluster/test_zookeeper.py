@@ -77,7 +77,7 @@ async def test_it_ends_with_the_process_that_started_it_however_that_ends(tmp_pa
     assert server.is_running()
     starter.kill()
     await starter.wait()
-    await asyncio.to_thread(psutil.wait_procs, [server], timeout=10)  # noqa: TID251 - a test waits
+    await asyncio.to_thread(psutil.wait_procs, [server], timeout=10)  # noqa: TID251 - waits for a process
     assert not server.is_running()
     again = await DevelopmentZooKeeper.start(tmp_path)
     await again.stop()

@@ -84,7 +84,7 @@ async def test_it_is_checked_at_once_and_then_periodically(
         assert file.exists()
         disk(100 * MIB, 0)
         with anyio.fail_after(30):
-            while file.exists():  # noqa: ASYNC110 - a file cannot be awaited
+            while file.exists():  # noqa: ASYNC110 - no event follows a file
                 await anyio.sleep(0.001)
     disk(100 * MIB, 100 * MIB)
     assert not file.exists()

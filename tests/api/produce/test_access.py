@@ -309,7 +309,7 @@ async def test_a_refusal_after_a_lost_answer_is_no_no(real: str, topic: str) -> 
         producer = ExactlyOnceProducer(client, topic, "p")
         client.losses = 1000
         sending = asyncio.create_task(producer.append([b"a"]))
-        while client.losses == 1000:  # noqa: ASYNC110 - it is hidden in the client
+        while client.losses == 1000:  # noqa: ASYNC110 - the client sets no event for a lost answer
             await asyncio.sleep(0.001)
         await PartitionAccess(client, topic).fence("t")
         with pytest.raises(FencelogError, match="may have been written") as caught:

@@ -193,7 +193,7 @@ async def test_the_policy_switches_compaction_on(
     clock.clock_us = 10_000_000
     broker.compaction._wakeup.set()  # it need not wait for the next look
     async with asyncio.timeout(5):
-        while log.compaction.horizon < 6:  # noqa: ASYNC110 - what is waited for rings no notifier
+        while log.compaction.horizon < 6:  # noqa: ASYNC110 - a condition without an event
             await asyncio.sleep(0.01)
     assert (await raw.get(f"{PARTITION}/compaction")).json()["state"] == "ready"
     assert (await raw.get(f"{PARTITION}/internal")).json()["compaction"]["end_offset"] == 6

@@ -68,7 +68,7 @@ async def test_an_idle_link_is_closed_and_dialled_again(
     monkeypatch.setattr(link_module, "LINK_IDLE_MS", 10)
     await (await links.request(served.url, get(b"/echo"), b"")).whole()
     (first,) = links._links.values()
-    while links._links:  # noqa: ASYNC110 - a timer closes it, without an event to wait for
+    while links._links:  # noqa: ASYNC110 - a timer closes it and sets no event
         await asyncio.sleep(0.01)
     assert first._connection is None
     answer = await links.request(served.url, get(b"/echo", "POST"), b"again")
@@ -169,7 +169,7 @@ async def test_frames_that_answer_nothing_end_the_link(
 async def _never_read(links: Links, url: str) -> None:
     """Wait for the end of an answer without taking any of it."""
     answer = await links.request(url, get(b"/echo"), b"")
-    while answer._error is None:  # noqa: ASYNC110 - frames set it, without an event to wait for
+    while answer._error is None:  # noqa: ASYNC110 - frames set it, but no event
         await asyncio.sleep(0.01)
     raise answer._error
 

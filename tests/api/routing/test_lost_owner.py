@@ -54,7 +54,7 @@ def forwarded(monkeypatch: pytest.MonkeyPatch) -> list[AppendFuture]:
     append_elsewhere = Produce.append_elsewhere
 
     def noted(self: Produce, *args: object) -> AppendFuture | None:
-        future = append_elsewhere(self, *args)  # type: ignore[arg-type]  # passed on
+        future = append_elsewhere(self, *args)  # type: ignore[arg-type]  # the original's arguments
         if future is not None:
             found.append(future)
         return future
@@ -75,7 +75,7 @@ async def test_appends_in_flight_to_a_lost_process_are_of_unknown_outcome(
     monkeypatch.setattr(link_module, "LINK_PING_MS", 100)
     process, fake_broker.elsewhere[T, 0] = owner_process
     posts = await posted(http, MANY)
-    while len(forwarded) < MANY:  # noqa: ASYNC110 - connections of their own
+    while len(forwarded) < MANY:  # noqa: ASYNC110 - tasks of other connections set no event
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.3)
     assert not any(post.done() for post in posts)

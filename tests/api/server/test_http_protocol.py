@@ -152,7 +152,7 @@ async def test_what_comes_before_the_answer_waits_for_it(
     log = fake_broker.logs[T, 0]
     log.answers_after = asyncio.Event()
     await connection.send(post(b"1"))
-    while len(log.entries) < 2:  # noqa: ASYNC110 - the other end of a socket
+    while len(log.entries) < 2:  # noqa: ASYNC110 - the broker sets no event
         await asyncio.sleep(0.005)
     for chunk in (post(b"2"), post(b"3")[:50], post(b"3")[50:]):
         await connection.send(chunk)
@@ -266,7 +266,7 @@ async def test_a_closing_server_answers_what_is_under_way(
             log = fake_broker.logs[T, 0]
             log.answers_after = asyncio.Event()
             await client.send(post(b"1"))
-            while len(log.entries) < 2:  # noqa: ASYNC110 - the other end of a socket
+            while len(log.entries) < 2:  # noqa: ASYNC110 - the broker sets no event
                 await asyncio.sleep(0.005)
             asyncio.get_running_loop().call_later(0.3, log.answers_after.set)
         status, headers, document = await client.answer()

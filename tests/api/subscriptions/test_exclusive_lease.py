@@ -32,7 +32,7 @@ async def refusal(site: Site, verb: str = "pull", query: str = "", **body: Any) 
 
 
 async def hold_of(site: Site) -> dict[str, Any]:
-    """What the arbiter says of its only consumer."""
+    """Return what the arbiter says of its only consumer."""
     (stats,) = (await ok(await site.http.get(f"{site.sub}/stats?partition=0")))["partitions"]
     (consumer,) = stats["consumers"]
     found: dict[str, Any] = consumer
@@ -91,7 +91,7 @@ async def test_a_hold_that_has_lapsed_is_anybodys(two: list[Site]) -> None:
     await pull_all(a, consumer="c1")
     long: dict[str, Any] = {"consumer": "c2", "lease_ms": 60_000}
     async with asyncio.timeout(5):
-        while await refusal(b, "hold", **long) == "subscription_busy":  # noqa: ASYNC110 - a lease
+        while await refusal(b, "hold", **long) == "subscription_busy":  # noqa: ASYNC110 - a lease ends by time
             await asyncio.sleep(0.005)
     assert (await pull(b, **long))[0]["attempt"] >= 2
     assert (await hold_of(a))["name"] == "c2"
@@ -171,7 +171,7 @@ async def test_who_was_followed_meanwhile_gets_nothing(
     async def follow() -> None:
         async with asyncio.timeout(5):
             long: dict[str, Any] = {"consumer": "c2", "lease_ms": 60_000}
-            while await refusal(b, "hold", **long):  # noqa: ASYNC110 - a lease
+            while await refusal(b, "hold", **long):  # noqa: ASYNC110 - a lease ends by time
                 await asyncio.sleep(0.005)
 
     await slow_pulls(b, monkeypatch, follow)

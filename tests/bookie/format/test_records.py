@@ -58,7 +58,7 @@ def journal_of(groups: list[list[int]]) -> tuple[bytes, list[int]]:
 
 
 def replay(data: bytes) -> tuple[list[Record], bool]:
-    """What a start would take back, and whether it would refuse the rest as damaged."""
+    """Return what a start would take back, and whether it would refuse the rest as damaged."""
     fetch = fetch_from(data)
     records: list[Record] = []
     offset = FILE_HEADER_BYTES

@@ -36,7 +36,7 @@ class Scene:
         return status
 
     async def collected(self, **arguments: Any) -> dict[str, Any]:
-        """What the status says after a pass."""
+        """Return what the status says after a pass."""
         passes = (await self.garbage())["passes"]
         assert await self.ask("gc", **arguments) == {"begun": True}
         for _ in range(2000):
@@ -113,7 +113,7 @@ async def test_a_full_disk_is_collected_at_once_and_sparse_files_with_it(scene: 
     assert used_bytes(scene) > 850_000  # seven ninths of the file are live
     scene.bookie.set_read_only("disk", True)  # it is read-only already, for the operator
     async with asyncio.timeout(20):
-        while used_bytes(scene) > 750_000:  # noqa: ASYNC110 - files cannot be awaited
+        while used_bytes(scene) > 750_000:  # noqa: ASYNC110 - no event follows a file
             await asyncio.sleep(0.01)
     found = await scene.requests.read(scene.bookie, 9, 99)
     assert found == scene.requests.run(9, 99, size=1000)

@@ -122,7 +122,7 @@ def index() -> bytes:
     """Keys and values in hexadecimal, one item a line."""
     store = _Items()
     states = [(ledger_id, state.encode()) for ledger_id, state in STATES.items()]
-    Index(store).write(RUNS, states, mark=17)  # type: ignore[arg-type]  # all that is called
+    Index(store).write(RUNS, states, mark=17)  # type: ignore[arg-type]  # has the methods used
     return "".join(f"{key.hex()} {value.hex()}\n" for key, value in store.items).encode()
 
 

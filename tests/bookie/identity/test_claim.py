@@ -131,7 +131,7 @@ class Machine:
         return (await CookieRegistry(self.store).read("b1")).registered.cookie
 
     async def outcome(self, ledger_id: int, bookie: Bookie) -> str:
-        """What a bookie has of a ledger in which it acknowledged entry 100."""
+        """Return what a bookie has of a ledger in which it acknowledged entry 100."""
         try:
             await self._requests.read(bookie, ledger_id, 100)
         except FencelogError as error:

@@ -40,7 +40,7 @@ async def journal(request: pytest.FixtureRequest) -> SteppedJournal:
 
 
 def proven(journal: SteppedJournal) -> int:
-    """How many records a later record, or a later file, shows to have been synced."""
+    """Return how many records a later record, or a later file, shows to have been synced."""
     last = journal.records(2)
     return max(last[0].sequence - 1, *(record.durable for record in last))
 

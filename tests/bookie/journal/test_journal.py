@@ -373,6 +373,6 @@ def test_reading_ahead_gives_what_reading_gives(data: bytes, reads: list[tuple[i
         def read(self, offset: int, size: int) -> bytes:
             return data[offset : offset + size]
 
-    fetch = windowed(Memory(), window=64)  # type: ignore[arg-type]  # only read is used
+    fetch = windowed(Memory(), window=64)  # type: ignore[arg-type]  # has `read`, the one used
     for offset, size in reads:
         assert fetch(offset, size) == data[offset : offset + size]

@@ -21,7 +21,7 @@ from tests.support.offline_data import make_data, opened, problems
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where ``data`` is made once."""
+    """Return where ``data`` is made once."""
     return tmp_path_factory.mktemp("master") / "data"
 
 

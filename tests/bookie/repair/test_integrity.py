@@ -33,7 +33,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 
 
 async def read(bookie: Bookie, ledger_id: int, entry_id: int) -> ErrorCode | int:
-    """How many entries come, or why none does."""
+    """Return how many entries come, or why none does."""
     try:
         reply = await bookie.read(ledger_id, entry_id, max_entries=1, max_bytes=1000)
     except FencelogError as error:

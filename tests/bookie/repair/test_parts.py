@@ -47,7 +47,7 @@ class Peers:
 
 
 def copies(peers: Peers) -> Copies:
-    return Copies(peers, key=b"", pace=Pace(None))  # type: ignore[arg-type]  # all it asks of them
+    return Copies(peers, key=b"", pace=Pace(None))  # type: ignore[arg-type]  # a stub of peers
 
 
 async def missing_reason(copies: Copies) -> MissingReason:

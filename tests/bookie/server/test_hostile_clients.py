@@ -95,7 +95,7 @@ def is_request(frame: Frame) -> bool:
 
 
 def is_valid(stream: bytes) -> bool:
-    """Whether a stream consists of requests, the last one perhaps not complete."""
+    """Tell whether a stream consists of requests, the last one perhaps not complete."""
     while len(stream) >= FRAME_HEADER.size:
         length, op, flags, status, request_id = FRAME_HEADER.unpack_from(stream)
         if not 8 <= length <= MAX_FRAME_BYTES:

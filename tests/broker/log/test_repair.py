@@ -18,7 +18,7 @@ FENCED = FencelogError(ErrorCode.LEDGER_FENCED, "fenced")
 
 
 async def codes_of(*futures: asyncio.Future[AppendResult]) -> list[ErrorCode | None]:
-    """What each ends with: an error's code, None for success."""
+    """Return what each ends with: an error's code, None for success."""
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     return [outcome.code if isinstance(outcome, FencelogError) else None for outcome in outcomes]
 

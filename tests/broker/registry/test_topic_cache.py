@@ -23,7 +23,7 @@ async def registry(stage: Stage, host: Host) -> TopicRegistry:
 
 @pytest.fixture
 async def changes() -> list[TopicInfo]:
-    """What the broker was told of."""
+    """Return what the broker was told of."""
     return []
 
 

@@ -50,7 +50,7 @@ class Scripted:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What was waited for; nothing takes time."""
+    """Return what was waited for; nothing takes time."""
     waited: list[float] = []
     sleep = asyncio.sleep
 

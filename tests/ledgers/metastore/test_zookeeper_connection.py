@@ -202,7 +202,7 @@ async def test_pings_keep_an_idle_connection() -> None:
 
     hello = pack(">iiqi", 0, 300, 5, 16) + bytes(16) + b"\0"
     async with connection_to(script, hello=hello) as (connection, _):
-        while answered < 12:  # noqa: ASYNC110 - twice the session's timeout
+        while answered < 12:  # noqa: ASYNC110 - answers set no event
             await asyncio.sleep(0.01)
         assert connection.is_open
 

@@ -134,7 +134,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 def holders(world: World, held: dict[str, set[int]], entry_id: int) -> list[str]:
-    """Who of its write set answers reads and holds the entry."""
+    """Return who of its write set answers reads and holds the entry."""
     members = set(world.members(world.metadata, entry_id)) - world.silent
     return [bookie for bookie in members if entry_id in held.get(bookie, set())]
 

@@ -55,7 +55,7 @@ def once(request: str, act: Callable[[], None]) -> Fault:
 
 
 async def incomplete(cluster: Cluster) -> list[str]:
-    """Who is missing; nothing was closed."""
+    """Return who is missing; nothing was closed."""
     with pytest.raises(FencelogError) as caught:
         await recover(cluster)
     assert caught.value.code is ErrorCode.RECOVERY_INCOMPLETE

@@ -136,7 +136,7 @@ async def test_what_waits_for_a_connection_is_bounded() -> None:
     errors: list[FencelogError | None] = []
     for _ in range(12):
         client.add(large, recovery=False, incarnation=None, on_reply=errors.append)
-    while len(errors) < 12:  # noqa: ASYNC110 - they are answered by themselves
+    while len(errors) < 12:  # noqa: ASYNC110 - callbacks set no event
         await asyncio.sleep(0.005)
     codes = [error.code for error in errors if error is not None]
     assert codes.count(ErrorCode.OVERLOADED) == 3  # above 64 MiB
@@ -162,7 +162,7 @@ async def test_a_long_poll_may_take_its_wait_and_no_answer_else_may(
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start(), timeout_ms=200)
     poll = asyncio.create_task(client.read_lac(1, above=5, wait_ms=60_000))
-    while not server.frames:  # noqa: ASYNC110 - the server is another connection's end
+    while not server.frames:  # noqa: ASYNC110 - the server sets no event
         await asyncio.sleep(0.005)
     server.answer = lambda frame: encode_reply(frame.op, frame.request_id)
     for _ in range(3):
@@ -222,7 +222,7 @@ async def test_close_answers_what_is_outstanding(server: ScriptedServer) -> None
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start())
     waiting = asyncio.create_task(add(client))
-    while not server.frames:  # noqa: ASYNC110 - the server is another connection's end
+    while not server.frames:  # noqa: ASYNC110 - the server sets no event
         await asyncio.sleep(0.005)
     await client.close()
     error = await waiting

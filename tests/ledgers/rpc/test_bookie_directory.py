@@ -41,7 +41,7 @@ async def store(cluster: MemoryCluster) -> AsyncIterator[MemoryMetadataStore]:
 
 async def eventually(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - what is waited for knows no event
+        while not condition():  # noqa: ASYNC110 - a condition without an event
             await asyncio.sleep(0.005)
 
 

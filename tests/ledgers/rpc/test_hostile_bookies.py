@@ -73,7 +73,7 @@ class FakeNetwork:
             transport._protocol.data_received(data)
 
     def taken(self) -> list[Frame]:
-        """What the client has sent on the newest connection since the last time."""
+        """Return what the client has sent on the newest connection since the last time."""
         transport = self.transports[-1]
         data, transport.written = bytes(transport.written), bytearray()
         reader = FrameReader()
@@ -245,7 +245,7 @@ async def test_no_greeting_brings_a_client_to_send_a_request(
 
 
 def accepts(hello: bytes) -> bool:
-    """Whether a mutated handshake still says what counts (a flag that means nothing, say)."""
+    """Tell whether a mutated handshake still says what counts (a flag that means nothing, say)."""
     try:
         frames = FrameReader().feed(hello)
     except FencelogError:
@@ -314,7 +314,7 @@ async def test_the_end_of_an_old_connection_does_not_touch_the_new_one(
 
 
 async def answered(network: FakeNetwork, client: TcpBookieClient, op: Op, body: bytes) -> Any:
-    """What the client makes of one answer, right in its frame, to one question."""
+    """Return what the client makes of one answer, right in its frame, to one question."""
     request = client.admin({"do": "gc"}) if op is Op.ADMIN else client.list_entries(1, 5)
     task = asyncio.create_task(request)
     await turn()

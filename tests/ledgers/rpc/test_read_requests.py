@@ -55,7 +55,7 @@ async def test_an_operators_request_whose_answer_is_lost_may_have_been_carried_o
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start())
     waiting = asyncio.create_task(client.admin({"do": "gc"}))
-    while not server.frames:  # noqa: ASYNC110 - the server is another connection's end
+    while not server.frames:  # noqa: ASYNC110 - the server sets no event
         await asyncio.sleep(0.005)
     server.writers[0].transport.abort()
     with pytest.raises(FencelogError) as caught:
@@ -72,7 +72,7 @@ async def test_an_operator_waits_longer_than_others_but_not_for_ever(
     server.answer = lambda frame: b""
     client = TcpBookieClient("b1", await server.start(), timeout_ms=50)
     waiting = asyncio.create_task(client.admin({"do": "gc"}))
-    while not server.frames:  # noqa: ASYNC110 - the server is another connection's end
+    while not server.frames:  # noqa: ASYNC110 - the server sets no event
         await asyncio.sleep(0.005)
     await asyncio.sleep(0.15)  # any other request would be overdue by now
     (asked,) = server.frames

@@ -65,7 +65,7 @@ def bookies() -> Bookies:
 
 @pytest.fixture
 def outbox(bookies: Bookies) -> Outbox:
-    return Outbox(bookies)  # type: ignore[arg-type]  # what an outbox asks of it
+    return Outbox(bookies)  # type: ignore[arg-type]  # has the outbox's methods
 
 
 async def test_all_that_a_turn_brings_is_one_call_for_each_bookie(

@@ -38,7 +38,7 @@ class Asking:
             return None
 
     def has(self, *codes: ErrorCode) -> bool:
-        """Whether the last request ended with one of these."""
+        """Tell whether the last request ended with one of these."""
         return isinstance(self.error, FencelogError) and self.error.code in codes
 
     def wander(self) -> None:

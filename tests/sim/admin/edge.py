@@ -113,7 +113,7 @@ class Edge:
     async def find_key(
         self, partition: int, want: Sent, sequences: SequenceRange, topic: TopicInfo, broker: Broker
     ) -> tuple[AppendResult | None]:
-        """What the partition, of this incarnation, has under an idempotency key."""
+        """Return what the partition, of this incarnation, has under an idempotency key."""
         instance, log = await self.open(broker, partition)
         if log.topic_id != topic.topic_id:
             raise FencelogError(ErrorCode.METADATA_CONFLICT, "another incarnation")
@@ -132,8 +132,8 @@ class Edge:
     async def read(
         self, partition: int, offset: int, topic_id: str, max_messages: int, broker: Broker
     ) -> tuple[str, ReadResult | None]:
-        """What stands there, and of which incarnation; None of another one than ``topic_id``, in
-        which the offset means nothing."""
+        """Return what stands there, and of which incarnation; None of another one than
+        ``topic_id``, in which the offset means nothing."""
         instance, log = await self.open(broker, partition)
         if topic_id and log.topic_id != topic_id:
             return log.topic_id, None

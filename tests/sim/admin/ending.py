@@ -91,7 +91,7 @@ class AdminEnding:
     # -- steps, each in the client's process -----------------------------------------------------
 
     async def _until(self, work: Callable[[Broker], Coroutine[Any, Any, Any]]) -> Any:
-        """What it gives, once it gives anything."""
+        """Return what it gives, once it gives anything."""
         while True:
             result = await self._asking.ask(work)
             if self._asking.error is None:
@@ -133,7 +133,7 @@ class AdminEnding:
         log.check_whole(start, offset, times)
 
     async def _last(self, log: AdminLog) -> int:
-        """Where the log ends now, with a message of ours if it still takes any."""
+        """Return where the log ends now, with a message of ours if it still takes any."""
         number = 0
         while True:
             name = f"z/{log.topic_id[:4]}/{log.partition}/{number}".encode()
@@ -166,7 +166,7 @@ class AdminEnding:
             instance, _ = await self._edge.open(broker, log.partition)
             return set(instance.subscriptions.all())
 
-        while await self._until(found) != registered:  # noqa: ASYNC110 - it asks a broker
+        while await self._until(found) != registered:  # noqa: ASYNC110 - each turn asks a broker
             await asyncio.sleep(STEP_S)
 
     async def _drain(self, log: AdminLog) -> None:
@@ -201,7 +201,7 @@ class AdminEnding:
         if log.known_end > log.start_offset:
             await self._until(ask)
             read = partial(self._edge.read_view, log.partition)
-            while not await self._until(read):  # noqa: ASYNC110 - as above
+            while not await self._until(read):  # noqa: ASYNC110 - each turn asks a broker
                 await asyncio.sleep(STEP_S)
 
     async def _sweep(self) -> None:
@@ -211,7 +211,7 @@ class AdminEnding:
             await asyncio.sleep(0.3)
 
     def _left(self) -> list[str]:
-        """What belongs to nothing: nodes of topics that were deleted, ledgers on no list."""
+        """Return what belongs to nothing: nodes of topics that were deleted, ledgers on no list."""
         memory, topic = self._cluster.memory, self._incarnations.living
         living = "" if topic is None else topic.topic_id
         left = [

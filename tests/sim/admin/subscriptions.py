@@ -132,7 +132,7 @@ class ObservedOwners(SubscriptionOwners):
     """Notes where cursors were opened."""
 
     def __init__(self, edge: Edge, broker: Broker, ownership: OwnerProxy, forwarder: Any) -> None:
-        letters: Any = lambda topic: None  # noqa: E731 - nothing fails for good here
+        letters: Any = lambda topic: None  # noqa: E731 - a stub of one expression
         super().__init__(broker, ownership, forwarder, letters)
         self._edge = edge
 

@@ -119,7 +119,7 @@ class SimDisk:
         self._sync_factors[suffix.lstrip(".")] = factor
 
     def file_names(self, path: Path) -> list[str]:
-        """What a look from outside finds in a directory."""
+        """Return what a look from outside finds in a directory."""
         return sorted(self._directories[path].names)
 
     def store_items(self, path: Path) -> list[tuple[bytes, bytes]]:

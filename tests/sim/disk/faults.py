@@ -43,7 +43,7 @@ class Faults:
         self._effects_left = operations
 
     def error(self, operation: str, name: str, *, takes_space: bool) -> OSError | None:
-        """What the next call is to raise."""
+        """Return what the next call is to raise."""
         for rule in self._rules:
             if rule.operation == operation and name.endswith(rule.suffix):
                 rule.count -= 1

@@ -27,7 +27,7 @@ class Latencies(Protocol):
         """Until a piece of work gets its turn."""
 
     def take_spent_s(self) -> float:
-        """What the operations since the last call took."""
+        """Return what the operations since the last call took."""
 
 
 class SimIoThread(QueuedIoThread):

@@ -16,8 +16,8 @@ Scene = Callable[[SimDisk, Callable[[], None]], object]
 
 
 def outcomes(scene: Scene, seeds: range = SEEDS) -> list[object]:
-    """What a scene returns for each seed. It gets an attached disk with a directory, and a way to
-    kill the process, lose power and boot again."""
+    """Return what a scene returns for each seed. It gets an attached disk with a directory, and a
+    way to kill the process, lose power and boot again."""
     return [play(scene, seed) for seed in seeds]
 
 

@@ -107,7 +107,7 @@ class Engine:
         return process
 
     def is_machine(self, name: str) -> bool:
-        """Whether a process was ever started on it."""
+        """Tell whether a process was ever started on it."""
         return name in self._running
 
     def run(self, main: Coroutine[Any, Any, T], *, budget_s: float) -> T:
@@ -166,7 +166,7 @@ def _say_nothing(_: Any) -> None:
 
 def _discard(process: Process) -> None:
     for task in process.live_tasks():
-        task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # a private flag of asyncio
         coroutine: Any = task.get_coro()
         for _ in range(_CLOSE_ATTEMPTS):
             # What it does about that has no effect, and an error of it no meaning. (Not closed:

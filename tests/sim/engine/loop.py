@@ -75,7 +75,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now_us / 1e6
 
-    def call_soon(  # type: ignore[override]  # generic there
+    def call_soon(  # type: ignore[override]  # typeshed's is generic
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> SimHandle:
         if context is None:
@@ -92,7 +92,7 @@ class SimLoop(asyncio.BaseEventLoop):
             process.remains.append(handle)
         return handle
 
-    def call_at(  # type: ignore[override]  # generic there
+    def call_at(  # type: ignore[override]  # typeshed's is generic
         self,
         when: float,
         callback: Callable[..., object],
@@ -113,7 +113,7 @@ class SimLoop(asyncio.BaseEventLoop):
             process.remains.append(timer)
         return timer
 
-    def call_later(  # type: ignore[override]  # generic there
+    def call_later(  # type: ignore[override]  # typeshed's is generic
         self,
         delay: float,
         callback: Callable[..., object],
@@ -123,13 +123,13 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_at(self.now_us / 1e6 + delay, callback, *args, context=context)
 
     def _here(self) -> tuple[Process, Context]:
-        """Whose what is started now will be. Outside of all processes it is the world's."""
+        """Return whose what is started now will be. Outside of all processes it is the world's."""
         process = CURRENT.get(None)
         if process is None:
             return self.world, self.world.context.copy()
         return process, copy_context()
 
-    def create_task(  # type: ignore[override]  # generic there
+    def create_task(  # type: ignore[override]  # typeshed's is generic
         self,
         coro: Coroutine[Any, Any, Any],
         *,
@@ -147,7 +147,7 @@ class SimLoop(asyncio.BaseEventLoop):
         process.adopt(task)
         return task
 
-    async def create_connection(  # type: ignore[override]  # takes no options
+    async def create_connection(  # type: ignore[override]  # only what the service passes
         self, protocol_factory: Callable[[], Any], host: str, port: int, **options: Any
     ) -> tuple[Any, Any]:
         """Connect to a port of a machine. Raises OSError. No option is supported."""
@@ -155,7 +155,7 @@ class SimLoop(asyncio.BaseEventLoop):
             raise NotImplementedError(f"simulated connections take no {', '.join(options)}")
         return await self.network.connect(protocol_factory, host, port)
 
-    async def create_server(  # type: ignore[override]  # takes no options
+    async def create_server(  # type: ignore[override]  # only what the service passes
         self, protocol_factory: Callable[[], Any], host: str | None, port: int, **options: Any
     ) -> Any:
         """Listen on the machine of the running process; port 0 takes a free one. Raises OSError."""

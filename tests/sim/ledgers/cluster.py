@@ -284,7 +284,7 @@ class Cluster:
         self.expects_refusals: set[str] = set()  # bookies whose disk was made to fail may stop
         self._tasks: set[asyncio.Task[Any]] = set()
         ObservedBookie.history = history
-        setattr(bookie_main, "Bookie", ObservedBookie)  # noqa: B010 - looks on, changes nothing
+        setattr(bookie_main, "Bookie", ObservedBookie)  # noqa: B010 - an observer around the original
 
     async def initialise(self) -> None:
         """``fencelog metadata init``, by the operator."""
@@ -347,7 +347,7 @@ class Cluster:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Look now and then: what is waited for happens in other processes."""
-        while not condition():  # noqa: ASYNC110 - see above
+        while not condition():  # noqa: ASYNC110 - a condition without an event
             await asyncio.sleep(0.02)
 
     async def _persistent_session(self, process: Process) -> Session:
@@ -382,7 +382,7 @@ class Cluster:
 
 
 def proven_bytes(file: File) -> int:
-    """Where the records of a journal file end that a later record of it says are durable."""
+    """Return where the records of a journal file end that a later record of it says are durable."""
     header = decode_file_header(file.read(0, FILE_HEADER_BYTES))
     if header is None:
         return 0

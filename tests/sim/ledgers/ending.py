@@ -182,7 +182,7 @@ class Ending:
         metadata: LedgerMetadata,
         members: Sequence[Sequence[str]],
     ) -> set[int]:
-        """What the bookie gives of the entries of which it should have a copy."""
+        """Return what the bookie gives of the entries of which it should have a copy."""
         timeout_s = STEP_S if self._history.bookie(bookie).is_damaged else BOOKIES_S
         held = set[int]()
         for entry_id, some in enumerate(members):

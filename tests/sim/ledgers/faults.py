@@ -97,7 +97,7 @@ class Injector:
             undo()
 
     def _begin(self, fault: Fault) -> Undo | None:
-        """How to undo it; None where it cannot befall its target now."""
+        """Return how to undo it; None where it cannot befall its target now."""
         if fault.kind in LINKS:
             source, _, destination = fault.target.partition(">")
             return self._on_link(fault, source, destination)

@@ -74,7 +74,7 @@ class Ghosts:
         )
 
     def _names(self, ledger_id: int, bookie: str) -> bool:
-        """Whether metadata has named the bookie in all its versions, hence also when it fenced
+        """Tell whether metadata has named the bookie in all its versions, hence also when it fenced
         its ledgers at its start."""
         versions = self._history.metadata.get(ledger_id, [])
         return bool(versions) and all(

@@ -23,7 +23,7 @@ class Emptied:
     instance: str
 
     def value(self, path: str, found: Versioned) -> Versioned:
-        """What stands there in place of what was found. Raises METADATA_NOT_FOUND."""
+        """Return what stands there in place of what was found. Raises METADATA_NOT_FOUND."""
         if path == INSTANCE_PATH and self.instance:
             return Versioned(json.dumps({"instance": self.instance}).encode(), NO_VERSION)
         if _is_gone(path):

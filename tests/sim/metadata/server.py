@@ -141,7 +141,7 @@ class ServerConnection(Connection):
             self._server.set_off(self, watches, path)
 
     def _state(self, *, sync: bool) -> int:
-        """Which state of the tree a read sees."""
+        """Return which state of the tree a read sees."""
         session, server = self._attached(), self._server
         if server.chance.random() < _LAG_CHANGES:
             session.lag_us = server.some_lag_us()

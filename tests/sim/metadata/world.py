@@ -49,7 +49,7 @@ class World:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - what is waited for knows no event
+        while not condition():  # noqa: ASYNC110 - a condition without an event
             await asyncio.sleep(0.005)
 
 

@@ -51,7 +51,8 @@ def rules_of(text: str) -> tuple[str, ...]:
 
 
 def table(verdicts: Iterable[Verdict], layers: Sequence[str]) -> Iterator[str]:
-    """How many mutants of each rule each layer catches; who alone holds one is named behind it."""
+    """Yield how many mutants of each rule each layer catches; who alone holds one is named behind
+    it."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for verdict in verdicts:
         for rule in rules_of(verdict.rule):

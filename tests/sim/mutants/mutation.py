@@ -127,7 +127,7 @@ def _replaced(text: str, edit: Edit) -> str:
 
 
 def _extent(text: str, edit: Edit) -> tuple[int, int]:
-    """Where the function's text begins and ends, its decorators left out."""
+    """Return where the function's text begins and ends, its decorators left out."""
     nodes = [node for name, node in _definitions(ast.parse(text)) if name == edit.function]
     if len(nodes) != 1:
         raise MutationError(f"{edit}: there are {len(nodes)} such functions")
@@ -201,7 +201,7 @@ def _checked(live: FunctionType, code: CodeType, edit: Edit) -> CodeType:
 
 
 def _meaning(code: CodeType) -> tuple[object, ...]:
-    """What the code does, wherever it stands in its file."""
+    """Return what the code does, wherever it stands in its file."""
     names = (code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars)
     constants = [
         _meaning(constant) if isinstance(constant, CodeType) else (type(constant), constant)

@@ -126,8 +126,8 @@ def judge(jobs: int) -> Iterator[tuple[Mutant, bool]]:
 
 
 def fails(name: str) -> bool:
-    """Whether the tests of a mutant fail over it. A run that ends otherwise, say because nothing
-    was collected, catches nothing."""
+    """Tell whether the tests of a mutant fail over it. A run that ends otherwise, say because
+    nothing was collected, catches nothing."""
     command = (sys.executable, "-m", "tests.sim.mutants.unit_layer", name)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=SECONDS, check=False)
     return done.returncode == pytest.ExitCode.TESTS_FAILED

@@ -55,7 +55,7 @@ class ServedLinks:
         for link in list(self._connections):
             link.shutdown()
         deadline = asyncio.get_running_loop().time() + SHUTDOWN_S
-        while (  # noqa: ASYNC110 - as uvicorn does
+        while (  # noqa: ASYNC110 - uvicorn polls here too
             self._connections or self._tasks
         ) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.1)
@@ -127,7 +127,7 @@ class SimLinks(Links):
             call.lost[partition] -= 1
             raise
         noted: Any = _NotedAnswer(answer, call, partition)
-        return noted  # type: ignore[no-any-return]  # all of it that is used
+        return noted  # type: ignore[no-any-return]  # has the methods of an answer
 
 
 def _pulls(head: RequestHead) -> bool:
@@ -194,8 +194,8 @@ class _End(asyncio.Protocol):
         self._http = http
         self._breaks = breaks
         self._protocol = protocol
-        self.data_received = protocol.data_received  # type: ignore[method-assign]  # passed on
-        self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]  # same
+        self.data_received = protocol.data_received  # type: ignore[method-assign]  # delegates
+        self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]  # delegates
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         breaking: Any = _BreakingTransport(transport, self._http, self._breaks)

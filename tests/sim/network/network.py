@@ -163,7 +163,7 @@ class Network:
 
     @property
     def is_impeded(self) -> bool:
-        """Whether there is anything that ``holds`` could find."""
+        """Tell whether there is anything that ``holds`` could find."""
         return bool(self._blocked or self._down)
 
     # -- faults ----------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Network:
     # -- carrying --------------------------------------------------------------------------------
 
     def delay_us(self, source: str, target: str) -> int:
-        """What something sent now takes, blocks aside."""
+        """Return what something sent now takes, blocks aside."""
         low, high = self._latency_s
         delay_s = low + (high - low) * self.chance.random()
         probability, max_s = self._spike
@@ -266,7 +266,8 @@ class Network:
             callback()
 
     def holds(self, source: str, target: str, retry: Callback) -> bool:
-        """Whether what arrives now has to wait; ``retry`` is then called when it may try again."""
+        """Tell whether what arrives now has to wait; ``retry`` is then called when it may try
+        again."""
         held = self._blocked.get((source, target))
         if held is None:
             held = self._down.get(target)
@@ -276,7 +277,7 @@ class Network:
         return True
 
     def is_down(self, machine: str) -> bool:
-        """Whether it has lost its power."""
+        """Tell whether it has lost its power."""
         return machine in self._down
 
     # -- connections -----------------------------------------------------------------------------
@@ -347,7 +348,7 @@ class Network:
         self._ends.pop(end, None)
 
     def choose_window(self) -> int:
-        """How many unread bytes a stream carries."""
+        """Return how many unread bytes a stream carries."""
         return self.chance.choice(_WINDOWS)
 
     # -- processes -------------------------------------------------------------------------------

@@ -236,7 +236,7 @@ class StubBookie:
 
 
 async def serve(bookie: StubBookie) -> None:
-    await BookieServer.start(bookie, "s", PORT)  # type: ignore[arg-type]  # what is asked of it
+    await BookieServer.start(bookie, "s", PORT)  # type: ignore[arg-type]  # a stub
 
 
 class Calls:

@@ -36,7 +36,7 @@ def test_bytes_arrive_in_order_in_other_pieces() -> None:
         assert client.transport.get_extra_info("peername") == ("s", PORT)
         assert server.transport.get_extra_info("sockname") == ("s", PORT)
         with pytest.raises(TypeError, match="str"):
-            client.transport.write("text")  # type: ignore[arg-type]  # the mistake
+            client.transport.write("text")  # type: ignore[arg-type]  # the mistake under test
 
     simulate(main)
 

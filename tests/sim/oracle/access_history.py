@@ -81,7 +81,7 @@ class Register:
         )
 
     def may_hold(self, admits: Callable[[Value], bool]) -> bool:
-        """Whether it may have such a value now: no later one was confirmed."""
+        """Tell whether it may have such a value now: no later one was confirmed."""
         return any(admits(one.value) and not self._is_over(one, inf) for one in self.changes)
 
     def _is_over(self, change: Change, at_s: float) -> bool:
@@ -106,8 +106,8 @@ class AccessHistory:
         return None
 
     def check_durable(self, durable: DurableAccess) -> str | None:
-        """What the state log says has to be what was confirmed last, or is asked for now: else the
-        next owner would go by what is over. What is wrong with it."""
+        """Return what the state log says has to be what was confirmed last, or is asked for now:
+        else the next owner would go by what is over. What is wrong with it."""
         if not self.token.may_hold(lambda token: token == durable.token):
             return f"the fencing token is durably {durable.token!r}, another one was confirmed"
         if not self.holder.may_hold(lambda held: _is_same(held, durable.holder)):
@@ -134,7 +134,7 @@ class AccessHistory:
         return None
 
     def _is_shut_out(self, producer: bytes, epoch: int, began_s: float) -> bool:
-        """Who held the partition is shut out for good once there is a later claim."""
+        """Return who held the partition is shut out for good once there is a later claim."""
         later = [
             change
             for change in self.holder.changes

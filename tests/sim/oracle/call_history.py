@@ -147,7 +147,7 @@ class CallHistory:
             self.violate(26, f"{call.name} has leased {sorted(missing)}, and is not told")
 
     def _not_lost(self, call: Call) -> set[str]:
-        """What was leased by owners whose answers came."""
+        """Return what was leased by owners whose answers came."""
         return {one for one, lease in call.leased.items() if not call.lost[lease.partition]}
 
     def told_done(self, call: Call, result: Iterable[Any], partitions: Iterable[int]) -> None:

@@ -40,7 +40,7 @@ class CursorHistory:
         return offset
 
     def missed(self, end: int) -> list[int]:
-        """What it has never been given, below ``end``."""
+        """Return what it has never been given, below ``end``."""
         if self.begin is None:
             return []
         return [offset for offset in range(self.begin, end) if offset not in self.delivered]

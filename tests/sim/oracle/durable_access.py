@@ -34,8 +34,8 @@ class DurableAccess:
                 self.given = max(self.given, epoch)
 
     def forgotten(self, former: DurableAccess) -> Iterator[str]:
-        """What was durable in ``former`` and would have to be here. The token and the holder may
-        have changed meanwhile."""
+        """Yield what was durable in ``former`` and would have to be here. The token and the holder
+        may have changed meanwhile."""
         if self.given < former.given:
             yield f"epoch {former.given} was given"
         for name, epoch in former.lowest.items():

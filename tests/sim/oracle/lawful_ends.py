@@ -35,8 +35,8 @@ def _is_over(log: LogHistory, latest_us: Callable[[], int], ttl_us: int, offset:
 
 
 def _is_too_much(log: LogHistory, quota: int, offset: int) -> bool:
-    """What comes from there on may be more than the quota: never where all that was ever written
-    is within it."""
+    """Return what comes from there on may be more than the quota: never where all that was ever
+    written is within it."""
     if (log.known_end + UNTOLD - offset) * MESSAGE_BYTES <= quota:
         return False
     return _written_bytes(log) > quota

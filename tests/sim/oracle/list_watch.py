@@ -139,7 +139,7 @@ class LedgerListWatch:
 
 
 def _end_of(segment: Segment) -> int | None:
-    """Where its successor has to begin; None as long as nobody can know."""
+    """Return where its successor has to begin; None as long as nobody can know."""
     if segment.base_offset is None or segment.sealed is None:
         return None
     return segment.base_offset + segment.sealed.messages

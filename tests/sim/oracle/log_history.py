@@ -210,7 +210,7 @@ class LogHistory:
         self.known_end = max(self.known_end, offset + len(payloads))
 
     def _may_come_again(self, sent: Sent | None) -> bool:
-        """Whether it may be written twice; ``check_whole`` says whether it was right to."""
+        """Tell whether it may be written twice; ``check_whole`` says whether it was right to."""
         limit = self.producer_limit
         return (
             sent is not None
@@ -227,7 +227,7 @@ class LogHistory:
                 self.violate(21, f"{place} was published at {self.times[place]}, and at {time_us}")
 
     def floor_of(self, instance: object, epoch: int) -> int:
-        """How far the instance knows the log to reach, as it has told."""
+        """Return how far the instance knows the log to reach, as it has told."""
         return max(self.told_end.get(instance, 0), self.begins.get(epoch, 0))
 
     def tail_shown(self, tail: int, floor: int, instance: object) -> None:
@@ -299,7 +299,7 @@ class LogHistory:
         return found
 
     def _check_sequence(self, epoch: int, all_sent: list[Sent], *, is_whole: bool) -> list[int]:
-        """What is there of a producer is there in order and, as far as nothing was trimmed,
+        """Return what is there of a producer is there in order and, as far as nothing was trimmed,
         without a gap. Its offsets."""
         places = [self.places.get(sent.payloads[0]) for sent in all_sent]
         there = [place for place in places if place is not None]

@@ -206,8 +206,8 @@ class ObservedBookie(Bookie):
             self.history.counts["runs moved"] += moved
             return moved
 
-        setattr(shard, "remove", observed_remove)  # noqa: B010 - looks on, changes nothing
-        setattr(shard.storage.index, "repoint", observed_repoint)  # noqa: B010 - looks on
+        setattr(shard, "remove", observed_remove)  # noqa: B010 - an observer around the original
+        setattr(shard.storage.index, "repoint", observed_repoint)  # noqa: B010 - an observer around the original
 
     def _check_removal(self, ledger_id: int, *, deleted: bool) -> None:
         """Garbage is what the metadata does not have, or gives to others (invariant 14)."""
@@ -259,7 +259,7 @@ class ObservedBookie(Bookie):
             self._violate(10, f"does not know ledger {ledger_id} any more")
 
     def _is_gone(self, ledger_id: int) -> bool:
-        """Whether it may have removed the ledger; then nothing of it is expected any more."""
+        """Tell whether it may have removed the ledger; then nothing of it is expected any more."""
         if ledger_id not in self.history.deleted:
             return False
         self._memory().forget(ledger_id)

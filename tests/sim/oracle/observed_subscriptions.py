@@ -107,8 +107,8 @@ class ObservedSubscriptions:
         offsets: Sequence[int],
         ack: Callable[[], Awaitable[tuple[AckResult, Sequence[int]]]],
     ) -> tuple[AckResult, list[int]]:
-        """What an acknowledgement gives, and what is confirmed by it; ``ack`` gives what of it was
-        stale as well."""
+        """Return what an acknowledgement gives, and what is confirmed by it; ``ack`` gives what of
+        it was stale as well."""
         history, now_s = self.history, asyncio.get_running_loop().time()
         ask = history.acknowledging(offsets, self.instance, now_s)
         try:

@@ -32,7 +32,7 @@ class DurableCursor:
         return offset < self.acked_to or offset in self.above
 
     def add(self, first: int, end: int) -> list[int]:
-        """What was not acknowledged before."""
+        """Return what was not acknowledged before."""
         fresh = [offset for offset in range(first, end) if offset not in self]
         self.above.update(fresh)
         while self.acked_to in self.above:
@@ -41,7 +41,7 @@ class DurableCursor:
         return fresh
 
     def beyond(self, other: DurableCursor) -> list[int]:
-        """What is acknowledged here and not there."""
+        """Return what is acknowledged here and not there."""
         new = {offset for offset in self.above if offset not in other}
         return sorted(new.union(o for o in range(other.acked_to, self.acked_to) if o not in other))
 
@@ -128,7 +128,7 @@ class StateWatch:
                     self.on_acked(event[1], acked)
 
     def _apply(self, event: list[Any]) -> list[int]:
-        """What it acknowledges."""
+        """Return what it acknowledges."""
         match event:
             case ["cursor", str(name), int(acked_to), int(generation), *_]:
                 self._cursors.setdefault(name, DurableCursor(acked_to, generation))

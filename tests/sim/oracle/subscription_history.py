@@ -107,7 +107,7 @@ class SubscriptionHistory:
 
     @property
     def durable(self) -> DurableCursor | None:
-        """What a takeover would find now."""
+        """Return what a takeover would find now."""
         return self.log.state.cursors().get(self.info.subscription_id)
 
     def opened(self, owner: Owner, acked_to: int) -> View:
@@ -295,7 +295,7 @@ class SubscriptionHistory:
             self.asked[offset].discard(ask.number)
 
     def _was_sought_since(self, ask: Ask, view: View) -> bool:
-        """Whether a seek may stand behind it in the state log."""
+        """Tell whether a seek may stand behind it in the state log."""
         return any(
             seek.view.epoch > view.epoch or (seek.view is view and seek.number > ask.seeks_begun)
             for seek in self.seeks
@@ -332,7 +332,8 @@ class SubscriptionHistory:
         seek.view.restore(seek.former)
 
     def outdates(self, pulled_at: int, owner: Owner) -> bool:
-        """Whether ids say nothing at this instance that were given when so many seeks had begun."""
+        """Tell whether ids say nothing at this instance that were given when so many seeks had
+        begun."""
         view, is_durable = self.views[owner], self.info.config.durable
         return any(
             seek.number > pulled_at
@@ -360,7 +361,7 @@ class SubscriptionHistory:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing has to come any more."""
+        """Tell whether nothing has to come any more."""
         end = self.log.known_end
         if self.info.config.durable:
             durable = self.durable

@@ -24,7 +24,7 @@ SHAPES = ((3, 3, 2), (3, 2, 2), (2, 2, 2))
 
 
 def is_administered(seed: int) -> bool:
-    """Whether a seed of the topics' kind is of this theme."""
+    """Tell whether a seed of the topics' kind is of this theme."""
     return seed % EVERY == 0
 
 

@@ -73,7 +73,7 @@ class CallPlan(TopicPlan):
 
 
 def has_calls(seed: int) -> bool:
-    """Whether a seed of the topics' kind is such a history."""
+    """Tell whether a seed of the topics' kind is such a history."""
     return seed % EVERY == REST and seed % STAGED_EVERY != DOUBTED_AT
 
 

@@ -184,7 +184,7 @@ class BrokerMachine:
         await door.close()
         await broker.close()
         self.broker = None
-        while self._requests:  # noqa: ASYNC110 - as the service waits for its requests
+        while self._requests:  # noqa: ASYNC110 - the service polls here too
             await asyncio.sleep(0.01)
         await session.close()
         await asyncio.sleep(0.001)  # reads that the end of the connection ends
@@ -209,8 +209,8 @@ class BrokerMachine:
     async def ask(
         self, work: Callable[[Broker], Coroutine[Any, Any, T]], *, timeout_s: float = ANSWER_S
     ) -> T:
-        """What ``work`` gives in the broker's process; it is cancelled there when nobody waits for
-        it any more. Raises what it raises, Unreached, Unanswered."""
+        """Return what ``work`` gives in the broker's process; it is cancelled there when nobody
+        waits for it any more. Raises what it raises, Unreached, Unanswered."""
         await asyncio.sleep(self._chance.uniform(*_WAY_S))
         broker, process = self.broker, self.process
         if broker is None or process is None or not process.is_alive:
@@ -289,7 +289,7 @@ async def create_topic(machine: BrokerMachine, plan: TopicPlan) -> None:
 
 
 async def ask_until(machine: BrokerMachine, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
-    """What it gives, once it gives anything."""
+    """Return what it gives, once it gives anything."""
     while True:
         try:
             return await machine.ask(work)

@@ -65,7 +65,7 @@ class Clients:
         self.is_over = asyncio.Event()
 
     def chance(self, machine: str) -> Random:
-        """What a client's machine decides by."""
+        """Return what a client's machine decides by."""
         return self._cluster.engine.random(f"client {machine}")
 
     def later(self, chance: Random) -> tuple[tuple[str, bytes], ...]:
@@ -76,7 +76,7 @@ class Clients:
         return ((DELIVER_AT, str(now_us + chance.randint(0, MOST_LATER_US)).encode()),)
 
     def timeout_s(self, chance: Random) -> float:
-        """How long a client waits for an answer: now and then hardly at all."""
+        """Return how long a client waits for an answer: now and then hardly at all."""
         if self._hurries and not self.is_over.is_set() and chance.random() < self._hurries:
             return chance.uniform(0, HURRY_S)
         return ANSWER_S
@@ -85,7 +85,7 @@ class Clients:
         return self._brokers[chance.choice(sorted(self._brokers))]
 
     def directed(self, chance: Random, error: Exception) -> BrokerMachine:
-        """Where to go after this answer: to the owner that it names, or anywhere."""
+        """Return where to go after this answer: to the owner that it names, or anywhere."""
         if isinstance(error, NotOwner) and chance.random() < 0.8:
             return self._brokers[error.url.removeprefix("http://")]
         return self.some_broker(chance)
@@ -122,7 +122,7 @@ class Clients:
             await machine.ask(partial(look_around, log, time_us))
 
     def after_error(self, log: LogHistory, offset: int, error: Exception) -> int:
-        """Where to read on; and "it is not there" about what must be is loss."""
+        """Return where to read on; and "it is not there" about what must be is loss."""
         if not isinstance(error, FencelogError):
             return offset
         log.counts[f"read: {error.code.slug}"] += 1
@@ -198,7 +198,7 @@ def _noted(tried: Try, future: AppendFuture) -> None:
 
 
 def note_read(log: LogHistory, offset: int, result: ReadResult) -> list[int]:
-    """What a read gave, as it was asked for; the publish times of its batches."""
+    """Return what a read gave, as it was asked for; the publish times of its batches."""
     log.counts["reads"] += 1
     position = None
     for batch in result.entries:

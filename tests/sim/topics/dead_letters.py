@@ -111,7 +111,7 @@ class Replayer:
             await asyncio.sleep(plan.thinks_ms / 1000)
 
     async def _send_back(self, letter: PulledMessage) -> bool:
-        """Whether it is back, or is none of this subscription's."""
+        """Tell whether it is back, or is none of this subscription's."""
         value, name = letter.message.value, self._origin.info.name
         if letter.message.headers == () or value.startswith(b"again/"):
             return True

@@ -110,7 +110,7 @@ class TopicEnding:
             await consumer.acknowledge(await consumer.pull(100))
 
     def _is_served(self, log: LogHistory) -> bool:
-        """Whether its present owner is a broker that is there. One that only believed may
+        """Tell whether its present owner is a broker that is there. One that only believed may
         have released it since."""
         ledger_list = self._ledger_lists.ledger_lists.get(log.partition)
         for machine in self._brokers.values():

@@ -246,7 +246,7 @@ class Http:
             raise Silent(target) from None
 
     def is_due(self, shares: dict[str, float], target: str) -> bool:
-        """Whether a fault befalls a request to that machine."""
+        """Tell whether a fault befalls a request to that machine."""
         return target in shares and self._chance.random() < shares[target]
 
     def break_within(self, end: SimTransport, seconds: float) -> None:

@@ -116,7 +116,7 @@ class Producer:
                 self._waiting.remove(sent)
 
     async def _send(self, waiting: list[Sent]) -> list[FencelogError | None]:
-        """What became of each; nothing is known if no answer came."""
+        """Return what became of each; nothing is known if no answer came."""
         errors: list[FencelogError | None] = []
         if self._plan.over_http:
             return await self._post(waiting)

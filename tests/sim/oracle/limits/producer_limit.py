@@ -49,8 +49,8 @@ class ProducerLimit:
         return self.tries[-1]
 
     def may_come_again(self, sequences: SequenceRange | None) -> bool:
-        """Whether it may be written once more: its producer's appends, from the first on, if that
-        was forgotten. ``check`` says whether it was."""
+        """Tell whether it may be written once more: its producer's appends, from the first on, if
+        that was forgotten. ``check`` says whether it was."""
         return sequences is not None and sequences.kind == RANGE_SEQUENCE
 
     def check(self, written: dict[int, SequenceRange]) -> None:
@@ -88,13 +88,13 @@ class _Walk:
             self._states.append((offset + sequences.rows, dict(latest)))
 
     def known(self, sequences: SequenceRange, settled: int) -> Known | None:
-        """What is known of the producer of a range where the log is settled so far."""
+        """Return what is known of the producer of a range where the log is settled so far."""
         state = next(state for end, state in reversed(self._states) if end <= settled)
         return state.get(sequences.id)
 
     def admits(self, sequences: SequenceRange, settled: int, offset: int) -> bool:
-        """Whether it may have been let in then, to be written there: it follows what was in flight
-        of its producer, or what was known, or begins."""
+        """Tell whether it may have been let in then, to be written there: it follows what was in
+        flight of its producer, or what was known, or begins."""
         before = [
             earlier
             for at, earlier in self._written.items()

@@ -73,7 +73,7 @@ class QuotaWatch:
         self._gates: dict[object, Gate] = {}
 
     def append(self, instance: PartitionLog, append: Callable[[], AppendFuture]) -> AppendFuture:
-        """What ``append`` gives, which asks the instance."""
+        """Return what ``append`` gives, which asks the instance."""
         gate = self._gates.get(instance)
         if gate is None:
             gate = self._gates[instance] = self._observed(instance)
