@@ -24,7 +24,7 @@ LedgerArgument = Annotated[int, typer.Argument(metavar="LEDGER", min=0, max=2**6
 
 def add_to(app: typer.Typer) -> None:
     ledger = typer.Typer(
-        rich_markup_mode=None, help="Look at ledgers, and close them when nobody else does."
+        rich_markup_mode=None, help="Look at ledgers, and close them if their writers have not."
     )
     for command in (show, check, recover):
         ledger.command()(command)

@@ -143,7 +143,7 @@ class LinkAnswer:
         return b"".join(parts)
 
     def close(self) -> None:
-        """Say that nobody reads the answer any more, if it is not over."""
+        """Cancel the answer, which its reader gives up, if it is not over."""
         if not self._is_over and self._cancel is not None:
             self._cancel()
 

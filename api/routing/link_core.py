@@ -40,17 +40,17 @@ class Awaited(Protocol):
         """Learn that there will be no further frame."""
 
 
-class _Nobody:
-    """The receiver of an answer that nobody waits for any more."""
+class _Gone:
+    """The receiver of an answer whose caller has gone."""
 
     def answered(self, frame: Frame) -> bool:
         return bool(frame.flags & LinkFlag.END)
 
     def failed(self, outcome: Outcome, why: str) -> None:
-        """Tell nobody."""
+        """Drop the answer."""
 
 
-_NOBODY = _Nobody()
+_GONE = _Gone()
 
 
 class _Entry:
@@ -116,15 +116,15 @@ class LinkCore:
         return out
 
     def give_up(self, request_id: int) -> None:
-        """Forget a request that nobody waits for any more. One that was sent is cancelled; the rest
+        """Forget a request whose caller has gone. One that was sent is cancelled; the rest
         of its answer is still to come."""
         unsent = self._waiting.pop(request_id, None)
         if unsent is not None:
             self._pending_bytes -= unsent.size
             return
         entry = self._in_flight.get(request_id)
-        if entry is not None and entry.asked is not _NOBODY:
-            entry.asked = _NOBODY
+        if entry is not None and entry.asked is not _GONE:
+            entry.asked = _GONE
             self.control(encode_request(LinkOp.CANCEL, request_id, b""))
 
     def take(self, frame: Frame) -> None:

@@ -12,7 +12,7 @@ Their layout, and the handshake before them, are those of the bookie protocol
                       u32 partition, i64 offset, u32 count, i64 publish time
                       with an error's status: msgpack array (detail, members of its problem)
     CREDIT   u32: so many more bytes of the answer to that request may be sent
-    CANCEL   nobody waits for that request's answer any more; it still ends with END
+    CANCEL   the caller of that request has gone; its answer still ends with END
     PING     request and reply: -
     LEAVE    reply alone, of no request: the broker is ending, send nothing more on this link
 

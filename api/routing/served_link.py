@@ -1,9 +1,8 @@
 """The serving end of a link: requests of another broker, run by this one's application.
 
-Each request runs in a task of its own and answers under its own credit: an answer that nobody reads
+Each request runs in a task of its own and answers under its own credit: an answer that is not read
 holds LINK_WINDOW_BYTES and stops no other. What is answered in one turn of the event loop leaves in
-one write.
-"""
+one write."""
 
 from __future__ import annotations
 
@@ -307,7 +306,7 @@ class _Stream:
                 self._link.ended(self, self._id)
 
     def leave(self) -> None:
-        """Note that nobody waits for the answer any more."""
+        """Note that the caller has gone."""
         self._gone.set()
         self._may_send.set()
 

@@ -266,8 +266,8 @@ def _verb(verb: str, about: str, body: Shape, answer: Shape, **rest: Any) -> Ope
 SUBSCRIPTIONS = (
     _verb(
         "pull",
-        "Lease messages. They come again, to anybody, when the lease ends before they are "
-        "acknowledged. `wait`: seconds while there is none.",
+        "Lease messages. They are delivered again, to any consumer, when the lease ends before "
+        "they are acknowledged. `wait`: seconds while there is none.",
         requests.PullRequest,
         DeliveredMessages,
         needs_body=False,

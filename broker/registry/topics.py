@@ -228,8 +228,8 @@ class TopicRegistry:
             if not await node.create():
                 await node.load()
         if node.ledger_list.epoch == 0 and not await self._is_alive(info):
-            # Nobody has taken it over yet: if it was created too late, whoever did so is about to
-            # remove it. No server that lags can make a living topic look deleted here. ``info`` was
+            # It was never taken over: if it was created too late, its creator is about to remove
+            # it. No server that lags can make a living topic look deleted here. ``info`` was
             # read, or written, before the list was, so the topic's node is older than the list; and
             # a read after a write, a refused one, or another read has seen what those have seen.
             # Within a session that is the store's promise, for any server. A session that follows

@@ -123,7 +123,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_at(self.now_us / 1e6 + delay, callback, *args, context=context)
 
     def _here(self) -> tuple[Process, Context]:
-        """Return whose what is started now will be. Outside of all processes it is the world's."""
+        """Return the process that owns what is started now, the world outside of all processes."""
         process = CURRENT.get(None)
         if process is None:
             return self.world, self.world.context.copy()

@@ -106,8 +106,8 @@ class AccessHistory:
         return None
 
     def check_durable(self, durable: DurableAccess) -> str | None:
-        """Return what the state log says has to be what was confirmed last, or is asked for now:
-        else the next owner would go by what is over. What is wrong with it."""
+        """Return what is wrong with the access in the state log: it has to be the one that was
+        confirmed last, or one that is requested now, since the next owner goes by it."""
         if not self.token.may_hold(lambda token: token == durable.token):
             return f"the fencing token is durably {durable.token!r}, another one was confirmed"
         if not self.holder.may_hold(lambda held: _is_same(held, durable.holder)):
@@ -117,7 +117,7 @@ class AccessHistory:
     def appended(
         self, conditions: AppendConditions, offset: int, began_s: float, now_s: float
     ) -> str | None:
-        """An append was acknowledged that is no duplicate: what is wrong with that."""
+        """Return what is wrong with an acknowledged append that is no duplicate."""
         if not self.token.admits(
             lambda token: token == conditions.fencing_token, began_s, offset, now_s
         ):
@@ -134,7 +134,7 @@ class AccessHistory:
         return None
 
     def _is_shut_out(self, producer: bytes, epoch: int, began_s: float) -> bool:
-        """Return who held the partition is shut out for good once there is a later claim."""
+        """Tell whether a former holder is shut out for good, because there was a later claim."""
         later = [
             change
             for change in self.holder.changes

@@ -35,15 +35,15 @@ def _is_over(log: LogHistory, latest_us: Callable[[], int], ttl_us: int, offset:
 
 
 def _is_too_much(log: LogHistory, quota: int, offset: int) -> bool:
-    """Return what comes from there on may be more than the quota: never where all that was ever
-    written is within it."""
+    """Tell whether the messages from ``offset`` on may exceed the quota, which they never do if
+    all that were ever written are within it."""
     if (log.known_end + UNTOLD - offset) * MESSAGE_BYTES <= quota:
         return False
     return _written_bytes(log) > quota
 
 
 def _written_bytes(log: LogHistory) -> int:
-    """Of all messages, whether or not they were acknowledged, or are there any more."""
+    """Return the bytes of all messages ever written, acknowledged or not, trimmed or not."""
     ledgers = (log.history.ledgers.get(ledger_id) for ledger_id in log.listed)
     return sum(
         len(payload)

@@ -299,8 +299,8 @@ class LogHistory:
         return found
 
     def _check_sequence(self, epoch: int, all_sent: list[Sent], *, is_whole: bool) -> list[int]:
-        """Return what is there of a producer is there in order and, as far as nothing was trimmed,
-        without a gap. Its offsets."""
+        """Check that a producer's messages are in the log in order and, as far as nothing was
+        trimmed, without a gap. Return their offsets."""
         places = [self.places.get(sent.payloads[0]) for sent in all_sent]
         there = [place for place in places if place is not None]
         if there != sorted(there) or (is_whole and None in places[: len(there)]):

@@ -122,7 +122,7 @@ class Clients:
             await machine.ask(partial(look_around, log, time_us))
 
     def after_error(self, log: LogHistory, offset: int, error: Exception) -> int:
-        """Return where to read on; and "it is not there" about what must be is loss."""
+        """Return where to read on. A message that must exist and is not found is a loss."""
         if not isinstance(error, FencelogError):
             return offset
         log.counts[f"read: {error.code.slug}"] += 1
