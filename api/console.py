@@ -55,6 +55,9 @@ FollowOption = Annotated[bool, typer.Option("--follow", help="Wait for more at t
 
 LimitOption = Annotated[int | None, typer.Option(min=1, help="End after so many messages.")]
 
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without being asked first.")]
+"""``--yes`` of the commands that ``ask_first``."""
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 """``--json`` of every command whose output is otherwise a text or a table."""
 
@@ -95,6 +98,14 @@ def topic_name(name: str) -> str:
     if name.count("/") > 1:
         raise typer.BadParameter(f"{name!r} is not NAMESPACE/NAME, or NAME", param_hint="'TOPIC'")
     return name if "/" in name else f"default/{name}"
+
+
+def ask_first(what: str, yes: bool) -> None:
+    """Ask the person at the terminal before something is lost. A script, which has none, was
+    written to do it."""
+    if not yes and sys.stdin.isatty() and not typer.confirm(f"{what} Go on?", err=True):
+        complain("nothing is done")
+        raise typer.Exit(EXIT_ERROR)
 
 
 def told(created: bool) -> str:

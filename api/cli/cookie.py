@@ -14,7 +14,9 @@ from fencelog.api.console import (
     JournalDirsOption,
     LedgerDirsOption,
     MetadataOption,
+    YesOption,
     absolute,
+    ask_first,
 )
 
 if TYPE_CHECKING:
@@ -64,8 +66,10 @@ def delete(
         bool,
         typer.Option("--force", help="Give up the only copies of entries that it may have."),
     ] = False,
+    yes: YesOption = False,
 ) -> None:
     """Take a bookie that no ledger names out of the cluster."""
+    ask_first(f"Bookie {bookie} will be out of the cluster, and its data void.", yes)
 
     async def run(store: MetadataStore) -> None:
         from fencelog.bookie.identity.cookie_admin import delete_cookie

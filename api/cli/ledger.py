@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from fencelog.api.cli.run import SecretOption
-from fencelog.api.console import EXIT_ERROR, MetadataOption, complain
+from fencelog.api.console import EXIT_ERROR, MetadataOption, YesOption, ask_first, complain
 
 if TYPE_CHECKING:
     from fencelog.api.local_cluster.cluster_access import ClusterAccess
@@ -88,6 +88,7 @@ def recover(
             help="End the ledger before an entry that only bookies in limbo may have held.",
         ),
     ] = False,
+    yes: YesOption = False,
     secret_file: SecretOption = None,
 ) -> None:
     """Fence a ledger, find its end, close it there.
@@ -101,6 +102,8 @@ def recover(
     """
     from fencelog.ledgers.recovery.rules import AcceptedLoss
 
+    if accept_loss:
+        ask_first(f"What ledger {ledger} has lost is lost for good then.", yes)
     accepted = AcceptedLoss() if accept_loss else None
     closed = _run(metadata, secret_file, lambda cluster: _recover(cluster, ledger, accepted))
     if accepted is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fencelog.api.cli.settings import SetOption, ask, parse_settings, show_json
-from fencelog.api.console import SERVER, ServerOption
+from fencelog.api.console import SERVER, ServerOption, YesOption, ask_first
 
 if TYPE_CHECKING:
     from fencelog.api.client import FencelogClient
@@ -54,7 +54,10 @@ def set_namespace(
     show_json(ask(server, change)["settings"])
 
 
-def delete(namespace: NamespaceArgument, server: ServerOption = SERVER) -> None:
+def delete(
+    namespace: NamespaceArgument, yes: YesOption = False, server: ServerOption = SERVER
+) -> None:
     """Remove a namespace that has no topics."""
+    ask_first(f"Namespace {namespace} and its settings will be gone.", yes)
     ask(server, lambda client: client.delete_namespace(namespace))
     typer.echo(f"namespace {namespace} is deleted")

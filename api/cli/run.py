@@ -37,6 +37,20 @@ TickOption = Annotated[
     int, typer.Option(min=50, max=10_000, help="ZooKeeper's unit of time, for ends of sessions.")
 ]
 
+InsecureOption = Annotated[
+    bool, typer.Option("--insecure", help="Let others than this machine reach it: nobody is asked.")
+]
+
+AllowHostOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Another name of this server; .NAME: all below it. Again."),
+]
+
+AllowOriginOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ORIGIN", help="Web pages that may use it: https://NAME, *. Again."),
+]
+
 SecretOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A secret that bookies and brokers ask of each other."),
@@ -57,13 +71,18 @@ def standalone(
     http: HttpOption = "127.0.0.1:8080",
     data: DataOption = Path("data"),
     bookies: BookiesOption = 3,
+    insecure: InsecureOption = False,
+    allow_host: AllowHostOption = None,
+    allow_origin: AllowOriginOption = None,
     child: ChildOption = False,
 ) -> None:
     """Run the whole service in one process."""
+    from fencelog.api.processes.browser_access import BrowserAccess
     from fencelog.api.processes.standalone import StandaloneConfig
     from fencelog.api.processes.standalone import standalone as service
 
-    config = StandaloneConfig(data, http, bookies)
+    browsers = BrowserAccess(insecure, tuple(allow_host or ()), tuple(allow_origin or ()))
+    config = StandaloneConfig(data, http, bookies, browsers)
     _run(service(config), _print_addresses_standalone, child=child)
 
 
@@ -146,13 +165,24 @@ def broker(
     drain_seconds: Annotated[
         float, typer.Option(min=0, help="At the end, for handing partitions to other brokers.")
     ] = 45.0,
+    insecure: InsecureOption = False,
+    allow_host: AllowHostOption = None,
+    allow_origin: AllowOriginOption = None,
     child: ChildOption = False,
 ) -> None:
     """Run a broker: topics over HTTP."""
     from fencelog.api.processes.broker_main import BrokerProcessConfig, broker_process
+    from fencelog.api.processes.browser_access import BrowserAccess
 
     config = BrokerProcessConfig(
-        metadata, http, advertise, id, copies, secret_file, drain_timeout_s=drain_seconds
+        metadata,
+        http,
+        advertise,
+        id,
+        copies,
+        secret_file,
+        drain_seconds,
+        BrowserAccess(insecure, tuple(allow_host or ()), tuple(allow_origin or ())),
     )
     _run(broker_process(config), _print_addresses, child=child)
 

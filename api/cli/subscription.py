@@ -19,6 +19,8 @@ from fencelog.api.console import (
     LimitOption,
     ServerOption,
     TopicArgument,
+    YesOption,
+    ask_first,
     told,
     topic_name,
 )
@@ -105,9 +107,15 @@ def show(topic: TopicArgument, subscription: NameArgument, server: ServerOption 
     typer.echo(json.dumps(_ask(server, ask), indent=2))
 
 
-def delete(topic: TopicArgument, subscription: NameArgument, server: ServerOption = SERVER) -> None:
+def delete(
+    topic: TopicArgument,
+    subscription: NameArgument,
+    yes: YesOption = False,
+    server: ServerOption = SERVER,
+) -> None:
     """Delete a subscription and its place in the topic."""
     name = topic_name(topic)
+    ask_first(f"Subscription {subscription} of {name} and its place will be gone.", yes)
     _ask(server, lambda client: client.delete_subscription(name, subscription))
     typer.echo(f"subscription {subscription} of {name} is deleted")
 

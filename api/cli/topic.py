@@ -13,6 +13,8 @@ from fencelog.api.console import (
     AnyPartitionOption,
     ServerOption,
     TopicArgument,
+    YesOption,
+    ask_first,
     told,
     topic_name,
 )
@@ -81,9 +83,10 @@ def show(topic: TopicArgument, server: ServerOption = SERVER) -> None:
     show_json(ask(server, describe))
 
 
-def delete(topic: TopicArgument, server: ServerOption = SERVER) -> None:
+def delete(topic: TopicArgument, yes: YesOption = False, server: ServerOption = SERVER) -> None:
     """Delete a topic and everything in it."""
     name = topic_name(topic)
+    ask_first(f"Topic {name} and all its messages will be gone.", yes)
     ask(server, lambda client: client.delete_topic(name))
     typer.echo(f"topic {name} is deleted")
 

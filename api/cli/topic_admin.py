@@ -12,6 +12,8 @@ from fencelog.api.console import (
     AnyPartitionOption,
     ServerOption,
     TopicArgument,
+    YesOption,
+    ask_first,
     print_table,
     topic_name,
 )
@@ -91,10 +93,12 @@ def trim(
     topic: TopicArgument,
     partition: PartitionArgument,
     before: Annotated[int, typer.Option(min=0, help="The first offset to keep.")],
+    yes: YesOption = False,
     server: ServerOption = SERVER,
 ) -> None:
     """Forget the oldest messages of a partition."""
     name = topic_name(topic)
+    ask_first(f"All below offset {before} of partition {partition} of {name} will be gone.", yes)
     trimmed = ask(server, lambda client: client.trim(name, partition, before))
     held = ": a subscription has not acknowledged what comes then" * trimmed["held_back"]
     typer.echo(f"partition {partition} begins at offset {trimmed['earliest_offset']}{held}")
@@ -103,10 +107,13 @@ def trim(
 def terminate(
     topic: TopicArgument,
     partition: AnyPartitionOption = None,
+    yes: YesOption = False,
     server: ServerOption = SERVER,
 ) -> None:
     """End a topic for good: nothing is appended any more, all of it can be read."""
     name = topic_name(topic)
+    which = name if partition is None else f"partition {partition} of {name}"
+    ask_first(f"Nothing can be appended to {which} any more, ever.", yes)
     ended = ask(server, lambda client: client.terminate(name, partition))
     for each in ended.get("partitions", [ended]):
         typer.echo(f"partition {each['partition']} ends at offset {each['end_offset']}")

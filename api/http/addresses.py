@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 _MAX_PORT = 65_535
@@ -32,6 +34,27 @@ def check_advertised(listen: str, advertise: str | None) -> None:
             ErrorCode.BAD_REQUEST,
             f"{listen} is no address that others can connect to: name one with --advertise",
         )
+
+
+def check_listener(listen: str, *, insecure: bool) -> None:
+    """Check that others than this machine can only reach a listener that was meant for them, since
+    it asks nobody who they are.
+
+    Raises FencelogError(BAD_REQUEST).
+    """
+    if not insecure and not _is_loopback(parse_address(listen)[0]):
+        raise FencelogError(
+            ErrorCode.BAD_REQUEST,
+            f"whoever reaches {listen} could read, append and delete everything: there are no "
+            "tokens yet. If only the right ones reach it, say --insecure",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def format_address(host: str, port: int) -> str:

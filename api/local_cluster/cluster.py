@@ -99,9 +99,12 @@ class Cluster:
         """Start broker ``number`` (again), at the address it had."""
         name = f"broker-{number}"
         port = self.config.http_port and self.config.http_port + number - 1
-        http = self._http.get(name, f"{self._place(name).host}:{port}")
+        place = self._place(name)
+        http = self._http.get(name, f"{place.host}:{port}")
         copies = min(DEFAULT_COPIES, self.config.bookies)
         command = ["broker", "--id", name, "--http", http, "--copies", str(copies)]
+        # A place to enter is a network within this machine.
+        command += ["--insecure"] * bool(place.enter)
         broker = await self._start(self.brokers, name, command)
         self._http[name] = self.url_of(broker).removeprefix("http://")
         return broker

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fencelog.api.http.addresses import check_advertised, parse_address
+from fencelog.api.http.addresses import check_advertised, check_listener, parse_address
+from fencelog.api.processes.browser_access import NO_OTHERS, BrowserAccess
 from fencelog.api.processes.lifecycle import Running
 from fencelog.api.processes.secret_file import secret_from
 from fencelog.api.routing.link import Links
@@ -38,7 +39,7 @@ class BrokerProcessConfig:
     on). ``broker_id``: None draws one. ``copies``: of each message in topics created without a
     replication of their own. ``secret_file``: the secret that bookies ask of their clients, and
     brokers of each other (None: none). ``drain_timeout_s``: for the transfer of all partitions at
-    the end."""
+    the end. ``browsers``: who may ask over HTTP."""
 
     metadata: str
     http: str = "127.0.0.1:8080"
@@ -47,6 +48,7 @@ class BrokerProcessConfig:
     copies: int = DEFAULT_COPIES
     secret_file: Path | None = None
     drain_timeout_s: float = DRAIN_TIMEOUT_S
+    browsers: BrowserAccess = NO_OTHERS
 
 
 @contextlib.asynccontextmanager
@@ -57,6 +59,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
     secret).
     """
     check_advertised(config.http, config.advertise)
+    check_listener(config.http, insecure=config.browsers.insecure)
     host = SystemHost()
     secret = secret_from(config.secret_file, host=host)
     async with contextlib.AsyncExitStack() as stack:
@@ -74,6 +77,7 @@ async def broker_process(config: BrokerProcessConfig) -> AsyncIterator[Running]:
                 replication=Replication.of_copies(config.copies),
                 secret=secret,
                 drain_timeout_s=config.drain_timeout_s,
+                browsers=config.browsers,
             )
         )
         yield Running({"role": "broker", "http": url})
@@ -91,6 +95,7 @@ async def serving_broker(
     replication: Replication | None = None,
     secret: SharedSecret | None = None,
     drain_timeout_s: float = DRAIN_TIMEOUT_S,
+    browsers: BrowserAccess = NO_OTHERS,
 ) -> AsyncIterator[str]:
     """Run a broker that serves HTTP, and yield it with its URL. ``local``: bookies in this process;
     ``replication``: of topics created without one; ``secret``: of the cluster, for bookies
@@ -123,6 +128,7 @@ async def serving_broker(
         await broker.start()
         stack.push_async_callback(broker.close)
         app = build_app(broker, bookies=bookies, links=links, secret=secret)
+        app.origins = browsers.origins(http, config.url)
         server = await HttpServer.start(app, sock)
         stack.push_async_callback(server.close)
         stack.callback(app.drain)

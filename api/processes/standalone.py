@@ -18,8 +18,10 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fencelog.api.http.addresses import check_listener
 from fencelog.api.processes.bookie_main import serving_bookie
 from fencelog.api.processes.broker_main import serving_broker
+from fencelog.api.processes.browser_access import NO_OTHERS, BrowserAccess
 from fencelog.api.processes.disk_reserve import kept_reserve
 from fencelog.api.processes.lifecycle import Running
 from fencelog.bookie.engine.bookie import Bookie, BookieConfig
@@ -38,11 +40,12 @@ from fencelog.ledgers.rpc.bookie_directory import EmbeddedBookie
 class StandaloneConfig:
     """The configuration of the process. ``http``: the address to listen on. ``bookies``: storage
     nodes in the process, each with a copy of what its ledgers ask for; fewer than 3 make fewer
-    copies unless a topic says otherwise."""
+    copies unless a topic says otherwise. ``browsers``: who may ask over HTTP."""
 
     data_dir: Path
     http: str = "127.0.0.1:8080"
     bookies: int = 3
+    browsers: BrowserAccess = NO_OTHERS
 
 
 @contextlib.asynccontextmanager
@@ -51,6 +54,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
 
     Raises FencelogError: DATA_DIRECTORY_IN_USE, BAD_REQUEST (address, directory), CORRUPT.
     """
+    check_listener(config.http, insecure=config.browsers.insecure)
     host = SystemHost()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(locked_directory(config.data_dir))
@@ -86,6 +90,7 @@ async def standalone(config: StandaloneConfig) -> AsyncIterator[Running]:
                 host=host,
                 http=config.http,
                 replication=Replication.of_copies(min(DEFAULT_COPIES, config.bookies)),
+                browsers=config.browsers,
             )
         )
         yield Running(

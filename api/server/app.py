@@ -59,6 +59,7 @@ from fencelog.api.routing.peers import LinkPeers
 from fencelog.api.routing.served_link import LinkHost
 from fencelog.api.server.framework import Framework, build_framework
 from fencelog.api.server.methods import answer_other_method
+from fencelog.api.server.origins_core import Origins
 from fencelog.api.subscriptions.app import build_subscriptions
 from fencelog.broker.names import TopicName
 from fencelog.ledgers.errors import ErrorCode, FencelogError
@@ -95,6 +96,8 @@ class Application:
         self.append_elsewhere = produce.append_elsewhere
         self.append_for_peer = produce.append_for_peer
         self.appended_now = produce.appended_now
+        self.origins = Origins()
+        """The names and origins that requests over HTTP may give."""
         self.host: LinkHost | None = None
         """The serving end of links (None: there is none)."""
         self._endpoints = endpoints
@@ -179,7 +182,7 @@ class Application:
         if handler is not None:
             await handler(exchange, target)
         else:
-            await answer_other_method(exchange, handlers)
+            await answer_other_method(exchange, handlers, self.origins)
 
     async def _administer(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:
         """Have the framework answer, which knows GET for HEAD: the server leaves the body out."""
@@ -193,7 +196,7 @@ class Application:
         if method in methods:
             await self._framework.app({**scope, "method": method}, receive, exchange.send)
         else:
-            await answer_other_method(exchange, methods)
+            await answer_other_method(exchange, methods, self.origins)
 
     async def _fail(self, exchange: Exchange, error: FencelogError) -> None:
         """Answer with a problem. An event stream that has begun ends with one; the rest of any

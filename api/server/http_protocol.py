@@ -49,8 +49,9 @@ from fencelog.api.server.request_reader import RequestReader
 from fencelog.broker.append.conditions import AppendFuture, AppendResult
 from fencelog.ledgers.errors import Effects, ErrorCode, FencelogError
 
-_NOT_DIRECT = frozenset((b"expect", b"transfer-encoding", b"upgrade", FORWARDED))
-"""The headers of posts that are more than a head and a body, or may not be forwarded again."""
+_NOT_DIRECT = frozenset((b"expect", b"transfer-encoding", b"upgrade", FORWARDED, b"origin"))
+"""The headers of posts that are more than a head and a body, may not be forwarded again, or whose
+answer a browser needs more for."""
 
 _CLOSE = b"connection: close\r\n"
 
@@ -206,6 +207,10 @@ class HttpProtocol(asyncio.Protocol):
     # -- what was received -----------------------------------------------------------------------
 
     def take_head(self, request: HttpRequest) -> None:
+        refusal = self._app.origins.refusal(request.method, request.framing)
+        if refusal is not None:
+            self.refuse(refusal)
+            return
         request.post = self._direct_post(request)
         if request.post is not None:
             return
@@ -346,7 +351,8 @@ class HttpProtocol(asyncio.Protocol):
             logger=_log,
             access_logger=_log,
             access_log=False,
-            default_headers=self._all.default_headers,
+            default_headers=self._all.default_headers
+            + self._app.origins.answer_headers(request.framing.get(b"origin")),
             message_event=asyncio.Event(),
             expect_100_continue=request.framing.get(b"expect", b"").lower() == b"100-continue",
             keep_alive=request.keep_alive,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from starlette.routing import BaseRoute, Match, Mount, Route
 
 from fencelog.api.http.asgi import Exchange, Scope
+from fencelog.api.server.origins_core import Origins
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
 
@@ -36,14 +37,16 @@ def _methods(route: Route | Mount) -> Iterable[str]:
     return ("GET",) if isinstance(route, Mount) else route.methods or ()
 
 
-async def answer_other_method(exchange: Exchange, handled: Iterable[str]) -> None:
-    """Answer a request whose method has no handler: OPTIONS with those that have.
+async def answer_other_method(exchange: Exchange, handled: Iterable[str], origins: Origins) -> None:
+    """Answer a request whose method has no handler: OPTIONS with those that have, and a browser
+    with what a page may do.
 
     Raises FencelogError(METHOD_NOT_ALLOWED).
     """
     methods = allowed(handled)
     if exchange.method == "OPTIONS":
-        await exchange.start(204, [(b"allow", ", ".join(methods).encode())])
+        allow = (b"allow", ", ".join(methods).encode())
+        await exchange.start(204, [allow, *origins.preflight(exchange.headers)])
         await exchange.send_body(b"")
         return
     raise FencelogError(

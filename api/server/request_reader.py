@@ -11,6 +11,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from fencelog.api.routing.link_frames import FORWARDED, UPGRADE
 from fencelog.api.server.connections import Connections
 from fencelog.api.server.limits import BODY_S, BODY_STALL_S, HEAD_S, MAX_HEAD_BYTES
+from fencelog.api.server.origins_core import ORIGIN_HEADERS
 from fencelog.api.server.request import Headers, HttpRequest, check_framing
 from fencelog.ledgers.errors import ErrorCode, FencelogError
 
@@ -24,9 +25,10 @@ _FRAMING = frozenset(
         b"transfer-encoding",
         b"upgrade",
         FORWARDED,
+        *ORIGIN_HEADERS,
     )
 )
-"""The headers that say how a request is to be received and passed on."""
+"""The headers that say how a request is to be received and passed on, and whether it may be."""
 
 _HEAD_TOO_LARGE = FencelogError(
     ErrorCode.HEAD_TOO_LARGE, f"the head is larger than {MAX_HEAD_BYTES} bytes"

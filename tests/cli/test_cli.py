@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -109,6 +110,8 @@ def test_a_mistake_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> 
         (["standalone", "--http", "8080"], "'8080' is no HOST:PORT"),
         (["broker", "--metadata", "zk://x", "--http", "0.0.0.0:0"], "name one with --advertise"),
         (["bookie", "--metadata", "ftp://x", "--data", "d"], "ftp://x"),
+        (["standalone", "--http", "0.0.0.0:0"], "say --insecure"),
+        (["standalone", "--allow-origin", "evil"], "'evil' is no origin"),
     ],
 )
 def test_errors_are_one_line(
@@ -152,3 +155,42 @@ def test_the_environment_names_the_server() -> None:
     done = fencelog("topic", "list", env={"FENCELOG_SERVER": NOBODY})
     assert done.returncode == EXIT_ERROR
     assert f"cannot reach {NOBODY}" in complaint(done)
+
+
+class Terminal(io.StringIO):
+    """A terminal at which somebody has typed something."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+DESTRUCTIVE = [
+    ["topic", "delete", "t"],
+    ["topic", "terminate", "t"],
+    ["topic", "trim", "t", "0", "--before", "1"],
+    ["namespace", "delete", "n"],
+    ["subscription", "delete", "t", "s"],
+]
+
+
+@pytest.mark.parametrize("arguments", DESTRUCTIVE)
+def test_what_destroys_asks_at_a_terminal(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The service cannot be reached: who gets that far was not asked, or has agreed."""
+    command = [*arguments, "--server", NOBODY]
+    for typed, options, goes_on in (
+        ("n\n", [], False),
+        ("\n", [], False),
+        ("y\n", [], True),
+        ("", ["--yes"], True),
+    ):
+        monkeypatch.setattr("sys.stdin", Terminal(typed))
+        assert cli.run([*command, *options]) == EXIT_ERROR
+        err = capsys.readouterr().err
+        assert (f"cannot reach {NOBODY}" in err) is goes_on
+        assert ("fencelog: nothing is done" in err) is not goes_on
+        assert ("Go on? [y/N]" in err) is not bool(options)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert cli.run(command) == EXIT_ERROR
+    assert f"cannot reach {NOBODY}" in capsys.readouterr().err

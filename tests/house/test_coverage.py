@@ -49,6 +49,7 @@ CORES = {
     "broker/cluster/balance_core.py": ["tests/broker/cluster/test_balance_core.py"],
     "api/routing/link_core.py": ["tests/api/routing/test_link_core.py"],
     "api/routing/link_frames.py": ["tests/api/routing/test_link_frames.py"],
+    "api/server/origins_core.py": ["tests/api/server/test_origins_core.py"],
     "api/server/invalid_core.py": ["tests/api/server/test_invalid_core.py"],
     "broker/dispatch/ack_ranges.py": ["tests/broker/dispatch/test_ack_ranges.py"],
     "broker/dispatch/cursor_core.py": ["tests/broker/dispatch/test_cursor_core.py"],

@@ -109,7 +109,7 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read(service: str) 
     """Only the announcement is sent: the refusal comes without a byte of the body."""
     reader, writer = await asyncio.open_connection(*_address(service))
     writer.write(
-        b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
         % (URL.encode(), MAX_MESSAGE_BYTES + 1)
     )
     head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
@@ -121,7 +121,7 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read(service: str) 
 async def test_a_refused_client_that_waited_for_100_is_disconnected(service: str) -> None:
     reader, writer = await asyncio.open_connection(*_address(service))
     writer.write(
-        b"POST %s HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
         % (URL.encode(), MAX_MESSAGE_BYTES + 1)
     )
     answer = await asyncio.wait_for(reader.read(), 5)
@@ -193,7 +193,9 @@ async def test_a_client_that_leaves_in_its_body_leaves_no_noise(
     service: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.create_connection(_address(service)) as sock:
-        sock.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx" % URL.encode())
+        sock.sendall(
+            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx" % URL.encode()
+        )
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.05)
     assert not caplog.records

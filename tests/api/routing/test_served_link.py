@@ -112,7 +112,7 @@ async def _knock(served: Served, *, upgrade: bytes = UPGRADE) -> LinkPeer:
     host, _, port = served.url.removeprefix("http://").rpartition(":")
     peer = LinkPeer(*await asyncio.open_connection(host, int(port)))
     peer.writer.write(
-        b"GET %b HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %b\r\n\r\n"
+        b"GET %b HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: %b\r\n\r\n"
         % (PATH, upgrade)
     )
     return peer

@@ -32,7 +32,7 @@ T = TopicName("ns", "t")
 
 
 def post(body: bytes, *headers: str, path: str = PATH) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "Host: x", *headers, f"Content-Length: {len(body)}"]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", *headers, f"Content-Length: {len(body)}"]
     return "\r\n".join([*lines, "Accept: */*", "", ""]).encode() + body
 
 
@@ -141,7 +141,9 @@ async def test_requests_in_one_piece_are_answered_in_order(
     connection: Connection, fake_broker: FakeBroker
 ) -> None:
     await connection.exchange(post(b"0"))
-    await connection.send(post(b"1") + post(b"2") + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    await connection.send(
+        post(b"1") + post(b"2") + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    )
     assert [(await connection.answer())[2].get("offset") for _ in range(3)] == [1, 2, None]
 
 
@@ -305,7 +307,7 @@ async def test_a_duplicate_is_answered_as_one(
 async def test_an_upgrade_that_is_not_known_is_taken_as_http(connection: Connection) -> None:
     """As curl asks for HTTP/2; the answer ends the connection."""
     upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
-    await connection.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + upgrade)
+    await connection.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + upgrade)
     status, headers, _ = await connection.answer()
     assert (status, headers["connection"]) == (200, "close")
     assert await connection.reader.read() == b""
@@ -316,7 +318,8 @@ async def test_an_upgrade_with_a_body_is_refused(
     connection: Connection, fake_broker: FakeBroker, coding: str
 ) -> None:
     """The parser takes the body for the other protocol: an empty message would be stored."""
-    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n{coding}"
+    upgrade = f"Connection: Upgrade\r\nUpgrade: h2c\r\n{coding}"
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\n{upgrade}"
     status, _, document = await connection.exchange(head.encode() + b"\r\n\r\n2\r\nab\r\n0\r\n\r\n")
     assert (status, document["code"]) == (400, "bad_request")
     assert fake_broker.logs == {}

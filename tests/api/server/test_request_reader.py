@@ -58,7 +58,7 @@ def head(*lines: str, method: str = "POST", path: str = PATH) -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode()
 
 
-WHOLE = head("Host: x", "Content-Length: 1") + b"x"
+WHOLE = head("Host: localhost", "Content-Length: 1") + b"x"
 
 
 def appended(fake_broker: FakeBroker) -> int:
@@ -70,13 +70,15 @@ def appended(fake_broker: FakeBroker) -> int:
     [
         head("Content-Length: 1") + b"x",
         head("Host: a", "Host: b", "Content-Length: 1") + b"x",
-        head("Host: x", "Transfer-Encoding: gzip, chunked") + b"1\r\nx\r\n0\r\n\r\n",
-        head("Host: x", "Transfer-Encoding: gzip", "Transfer-Encoding: chunked") + b"0\r\n\r\n",
-        head("Host: x", "Transfer-Encoding: chunked", "Content-Length: 1") + b"1\r\nx\r\n0\r\n\r\n",
-        head("Host: x", "Content-Length: 1", "Content-Length: 1") + b"x",
-        head("Host: x", "Content-Length: +1") + b"x",
-        head("Host: x", "Bad Name: 1", "Content-Length: 1") + b"x",
-        head("Host: x", method="CONNECT", path="x:80"),
+        head("Host: localhost", "Transfer-Encoding: gzip, chunked") + b"1\r\nx\r\n0\r\n\r\n",
+        head("Host: localhost", "Transfer-Encoding: gzip", "Transfer-Encoding: chunked")
+        + b"0\r\n\r\n",
+        head("Host: localhost", "Transfer-Encoding: chunked", "Content-Length: 1")
+        + b"1\r\nx\r\n0\r\n\r\n",
+        head("Host: localhost", "Content-Length: 1", "Content-Length: 1") + b"x",
+        head("Host: localhost", "Content-Length: +1") + b"x",
+        head("Host: localhost", "Bad Name: 1", "Content-Length: 1") + b"x",
+        head("Host: localhost", method="CONNECT", path="x:80"),
         b"\x00\xff garbage\r\n\r\n",
     ],
 )
@@ -90,14 +92,16 @@ async def test_requests_that_may_mean_two_things_are_refused(
 
 
 async def test_a_host_is_not_needed_in_http_1_0(client: Client) -> None:
-    client.writer.write(WHOLE.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"Host: x\r\n", b""))
+    client.writer.write(
+        WHOLE.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"Host: localhost\r\n", b"")
+    )
     status, headers, _ = await client.answer()
     assert (status, headers["connection"]) == (201, "close")
     assert await client.reader.read() == b""
 
 
 async def test_a_chunked_post_is_one_message(client: Client, fake_broker: FakeBroker) -> None:
-    chunked = head("Host: x", "Transfer-Encoding: Chunked") + b"1\r\na\r\n2\r\nbc\r\n0\r\n"
+    chunked = head("Host: localhost", "Transfer-Encoding: Chunked") + b"1\r\na\r\n2\r\nbc\r\n0\r\n"
     client.writer.write(chunked + b"Fencelog-Key: of a trailer\r\n\r\n" + WHOLE)
     assert [(await client.answer())[2]["offset"] for _ in range(2)] == [1, 2]
 
@@ -106,7 +110,7 @@ async def test_a_chunked_post_is_one_message(client: Client, fake_broker: FakeBr
 @pytest.mark.parametrize("lines", [1, 50])
 async def test_heads_have_a_limit(client: Client, pieces: int, lines: int) -> None:
     line = "X: " + "x" * (MAX_HEAD_BYTES // lines)
-    data = head("Host: x", "Content-Length: 1", *[line] * lines) + b"x"
+    data = head("Host: localhost", "Content-Length: 1", *[line] * lines) + b"x"
     size = len(data) // pieces + 1
     client.writer.write(WHOLE)
     for start in range(0, len(data), size):
@@ -122,7 +126,9 @@ async def test_a_head_without_end_is_not_kept(client: Client) -> None:
 
 
 async def test_trailers_without_end_are_not_kept(client: Client) -> None:
-    client.writer.write(head("Host: x", "Transfer-Encoding: chunked") + b"1\r\na\r\n0\r\nX: ")
+    client.writer.write(
+        head("Host: localhost", "Transfer-Encoding: chunked") + b"1\r\na\r\n0\r\nX: "
+    )
     for _ in range(3):
         await asyncio.sleep(0.05)
         client.writer.write(b"x" * MAX_HEAD_BYTES)
@@ -139,7 +145,7 @@ async def test_requests_before_a_head_do_not_count_as_its_part(client: Client) -
 
 
 async def test_the_body_of_a_connect_is_no_request(client: Client, fake_broker: FakeBroker) -> None:
-    client.writer.write(head("Host: x", f"Content-Length: {len(WHOLE)}", method="CONNECT"))
+    client.writer.write(head("Host: localhost", f"Content-Length: {len(WHOLE)}", method="CONNECT"))
     await asyncio.sleep(0.05)
     client.writer.write(WHOLE)
     await client.refused(400, "bad_request")
@@ -149,7 +155,7 @@ async def test_the_body_of_a_connect_is_no_request(client: Client, fake_broker: 
 async def test_a_large_head_in_the_limit_is_taken(client: Client) -> None:
     line = "X: " + "x" * (MAX_HEAD_BYTES - 200)
     body = b"x" * 1000
-    client.writer.write(head("Host: x", "Content-Length: 1000", line) + body)
+    client.writer.write(head("Host: localhost", "Content-Length: 1000", line) + body)
     assert (await client.answer())[0] == 201
 
 
@@ -176,7 +182,7 @@ async def test_a_body_has_to_arrive(
     """Whether the connection, a plain endpoint or the framework reads it."""
     monkeypatch.setattr(f"{LIMITS}.{limit}", 0)
     method = "POST" if path == PATH else "PUT"
-    head_ = head("Host: x", f"Content-Length: {size}", "Content-Type: application/json",
+    head_ = head("Host: localhost", f"Content-Length: {size}", "Content-Type: application/json",
                  method=method, path=path)  # fmt: skip
     client.writer.write(head_ + b"{}")
     assert "body" in (await client.refused(408, "request_too_slow"))["detail"]
@@ -185,7 +191,7 @@ async def test_a_body_has_to_arrive(
 
 async def test_bytes_in_vain_do_not_hide_the_answer(client: Client) -> None:
     """A body that is too large is refused by its length, and its client reads why."""
-    client.writer.write(head("Host: x", f"Content-Length: {10**9}"))
+    client.writer.write(head("Host: localhost", f"Content-Length: {10**9}"))
     answer = asyncio.create_task(client.refused(413, "payload_too_large"))
     for _ in range(20):
         client.writer.write(b"x" * 100_000)
@@ -237,7 +243,7 @@ async def test_links_count_among_the_connections_of_an_address(
 ) -> None:
     address = urlsplit(service)
     monkeypatch.setattr("fencelog.api.server.connections.MAX_CONNECTIONS_OF_ADDRESS", 2)
-    client.writer.write(head("Host: x", "Connection: Upgrade", "Upgrade: fencelog-link/1",
+    client.writer.write(head("Host: localhost", "Connection: Upgrade", "Upgrade: fencelog-link/1",
                              method="GET", path="/v1/link"))  # fmt: skip
     assert b" 101 " in await client.reader.readuntil(b"\r\n\r\n")
     refused = Client(*await asyncio.open_connection(address.hostname, address.port))
@@ -268,6 +274,6 @@ async def test_the_room_for_all_bodies_is_given_back(
 
     monkeypatch.setattr(BodyReader, "__init__", noted)
     monkeypatch.setattr(f"{LIMITS}.BODY_STALL_S", 0)
-    client.writer.write(head("Host: x", "Content-Length: 900000") + b"x")
+    client.writer.write(head("Host: localhost", "Content-Length: 900000") + b"x")
     await client.refused(408, "request_too_slow")
     assert all(reader.pending_bytes == 0 for reader in readers)

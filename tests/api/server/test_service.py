@@ -135,7 +135,8 @@ async def test_requests_in_a_pipeline_and_garbage_on_the_wire(tmp_path: Path) ->
         await http.put(TOPIC)
         address = urlsplit(url)
 
-        post = f"POST {TOPIC}/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n".encode()
+        line = f"POST {TOPIC}/messages HTTP/1.1"
+        post = f"{line}\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n".encode()
 
         def talk(request: bytes, answers: int) -> bytes:
             """Send bytes; return what came when it has that many answers or has ended."""
